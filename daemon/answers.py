@@ -117,17 +117,11 @@ class CacheUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
-    """Whether the daemon is healthy, and its problems."""
-
-    healthy: bool = False
-    problems: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LiveStatus(Health):
+class LiveStatus:
     """The whole answer. `root`: root runs the daemon. `no_groups` is why jobs have no control groups, "" if they do."""
 
+    problems: Sequence[str] = ()
+    """those that its parts know of; GET /health has all"""
     pid: int | None = None
     version: str | None = None
     started_at: str | None = None

@@ -406,9 +406,9 @@ class Service:
             shipping=self._shipping,
             no_groups=cgroups if isinstance(cgroups, str) else "",
         )
-        self._notifications = Notifications(self._store, self.context)
+        self._notifications = Notifications(self._store, self.context, self._living.problems)
         metrics = Metrics(self._store, self._living, self._notifications)
-        page = ReportPage(self.context)
+        page = ReportPage(self.context, self._living.problems)
         parts = Parts(
             desk=desk,
             claims=Claims(self._store, self._runner, self._work, self.context),

@@ -1,61 +1,50 @@
 """The report of `everlean status` as data: health, problems with their remedies, and the numbers.
 
-Collected from the view, the end of the log, the lock and, where a daemon answers, its control socket. Standard
-library and `store.view.queries` only: this is the answer that must come within 200 ms.
+What the view and the end of the log say (`store.documents.status`), and what only this machine knows: the lock, the
+disks, the file of the settings and, where a daemon answers, its control socket. Standard library and `store` only:
+this is the answer that must come within 200 ms.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
+from daemon.answers import LiveStatus
 from daemon.disk import refusals
 from daemon.instance import DaemonAnswer, Instance, ask, open_view
 from daemon.paths import SYSTEM_CONFIG
-from daemon.problems import (
-    Problem,
-    ProblemCode,
-    cache_problems,
-    clock_problems,
-    confinement_problems,
-    daemon_problem,
-    doubt_problems,
-    job_problems,
-    lacking_problem,
-    large_problems,
-    lean_problems,
-    left_branches,
-    notify_problems,
-    problem,
-    repository_problems,
-    still_failed,
-    work_problems,
-)
+from daemon.problems import live_problems
 from store.documents.document import of_row
-from store.documents.events import summary
-from store.documents.repositories import Repository, described_repositories
+from store.documents.problems import Problem, ProblemCode, problem
+from store.documents.repositories import Repository
+from store.documents.status import (
+    NOTHING,
+    Due,
+    LastEvent,
+    LogStatus,
+    ModelInUse,
+    TriggeredWork,
+    ViewStatus,
+    describe_log,
+    describe_view,
+)
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.text import ago, counted, parse_time
-from store.view import model_queries, queries, report_queries
-from store.view.counts import count_all, disproved, elsewhere_said
-from store.view.rows import CheckpointRow, JobRow, TriggerRow
+from store.view.counts import elsewhere_said
+from store.view.rows import JobRow, NotifierRow
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from daemon.answers import Gpu
     from store.documents.live import JobProgress, QueuedJob
     from store.view.asof import Moment
-    from store.view.rows import PauseRow, ServiceRow
+    from store.view.rows import PauseRow
 
-
-LAST_EVENTS = 5
-JOBS_LOOKED_AT = 500
 VIEW_MAY_LAG_S = 10.0
 
 
@@ -76,14 +65,6 @@ class RunningJob(JobRow):
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    scan: int
-    """commits"""
-    check: int
-    """candidates"""
-
-
-@dataclass(frozen=True, slots=True)
 class Jobs:
     running: list[RunningJob]
     queued: Sequence[QueuedJob]
@@ -91,20 +72,15 @@ class Jobs:
     more_queued: int
     """how many more it will start"""
     due: Due
-    failed: list[JobRow]
+    failed: Sequence[JobRow]
     """those after which none of their kind succeeded there"""
-    counts: dict[str, int]
+    counts: dict[str, int] | None
     """by state"""
 
 
 @dataclass(frozen=True, slots=True)
-class ModelInUse(CheckpointRow):
-    SHOWN: ClassVar = ("model", "checkpoint", "promoted_at", "simulated")
-
-
-@dataclass(frozen=True, slots=True)
 class Models:
-    in_use: list[ModelInUse]
+    in_use: Sequence[ModelInUse]
     training_waits_for: str | None
     """what this machine lacks"""
 
@@ -120,49 +96,18 @@ class Proving:
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
-    channel: str
-    kinds: list[str]
-    """empty: off"""
-    position: int
-    messages: int
-    told: int
-    """events in them"""
-    problem: str
-    reason: str
-    remedy: str
-    failing_since: str | None
-    sent_at: str | None
-    digest_at: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LastEvent:
-    seq: int
-    type: str
-    recorded_at: str
-    simulated: bool
-    summary: str
-
-
-@dataclass(frozen=True, slots=True)
 class Log:
     position: int
     view_position: int
     """of the database"""
     path: Path
-    last_events: list[LastEvent]
-
-
-@dataclass(frozen=True, slots=True)
-class TriggeredWork(TriggerRow):
-    SHOWN: ClassVar = ("work", "repository", "by", "triggered_at")
+    last_events: Sequence[LastEvent]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    paused: list[PauseRow]
-    triggered: list[TriggeredWork]
+    paused: Sequence[PauseRow]
+    triggered: Sequence[TriggeredWork]
     """not begun"""
     gpus: Sequence[Gpu]
 
@@ -216,7 +161,7 @@ class Status:
     """those at work"""
     proving: Proving
     """above rung 0"""
-    notifications: list[Channel]
+    notifications: Sequence[NotifierRow]
     """the channels; `problem` and what follows it are of one that fails"""
     work: Work
     """what people asked for, and the GPUs"""
@@ -238,121 +183,146 @@ def collect(
         tell: see `daemon.instance.open_view`; called for an earlier moment only.
         live: what the daemon says, where it asks itself; None: its control socket is asked.
     """
-    report = _empty(instance)
-    problems: list[Problem] = []
     if instance.moment is None:
         live = ask(instance) if live is None else live
-        report = _collect_now(report, problems, instance=instance, live=live)
+        view = _view(instance)
+        log = _log(instance, view)
+        problems = [*view.problems, *log.problems, *_of_the_daemon(instance, view, live)]
     else:
+        live = DaemonAnswer()
         with open_view(instance, tell=tell) as database:
-            report = _from_view(report, problems, database, instance=instance, live=DaemonAnswer())
-        with LogReader.open(instance.paths.events_db) as log:
-            report = _from_log(report, problems, log, instance=instance, has_view=True)
+            view = describe_view(database, moment=instance.moment)
+        with LogReader.open(instance.paths.events_db) as reader:
+            log = describe_log(reader, view, moment=instance.moment)
+        problems = [*view.problems, *log.problems]
     # What stops everything first, then the other errors, then the warnings.
     problems.sort(key=lambda item: (item.severity != "error", not item.code.startswith("daemon_")))
-    healthy = not any(item.severity == "error" for item in problems)
-    report = replace(report, problems=problems, healthy=healthy)
-    return replace(report, summary=_summary(report, ran=_ran(instance)))
+    return _status(instance, view, log, live, problems)
 
 
-def _empty(instance: Instance) -> Status:
-    return Status(
-        healthy=False,
-        summary="",
-        daemon=Daemon(instance.running, instance.pid, None, None, None),
-        as_of=instance.moment,
-        problems=[],
-        repositories=[],
-        jobs=Jobs([], [], 0, Due(0, 0), [], dict.fromkeys(queries.JOB_STATES, 0)),
-        sorries=dict.fromkeys(queries.SORRY_STATES, 0),
-        sorries_elsewhere=0,
-        disproved=0,
-        proofs=dict.fromkeys(queries.PROOF_STATES, 0),
-        simulated_proofs=0,
-        theorems=0,
-        log=Log(0, 0, instance.paths.events_db, []),
-        lean="none",
-        lean_detail="",
-        sandbox=None,
-        models=Models([], None),
-        proving=Proving(0.0, None, []),
-        notifications=[],
-        work=Work([], [], []),
-        config=ConfigState(instance.config, None, None, []),
-        state_dir=instance.paths.state,
-    )
-
-
-def _unknown(report: Status) -> Status:
-    """Return the report without the counts, which an unreadable view does not tell: 0 would be an answer."""
-    return replace(
-        report,
-        repositories=None,
-        sorries=None,
-        sorries_elsewhere=None,
-        disproved=None,
-        proofs=None,
-        simulated_proofs=None,
-        theorems=None,
-    )
-
-
-def _collect_now(
-    report: Status, problems: list[Problem], *, instance: Instance, live: DaemonAnswer
+def _status(
+    instance: Instance, view: ViewStatus, log: LogStatus, live: DaemonAnswer, problems: list[Problem]
 ) -> Status:
-    has_view = instance.paths.database_db.exists()
+    service, said = view.service, live.status or LiveStatus()
+    running = view.running if instance.running or instance.moment is not None else ()
+    return of_row(
+        Status,
+        view,
+        healthy=not any(item.severity == "error" for item in problems),
+        summary=_summary(instance, view, problems),
+        problems=problems,
+        daemon=Daemon(
+            instance.running,
+            instance.pid,
+            service.version or said.version,
+            service.started_at or said.started_at,
+            service.stopped_at,
+        ),
+        jobs=Jobs(
+            running=[of_row(RunningJob, row, progress=live.progress.get(row.job)) for row in running],
+            queued=said.queued,
+            more_queued=said.more_queued,
+            due=view.due,
+            failed=view.failed,
+            counts=view.jobs,
+        ),
+        log=Log(log.position, view.position, instance.paths.events_db, log.last_events),
+        lean=service.lean,
+        lean_detail=service.lean_detail,
+        sandbox=log.sandbox,
+        models=Models(view.models, said.training.waits_for or None),
+        proving=Proving(view.seconds_today, log.seconds_per_day, said.proving.waits_for),
+        work=Work(view.paused, view.triggered, said.gpus),
+        config=ConfigState(
+            instance.config,
+            service.config_loaded_at,
+            service.config_rejected_at,
+            service.config_errors,
+        ),
+        state_dir=instance.paths.state,
+        as_of=instance.moment,
+    )
+
+
+def _view(instance: Instance) -> ViewStatus:
+    """Return what the view says; half an answer with the reason is worth more to who is on call than none."""
     again = "restart the daemon: it makes the database anew" if instance.running else "everlean db rebuild"
-    if has_view:
+    if instance.paths.database_db.exists():
         try:
             with open_view(instance) as database:
-                report = _from_view(report, problems, database, instance=instance, live=live)
+                return describe_view(database)
         except LogError as error:
-            # Half an answer with the reason is worth more to who is on call than none.
-            has_view, report = False, _unknown(report)
-            problems.append(problem(ProblemCode.VIEW_UNREADABLE, str(error), again))
-    elif instance.paths.events_db.exists():
-        report = _unknown(report)
-        problems.append(problem(ProblemCode.VIEW_MISSING, f"{instance.paths.database_db}: missing", again))
+            return ViewStatus([problem(ProblemCode.VIEW_UNREADABLE, str(error), again)])
     if instance.paths.events_db.exists():
+        missing = f"{instance.paths.database_db}: missing"
+        return ViewStatus([problem(ProblemCode.VIEW_MISSING, missing, again)])
+    return NOTHING
+
+
+def _log(instance: Instance, view: ViewStatus) -> LogStatus:
+    path = instance.paths.events_db
+    if path.exists():
         try:
-            with LogReader.open(instance.paths.events_db) as log:
-                report = _from_log(report, problems, log, instance=instance, has_view=has_view)
+            with LogReader.open(path) as log:
+                found = describe_log(log, view)
+                found.problems.extend(_lag(log, view, found.position, instance))
+                return found
         except LogError as error:
-            problems.append(problem(ProblemCode.LOG_UNREADABLE, str(error), "everlean db check"))
-    elif has_view:
-        message = f"{instance.paths.events_db}: missing, while the database made of it is there"
-        remedy = (
-            "move events.db-wal and events.db-shm aside, put events.db.rescued-* (if the daemon saved it) or the last "
-            "backup there, run `everlean db rebuild`"
-        )
-        problems.append(problem(ProblemCode.LOG_MISSING, message, remedy))
-    return _of_the_daemon(report, problems, instance=instance, live=live)
+            return LogStatus([problem(ProblemCode.LOG_UNREADABLE, str(error), "everlean db check")])
+    if not view.readable:
+        return LogStatus([])
+    message = f"{path}: missing, while the database made of it is there"
+    remedy = (
+        "move events.db-wal and events.db-shm aside, put events.db.rescued-* (if the daemon saved it) or the last "
+        "backup there, run `everlean db rebuild`"
+    )
+    return LogStatus([problem(ProblemCode.LOG_MISSING, message, remedy)])
 
 
-def _of_the_daemon(
-    report: Status, problems: list[Problem], *, instance: Instance, live: DaemonAnswer
-) -> Status:
-    daemon, refused = report.daemon, refusals(instance.paths)
+def _lag(log: LogReader, view: ViewStatus, position: int, instance: Instance) -> list[Problem]:
+    """A running view is a moment behind; one that stays behind has a daemon that does not get on."""
+    if not view.readable or view.stopped or view.position >= position:
+        return []
+    event = next(log.read(after=view.position, limit=1))
+    behind = counted(position - view.position, "event")
+    if not instance.running:
+        text = f"the view is {behind} behind the log; the daemon catches up when it starts"
+        return [problem(ProblemCode.VIEW_BEHIND, text, "everlean run", severity="warning")]
+    age_s = (datetime.now(UTC) - parse_time(event.recorded_at)).total_seconds()
+    if age_s < VIEW_MAY_LAG_S:
+        return []
+    text = f"the view stopped before event {event.seq} ({event.type}), {behind} behind the log"
+    if any(one.code == "disk_full" for one in refusals(instance.paths)):
+        # A rebuild would want more of what is missing.
+        return [problem(ProblemCode.VIEW_BEHIND, text, "free some space; the daemon then goes on by itself")]
+    remedy = "restart the daemon; if it stays so, stop it and run `everlean db rebuild`"
+    return [problem(ProblemCode.VIEW_BEHIND, text, remedy)]
+
+
+def _of_the_daemon(instance: Instance, view: ViewStatus, live: DaemonAnswer) -> list[Problem]:
+    """Return what is wrong with the process, its disks and the file of its settings, and what the process says."""
+    refused = refusals(instance.paths)
+    problems = [
+        problem(ProblemCode(one.code), one.message, one.remedy, subject=str(one.folder)) for one in refused
+    ]
+    syntax = _syntax_error(instance)
+    if syntax is not None and not view.service.config_errors:
+        remedy = "everlean config check"
+        problems.append(problem(ProblemCode.CONFIG_BROKEN, syntax, remedy, subject=str(instance.config)))
     if (standby := _standby_problem(instance)) is not None:
-        problems.append(standby)
-    elif instance.held is not None:
+        return [standby, *problems]
+    if instance.held is not None:
         message = f"{instance.held.purpose} (process {instance.held.pid}) keeps the daemon away"
-        problems.append(problem(ProblemCode.KEPT_AWAY, message, "wait for its end"))
-    elif not instance.running:
-        began, ended = daemon.started_at, daemon.stopped_at
-        died = began is not None and (ended is None or ended < began)
-        message = "the daemon is not running"
-        if not _ran(instance):
-            message = f"the daemon has never run here ({instance.paths.state})"
-        elif died:
-            message += " and recorded no end: it was killed, or could not write any more"
-        by_hand = f"everlean run --config {instance.config}"
-        remedy = "systemctl start everlean" if instance.config == SYSTEM_CONFIG else by_hand
-        problems.append(problem(ProblemCode.DAEMON_NOT_RUNNING, message, remedy))
-    elif live.error is not None and not live.permitted:
+        return [problem(ProblemCode.KEPT_AWAY, message, "wait for its end"), *problems]
+    if not instance.running:
+        return [_not_running(instance, view), *problems]
+    if live.error is not None and not live.permitted:
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
-        problems.append(problem(ProblemCode.DAEMON_NOT_ASKED, live.error, remedy, severity="warning"))
-    elif live.status is None:
+        return [
+            problem(ProblemCode.DAEMON_NOT_ASKED, live.error, remedy, severity="warning"),
+            *problems,
+        ]
+    if live.status is None:
         remedy = (
             "wait a minute and ask again; if it stays so, restart the daemon: it goes on where it was. What it does"
             " stands in `everlean logs`"
@@ -361,35 +331,23 @@ def _of_the_daemon(
             remedy = (
                 "free some space: a daemon that finds no room when it starts waits for it, and then starts"
             )
-        problems.append(problem(ProblemCode.DAEMON_SILENT, live.error or "it did not answer", remedy))
-    else:
-        said = live.status
-        report = replace(
-            report,
-            daemon=replace(
-                daemon,
-                version=daemon.version or said.version,
-                started_at=daemon.started_at or said.started_at,
-            ),
-            jobs=replace(report.jobs, queued=said.queued, more_queued=said.more_queued),
-            proving=replace(report.proving, waits_for=said.proving.waits_for),
-            models=replace(report.models, training_waits_for=said.training.waits_for or None),
-        )
-        # Those of the configuration are in the view as well, and are reported from there.
-        problems += [daemon_problem(text) for text in said.problems if not text.startswith("config: ")]
-        problems += [lacking_problem(item) for item in said.lacking]
-        problems += cache_problems(said.cache)
-        problems += clock_problems(said.clock)
-        problems += confinement_problems(said)
-    problems += [
-        problem(ProblemCode(one.code), one.message, one.remedy, subject=str(one.folder)) for one in refused
-    ]
-    syntax = _syntax_error(instance)
-    if syntax is not None and not report.config.errors:
-        problems.append(
-            problem(ProblemCode.CONFIG_BROKEN, syntax, "everlean config check", subject=str(instance.config))
-        )
-    return report
+        return [
+            problem(ProblemCode.DAEMON_SILENT, live.error or "it did not answer", remedy),
+            *problems,
+        ]
+    return [*live_problems(live.status), *problems]
+
+
+def _not_running(instance: Instance, view: ViewStatus) -> Problem:
+    began, ended = view.service.started_at, view.service.stopped_at
+    message = "the daemon is not running"
+    if not _ran(instance):
+        message = f"the daemon has never run here ({instance.paths.state})"
+    elif began is not None and (ended is None or ended < began):
+        message += " and recorded no end: it was killed, or could not write any more"
+    by_hand = f"everlean run --config {instance.config}"
+    remedy = "systemctl start everlean" if instance.config == SYSTEM_CONFIG else by_hand
+    return problem(ProblemCode.DAEMON_NOT_RUNNING, message, remedy)
 
 
 STANDBY_BEHIND_S = 600.0
@@ -450,188 +408,29 @@ def _syntax_error(instance: Instance) -> str | None:
     return None
 
 
-def _from_view(
-    report: Status,
-    problems: list[Problem],
-    database: sqlite3.Connection,
-    *,
-    instance: Instance,
-    live: DaemonAnswer,
-) -> Status:
-    counts = count_all(database)
-    today = datetime.now(UTC).isoformat() if instance.moment is None else instance.moment.recorded_at
-    seconds_today = queries.seconds_since(database, today[: len("2026-01-01")])
-    checkpoint = queries.checkpoint(database)
-    if checkpoint is not None and checkpoint.stopped_reason:
-        reason = f"the view stopped before the end of the log: {checkpoint.stopped_reason}"
-        problems.append(
-            problem(
-                ProblemCode.VIEW_STOPPED, reason, "everlean db rebuild, with the version that it asks for"
-            )
-        )
-    service = queries.service(database)
-    if service is not None:
-        report = _of_service(report, problems, service)
-    repositories = described_repositories(database)
-    problems += repository_problems(repositories)
-    problems += large_problems(repositories)
-    problems += doubt_problems(queries.doubted_proofs(database))
-    notifiers = report_queries.notifiers(database)
-    problems += notify_problems(notifiers)
-    failed = still_failed(queries.jobs(database, limit=JOBS_LOOKED_AT), left=left_branches(repositories))
-    problems += job_problems(failed)
-    running = (
-        queries.jobs(database, state="running") if instance.running or instance.moment is not None else []
-    )
-    due = Due(queries.commits_to_scan(database), len(queries.proofs_to_check(database)))
-    work = work_of(database, live)
-    problems += work_problems(work.paused, work.gpus)
-    in_use = [of_row(ModelInUse, row) for row in model_queries.checkpoints(database) if row.promoted]
-    return replace(
-        report,
-        sorries=counts.sorries,
-        sorries_elsewhere=counts.sorries_elsewhere,
-        disproved=disproved(database) if counts.sorries["open"] else 0,
-        proofs=counts.proofs,
-        simulated_proofs=counts.simulated_proofs,
-        theorems=counts.theorems,
-        models=replace(report.models, in_use=in_use),
-        proving=replace(report.proving, seconds_today=seconds_today),
-        log=replace(report.log, view_position=queries.position(database)),
-        repositories=repositories,
-        notifications=[of_row(Channel, row, kinds=sorted(row.kinds)) for row in notifiers],
-        jobs=replace(
-            report.jobs,
-            running=[of_row(RunningJob, row, progress=live.progress.get(row.job)) for row in running],
-            due=due,
-            failed=failed,
-            counts=counts.jobs,
-        ),
-        work=work,
-    )
-
-
-def _of_service(report: Status, problems: list[Problem], service: ServiceRow) -> Status:
-    """Return the report with what the daemon last said of itself."""
-    if service.config_errors:
-        problems.append(
-            problem(
-                ProblemCode.CONFIG_REJECTED,
-                f"{report.config.path.name} changed and was rejected; the earlier settings stay in force",
-                "correct these lines; the daemon then reloads the file",
-                subject=service.config_path,
-                errors=service.config_errors,
-            )
-        )
-    problems += lean_problems(service.lean, service.lean_detail)
-    return replace(
-        report,
-        daemon=replace(
-            report.daemon,
-            version=service.version,
-            started_at=service.started_at,
-            stopped_at=service.stopped_at,
-        ),
-        lean=service.lean,
-        lean_detail=service.lean_detail,
-        config=replace(
-            report.config,
-            loaded_at=service.config_loaded_at,
-            rejected_at=service.config_rejected_at,
-            errors=service.config_errors,
-        ),
-    )
-
-
-def _from_log(
-    report: Status, problems: list[Problem], log: LogReader, *, instance: Instance, has_view: bool
-) -> Status:
-    position = log.position() if instance.moment is None else instance.moment.seq
-    last_events = [
-        LastEvent(
-            event.seq,
-            event.type,
-            event.recorded_at,
-            bool(event.data.get("simulated")),
-            # Why a repository failed stands among the problems.
-            summary({**event.data, "reason": ""} if event.type == "repository_failed" else event.data),
-        )
-        for event in log.last(LAST_EVENTS, upto=position)
-    ]
-    report = replace(report, log=replace(report.log, position=position, last_events=last_events))
-    for event in log.last(1, upto=position, types=("config_loaded",)):
-        settings = event.data.get("settings", {})
-        hours = settings.get("prove", {}).get("hours_per_day")
-        a_day = None if hours is None else 3600 * hours
-        sandbox = settings.get("lean", {}).get("sandbox")
-        report = replace(report, proving=replace(report.proving, seconds_per_day=a_day), sandbox=sandbox)
-        if sandbox == "none" and report.lean in ("pantograph", "server"):
-            problems.append(
-                problem(
-                    ProblemCode.NO_SANDBOX,
-                    'code of the watched repositories runs unconfined ([lean] sandbox = "none")',
-                    'write sandbox = "bubblewrap"',
-                    severity="warning",
-                )
-            )
-    seen = report.log.view_position
-    if has_view and seen > position:
-        text = f"the database is at event {seen}, and the log ends at event {position}: its end was lost"
-        problems.append(
-            problem(
-                ProblemCode.LOG_BEHIND,
-                text,
-                "everlean db check; restore the last backup if it is newer, else everlean db recover",
-            )
-        )
-    if has_view and seen < position and not any(item.code == ProblemCode.VIEW_STOPPED for item in problems):
-        problems.extend(_lag(log, seen=seen, position=position, instance=instance))
-    return report
-
-
-def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> list[Problem]:
-    """A running view is a moment behind; one that stays behind has a daemon that does not get on."""
-    event = next(log.read(after=seen, limit=1))
-    behind = counted(position - seen, "event")
-    if not instance.running:
-        text = f"the view is {behind} behind the log; the daemon catches up when it starts"
-        return [problem(ProblemCode.VIEW_BEHIND, text, "everlean run", severity="warning")]
-    age_s = (datetime.now(UTC) - parse_time(event.recorded_at)).total_seconds()
-    if age_s < VIEW_MAY_LAG_S:
-        return []
-    text = f"the view stopped before event {event.seq} ({event.type}), {behind} behind the log"
-    if any(one.code == "disk_full" for one in refusals(instance.paths)):
-        # A rebuild would want more of what is missing.
-        return [problem(ProblemCode.VIEW_BEHIND, text, "free some space; the daemon then goes on by itself")]
-    remedy = "restart the daemon; if it stays so, stop it and run `everlean db rebuild`"
-    return [problem(ProblemCode.VIEW_BEHIND, text, remedy)]
-
-
-def _summary(report: Status, *, ran: bool) -> str:
-    sorries = report.sorries
+def _summary(instance: Instance, view: ViewStatus, problems: Sequence[Problem]) -> str:
+    sorries = view.sorries
     numbers = "an unknown number of repositories and sorries"
-    if sorries is not None and report.repositories is not None:
-        watched = sum(item.watched and item.enabled for item in report.repositories)
+    if sorries is not None and view.repositories is not None:
+        watched = sum(item.watched and item.enabled for item in view.repositories)
         numbers = (
             f"{counted(watched, 'repository')} watched,"
             f" {counted(sorries['open'], 'sorry')} open, {sorries['verified']:,} verified,"
-            f" {sorries['filled']:,} filled{elsewhere_said(report.sorries_elsewhere or 0)}"
+            f" {sorries['filled']:,} filled{elsewhere_said(view.sorries_elsewhere or 0)}"
         )
-    if report.as_of is not None:
-        return f"As of event {report.as_of.seq}: {numbers}."
-    if not report.daemon.running:
-        if any(item.code == ProblemCode.STANDBY for item in report.problems):
+    if instance.moment is not None:
+        return f"As of event {instance.moment.seq}: {numbers}."
+    if not instance.running:
+        if any(item.code == ProblemCode.STANDBY for item in problems):
             return f"everlean follows another machine here: {numbers}."
-        return f"everlean is not running; it left {numbers}." if ran else "everlean has never run here."
-    errors = sum(item.severity == "error" for item in report.problems)
+        return (
+            f"everlean is not running; it left {numbers}."
+            if _ran(instance)
+            else "everlean has never run here."
+        )
+    errors = sum(item.severity == "error" for item in problems)
     if errors:
         return f"everlean is running with {counted(errors, 'problem')}: {numbers}."
-    if report.problems:
-        return f"everlean is running, with {counted(len(report.problems), 'warning')}: {numbers}."
+    if problems:
+        return f"everlean is running, with {counted(len(problems), 'warning')}: {numbers}."
     return f"everlean is running well: {numbers}."
-
-
-def work_of(database: sqlite3.Connection, live: DaemonAnswer) -> Work:
-    """Return what the view knows of it, and what the living daemon does."""
-    triggered = [of_row(TriggeredWork, row) for row in queries.triggers(database) if row.waits]
-    return Work(queries.pauses(database), triggered, live.status.gpus if live.status is not None else [])

@@ -168,7 +168,7 @@ def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Resul
         positions=[f"{k + 1} learned" if k in (0, n - 1) else str(k + 1) for k in range(n)],
         lines=lines,
         unit="percent",
-        ends=(0.0, 100.0),
+        highest=100.0,
     )
     head = (
         "",

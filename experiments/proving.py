@@ -270,7 +270,7 @@ def _result(experiment: Proving, found: Mapping[str, Sequence[Known]]) -> Result
         positions=[f"{budget} {unit}" for budget in experiment.budgets],
         lines=lines,
         unit="percent",
-        ends=(0.0, 100.0),
+        highest=100.0,
     )
     head = ("", *(f"{budget} {unit}" for budget in experiment.budgets), "gain", "processor s a seed")
     meaning = _MEANING.format(

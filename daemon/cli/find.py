@@ -14,19 +14,12 @@ from daemon.cli.context import CliError, Config, Json, Repo, count, locate, time
 from daemon.cli.render import emit_json, note, places, say, short_ids, table
 from daemon.paths import SYSTEM_CONFIG
 from store.documents.document import of_row
-from store.documents.grades import doubt_text, grade_text
+from store.documents.grades import doubt_text
 from store.documents.lookup import one_match, resolve
+from store.documents.news import describe_news, describe_waiting
 from store.documents.sorries import Sorry, describe_sorries
 from store.text import ago, clean, counted
 from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
-
-_TURNS = {
-    "opened": "opened",
-    "removed": "removed",
-    "by_us": "filled by everlean",
-    "by_people": "filled by people",
-    "by_simulation": "filled SIMULATED",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -86,45 +79,47 @@ def new(
     instance = locate(config)
     with view(instance) as database:
         repository = resolve(database, repo)
-        false = [one for one in report_queries.shown_false(database) if one.at >= begins]
-        ready = [one for one in report_queries.ready(database) if one.checked_at >= begins]
+        waiting = describe_waiting(database, report_queries.sorries_here(database))
         # What the first commit of a branch brought is not new.
-        turns = [one for one in report_queries.news(database, begins, every_branch=True) if not one.baseline]
-    found = [
-        (one.spot, "disproved" + (" SIMULATED" if one.simulated else ""), one.at, "", "") for one in false
-    ]
+        turns = report_queries.turns_since(database, begins, every_branch=True)
+        news = describe_news(database, [one for one in turns if not one.first_read])
+    found = [(one, one.state_text, one.tried.recorded_at, "", "") for one in waiting.disproved if one.tried]
     found += [
-        (one.spot, "proof verified", one.checked_at, one.grade, grade_text(one.grade, one.doubts))
-        for one in ready
+        (one.sorry, "proof verified", one.proof.checked_at or "", one.proof.grade, one.proof.graded)
+        for one in waiting.ready
     ]
-    found += [(one.spot, _TURNS.get(one.what, one.what), one.at, "", "") for one in turns]
+    found = [one for one in found if one[2] >= begins]
+    found += [(one.sorry, one.text, one.at, "", "") for one in news]
     shown = [one for one in found if repository in (None, one[0].repository)]
     if as_json:
-        news = [of_row(Turn, spot, what=what, at=at, grade=grade) for spot, what, at, grade, _ in shown]
-        emit_json(News(begins, news), instance.head)
+        told = [
+            of_row(Turn, sorry, what=what, at=at, sha=sorry.updated_sha, grade=grade)
+            for sorry, what, at, grade, _ in shown
+        ]
+        emit_json(News(begins, told), instance.head)
         return
     if not shown:
         say(f"nothing is new since {begins[:16]}Z")
         return
-    short = short_ids(spot.sorry for spot, *_ in shown)
+    short = short_ids(sorry.sorry for sorry, *_ in shown)
     ordered = sorted(shown, key=lambda one: (one[0].repository, one[0].branch, one[0].path, one[0].line))
     table(
         ("ID", "LINE", "WHAT", "WHEN", "DECLARATION"),
         [
             (
-                short[spot.sorry],
-                str(spot.line),
+                short[sorry.sorry],
+                str(sorry.line),
                 f"{what}, {graded}" if graded else what,
                 ago(at),
-                spot.declaration,
+                sorry.declaration,
             )
-            for spot, what, at, _, graded in ordered
+            for sorry, what, at, _, graded in ordered
         ],
         shrink=(4,),
         spare=(3,),
         names=(4,),
         indent=4,
-        groups=places([spot for spot, *_ in ordered]),
+        groups=places([sorry for sorry, *_ in ordered]),
     )
     say(f"{counted(len(shown), 'change')} since {begins[:16]}Z")
 

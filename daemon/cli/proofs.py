@@ -60,12 +60,9 @@ Number = Annotated[
         "--attempt", metavar="N", help="Of a sorry: which attempt, as `everlean sorries show` counts them."
     ),
 ]
-Page = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a picture instead.")
-]
 
 
-# ---- The search behind a proof, or behind an attempt that found none, as text or as a page
+# ---- The search behind a proof, or behind an attempt that found none, as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +73,6 @@ class Search:
     """its id, or null where a sorry was named"""
     attempt: Attempt
     """of the sorry"""
-    html: Path | None
-    """the file that was written, or null"""
     tree: Tree
     """with its `version`"""
 
@@ -85,32 +80,22 @@ class Search:
 def tree(
     which: Searched,
     attempt: Number = None,
-    html: Page = None,
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from pipeline.report import tree as search_tree
+    from daemon.cli import search_tree
 
     instance = locate(config, as_of)
     with view(instance) as database:
         row, proof = _attempt(database, which, attempt)
     found = _read(instance, row)
     what = f"{clean(proof.declaration) if proof else f'sorry {row.sorry}'}, {row.by}"
-    if html is not None:
-        _write(
-            html,
-            search_tree.html(found, title=("SIMULATED: " if row.simulated else "") + f"Search for {what}"),
-        )
     if as_json:
-        page = None if html is None else html.absolute()
-        emit_json(Search(row.sorry, proof.proof if proof else None, row, page, found), instance.head)
+        emit_json(Search(row.sorry, proof.proof if proof else None, row, found), instance.head)
         return
     if row.simulated:
         say(styled(SEARCH_WARNING, "yellow", "bold"))
-    if html is not None:
-        say(f"{html}: the search for {what}")
-        return
     say(styled(f"{what}, attempt {row.number}", "bold"))
     say(search_tree.text(found))
 
@@ -172,15 +157,6 @@ def _read(instance: Instance, row: Attempt) -> Tree:
         raise CliError(
             f"the tree of attempt {row.number} on sorry {row.sorry} cannot be read: {error}; a newer everlean may"
             " have written it"
-        ) from error
-
-
-def _write(page: Path, text: str) -> None:
-    try:
-        page.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CliError(
-            f"{page}: {error.strerror or error}; name a file that can be written with --html"
         ) from error
 
 

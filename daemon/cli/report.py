@@ -12,6 +12,7 @@ import typer
 
 from daemon.cli.context import AsOf, CliError, Config, Json, locate, time_option, view
 from daemon.cli.render import emit_json, note, say
+from daemon.status_report import collect
 from store.text import clean, counted, parse_time
 
 
@@ -47,8 +48,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     from pipeline.jobs.blueprint import Blueprints
-    from pipeline.report.gather import gather_at
-    from pipeline.report.page import render
+    from pipeline.report.page import payloads, render
     from pipeline.report.writing import NotOursError, write
 
     instance = locate(config, as_of)
@@ -57,9 +57,17 @@ def report(
     begins = time_option(since, "--since", now=then)
     with view(instance) as database:
         blueprints = Blueprints(instance.paths.mirrors, lambda problem: note(f"everlean: {clean(problem)}"))
-        data = gather_at(database, instance.paths.events_db, made_at=now, since=begins, blueprints=blueprints)
+        with payloads(instance.paths.events_db) as blob:
+            made = render(
+                database,
+                made_at=now,
+                since=begins,
+                problems=collect(instance).problems,
+                blob=blob,
+                blueprints=blueprints,
+            )
     try:
-        page, *others = write(render(data), out.absolute())
+        page, *others = write(made, out.absolute())
     except NotOursError as error:
         raise CliError(str(error)) from error
     except OSError as error:
@@ -71,17 +79,17 @@ def report(
             path=page,
             pages=[path for path in (page, *others) if path.suffix == ".html"],
             pictures=[path for path in others if path.suffix == ".svg"],
-            since=data.front.since,
-            position=data.position,
-            simulated=data.simulated,
-            empty=data.empty,
+            since=made.since,
+            position=made.position,
+            simulated=made.simulated,
+            empty=not made.position,
         )
         emit_json(written, instance.head)
     else:
-        say(f"{page}: the state at event {data.position}, with {counted(len(others), 'file')} beside it")
-        if data.empty:
+        say(f"{page}: the state at event {made.position}, with {counted(len(others), 'file')} beside it")
+        if not made.position:
             say("nothing is recorded yet, and the page says so")
-        elif data.simulated:
+        elif made.simulated:
             say("some of it is SIMULATED, and marked so")
     if web and not webbrowser.open(page.as_uri()):
         note(f"no browser is here to open it; open {page} yourself")

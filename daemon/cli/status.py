@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,11 +24,12 @@ from daemon.cli.render import cut_line, emit_json, emit_json_line, fields, note,
 from daemon.control_client import ControlError
 from daemon.instance import InstanceError
 from daemon.lock import FolderError
-from daemon.problems import Problem, ProblemCode
-from daemon.status_report import Channel, Daemon, Jobs, Models, Proving, Status, Work, collect
+from daemon.status_report import Daemon, Jobs, Models, Proving, Status, Work, collect
+from store.documents.problems import Problem, ProblemCode
 from store.errors import LogError
 from store.text import ago, by_state, clean, counted, headline, span
 from store.view.counts import elsewhere_said
+from store.view.rows import NotifierRow
 
 if TYPE_CHECKING:
     from store.documents.live import QueuedJob
@@ -199,7 +200,7 @@ def _models(models: Models) -> str:
     return (in_use or "none yet") + (f"; training waits: {clean(waits)}" if waits else "")
 
 
-def _told(channels: list[Channel]) -> str:
+def _told(channels: Sequence[NotifierRow]) -> str:
     """Describe the messages that each notification channel got; "" without channels."""
     return "; ".join(
         f"{item.channel} {counted(item.told, 'event')}, the last {ago(item.sent_at)}"

@@ -3,9 +3,8 @@
 The command line speaks to the running daemon here, by `daemon.control_client`. The kernel names each connection's
 user, and `daemon.peers` what that user may do: GET reads, the rest acts. Others are answered 403.
 
-    GET  /health   200 or 503: {"healthy", "problems"}
+    GET  /health   200, or 503 where a problem is an error: {"healthy", "problems"}, the list of `everlean status`
     GET  /status   200: what only the living daemon knows
-    GET  /problems 200: {"problems"}, the list of `everlean status`
     GET  /metrics  200: numbers for Prometheus, as text; 503 where the view cannot be read
     GET  /report   200: the page of `everlean report`; 304 for one that the client has; 503 where it cannot be made
     GET  /badge.svg, /feed.atom    200: how many sorries there are, and which came and went (`daemon.http.feed`)
@@ -507,14 +506,13 @@ class ControlServer:
 
 def _application(parts: Parts) -> Starlette:
     async def health(_request: Request) -> JSONResponse:
-        content = parts.living.health()
-        return JSONResponse(asdict(content), status_code=200 if content.healthy else 503)
+        problems = await parts.living.problems()
+        healthy = not any(one.severity == "error" for one in problems)
+        content = {"healthy": healthy, "problems": [asdict(one) for one in problems]}
+        return JSONResponse(content, status_code=200 if healthy else 503)
 
     async def status(_request: Request) -> JSONResponse:
         return JSONResponse(asdict(parts.living.status()))
-
-    async def problems(_request: Request) -> JSONResponse:
-        return JSONResponse({"problems": [asdict(one) for one in await parts.living.problems()]})
 
     async def poll(request: Request) -> JSONResponse:
         try:
@@ -543,7 +541,6 @@ def _application(parts: Parts) -> Starlette:
         routes=[
             Route("/health", health, methods=["GET"]),
             Route("/status", status, methods=["GET"]),
-            Route("/problems", problems, methods=["GET"]),
             metrics_route(parts.metrics.text),
             *report_routes(parts.page.now),
             *feed_routes(parts.store.ask),

@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pipeline.loopback import names_this_machine
+from store.documents.news import describe_news
 from store.domain.identity import event_id
 from store.errors import LogError
 from store.log.envelope import utc_text
@@ -31,13 +32,6 @@ _HEADERS = {
     "cache-control": "no-cache",  # a forge's proxy would show an old number for hours
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
     "x-content-type-options": "nosniff",
-}
-_WORDS = {
-    "opened": "a sorry came",
-    "removed": "a sorry went",
-    "by_people": "a sorry was filled",
-    "by_us": "a sorry was filled by everlean",
-    "by_simulation": "a sorry was filled by the simulator, which is not Lean",
 }
 _LETTER, _EDGE = 7, 12
 """Widths in pixels, of a letter at most and beside the text."""
@@ -76,25 +70,26 @@ def badge(database: sqlite3.Connection, repository: str | None) -> bytes:
 def feed(database: sqlite3.Connection, repository: str | None) -> bytes:
     """Return an Atom feed (RFC 4287) of the sorries that came and went; what a branch began with is not news."""
     since = utc_text(datetime.now(UTC) - timedelta(days=DAYS))
-    news = [
+    turns = [
         one
-        for one in report_queries.news(database, since, every_branch=True)
-        if not one.baseline and repository in (None, one.spot.repository)
+        for one in report_queries.turns_since(database, since, every_branch=True)
+        if not one.first_read and repository in (None, one.repository)
     ][:MOST_ENTRIES]
+    news = describe_news(database, turns)
     top = ET.Element("feed", xmlns="http://www.w3.org/2005/Atom")
     _add(top, "id", f"urn:uuid:{event_id('feed', repository or '')}")
     _add(top, "title", f"sorries of {repository or 'all watched repositories'}")
     _add(top, "updated", news[0].at if news else since)
     _add(ET.SubElement(top, "author"), "name", "everlean")
     for one in news:
-        spot, entry = one.spot, ET.SubElement(top, "entry")
-        about = (spot.repository, spot.branch, spot.sorry, one.what, one.at)
+        sorry, entry = one.sorry, ET.SubElement(top, "entry")
+        about = (sorry.repository, sorry.branch, sorry.sorry, one.what, one.at)
         _add(entry, "id", f"urn:uuid:{event_id('feed', *about)}")
-        _add(entry, "title", f"{_WORDS[one.what]}: {spot.declaration}")
+        _add(entry, "title", f"{one.text}: {sorry.declaration}")
         _add(entry, "updated", one.at)
-        _add(entry, "summary", f"{spot.path}:{spot.line} in {spot.repository} ({spot.branch})")
-        if spot.url:
-            ET.SubElement(entry, "link", href=spot.url)
+        _add(entry, "summary", f"{sorry.path}:{sorry.line} in {sorry.repository} ({sorry.branch})")
+        if sorry.url:
+            ET.SubElement(entry, "link", href=sorry.url)
     text: bytes = ET.tostring(top, encoding="utf-8", xml_declaration=True)
     return text
 

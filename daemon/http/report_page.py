@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 import sys
 import time
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import structlog
@@ -26,6 +27,7 @@ from daemon.context import Context
 from pipeline.jobs.child import hold_to, job_environment
 from pipeline.loopback import names_this_machine
 from pipeline.report import FIRST, NO_SUCH_PAGE, POLICY
+from store.documents.problems import Problem
 
 PATIENCE_S = 120.0
 FAILED_S = 10.0
@@ -83,10 +85,12 @@ class ReportPage:
 
     Args:
         context: [report] every of its settings says how old a page may become before it is made anew.
+        problems: returns those of the status.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, problems: Callable[[], Awaitable[Sequence[Problem]]]) -> None:
         self._context = context
+        self._problems = problems
         self._paths = context.settings.paths
         self._known: dict[str, RenderedReport | _Failed] = {}
         self._making: dict[str, asyncio.Task[RenderedReport]] = {}
@@ -144,12 +148,13 @@ class ReportPage:
         return RenderedReport(html, f'"{hashlib.sha256(html).hexdigest()[:32]}"', time.monotonic())
 
     async def _printed(self, name: str) -> bytes:
+        problems = json.dumps([asdict(one) for one in await self._problems()]).encode()
         try:
             process = await asyncio.create_subprocess_exec(
                 # -P: the working directory is no place to import from.
                 sys.executable, "-P", "-m", "pipeline.report",
                 str(self._paths.database_db), str(self._paths.events_db), str(self._paths.mirrors), name,
-                stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True,
+                stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True,
                 env=job_environment(self._paths.runtime / "report", visible=""),
             )  # fmt: skip
         except OSError as error:
@@ -157,7 +162,7 @@ class ReportPage:
         try:
             hold_to(process.pid, memory_bytes=MEMORY_BYTES)
             async with asyncio.timeout(PATIENCE_S):
-                html, said = await process.communicate()
+                html, said = await process.communicate(problems)
         except TimeoutError as error:
             raise ReportError(
                 f"it was not made within {PATIENCE_S:g} s; `everlean report` makes it too"

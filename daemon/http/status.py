@@ -1,4 +1,4 @@
-"""State that only the running daemon has, as data: health, running and queued jobs, reasons for waiting.
+"""State that only the running daemon has, as data: problems, running and queued jobs, reasons for waiting.
 
 Reads the parts and changes none. What the log knows as well is the command line's to read there.
 """
@@ -15,7 +15,6 @@ from importlib.metadata import version
 from daemon.answers import (
     CacheUse,
     ConfigInForce,
-    Health,
     LackingLean,
     LiveStatus,
     Proving,
@@ -30,12 +29,12 @@ from daemon.maintenance import Maintenance
 from daemon.planning.plan import WaitingJob
 from daemon.polling.github import Forge
 from daemon.polling.schedule import PollScheduler
-from daemon.problems import Problem
 from daemon.scheduler import Scheduler
 from daemon.shipping import Shipping
 from daemon.status_report import collect
 from daemon.store_service import StoreService
 from store.documents.live import QueuedJob
+from store.documents.problems import Problem
 
 MOST_QUEUED = 1000
 """So many are described: a million open sorries are some 70,000 jobs."""
@@ -57,8 +56,8 @@ class RuntimeStatus:
     no_groups: str
     """Why jobs have no control groups; "" where they have."""
 
-    def health(self) -> Health:
-        """Return whether the daemon is healthy, and its problems."""
+    def own_problems(self) -> list[str]:
+        """Return the problems that its parts know of."""
         problems = [f"config: {error}" for error in self.context.config_errors]
         problems += self.context.problems.texts()
         if self.forge.problem:
@@ -69,10 +68,13 @@ class RuntimeStatus:
             problems.append(self.store.room.problem)
         if self.store.failure is not None:
             problems.append(f"the store failed: {self.store.failure}")
-        return Health(not problems, problems)
+        return problems
 
     async def problems(self) -> list[Problem]:
-        """Return the problems that `everlean status` lists, made of the same answer; read on another thread."""
+        """Return the problems that `everlean status` lists, made of the same answer; read on another thread.
+
+        The socket, the metrics, the report and the digest show these.
+        """
         settings = self.context.settings
         instance = Instance(settings.path, settings.paths, os.getpid())
         live = DaemonAnswer(self.status())
@@ -85,12 +87,11 @@ class RuntimeStatus:
 
     def status(self) -> LiveStatus:
         """Return the whole status, for the control socket."""
-        settings, health = self.context.settings, self.health()
+        settings = self.context.settings
         queued, more = described(self.queued(), self.work.plan.held, self.work.admission.why)
         lean = self.work.leans.summary
         return LiveStatus(
-            healthy=health.healthy,
-            problems=health.problems,
+            problems=self.own_problems(),
             pid=os.getpid(),
             version=version("everlean"),
             started_at=self.context.started_at.astimezone(UTC).isoformat(),
@@ -124,7 +125,7 @@ class RuntimeStatus:
         """One line for `systemctl status`."""
         running = self.runner.attempts
         jobs = f"{len(running)} jobs running" if len(running) != 1 else f"running: {running[0].due.describes}"
-        problem = f"; PROBLEM: {problems[0]}" if (problems := self.health().problems) else ""
+        problem = f"; PROBLEM: {problems[0]}" if (problems := self.own_problems()) else ""
         lean = self.work.leans.summary.kind
         return f"{len(self.context.settings.repos)} repositories, {jobs}, Lean: {lean}{problem}"
 

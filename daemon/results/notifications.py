@@ -24,7 +24,7 @@ import sqlite3
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -47,7 +47,7 @@ from pipeline.redact import redact
 from pipeline.report.front import Front, digest, front
 from store.backoff import Backoff
 from store.documents.document import of_row, plain
-from store.documents.grades import grade_text
+from store.documents.problems import Problem
 from store.documents.proofs import Proof, describe_proofs
 from store.domain.identity import event_id
 from store.events.repositories import RepositoryFailing
@@ -438,7 +438,7 @@ def _text_of_proof(kind: str, data: Mapping[str, Any], proof: Proof | None) -> s
     more = f"{proof.text}; everlean proofs show {proof.proof}"
     verified = proof.state == "verified" and not proof.simulated
     if kind == "proof_verified" and verified:
-        return f"proof verified ({grade_text(proof.grade, proof.doubts)}): {more}"
+        return f"proof verified ({proof.graded}): {more}"
     if kind == "proof_checked" and proof.verdict == "simulated":
         return f"SIMULATED, no proof at all: the simulator accepted {more}"
     if kind == "proof_doubted" and proof.doubts and proof.doubts == data["advisories"]:
@@ -529,12 +529,16 @@ class _State:
 
 
 class Notifications:
-    """The channels of one daemon. `start` it once the store is open, then have each channel `look` again and again."""
+    """The channels of one daemon. `start` it once the store is open, then have each channel `look` again and again.
+
+    `problems` returns those of the status, for the digest.
+    """
 
     def __init__(
         self,
         store: StoreService,
         context: Context,
+        problems: Callable[[], Awaitable[Sequence[Problem]]],
         *,
         dice: random.Random | None = None,
     ) -> None:
@@ -542,6 +546,7 @@ class Notifications:
         """Attempts that failed since the daemon started."""
         self._store = store
         self._context = context
+        self._problems = problems
         self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
         self._states: dict[NotifyChannel, _State] = {name: _State() for name in CHANNELS}
 
@@ -623,7 +628,8 @@ class Notifications:
         until = utc_text(now)
         if since > until:  # the clock was ahead when the last one was sent
             since = utc_text(now - timedelta(seconds=notify.digest_s))
-        found = await self._store.ask(partial(front, since=since, until=until))
+        problems = await self._problems()
+        found = await self._store.ask(partial(front, since=since, until=until, problems=problems))
         if not notify.simulated:
             found = found.by_lean
         return digest_message(found, identity=event_id("digest", name, since)) if found.watched else None

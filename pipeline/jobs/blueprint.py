@@ -23,6 +23,15 @@ LARGEST_BLUEPRINT_BYTES = 64 << 20
 """What does not fit in is not read."""
 
 
+ReadBlueprint = Callable[[str, str | None], Sequence[Statement]]
+"""Returns the statements of the blueprint of a repository at a commit."""
+
+
+def no_blueprint(_repository: str, _sha: str | None) -> Sequence[Statement]:
+    """Return none, where no mirrors are at hand."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Blueprints:
     """The blueprints of all repositories.
@@ -83,8 +92,17 @@ def _is_latex(path: str) -> bool:
     return "/blueprint/src/" in f"/{path}" and path.endswith(".tex")
 
 
-def resting_on(view: sqlite3.Connection, sorries: Iterable[SorryRow], blueprints: Blueprints) -> Impacts:
-    """Return what rests on the sorries that are in the source, by repository, branch and sorry."""
+def resting_on(
+    view: sqlite3.Connection,
+    sorries: Iterable[SorryRow],
+    blueprints: ReadBlueprint,
+    *,
+    most_theorems: int | None = None,
+) -> Impacts:
+    """Return what rests on the sorries that are in the source, by repository, branch and sorry.
+
+    Of a trace with more than `most_theorems` it is unknown.
+    """
     tips = {(row.repository, row.branch): row.scanned for row in queries.branches(view)}
     by_branch: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
     for row in sorries:
@@ -94,6 +112,8 @@ def resting_on(view: sqlite3.Connection, sorries: Iterable[SorryRow], blueprints
     for (repository, branch), its in by_branch.items():
         places = {row.sorry: Declared(row.path, row.declaration) for row in its}
         blueprint = blueprints(repository, tips.get((repository, branch)))
-        counts = impacts(view, repository, branch, places.values(), blueprint=blueprint)
+        counts = impacts(
+            view, repository, branch, places.values(), most_theorems=most_theorems, blueprint=blueprint
+        )
         resting |= {(repository, branch, sorry): counts[place] for sorry, place in places.items()}
     return resting

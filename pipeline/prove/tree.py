@@ -1,7 +1,7 @@
 """The record of a search: its states, the tactics tried on each, and their outcomes.
 
 A value of plain data, bounded in size, that goes through JSON and back. States are numbered in the order of their
-discovery; 0 is the root. `pipeline.report.tree` draws it.
+discovery; 0 is the root.
 """
 
 from __future__ import annotations

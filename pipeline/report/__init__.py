@@ -1,7 +1,8 @@
 """The report: HTML pages of what is in the view, which need no network, no script and no plotting library.
 
-`gather` reads the view into frozen dataclasses, `page.render` makes the pages of them, `writing.write` puts the pages
-and their pictures into a folder. `front` is the first screen, which the daemon also sends as a digest.
+What they show are documents (`store.documents`); here is which, in what order and where. `page.render` makes the
+pages, `writing.write` puts them and their pictures into a folder. `front` is the first screen, which the daemon also
+sends as a digest.
 """
 
 from __future__ import annotations

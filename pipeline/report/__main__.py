@@ -1,10 +1,12 @@
 """`python -m pipeline.report DATABASE EVENTS MIRRORS PAGE`: print a page, the daemon's way to make one.
 
-A process of its own, so that neither the time nor the memory that a large page takes is the daemon's.
+The problems of the status come on standard input, as a list in JSON. A process of its own, so that neither the time nor
+the memory that a large page takes is the daemon's.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import sqlite3
 import sys
@@ -15,8 +17,8 @@ from pathlib import Path
 from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.protocol import end_with_the_daemon
 from pipeline.report import FIRST, NO_SUCH_PAGE
-from pipeline.report.gather import gather_at
-from pipeline.report.page import render
+from pipeline.report.page import payloads, render
+from store.documents.problems import Problem
 from store.errors import LogError
 from store.view import queries
 
@@ -26,8 +28,17 @@ def main(database: str, events: str, mirrors: str, page: str = FIRST) -> int:
     try:
         with closing(queries.connect(Path(database))) as view:
             blueprints = Blueprints(Path(mirrors), lambda problem: sys.stderr.write(f"{problem}\n"))
-            data = gather_at(view, Path(events), made_at=datetime.now(UTC), blueprints=blueprints)
-        html = render(data, only=page, served=True).html
+            problems = [Problem(**one) for one in json.loads(sys.stdin.read() or "[]")]
+            with payloads(Path(events)) as blob:
+                html = render(
+                    view,
+                    made_at=datetime.now(UTC),
+                    problems=problems,
+                    blob=blob,
+                    blueprints=blueprints,
+                    only=page,
+                    served=True,
+                ).html
     except (LogError, sqlite3.Error) as error:
         sys.stderr.write(f"the view cannot be read: {error}\n")
         return 1

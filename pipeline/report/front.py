@@ -1,65 +1,38 @@
 """The first screen: what came, what was filled, what is false, what is ready, and what needs attention.
 
-`front` reads it from the view with a few questions whose answers are small, so that the daemon can ask them for a
-digest too; `digest` writes it as text. What the simulator did is marked in each line that has it.
+`front` puts it together of documents, with a few questions whose answers are small, so that the daemon can ask them
+for a digest too; `digest` writes it as text.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from store.documents.grades import DOUBT, DOUBT_REMEDY, grade_text
-from store.text import counted
+from store.documents.news import FILLED, WORDS, News, Waiting, describe_news, describe_waiting
+from store.documents.problems import Problem
+from store.documents.sorries import Sorry, describe_sorries
+from store.text import and_more, counted
 from store.view import queries, report_queries
 from store.view.counts import added_up, counted_branches, elsewhere_said, sorry_counts
-from store.view.report_queries import Candidate, News, Ready, ShownFalse, Since, Spot
-from store.view.rows import (
-    LARGER,
-    PolledRepository,
-    ServiceRow,
-    TooLargeRow,
-    too_large_said,
-)
+from store.view.rows import SorryRow, TooLargeRow
 
-SIMULATED = "SIMULATED"
 MOST_OLDEST = 10
 MOST_LINES = 20
 """Sorries that are named in one part of the first screen; the rest is counted."""
-FINE = frozenset({"ok", "new"})
-"""States of a repository that is not in trouble."""
-FILLED = {
-    "by_people": "by people",
-    "by_us": "by everlean",
-    "by_simulation": f"with a {SIMULATED} text, which is no proof",
-}
-_KINDS = {
-    "train_tactics": "training the tactic model",
-    "train_grpo": "training the tactic model with rewards",
-    "train_progress": "training the progress model",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """Something that needs attention: what, where ("" where it is no repository's), why, and what to do."""
-
-    what: str
-    where: str
-    reason: str
-    remedy: str
-    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The first screen. `opened`, `filled` and `removed` are of the time from `since` on, the rest is of `until`: now.
+    """The first screen.
 
-    `opened` has no sorry that was there when its branch was first read; `first_read` counts those. `open` counts the
-    sorries in the source, with a verified proof or not, without those `elsewhere`, which only other branches have, and
-    the `not_taken`, which the limits of [scan] leave out; `repositories` are those that have one.
+    `came`, `went` and the news are of the time from `since` on, the rest is of `until`: now. `came` counts the new
+    sorries, without those that were there when their branch was first read, which `first_read` counts; `went` the
+    others by what became of them. `opened` and `filled` are the newest. `open` counts the sorries in the source, with a
+    verified proof or not, without those `elsewhere`, which only other branches have, and the `not_taken`, which the
+    limits of [scan] leave out; `repositories` are those that have one.
     """
 
     since: str
@@ -69,62 +42,76 @@ class Front:
     elsewhere: int
     not_taken: int
     repositories: int
-    opened: tuple[News, ...]
+    came: int
+    went: Mapping[str, int]
     first_read: int
+    opened: tuple[News, ...]
     filled: tuple[News, ...]
-    removed: int
-    shown_false: tuple[ShownFalse, ...]
-    ready: tuple[Ready, ...]
-    candidates: tuple[Candidate, ...]
-    oldest: tuple[Since, ...]
-    needs: tuple[Need, ...]
+    waiting: Waiting
+    oldest: tuple[Sorry, ...]
+    problems: tuple[Problem, ...]
 
     @property
-    def filled_by(self) -> Mapping[str, int]:
-        """Count the filled ones by who filled them, in words."""
-        found = Counter(one.what for one in self.filled)
-        return {words: found[what] for what, words in FILLED.items() if found[what]}
+    def filled_number(self) -> int:
+        return sum(self.went.get(what, 0) for what in FILLED)
 
     @property
     def by_lean(self) -> Front:
-        """Return it without what the simulator found or needs; what left the source stays counted as it did."""
-        return replace(
-            self,
-            shown_false=tuple(one for one in self.shown_false if not one.simulated),
-            needs=tuple(one for one in self.needs if not one.simulated),
-        )
+        """Return it without what the simulator disproved; what left the source stays counted as it did."""
+        false = tuple(one for one in self.waiting.disproved if one.disproved != "simulator")
+        return replace(self, waiting=replace(self.waiting, disproved=false))
 
     @property
     def simulated(self) -> bool:
         """Return whether anything here comes from the simulator."""
-        return any(one.simulated for part in (self.shown_false, self.needs) for one in part) or any(
+        return any(one.disproved == "simulator" for one in self.waiting.disproved) or any(
             one.what == "by_simulation" for one in self.filled
         )
 
 
-def front(view: sqlite3.Connection, *, since: str, until: str) -> Front:
-    """Read the first screen; the two moments are UTC ISO-8601 as the log writes them."""
-    news = report_queries.news(view, since)
+def front(
+    view: sqlite3.Connection,
+    *,
+    since: str,
+    until: str,
+    problems: Sequence[Problem],
+    here: Sequence[SorryRow] | None = None,
+) -> Front:
+    """Put the first screen together.
+
+    Args:
+        view: the database.
+        since: a moment, UTC ISO-8601 as the log writes it, as `until` is.
+        until: the moment of the view.
+        problems: those of the status.
+        here: the sorries in the source, where they were read already.
+    """
+    here = report_queries.sorries_here(view) if here is None else here
+    turns = report_queries.turns_since(view, since)
+    opened = [one for one in turns if one.what == "opened" and not one.first_read]
+    filled = [one for one in turns if one.step == "filled"]
     numbers = sorry_counts(view).values()
     total, branches = added_up(numbers), counted_branches(view)
-    repositories, too_large = queries.repositories(view, watched_only=True), queries.too_large(view)
+    too_large = (row for row in queries.too_large(view) if (row.repository, row.branch) in branches)
+    oldest = sorted(
+        here, key=lambda row: (row.written_at or row.opened_at, row.repository, row.path, row.line)
+    )[:MOST_OLDEST]
     return Front(
         since=since,
         until=until,
-        watched=len(repositories),
+        watched=len(queries.repositories(view, watched_only=True)),
         open=total.in_source,
         elsewhere=total.elsewhere,
-        not_taken=_not_taken(row for row in too_large if (row.repository, row.branch) in branches),
+        not_taken=_not_taken(too_large),
         repositories=sum(row.in_source > 0 for row in numbers),
-        opened=tuple(one for one in news if one.what == "opened" and not one.baseline),
-        first_read=sum(one.what == "opened" and one.baseline for one in news),
-        filled=tuple(one for one in news if one.what in FILLED),
-        removed=sum(one.what == "removed" for one in news),
-        shown_false=tuple(report_queries.shown_false(view)),
-        ready=tuple(report_queries.ready(view)),
-        candidates=tuple(report_queries.candidates(view)),
-        oldest=tuple(report_queries.known_since(view, MOST_OLDEST)),
-        needs=tuple(_needs(view, queries.service(view), repositories, too_large)),
+        came=len(opened),
+        went=Counter(one.what for one in turns if one.what != "opened"),
+        first_read=sum(one.first_read for one in turns),
+        opened=tuple(describe_news(view, opened[:MOST_LINES])),
+        filled=tuple(describe_news(view, filled[:MOST_LINES])),
+        waiting=describe_waiting(view, here),
+        oldest=tuple(describe_sorries(view, oldest)),
+        problems=tuple(problems),
     )
 
 
@@ -134,45 +121,6 @@ def _not_taken(rows: Iterable[TooLargeRow]) -> int:
     for row in rows:
         found[row.repository] = max(found.get(row.repository, 0), row.sorries - row.sorries_taken)
     return sum(found.values())
-
-
-def _needs(
-    view: sqlite3.Connection,
-    service: ServiceRow | None,
-    repositories: Sequence[PolledRepository],
-    too_large: Sequence[TooLargeRow],
-) -> Iterator[Need]:
-    if service is not None and service.config_errors:
-        yield Need(
-            "config.toml has mistakes, so the earlier settings stay", "", service.config_errors[0],
-            "everlean config check lists them all",
-        )  # fmt: skip
-    for row in repositories:
-        if row.enabled and row.state not in FINE:
-            yield Need(f"repository {row.state}", row.repository, row.reason, row.remedy)
-    for repository, said in too_large_said(too_large).items():
-        yield Need("not everything is taken", repository, said, LARGER)
-    for repository, number in Counter(row.repository for row in queries.doubted_proofs(view)).items():
-        yield Need(
-            counted(number, "verified proof is in doubt", "verified proofs are in doubt"),
-            repository,
-            DOUBT,
-            DOUBT_REMEDY,
-        )
-    for job in report_queries.stuck(view):
-        times = "" if job.n == 1 else f" on {job.n:,} branches"
-        yield Need(
-            f"{_KINDS.get(job.kind, job.kind)} fails{times}", job.repository, job.message or job.reason, job.remedy,
-            job.simulated,
-        )  # fmt: skip
-    for channel in report_queries.notifiers(view):
-        if channel.kinds and channel.problem:
-            yield Need(f"notifications by {channel.channel} fail", "", channel.reason, channel.remedy)
-    for pause in queries.pauses(view):
-        yield Need(
-            f"{pause.work} is paused by {pause.by}", "", pause.reason or f"since {pause.since[:10]}",
-            f"everlean resume {pause.work}",
-        )  # fmt: skip
 
 
 # ---- as text
@@ -193,13 +141,11 @@ def lead(front: Front) -> str:
 
 def changes(front: Front) -> list[str]:
     """Say what came and went."""
-    said = [counted(len(front.opened), "new sorry") if front.opened else "no new sorry"]
-    if front.filled:
-        said.append("filled: " + ", ".join(f"{n:,} {words}" for words, n in front.filled_by.items()))
-    else:
-        said.append("none filled")
-    if front.removed:
-        said.append(f"{front.removed:,} removed with their declaration")
+    said = [counted(front.came, "new sorry") if front.came else "no new sorry"]
+    filled = [f"{front.went[what]:,} {WORDS[what]}" for what in FILLED if what in front.went]
+    said += filled or ["none filled"]
+    if removed := front.went.get("removed"):
+        said.append(f"{removed:,} gone without a proof")
     if front.first_read:
         said.append(f"{counted(front.first_read, 'was', 'were')} there when their branches were first read")
     return said
@@ -212,48 +158,33 @@ def digest(front: Front) -> list[str]:
         f"{'; '.join(changes(front))}.",
     ]
 
-    def part(heading: str, found: Sequence[str]) -> None:
+    def part(heading: str, found: Sequence[str], of: int = 0) -> None:
         if found:
-            more = len(found) - MOST_OLDEST
             lines.append(f"{heading}:")
             lines.extend(f"- {line}" for line in found[:MOST_OLDEST])
-            if more > 0:
-                lines.append(f"- and {more:,} more")
+            if more := and_more(max(of, len(found)) - MOST_OLDEST):
+                lines.append(f"-{more}")
 
-    part("Shown false", [f"{_mark(one.simulated)}{placed(one.spot)}" for one in front.shown_false])
+    waiting = front.waiting
+    part("Shown false", [f"{placed(one)}, {one.state_text}" for one in waiting.disproved])
     part(
         "Patches ready",
         [
-            f"{placed(one.spot)}: everlean proofs apply {one.proof}, {grade_text(one.grade, one.doubts)}"
-            for one in front.ready
+            f"{placed(one.sorry)}: everlean proofs apply {one.proof.proof}, {one.proof.graded}"
+            for one in waiting.ready
         ],
     )
     part(
         "Accepted, not verified",
-        [f"{placed(one.spot)}: everlean proofs show {one.proof}" for one in front.candidates],
+        [f"{placed(one.sorry)}: everlean proofs show {one.proof.proof}" for one in waiting.candidates],
     )
-    part("New", [placed(one.spot) for one in front.opened if one.here])
-    part("Filled", [f"{placed(one.spot)}, {FILLED[one.what]}" for one in front.filled])
-    part("Needs attention", [_mark(one.simulated) + needed(one) for one in front.needs])
-    part("Oldest", [f"{placed(one.spot)}, {since(one)}" for one in front.oldest[:3]])
+    part("New", [placed(one.sorry) for one in front.opened if one.sorry.in_source], front.came)
+    part("Filled", [f"{placed(one.sorry)}, {one.text}" for one in front.filled], front.filled_number)
+    part("Needs attention", [f"{one.text} -> {one.remedy}" for one in front.problems])
+    part("Oldest", [f"{placed(one)}, since {one.since[:10]}" for one in front.oldest[:3]])
     return lines
 
 
-def placed(spot: Spot) -> str:
+def placed(sorry: Sorry) -> str:
     """Name a sorry and its place."""
-    return f"{spot.declaration or 'a sorry outside declarations'} ({spot.repository} {spot.path}:{spot.line})"
-
-
-def since(one: Since) -> str:
-    """Say since when a sorry is known."""
-    return f"{'there before' if one.baseline else 'since'} {one.at[:10]}"
-
-
-def needed(one: Need) -> str:
-    """Say what needs attention, in one line."""
-    where = f" in {one.where}" if one.where else ""
-    return f"{one.what}{where}: {one.reason}{f' -> {one.remedy}' if one.remedy else ''}"
-
-
-def _mark(simulated: bool) -> str:
-    return f"{SIMULATED}: " if simulated else ""
+    return f"{sorry.declaration or 'a sorry outside declarations'} ({sorry.repository} {sorry.path}:{sorry.line})"

@@ -10,19 +10,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from pipeline.report import POLICY
-from pipeline.report.charts import ORIGIN, clean
-from pipeline.report.front import SIMULATED
-from store.documents.grades import grade_text
-from store.text import counted
+from pipeline.report.charts import ORIGIN
+from store.text import clean_block, counted, cut
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-UNDEFINED = "undefined"
+SIMULATED = "SIMULATED"
 MADE_BY, DATA_OF = "Made by", "Data of"
 """Headers of the columns that hold `made_by` and `data_of`."""
 LONG_TABLE = 15
@@ -31,8 +28,7 @@ LONGEST = 600
 """Characters of a text from elsewhere that are shown; a name or a reason may have any length."""
 _LONG_WORD = 20
 """Characters from which on a row's head may break anywhere, and has room."""
-_NUMBER = re.compile(r"[+-]?\d+\.\d+( \([\d.]+ to [\d.]+\))?|[\d,]+:\d\d:\d\d")
-_WIDEST_ESCAPE = len("&quot;")
+_NUMBER = re.compile(r"[+-]?\d+\.\d+( \([\d.]+ to [\d.]+\))?")
 
 Value = str | int | float | None
 """A table's cell: text, a number (right-aligned; a float to one decimal), or None for what is not known."""
@@ -40,7 +36,7 @@ Value = str | int | float | None
 
 @cache
 def environment() -> Environment:
-    """Return the templates' environment; jinja2 is loaded here, since the text of a search tree needs none."""
+    """Return the templates' environment; jinja2 is loaded here, since a digest needs none."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -54,18 +50,16 @@ def environment() -> Environment:
     made.filters.update(
         n=lambda number: f"{number:,}",
         moment=moment,
-        span=span,
-        short=shortened,
+        short=short,
         counted=counted,
-        figure=figure,
     )
-    made.globals.update(SIMULATED=SIMULATED, POLICY=POLICY, ORIGIN=ORIGIN, grade_text=grade_text)
+    made.globals.update(SIMULATED=SIMULATED, POLICY=POLICY, ORIGIN=ORIGIN)
     return made
 
 
 def _finalized(value: Any) -> Any:
     """Replace control characters of each text that a template writes, before it is escaped."""
-    return value if hasattr(value, "__html__") else clean(str(value))
+    return value if hasattr(value, "__html__") else clean_block(str(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +158,13 @@ def written(value: Value) -> str:
     if value is None:
         return "unknown"
     if isinstance(value, str):
-        return shortened(value)
+        return short(value)
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
-def shortened(words: str, most: int = LONGEST) -> str:
-    """Return text that takes at most so many characters once it is escaped, and says how many more there were."""
-    kept = words[:most]
-    while (over := len(escape(kept)) - most) > 0:
-        kept = kept[: -max(1, over // _WIDEST_ESCAPE)]
-    left = len(words) - len(kept)
-    return f"{kept}… ({left:,} more characters)" if left else words
+def short(words: str, most: int = LONGEST) -> str:
+    """Return at most so many characters of a text."""
+    return cut(words, most)
 
 
 def made_by(simulated: bool) -> str:
@@ -197,29 +187,6 @@ def figure(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else str(value).replace("inf", "∞")
 
 
-def measure(value: float | None) -> str:
-    """Return a measure to three decimals."""
-    return UNDEFINED if value is None else f"{value:.3f}"
-
-
 def moment(text: str) -> str:
     """Return a time to the second."""
     return text[:19].replace("T", " ") if text[10:11] == "T" else text
-
-
-def span(seconds: float) -> str:
-    """Return a time span in the unit that suits it."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
-
-
-def clock(seconds: float) -> str:
-    """Return a time span as h:mm:ss, which is easy to compare in a column."""
-    whole = round(seconds)
-    return f"{whole // 3600:,}:{whole // 60 % 60:02}:{whole % 60:02}"
-
-
-def size(size_bytes: int | None) -> str | None:
-    """Return a number of bytes in MiB."""
-    return None if size_bytes is None else f"{size_bytes / 2**20:,.0f} MiB"

@@ -1,4 +1,4 @@
-"""The pages of a report: the first screen, the sorries of each repository, proofs, models, and the machine's time.
+"""The pages of a report: the first screen, the sorries of each repository, proofs, and models.
 
 What has nothing to show has no page and no heading. No page is larger than `MOST_BYTES`: of one made of sections the
 largest are left out until it is not, and both its top and the section's place say so; the others have a bounded number
@@ -7,18 +7,37 @@ of entries, each of a bounded size. The prose is in `templates/`.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from pipeline.report import FIRST, model_sections, opened, sections
-from pipeline.report.front import FILLED, FINE, MOST_LINES, SIMULATED, changes, lead, since
-from pipeline.report.gather import ReportData, RepositoryState
-from pipeline.report.html import Section, environment, section, shortened
-from pipeline.report.opened import OfRepository, Sheet
-from store.view.report_queries import Spot
+from pipeline.jobs.blueprint import ReadBlueprint, no_blueprint, resting_on
+from pipeline.report import FIRST, layout, models, sections
+from pipeline.report.front import MOST_LINES, changes, front, lead
+from pipeline.report.html import SIMULATED, Section, environment, section, short
+from pipeline.report.layout import OfRepository, Sheet
+from pipeline.report.models import Blob
+from store.documents.problems import Problem
+from store.documents.proofs import Proof, describe_proofs
+from store.documents.repositories import HEALTHY_STATES, Repository, described_repositories
+from store.documents.sorries import Impacts, Sorry, describe_sorries
+from store.errors import DatabaseMissingError, LogError
+from store.log.envelope import utc_text
+from store.log.reader import LogReader
+from store.view import queries, report_queries
+from store.view.impact import MOST_COUNTED
+from store.view.reading import read
+from store.view.rows import ProofRow, ServiceRow, SorryRow, too_large_said
 
+WEEK = timedelta(days=7)
 MOST_BYTES = 8 << 20
 """Of a page, in UTF-8."""
 _REST_BYTES = 1 << 18
@@ -28,70 +47,147 @@ _MOST_REPOSITORIES, _MOST_FILES = 500, 12
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
-    """The report as text: its pages and its pictures, each by the name of its file."""
+class Report:
+    """The report as text: its pages and its pictures, each by the name of its file, and what they are of."""
 
     html: Mapping[str, str]
     pictures: Mapping[str, str]
+    position: int
+    """The last event that the view contains; 0 where nothing is recorded."""
+    since: str
+    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Chapter:
-    """A page made of sections."""
+    """A page made of sections, and the tables of which one has to have a row."""
 
     title: str
-    has: Callable[[ReportData], bool]
-    sections: Callable[[ReportData], Iterable[Section | None]]
+    of: tuple[str, ...]
+    sections: Callable[[sqlite3.Connection, Blob | None], Iterable[Section | None]]
 
 
 _CHAPTERS = {
     "proofs.html": _Chapter(
         "Proofs",
-        lambda data: bool(data.proofs or data.searches),
-        lambda data: (sections.proofs(data), sections.rejections(data)),
+        ("proofs", "attempts"),
+        lambda view, _: (sections.proofs(view), sections.rejections(view)),
     ),
     "models.html": _Chapter(
         "Models and learning",
-        lambda data: bool(data.trainings or data.failed_trainings or data.measurements),
-        lambda data: (
-            *model_sections.matrices(data), model_sections.training(data), *model_sections.losses(data),
-            model_sections.evaluations(data),
-        ),
+        ("checkpoints", "evaluations"),
+        lambda view, blob: (models.training(view), *models.losses(view, blob), models.evaluations(view)),
     ),
-    "machine.html": _Chapter(
-        "Machine time", lambda data: bool(data.machine_time), lambda data: (sections.machine_time(data),)
-    ),
-}  # fmt: skip
+}
 NAMES = re.compile(
-    rf"({'|'.join(map(re.escape, _CHAPTERS))}|{opened.SHEET}\.html"
-    rf"|({'|'.join(sections.PICTURES)}|{model_sections.PICTURE})\.svg)"
+    rf"({'|'.join(map(re.escape, _CHAPTERS))}|{layout.SHEET}\.html"
+    rf"|({'|'.join(sections.PICTURES)}|{models.PICTURE})\.svg)"
 )
 """The names that a report gives to its files, but for the first page."""
 
 
 def render(
-    data: ReportData, *, only: str | None = None, served: bool = False, most_bytes: int = MOST_BYTES
-) -> Pages:
-    """Make the pages. They load nothing: no script, no font, no picture from elsewhere.
+    view: sqlite3.Connection,
+    *,
+    made_at: datetime,
+    since: datetime | None = None,
+    problems: Sequence[Problem] = (),
+    blob: Blob | None = None,
+    blueprints: ReadBlueprint = no_blueprint,
+    only: str | None = None,
+    served: bool = False,
+    most_bytes: int = MOST_BYTES,
+) -> Report:
+    """Make the pages of what the view has at one moment, whatever is recorded meanwhile.
+
+    They load nothing: no script, no font, no picture from elsewhere.
 
     Args:
-        data: what they show.
+        view: opened by `queries.connect`, or a copy of an earlier moment.
+        made_at: when the report is made.
+        since: when the time of its first screen begins; None: a week before.
+        problems: those of the status.
+        blob: reads the curves of trainings, which are in the log; None: no log is at hand.
+        blueprints: reads the blueprints, which are in the mirrors.
         only: the one page to make; there is none of that name if the result has none.
         served: link to pages as the daemon serves them, the first at /report and the others below it.
         most_bytes: that a page may have.
     """
-    return _Report(data, served=served, most_bytes=most_bytes).pages(only)
+    view.execute("BEGIN")
+    try:
+        report = _Report(
+            view, made_at, since or made_at - WEEK, problems, blob, blueprints, served, most_bytes
+        )
+        return report.made(only)
+    finally:
+        # A disk error may have ended the transaction already; that error is the one to report.
+        if view.in_transaction:
+            view.execute("ROLLBACK")
+
+
+@contextmanager
+def payloads(events_db: Path) -> Iterator[Blob | None]:
+    """Yield what reads payloads of the log at this path; of a log that cannot be read it says so each time."""
+    try:
+        log = LogReader.open(events_db)
+    except DatabaseMissingError:
+        yield None
+        return
+    except LogError as error:
+        reason = str(error)
+
+        def unread(_sha256: str) -> bytes:
+            raise LogError(reason)
+
+        yield unread
+        return
+    with log:
+        yield log.blob
 
 
 class _Report:
-    def __init__(self, data: ReportData, *, served: bool, most_bytes: int) -> None:
-        self.data, self.most_bytes = data, most_bytes
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        made_at: datetime,
+        since: datetime,
+        problems: Sequence[Problem],
+        blob: Blob | None,
+        blueprints: ReadBlueprint,
+        served: bool,
+        most_bytes: int,
+    ) -> None:
+        self.view, self.blob, self.blueprints, self.problems = view, blob, blueprints, problems
+        self.made_at, self.since = utc_text(made_at), utc_text(since)
+        self.most_bytes = most_bytes
         self.home, self.below = ("../report", "report/") if served else (FIRST, "")
-        self.chapters = {name: one for name, one in _CHAPTERS.items() if one.has(data)}
-        self.laid_out = opened.sheets(data.open_sorries)
-        self.places = opened.places(self.laid_out)
+        self.chapters = {
+            name: one for name, one in _CHAPTERS.items() if report_queries.has_rows(view, one.of)
+        }
+        self.service = queries.service(view)
+        self.position = queries.position(view)
+        self.simulated = report_queries.any_simulated(view)
+        self.here = report_queries.sorries_here(view)
+        self.laid_out = layout.sheets(self.here)
+        self.resting: dict[str, Impacts] = {}
 
-    def pages(self, only: str | None) -> Pages:
+    @cached_property
+    def addresses(self) -> Mapping[Any, str]:
+        return layout.addresses(self.laid_out)
+
+    @cached_property
+    def repositories(self) -> list[Repository]:
+        return described_repositories(self.view)
+
+    def impacts(self, repository: str) -> Impacts:
+        """Return what rests on the sorries of a repository, counted once."""
+        if repository not in self.resting:
+            rows = [row for row in self.here if row.repository == repository]
+            found = resting_on(self.view, rows, self.blueprints, most_theorems=MOST_COUNTED)
+            self.resting[repository] = found
+        return self.resting[repository]
+
+    def made(self, only: str | None) -> Report:
         makers: dict[str, Callable[[], tuple[str, Sequence[Section]]]] = {FIRST: self._first}
         for of in self.laid_out:
             for sheet in of.sheets:
@@ -99,7 +195,7 @@ class _Report:
         for name, chapter in self.chapters.items():
             makers[name] = lambda chapter=chapter, name=name: self._chapter(name, chapter)  # type: ignore[misc]
         made = {name: make() for name, make in makers.items() if only in (None, name)}
-        return Pages(
+        return Report(
             {name: html for name, (html, _) in made.items()},
             {
                 f"{picture.name}.svg": f"{picture.svg}\n"
@@ -107,45 +203,52 @@ class _Report:
                 for one in shown
                 for picture in one.pictures
             },
+            self.position,
+            self.since,
+            self.simulated,
         )
 
     def _written(self, template: str, *, name: str, title: str, **parts: Any) -> str:
         below = self.below if name == FIRST else ""
         return environment().get_template(template).render(
             title=title,
-            data=self.data,
-            front=self.data.front,
-            lean=_lean(self.data),
+            position=self.position,
+            made_at=self.made_at,
+            service=self.service,
+            lean=_lean(self.service),
+            simulated=self.simulated,
             home="" if name == FIRST else self.home,
             below=below,
             chapters=[(below + file, one.title, file == name) for file, one in self.chapters.items()],
-            at=lambda spot: self._at(spot, below),
             **parts,
         )  # fmt: skip
 
-    def _at(self, spot: Spot, below: str) -> str:
-        """Return the address of a sorry on its page; "" where it is on none."""
-        place = self.places.get((spot.repository, spot.branch, spot.sorry), "")
-        return place and below + place
+    def _address(self, one: SorryRow) -> str:
+        """Return the address of a sorry on its page, from the first page; "" where it is on none."""
+        place = self.addresses.get((one.repository, one.branch, one.sorry), "")
+        return place and self.below + place
 
     def _first(self) -> tuple[str, Sequence[Section]]:
-        data = self.data
-        shown = [one for one in (sections.history(data),) if one is not None]
+        shown = [one for one in (sections.history(self.view),) if one is not None]
+        screen = front(
+            self.view, since=self.since, until=self.made_at, problems=self.problems, here=self.here
+        )
         by_key = {of.repository: of for of in self.laid_out}
-        rows = sorted(data.repositories, key=_urgency)
+        rows = sorted(self.repositories, key=lambda row: _urgency(row, by_key.get(row.repository)))
         html = self._written(
             "front.html",
             name=FIRST,
             title="everlean: report",
-            lead=lead(data.front),
-            changes=changes(data.front),
+            front=screen,
+            at=self._address,
+            lead=lead(screen),
+            changes=changes(screen),
             most=MOST_LINES,
-            weightiest=opened.weightiest(data.open_sorries, MOST_LINES),
-            filled_words=FILLED,
-            since=since,
+            weightiest=self._weightiest(),
             repositories=[
-                (row, of, _files(of) if of else [])
-                for row, of in ((row, by_key.get(row.repository)) for row in rows[:_MOST_REPOSITORIES])
+                (row, of, _standing(row), of.files if of else [])
+                for row in rows[:_MOST_REPOSITORIES]
+                for of in [by_key.get(row.repository)]
             ],
             more_repositories=max(0, len(rows) - _MOST_REPOSITORIES),
             most_files=_MOST_FILES,
@@ -154,18 +257,58 @@ class _Report:
         )
         return html, shown
 
+    def _weightiest(self) -> list[Sorry]:
+        """Return the sorries on which most rests, one of each declaration; none on which nothing is known to rest."""
+        resting = {
+            key: one
+            for of in self.laid_out
+            for key, one in self.impacts(of.repository).items()
+            if one.resting
+        }
+        first: dict[tuple[str, str, str, str], SorryRow] = {}
+        heavy = [row for row in self.here if (row.repository, row.branch, row.sorry) in resting]
+        heavy.sort(key=lambda row: resting[row.repository, row.branch, row.sorry].order)
+        for row in heavy:
+            first.setdefault((row.repository, row.branch, row.path, row.declaration), row)
+        return describe_sorries(self.view, [*first.values()][:MOST_LINES], impacts=resting)
+
     def _sheet(self, of: OfRepository, sheet: Sheet) -> tuple[str, Sequence[Section]]:
-        whys = [one.impact.unknown for file in sheet.files for one in file.sorries if one.impact.unknown]
+        impacts = self.impacts(of.repository)
+        described = describe_sorries(self.view, sheet.sorries, impacts=impacts)
+        by_path: defaultdict[str, list[Sorry]] = defaultdict(list)
+        for one in described:
+            by_path[one.path].append(one)
+        whys = [one.impact.unknown for one in described if one.impact is not None and one.impact.unknown]
+        (repository,) = (one for one in self.repositories if one.repository == of.repository)
         html = self._written(
-            "sorries.html", name=sheet.name, title=of.repository, of=of, sheet=sheet,
-            anchor=lambda spot: opened.anchor(spot, of), OUTCOMES=_OUTCOMES, unknown=len(whys),
-            whys=sorted(set(whys)),
-            too_large=next(row.too_large for row in self.data.repositories if row.repository == of.repository),
+            "sorries.html", name=sheet.name, title=of.repository, of=of, sheet=sheet, by_path=by_path,
+            texts=self._texts(described), anchor=lambda one: layout.anchor(one, of), unknown=len(whys),
+            whys=sorted(set(whys)), too_large=" ".join(too_large_said(repository.too_large).values()),
         )  # fmt: skip
         return html, ()
 
+    def _texts(self, sorries: Sequence[Sorry]) -> Mapping[str, Sequence[Proof]]:
+        """Return the texts that wait for a verdict, or for another sorry, by sorry."""
+        ids = json.dumps([one.sorry for one in sorries])
+        conditions = [
+            "state IN ('candidate', 'conditional')",
+            "sorry IN (SELECT value FROM json_each(?))",
+        ]
+        rows = read(
+            self.view,
+            ProofRow,
+            "proofs",
+            conditions=conditions,
+            parameters=[ids],
+            order="found_at DESC, proof",
+        )
+        found: defaultdict[str, list[Proof]] = defaultdict(list)
+        for proof in describe_proofs(self.view, rows):
+            found[proof.sorry].append(proof)
+        return found
+
     def _chapter(self, name: str, chapter: _Chapter) -> tuple[str, Sequence[Section]]:
-        whole = [one for one in chapter.sections(self.data) if one is not None]
+        whole = [one for one in chapter.sections(self.view, self.blob) if one is not None]
         shown, left_out = _bounded(whole, self.most_bytes)
         html = self._written(
             "chapter.html", name=name, title=chapter.title, sections=shown, left_out=left_out,
@@ -174,28 +317,24 @@ class _Report:
         return html, shown
 
 
-_OUTCOMES = {
-    "found": "found a text",
-    "disproved": "shown false: a proof of its negation was accepted",
-    "exhausted": "nothing left to try",
-    "budget": "stopped at its limit",
-    "unsupported": "cannot be tried",
-    "error": "ended in an error",
-}
+def _urgency(row: Repository, of: OfRepository | None) -> tuple[bool, bool, int, str]:
+    well = not row.enabled or row.state in HEALTHY_STATES
+    return not row.watched, well, -of.sorries if of else 0, row.repository
 
 
-def _files(of: OfRepository) -> list[tuple[str, str, int]]:
-    """Return each file with the address of its first sorry and how many it has, the most first."""
-    found: dict[str, tuple[str, int]] = {}
-    for sheet in of.sheets:
-        for file in sheet.files:
-            address, n = found.get(file.path, (f"{sheet.name}#{file.anchor}", 0))
-            found[file.path] = address, n + len(file.sorries)
-    return sorted(((path, *rest) for path, rest in found.items()), key=lambda one: (-one[2], one[0]))
-
-
-def _urgency(row: RepositoryState) -> tuple[bool, bool, int, str]:
-    return not row.watched, not row.enabled or row.state in FINE, -row.left, row.repository
+def _standing(row: Repository) -> str:
+    """Say of a repository in a line what is not zero, and its trouble."""
+    words = ["no longer watched"] if not row.watched else [] if row.enabled else ["not enabled"]
+    if row.state not in HEALTHY_STATES:
+        words.append(f"{row.state}: {row.reason}" if row.reason else row.state)
+    words += too_large_said(row.too_large).values()
+    ways = {"verified": "with a patch ready", "filled": "filled", "removed": "removed"}
+    words += [f"{row.sorries[state]:,} {way}" for state, way in ways.items() if row.sorries[state]]
+    if row.sorries_elsewhere:
+        words.append(f"{row.sorries_elsewhere:,} more on other branches")
+    if row.watched and not (row.sorries["open"] or row.sorries["verified"]):
+        words.append("no open sorry")
+    return "; ".join(short(one, 200) for one in words)
 
 
 def _bounded(whole: Sequence[Section], most_bytes: int) -> tuple[list[Section], list[str]]:
@@ -217,10 +356,9 @@ def _mebibytes(size_bytes: int) -> str:
     return f"{size_bytes / 2**20:,.1f}"
 
 
-def _lean(data: ReportData) -> str:
-    service = data.service
+def _lean(service: ServiceRow | None) -> str:
     if service is None:
         return "not known, no daemon has run yet"
     lean = f"{SIMULATED}, the simulator" if service.lean == "simulator" else service.lean
     detail = service.lean_detail not in ("", service.lean)
-    return f"{lean} ({shortened(service.lean_detail, 200)})" if detail else lean
+    return f"{lean} ({short(service.lean_detail, 200)})" if detail else lean

@@ -1,91 +1,133 @@
-"""The sections on sorries over time, proofs, rejections and the machine's time: their tables and pictures.
+"""The sections on sorries over time, proofs and rejections.
 
-Each is None where there is nothing to show. No table repeats a picture: each picture says its numbers in words to who
-does not see it. The prose around them is in `templates/macros.html`.
+Each is None where there is nothing to show. The prose around them is in `templates/macros.html`.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from pipeline.report import tree
-from pipeline.report.charts import (
-    Series,
-    bar_chart,
-    line_chart,
-)
-from pipeline.report.front import SIMULATED
-from pipeline.report.gather import (
-    DEVICES,
-    Rejection,
-    ReportData,
-    ShownProof,
-)
+from pipeline.report.charts import Series, line_chart
 from pipeline.report.html import (
     MADE_BY,
+    SIMULATED,
     Picture,
     Section,
     Table,
     Value,
-    clock,
     macro,
     made_by,
-    marked,
     moment,
     section,
-    shortened,
-    size,
 )
-from store.documents.grades import grade_text
-from store.text import counted
-from store.view.report_queries import Searches
-from store.view.rows import ProofRow
+from store.documents.proofs import Proof, describe_proofs
+from store.text import span
+from store.view import report_queries
+from store.view.report_queries import Searches, Turn
 
-if TYPE_CHECKING:
-    from pipeline.prove.tree import Tree, TreeNode
-
-MOST_TREE_CHARACTERS = 1 << 20
-"""Characters that the trees of a page take together, with the one that exceeds it."""
+MOST_MOMENTS = 60
+"""Moments of the history that are shown; of more, the last of each of so many equal parts."""
+MOST_PROOFS = 50
+"""Verified proofs that are shown with their text, and as many of the other texts; the newest."""
 _MOST_REASONS, _MOST_SEARCHES = 200, 200
-_MOST_STATES, _LONGEST_GOAL = 40, 600
-"""Of a search tree."""
-_HISTORY, _REJECTIONS, _MACHINE_TIME = PICTURES = ("sorries-over-time", "rejections", "machine-time")
+_HISTORY = "sorries-over-time"
+PICTURES = (_HISTORY,)
 """The names of the pictures."""
 
 
 # ---- sorries
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The sorries at one time: how many were opened, filled and removed until then, and how many are left.
+
+    `open` are those still in the source, with a verified proof or not. `by_simulation` were filled with the text of a
+    simulated proof and are counted in no other field than `opened`.
+    """
+
+    at: str
+    opened: int = 0
+    by_people: int = 0
+    by_us: int = 0
+    by_simulation: int = 0
+    removed: int = 0
+    open: int = 0
+
 
 _FLOWS = {
     "open": "Still in the source",
     "opened": "Opened until then",
     "by_people": "Filled by people",
     "by_us": "Filled by everlean",
-    "removed": "Removed with their declaration",
+    "removed": "Gone without a proof",
     "by_simulation": f"Filled with a {SIMULATED} text",
 }
 
 
-def history(data: ReportData) -> Section | None:
+def history(view: sqlite3.Connection) -> Section | None:
     """Draw how many sorries were open, opened, filled and removed at each moment; None where nothing changed yet."""
-    if len(data.history) < 2:
+    moments = followed(report_queries.turns(view))
+    if len(moments) < 2:
         return None
-    names = [name for name in _FLOWS if any(getattr(one, name) for one in data.history)]
-    title = "Sorries of the branches that are watched now"
+    names = [name for name in _FLOWS if any(getattr(one, name) for one in moments)]
     picture = line_chart(
         "sorries-picture",
-        title,
-        positions=_without_repeats([moment(one.at) for one in data.history]),
+        "Sorries of the branches that are watched now",
+        positions=_without_repeats([moment(one.at) for one in moments]),
         lines=[
-            Series(_FLOWS[name], tuple(getattr(one, name) for one in data.history), name == "by_simulation")
+            Series(_FLOWS[name], tuple(getattr(one, name) for one in moments), name == "by_simulation")
             for name in names
         ],
         unit="sorries",
-        at=[datetime.fromisoformat(one.at).timestamp() for one in data.history],
+        at=[datetime.fromisoformat(one.at).timestamp() for one in moments],
     )
     return section("history", "Over time", "drawn", picture=Picture(_HISTORY, picture))
+
+
+def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> tuple[Moment, ...]:
+    """Follow the sorries through their turns, which come in the log's order; keep at most `most` moments.
+
+    A sorry on several branches that are counted came with the first and goes with the last of them.
+    """
+    total: Counter[str] = Counter()
+    present: dict[tuple[str, str], set[str]] = {}
+    moments: dict[str, tuple[Counter[str], int]] = {}
+    at = ""
+    for turn in turns:
+        if turn.recorded_at != at:
+            if at:
+                moments[at] = (total.copy(), len(present))
+            at = turn.recorded_at
+        sorry, what = (turn.repository, turn.sorry), turn.what
+        branches = present.setdefault(sorry, set())
+        elsewhere = branches - {turn.branch}
+        if what == "opened":
+            branches.add(turn.branch)
+        else:
+            branches.discard(turn.branch)
+        if elsewhere:
+            continue
+        total[what] += 1
+        if what != "opened":
+            del present[sorry]
+    if at:
+        moments[at] = (total, len(present))
+    return tuple(
+        Moment(at=time, open=moments[time][1], **moments[time][0]) for time in _thinned(list(moments), most)
+    )
+
+
+def _thinned(times: list[str], most: int) -> list[str]:
+    if len(times) <= most:
+        return times
+    # Moments are cumulative, so the last of a part has all that happened in it; the first one keeps the beginning.
+    first, *rest = times
+    return [first, *(rest[(index + 1) * len(rest) // (most - 1) - 1] for index in range(most - 1))]
 
 
 def _without_repeats(times: Sequence[str]) -> list[str]:
@@ -98,55 +140,50 @@ def _without_repeats(times: Sequence[str]) -> list[str]:
 # ---- proofs
 
 
-def proofs(data: ReportData) -> Section | None:
-    """Show proofs by verdict, and the newest with their text and the search that found them."""
-    if not (data.proofs or data.searches):
+def proofs(view: sqlite3.Connection) -> Section | None:
+    """Show proofs by verdict, what was tried, and the newest proofs with their text."""
+    verdicts, searches = report_queries.proof_verdicts(view), report_queries.searches(view)
+    if not (verdicts or searches):
         return None
-    total = sum(row.n for row in data.proofs)
-    verified = sum(row.n for row in data.proofs if row.state == "verified")
-    room = MOST_TREE_CHARACTERS
-    shown = []
-    for heading, proofs, of in (
-        ("The newest proofs that Lean verified", data.verified, verified),
-        ("The newest other texts: candidates, conditional, rejected", data.others, total - verified),
-    ):
-        blocks = []
-        for one in proofs:
-            found, no_tree = "", one.no_tree
-            if one.tree is not None:
-                if room > 0:
-                    found = search(one.tree, proof=one.row.proof, simulated=one.row.simulated)
-                    room -= len(found)
-                else:
-                    no_tree = "the page is full of trees already"
-            facts = "; ".join(map(shortened, _facts(one)))
-            blocks.append(macro("proof", row=one.row, facts=facts, tree=found, no_tree=no_tree))
-        if blocks:
-            shown.append((heading, blocks, of))
-    verdicts = Table(
-        "Proofs by verdict",
-        ("Verdict", MADE_BY, "Proofs"),
-        [(row.state, made_by(row.simulated), row.n) for row in data.proofs],
-    )
+    by_state: Counter[tuple[bool, str]] = Counter()
+    for row in verdicts:
+        by_state[row.simulated, row.state] += row.n
+    verified = sum(row.n for row in verdicts if row.state == "verified")
+    total = sum(row.n for row in verdicts)
+    shown = [
+        (heading, [macro("proof", proof=one, facts="; ".join(_facts(one))) for one in newest], of)
+        for heading, of, is_verified in (
+            ("The newest proofs that Lean verified", verified, True),
+            ("The newest other texts: candidates, conditional, rejected", total - verified, False),
+        )
+        if (newest := _newest(view, verified=is_verified))
+    ]
     return section(
         "proofs", "Verdicts and attempts", "proofs",
-        verdicts=verdicts, searches=_searches(data), searches_left=max(0, len(data.searches) - _MOST_SEARCHES),
-        shown=shown, trees=any(one.tree for one in (*data.verified, *data.others)), legend=tree.legend(), total=total,
+        verdicts=Table(
+            "Proofs by verdict",
+            ("Verdict", MADE_BY, "Proofs"),
+            [(state, made_by(simulated), n) for (simulated, state), n in sorted(by_state.items())],
+        ),
+        searches=_searches(searches), searches_left=max(0, len(searches) - _MOST_SEARCHES), shown=shown,
     )  # fmt: skip
 
 
-def _searches(data: ReportData) -> Table:
+def _newest(view: sqlite3.Connection, *, verified: bool) -> list[Proof]:
+    return describe_proofs(view, report_queries.newest_proofs(view, MOST_PROOFS, verified=verified))
+
+
+def _searches(searches: Sequence[Searches]) -> Table:
     rows: list[tuple[Value, ...]] = [
         (
             f"{row.prover} {row.model}".strip(), made_by(row.simulated), row.rung, row.attempts, row.found,
-            row.disproved, clock(row.seconds), None if row.model and not row.tokens else row.tokens, _dollars(row),
+            row.disproved, span(row.seconds), None if row.model and not row.tokens else row.tokens, _dollars(row),
         )
-        for row in data.searches[:_MOST_SEARCHES]
+        for row in searches[:_MOST_SEARCHES]
     ]  # fmt: skip
     return Table(
         "What was tried on sorries, by prover and model; the newest attempt of each on each sorry",
-        ("Prover and model", MADE_BY, "Rung", "Attempts", "Found a text", "Disproved", "Time (h:mm:ss)", "Tokens",
-         "US dollars"),
+        ("Prover and model", MADE_BY, "Rung", "Attempts", "Found a text", "Disproved", "Time", "Tokens", "US dollars"),
         rows,
     )  # fmt: skip
 
@@ -160,150 +197,34 @@ def _dollars(row: Searches) -> str | None:
     )
 
 
-def _facts(one: ShownProof) -> Iterator[str]:
-    row: ProofRow = one.row
-    yield f"proof {row.proof}"
-    yield f"{row.path}, commit {row.sha[:9]}, found {moment(row.found_at)} UTC by {row.prover}, rung {row.rung}"
-    if row.simulated:
-        yield f"{SIMULATED}: the simulator made it, and it is no proof"
-    yield f"tactics: {', '.join(row.tactics)}" if row.tactics else "tactics: not recorded"
-    if one.attempt is not None:
-        yield f"{counted(one.attempt.nodes, 'state')} in {one.attempt.seconds:.1f} s"
-    if row.state == "verified":
-        yield f"axioms: {', '.join(row.axioms) or 'none'}"
-        yield grade_text(row.grade, row.doubts)
-    if row.not_checked:
-        yield f"not checked: {', '.join(row.not_checked)}"
-    if row.reason:
-        yield f"reason: {row.reason}"
-    if row.pull_request_url:
-        yield f"pull request: {row.pull_request_url}"
+def _facts(one: Proof) -> Iterator[str]:
+    yield f"proof {one.proof}"
+    yield f"{one.path}, commit {one.sha[:9]}, found {moment(one.found_at)} UTC by {one.prover}, rung {one.rung}"
+    if one.state == "verified":
+        yield f"axioms: {', '.join(one.axioms) or 'none'}"
+    if one.not_checked:
+        yield f"not checked: {', '.join(one.not_checked)}"
+    if one.reason:
+        yield f"reason: {one.reason}"
+    if one.stale:
+        yield f"does not fit any more: {one.stale}"
+    if one.pull_request_url:
+        yield f"pull request: {one.pull_request_url}"
 
 
-def search(found: Tree, *, proof: str, simulated: bool) -> str:
-    """Show a search: its steps with the goals after each, its tree, and the tree's states in a table."""
-    mark = f"{SIMULATED}: " if simulated else ""
-    by_number = {node.number: node for node in found.nodes}
-    totals = tree.totals(found)
-    drawn = tree.drawing(
-        found, name=f"{mark}search tree of proof {proof}: {totals}; the table has them", most=_MOST_STATES
-    )
-    states = len(found.nodes) + found.nodes_left_out
-    if states > len(drawn.states):
-        more = f"; {len(drawn.states)} are shown, `everlean proofs tree {proof}` has all."
-    else:
-        more = "."
-    steps = [
-        (str(at), node.tactic or "the goal", _goals(node))
-        for at, node in enumerate(by_number[number] for number in found.proof[: _MOST_STATES + 1])
-    ]
-    part = f", the first {_MOST_STATES} of {len(found.proof) - 1:,}" if len(steps) < len(found.proof) else ""
-    return macro(
-        "search",
-        proof=proof,
-        counted=totals + more,
-        svg=drawn.svg,
-        steps=Table(
-            f"{mark}The proof step by step{part}",
-            ("Step", "Tactic", "Goals after it"),
-            steps,
-            long=("Tactic", "Goals after it"),
-            folded=False,
-        ),
-        states=Table(
-            f"{mark}States of the search, proof {proof}",
-            ("State", "Outcome", "Tactic", "From state", "Goals"),
-            [
-                (
-                    f"{node.number}{', on the way of the proof' if node.number in found.proof else ''}",
-                    node.outcome,
-                    node.tactic or "the goal",
-                    "none" if node.parent is None else str(node.parent),
-                    _goals(node),
-                )
-                for node in drawn.states
-            ],
-            long=("Tactic", "Goals"),
-            folded=True,
-        ),
-    )
-
-
-def _goals(node: TreeNode) -> str:
-    return shortened("\n\n".join(node.goals), _LONGEST_GOAL) if node.goals else "no goals left"
-
-
-def rejections(data: ReportData) -> Section | None:
-    """Count why the gate rejected proofs: by the step that failed, and by the reason in full."""
-    if not data.rejections:
+def rejections(view: sqlite3.Connection) -> Section | None:
+    """Count why the gate rejected proofs, by the reason in full."""
+    found = [row for row in report_queries.proof_verdicts(view) if row.state in ("rejected", "conditional")]
+    if not found:
         return None
-    steps: Counter[tuple[bool, str]] = Counter()
-    for row in data.rejections:
-        steps[row.simulated, _step(row)] += row.n
-    ordered = sorted(steps.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
-    bars = Picture(
-        _REJECTIONS,
-        bar_chart(
-            "rejections-picture", "Verifier rejections by the step that failed, in proofs", form=lambda n: f"{n:,.0f}",
-            bars=[Series(marked(step, simulated), (n,), simulated) for (simulated, step), n in ordered],
-        ),
-    )  # fmt: skip
+    found.sort(key=lambda row: row.simulated)
     return section(
         "rejections", "Why the gate rejected texts", "rejections",
-        bars=bars,
         by_reason=Table(
             "Verifier rejections by reason",
             ("Reason", "Verdict", MADE_BY, "Proofs"),
-            [
-                (row.reason, "conditional" if row.conditional else "rejected", made_by(row.simulated), row.n)
-                for row in data.rejections[:_MOST_REASONS]
-            ],
+            [(row.reason, row.state, made_by(row.simulated), row.n) for row in found[:_MOST_REASONS]],
             long=("Reason",),
         ),
-        total=len(data.rejections),
-    )  # fmt: skip
-
-
-def _step(row: Rejection) -> str:
-    """Return the gate's step: it writes a reason as "step: the fault"."""
-    step, colon, _ = row.reason.partition(":")
-    return f"{step}, conditional" if row.conditional else step if colon else "unknown"
-
-
-# ---- the machine's time
-
-
-def machine_time(data: ReportData) -> Section | None:
-    """Add up the time of jobs of each kind, by device, and draw it over time."""
-    if not data.machine_time:
-        return None
-    over, drawn = data.machine_periods, None
-    if len(over.begins) > 1:
-        keys = sorted(over.amounts, key=lambda key: (key[1], -sum(over.amounts[key]), key[0]))
-        picture = line_chart(
-            "machine-time-picture",
-            f"Machine time {over.said} (UTC)",
-            positions=[begin.isoformat() for begin in over.begins],
-            lines=[
-                Series(marked(*key), tuple(seconds / 3600 for seconds in over.amounts[key]), key[1])
-                for key in keys
-            ],
-            unit=f"hours in a {over.unit}",
-        )
-        drawn = Picture(_MACHINE_TIME, picture)
-    by_kind = Table(
-        "By kind of job, in h:mm:ss",
-        ("Kind", MADE_BY, "Jobs", "Failed", "Running", "Ended attempts", "Time", "With a GPU", "Processor alone",
-         "Not recorded which", "Largest peak memory"),
-        [
-            (
-                row.kind, made_by(row.simulated), row.jobs, row.failed, row.running, row.attempts, clock(row.seconds),
-                *(clock(row.seconds_on.get(device, 0.0)) for device in DEVICES), size(row.peak_rss_bytes),
-            )
-            for row in data.machine_time
-        ],
-    )  # fmt: skip
-    return section(
-        "machine-time", "Jobs", "machine_time",
-        drawn=drawn, periods=over, earlier=sum(over.before.values()), by_kind=by_kind,
+        total=len(found),
     )  # fmt: skip

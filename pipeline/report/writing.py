@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.report import FIRST
 from pipeline.report.charts import ORIGIN
-from pipeline.report.page import NAMES, Pages
+from pipeline.report.page import NAMES, Report
 from store.files import write_whole
 
 _BEGINNING_BYTES = 1000
@@ -19,7 +19,7 @@ class NotOursError(Exception):
     """A file that no report wrote is in the way; the message names the remedy."""
 
 
-def write(report: Pages, folder: Path) -> tuple[Path, ...]:
+def write(report: Report, folder: Path) -> tuple[Path, ...]:
     """Write the pages and the pictures; return their paths, `index.html` first.
 
     Each file is replaced in one step, `index.html` last. Files of an earlier report that this one does not have are

@@ -36,6 +36,11 @@ class Proof(ProofRow):
         """Return in one line of what it is a proof."""
         return f"{self.declaration} in {self.repository} ({self.path})"
 
+    @property
+    def graded(self) -> str:
+        """The grade in words, with what puts it in doubt; "" until it is verified."""
+        return grade_text(self.grade, self.doubts)
+
 
 def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> list[Proof]:
     """Return the documents of proofs, in their order; the number of questions does not grow with theirs."""

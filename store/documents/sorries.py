@@ -14,6 +14,7 @@ from store.documents.attempts import Attempt, describe_attempts
 from store.documents.by_design import by_design
 from store.documents.document import of_row
 from store.documents.grades import IN_DOUBT
+from store.domain.identity import line_url
 from store.log.envelope import now_text
 from store.text import clean, parse_time
 from store.view import queries
@@ -85,6 +86,15 @@ class Sorry(SorryRow):
             return ""
         number = "" if self.pull_request is None else f", #{self.pull_request}"
         return f"{clean(self.written_by) or 'nobody'} in {self.written_sha[:10]}{number}"
+
+    @property
+    def url(self) -> str:
+        """Return the address of its line at its commit; "" where its forge is none whose addresses are known."""
+        return line_url(self.repository, self.updated_sha, self.path, self.line)
+
+    @property
+    def in_source(self) -> bool:
+        return self.state in ("open", "verified")
 
     @property
     def state_text(self) -> str:

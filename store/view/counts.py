@@ -67,20 +67,6 @@ def on_counted_branch(table: str) -> str:
     )
 
 
-def once(table: str, *states: str) -> str:
-    """Return a condition: the row is on a watched branch, and no other one stands for its sorry.
-
-    Of the rows of a sorry in these states, that of the default branch stands for all, else that of the first branch.
-    """
-    home = f"(SELECT default_branch FROM repositories AS home WHERE home.repository = {table}.repository)"
-    return (
-        f"{on_watched_branch(table)} AND NOT EXISTS (SELECT 1 FROM sorries AS twin WHERE twin.sorry = {table}.sorry "
-        f"AND twin.repository = {table}.repository AND twin.state IN ({', '.join(map(repr, states))}) "
-        f"AND (twin.branch IS NOT {home}, twin.branch) < ({table}.branch IS NOT {home}, {table}.branch) "
-        f"AND {on_watched_branch('twin')})"
-    )
-
-
 def counted_branches(db: sqlite3.Connection) -> set[tuple[str, str]]:
     """Return the branches whose sorries are counted, each with its repository."""
     rows = db.execute(f"SELECT repository, branch FROM branches AS b WHERE {on_counted_branch('b')}")

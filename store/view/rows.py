@@ -601,17 +601,18 @@ class TriggerRow:
 class NotifierRow:
     """A channel, as its events left it (`store.events.service`). Events up to `position` are not sent again.
 
-    `kinds` maps each kind of event that it sends to the position that its news begin behind; empty where the channel
-    is off. `messages` counts what it took, `told` the events in them. `problem` is "" where the last message was
-    taken; otherwise `failing_since` says since when none is. `digest_at` is when the last digest was taken, or, before
-    the first, when the channel was switched on.
+    `problem` is "" where the last message was taken; otherwise `failing_since` says since when none is. `digest_at` is
+    when the last digest was taken, or, before the first, when the channel was switched on.
     """
 
     channel: str
     kinds: dict[str, int]
+    """each kind of event that it sends, with the position behind which its news begin; empty: off"""
     position: int
     messages: int
+    """that it took"""
     told: int
+    """events in them"""
     problem: str
     reason: str
     remedy: str

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from pipeline.report.opened import file_stem
+from pipeline.report.layout import file_stem
 from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
 from tests.support.state_folder import REPOSITORY, ROOT, StateFolder, fill, undocumented
 
@@ -26,7 +26,7 @@ def test_it_writes_one_page_and_its_pictures_and_says_where(folder: StateFolder)
     where = folder.root / "out" / "page"
     assert document["path"] == str(where / "index.html")
     assert sorted(path.name for path in where.iterdir()) == [
-        "index.html", "machine.html", "models.html", "proofs.html", "recall-matrix.svg", f"{file_stem(REPOSITORY)}.html"
+        "index.html", "models.html", "proofs.html", f"{file_stem(REPOSITORY)}.html"
     ]  # fmt: skip
     assert sorted(document["pictures"]) == sorted(str(path) for path in where.glob("*.svg"))
     assert sorted(document["pages"]) == sorted(str(path) for path in where.glob("*.html"))
@@ -53,7 +53,7 @@ def test_a_second_report_replaces_the_first_and_leaves_other_files_alone(filled:
     assert "SIMULATED" in answer.out
     assert (where / "index.html").read_text(encoding="utf-8") != first
     assert sorted(path.name for path in where.iterdir()) == [
-        "index.html", "machine.html", "notes.txt", "proofs.html", f"{file_stem(REPOSITORY)}.html"
+        "index.html", "notes.txt", "proofs.html", f"{file_stem(REPOSITORY)}.html"
     ]  # fmt: skip
 
 
@@ -134,10 +134,10 @@ def test_no_database_is_an_error_and_writes_nothing(folder: StateFolder) -> None
 def test_it_loads_neither_a_training_library_nor_a_plotting_one(filled: StateFolder) -> None:
     program = (
         "import sys, json\nfrom datetime import UTC, datetime\n"
-        "from pipeline.report.gather import gather\nfrom pipeline.report.page import render\n"
+        "from pipeline.report.page import render\n"
         "from pipeline.report.writing import write\nfrom pathlib import Path\n"
         "from store.view import queries\n"
-        "write(render(gather(queries.connect(Path(sys.argv[1])), made_at=datetime.now(UTC))), Path(sys.argv[2]))\n"
+        "write(render(queries.connect(Path(sys.argv[1])), made_at=datetime.now(UTC)), Path(sys.argv[2]))\n"
         "print(json.dumps(sorted(sys.modules)))\n"
     )
     arguments = [sys.executable, "-c", program, str(filled.state / "database.db"), str(filled.root / "out")]

@@ -460,7 +460,7 @@ def test_a_channel_that_takes_no_message_is_a_warning_with_its_remedy_until_it_t
     assert "it answered 500" in problem["message"]
     assert problem["remedy"].startswith("look at it")
     (channel,) = document["notifications"]
-    assert (channel["kinds"], channel["told"], channel["problem"]) == (["proof_verified"], 0, "refused")
+    assert (channel["kinds"], channel["told"], channel["problem"]) == ({"proof_verified": 1}, 0, "refused")
     sent = NotificationSent(channel="webhook", message="m", events=("a", "b"), position=2, attempts=3)
     filled.add("notify:webhook", sent)
     filled.write()

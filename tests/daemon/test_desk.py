@@ -18,12 +18,10 @@ from typer.testing import CliRunner
 from daemon.cli.app import build
 from daemon.control_client import request
 from daemon.http.control import bump_route
-from daemon.instance import DaemonAnswer
 from daemon.planning.plan import Plan
 from daemon.planning.schedule import Timetable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
-from daemon.status_report import work_of
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store.domain.identity import job_id
 from store.events.base import EventBody
@@ -335,7 +333,7 @@ def test_a_search_that_waits_ends_when_someone_fills_the_last_sorry_and_status_s
 
     def waiting() -> list[Any]:
         with closing(queries.connect(settings.paths.database_db)) as view:
-            return work_of(view, DaemonAnswer()).triggered
+            return [row for row in queries.triggers(view) if row.waits]
 
     def scanned() -> bool:
         with closing(queries.connect(settings.paths.database_db)) as view:

@@ -135,7 +135,7 @@ class Watched:
             number = len(tips)
             tips.add(self.remote.commit(f"c{number}", {f"F{number}.lean": LEAN * 50}))
             request(self.settings.paths, "POST", "/poll", {})
-            return any("until there is room" in text for text in request_health(self.settings)["problems"])
+            return any("until there is room" in text for text in problems(self.settings))
 
         self.deployment.wait_for(waits, what="the daemon to find no room", seconds=40.0)
         return tips
@@ -174,9 +174,14 @@ class Watched:
         assert verify(paths.events_db, paths.database_db).differences == ()
 
 
-def request_health(settings: Settings) -> dict[str, Any]:
-    """What the daemon says of itself."""
-    return request(settings.paths, "GET", "/health")[1]
+def problems(settings: Settings) -> list[str]:
+    """What the daemon says is wrong, with the remedies."""
+    found = request(settings.paths, "GET", "/health")[1]["problems"]
+    return [f"{one['message']}; {one['remedy']}" for one in found]
+
+
+def is_healthy(settings: Settings) -> bool:
+    return request(settings.paths, "GET", "/health")[1]["healthy"] is True
 
 
 def refuses(watched: Watched, disk: Disk, *, code: str) -> None:
@@ -245,9 +250,7 @@ def test_a_disk_that_fills_up_is_waited_for_and_nothing_is_lost_or_begun_meanwhi
             deployment.wait_for(
                 lambda: len(deployment.events("config_loaded")) == 2, what="the changed configuration"
             )
-            deployment.wait_for(
-                lambda: request_health(watched.settings) == {"healthy": True, "problems": []}, what="health"
-            )
+            deployment.wait_for(lambda: is_healthy(watched.settings), what="health")
             process.terminate()
             assert process.wait(timeout=30) == 0
         observed = [event.data["sha"] for event in deployment.events("commit_observed")]
@@ -290,7 +293,7 @@ def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_waits_for_r
                 lambda: tips <= {event.data["sha"] for event in deployment.events("commit_scanned")},
                 what="what was pushed meanwhile",
             )
-            assert request_health(watched.settings) == {"healthy": True, "problems": []}
+            assert is_healthy(watched.settings)
             process.terminate()
             assert process.wait(timeout=30) == 0
         assert "Traceback" not in deployment.log()
@@ -440,7 +443,7 @@ def test_a_job_whose_folder_finds_no_room_is_interrupted_not_failed_and_done_whe
                 lambda: deployment.events("job_interrupted"), what="the job that finds no room"
             )
             deployment.wait_for(
-                lambda: any("room" in text for text in request_health(watched.settings)["problems"]),
+                lambda: any("room" in text for text in problems(watched.settings)),
                 what="the problem to be told",
             )
             time.sleep(2.5)

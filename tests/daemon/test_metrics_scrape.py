@@ -258,7 +258,7 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
                 unix.get("http://everlean/metrics").text,
                 tcp.get(f"http://127.0.0.1:{port}/metrics").text,
             ]
-            problems = unix.get("http://everlean/problems").json()["problems"]
+            problems = unix.get("http://everlean/health").json()["problems"]
             status = collect(find_instance(deployment.config))
             pages = [unix.get("http://everlean/report"), tcp.get(f"http://127.0.0.1:{port}/report")]
             badge, feed = (tcp.get(f"http://127.0.0.1:{port}/{name}") for name in ("badge.svg", "feed.atom"))

@@ -29,6 +29,7 @@ from daemon.results.notifications import KEY_VARIABLE, URL_VARIABLE, Notificatio
 from daemon.settings import Settings, parse
 from daemon.store_service import StoreService
 from store.backoff import Backoff
+from store.documents.problems import Problem
 from store.events.repositories import RepositoryFailed, RepositoryRecovered
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
@@ -161,6 +162,10 @@ class Deployment:
         return row
 
 
+async def no_problems() -> list[Problem]:
+    return []
+
+
 @asynccontextmanager
 async def deployment(root: Path, text: str, *, waits: bool = True) -> AsyncIterator[Deployment]:
     """Open the store, begin to notify, wait until the channels are switched on; end it all as the daemon does."""
@@ -168,7 +173,7 @@ async def deployment(root: Path, text: str, *, waits: bool = True) -> AsyncItera
     make_folder(of.paths.state)
     store = await StoreService.open(of.paths)
     context = Context(of)
-    made = Deployment(root, context, store, Notifications(store, context))
+    made = Deployment(root, context, store, Notifications(store, context, no_problems))
     periodic = Periodic(context, notification_rows(made.notifications))
     await made.notifications.start(periodic.run_soon)
     periodic.start()

@@ -12,7 +12,8 @@ import pytest
 
 from daemon.http.feed import badge
 from pipeline.report.front import Front, changes, digest, front, lead
-from pipeline.report.gather import gather
+from pipeline.report.page import render
+from pipeline.report.sections import history
 from store.documents.repositories import described_repositories
 from store.sqlite import connect_readonly
 from store.view import report_queries
@@ -30,13 +31,13 @@ OUTPUTS: dict[str, Callable[[sqlite3.Connection], object]] = {
     "metrics": lambda view: report_queries.numbers(view).sorries,
     "the first screen": lambda view: (lead(_front(view)), changes(_front(view))),
     "digest": lambda view: digest(_front(view)),
-    "report": lambda view: (gather(view, made_at=NOW).sorries, gather(view, made_at=NOW).history),
-    "the report's pages": lambda view: [one.spot for one in gather(view, made_at=NOW).open_sorries],
+    "history": history,
+    "the report": lambda view: render(view, made_at=NOW).html,
 }
 
 
 def _front(view: sqlite3.Connection) -> Front:
-    return front(view, since=SINCE, until="2100-01-01T00:00:00.000000Z")
+    return front(view, since=SINCE, until="2100-01-01T00:00:00.000000Z", problems=())
 
 
 @pytest.fixture

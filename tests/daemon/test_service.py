@@ -170,7 +170,7 @@ def test_a_bad_configuration_is_refused_whole_and_a_good_one_taken_whole(
         deployment.wait_for(lambda: request(settings.paths, "GET", "/health")[0] == 503, what="the problem")
         health, answer = request(settings.paths, "GET", "/health")
         assert health == 503
-        assert any("max_running" in problem for problem in answer["problems"])
+        assert any("max_running" in line for one in answer["problems"] for line in one["errors"] or ())
         assert request(settings.paths, "GET", "/status")[1]["config"]["digest"] == settings.digest
         deployment.config.write_text(good + f'\n[[repos]]\nurl = "{other.path}"\n', encoding="utf-8")
         deployment.wait_for(

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from daemon.cli.context import locate
 from daemon.control_client import request
-from daemon.problems import ProblemCode
 from daemon.settings import Settings
 from daemon.status_report import collect
-from pipeline.report.gather import gather_at
 from pipeline.report.page import render
+from store.documents.problems import ProblemCode
 from store.view import queries
 from tests.support.daemon.deployment import Deployment
 
@@ -44,7 +43,7 @@ def living(settings: Settings) -> tuple[str, str]:
 def in_report(settings: Settings) -> str:
     view = queries.connect(settings.paths.database_db)
     try:
-        html = render(gather_at(view, settings.paths.events_db, made_at=datetime.now(UTC))).html
+        html = render(view, made_at=datetime.now(UTC)).html
     finally:
         view.close()
     (line,) = (line for line in html["index.html"].splitlines() if "As of event" in line)

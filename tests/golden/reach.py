@@ -6,13 +6,12 @@ import contextlib
 import gc
 import importlib
 import io
-import json
 import os
 import sys
 import tomllib
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from unittest import mock
 from daemon.http.metrics import LiveNumbers, exposition
 from daemon.serve_spec import spec_of
 from daemon.settings import load
-from pipeline.report.gather import gather_at
 from pipeline.serve.app import make_app
 from store.documents.schema import schema_of
 from store.log.log import EventLog
@@ -128,26 +126,6 @@ def openapi(config: Path) -> dict[str, Any]:
     """Return the schema of the server that this configuration asks for."""
     application = make_app(spec_of(load(config), scratch="golden", environment={}))
     return dict(application.openapi())
-
-
-def report_data(state: Path) -> dict[str, Any]:
-    """Return the data of the report, as JSON has it."""
-    with closing(queries.connect(state / "database.db")) as view:
-        data = gather_at(view, state / "events.db", made_at=MADE_AT, since=SINCE)
-    document = json.loads(json.dumps(_plain(data), default=str))
-    assert isinstance(document, dict)
-    return document
-
-
-def _plain(value: Any) -> Any:
-    """Return dataclasses as dicts, and every key of a dict as text: JSON has no tuples as keys."""
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    return value
 
 
 _LIVE = LiveNumbers(

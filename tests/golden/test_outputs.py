@@ -56,7 +56,7 @@ HEAD = {"schema", "daemon", "as_of"}
 FILES = {
     *(f"verbs/{name}.{'txt' if name in WITHOUT_JSON else 'json'}" for name in VERBS),
     *(f"verbs/{name}.txt" for name in EXPORTS),
-    *("metrics.txt", "openapi.json", "report.json", "report-page.txt"),
+    *("metrics.txt", "openapi.json", "report-page.txt"),
 }
 
 
@@ -103,10 +103,6 @@ def test_openapi(rebuilt: Path, golden: Golden) -> None:
     schema = reach.openapi(rebuilt / "config.toml")
     schema["info"]["version"] = "<version>"
     golden("openapi.json", json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-
-
-def test_report_data(rebuilt: Path, golden: Golden) -> None:
-    golden("report.json", lines_of(reach.report_data(rebuilt / "state")) + "\n")
 
 
 def test_report_page(rebuilt: Path, tmp_path: Path, golden: Golden) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,7 @@ from pathlib import Path
 import pytest
 
 import tests.support.memory_log
-from pipeline.prove.tree import Tree, TreeNode, TriedTactic
-from pipeline.report.gather import ReportData, gather
-from pipeline.report.page import render
+from pipeline.report.page import Report, render
 from pipeline.report.writing import write
 from store.domain.identity import short_hash
 from store.events.base import EventBody
@@ -32,7 +29,6 @@ from tests.support.events import (
     PATCH,
     attempt,
     declaration,
-    digest,
     job_started,
     place,
     proof_found,
@@ -95,17 +91,15 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     with pytest.MonkeyPatch.context() as patched:
         return {
-            name: write(render(gathered(tmp_path_factory.mktemp(name), told, patched)), folder / name)[0]
+            name: write(made(tmp_path_factory.mktemp(name), told, patched), folder / name)[0]
             for name, told in events.items()
         }
 
 
-def gathered(folder: Path, events: Told, monkeypatch: pytest.MonkeyPatch) -> ReportData:
-    """Record the events over a year of a clock of their own."""
+def made(folder: Path, events: Told, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """Record the events over a year of a clock of their own, and make the report."""
     begins, step = datetime(2025, 11, 1, 6, tzinfo=UTC), timedelta(days=365) / max(1, len(events))
-    blobs = {
-        key: path for data in (PATCH, *TREES) for key, path in stage(folder / "staging", data)[1].items()
-    }
+    blobs = dict(stage(folder / "staging", PATCH)[1])
     with MemoryLog() as log, View.open(folder / "database.db", log.reader()) as view:
         for number, (stream, body) in enumerate(events):
             at = (begins + step * number).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -114,33 +108,9 @@ def gathered(folder: Path, events: Told, monkeypatch: pytest.MonkeyPatch) -> Rep
         view.catch_up()
         connection = queries.connect(folder / "database.db")
         try:
-            return gather(connection, made_at=datetime(2026, 11, 1, 8, tzinfo=UTC), blob=log.reader().blob)
+            return render(connection, made_at=datetime(2026, 11, 1, 8, tzinfo=UTC), blob=log.reader().blob)
         finally:
             connection.close()
-
-
-def tree(states: int) -> bytes:
-    """A search that found a proof of three steps among so many states, one of them with hostile text."""
-    nodes = [
-        TreeNode(
-            number=at,
-            parent=None if at == 0 else at - 1 if at <= 3 else at % 4,
-            tactic="" if at == 0 else HOSTILE if at == 4 else f"rcases h_{at} with ⟨x, hx⟩",
-            goals=() if at == 3 else (f"x : ℕ\nh_{at} : ∃ y, y ≤ x\n⊢ x ≤ x + {at}", HOSTILE)[: 1 + at % 2],
-            depth=min(at, 3),
-            score=float(at),
-            log_probability=-0.5,
-            remaining=None,
-            outcome="proved" if at <= 3 else "dead" if at % 3 else "open",
-            tried=(TriedTactic("omega", "failed", "not arithmetic"),),
-        )
-        for at in range(states)
-    ]
-    found = Tree("found", "", "proved with 3 tactics", tuple(nodes), (0, 1, 2, 3))
-    return json.dumps(found.as_json()).encode()
-
-
-TREES = (tree(4), tree(12), tree(90))
 
 
 def sorries(names: Sequence[str], random_: random.Random) -> Told:
@@ -162,9 +132,8 @@ def sorries(names: Sequence[str], random_: random.Random) -> Told:
         chance = random_.random()
         if chance < 0.6:
             told.append((f"repository:{name}", found))
-            kept = None if number % 5 else digest(TREES[number // 5 % len(TREES)])
             tried = attempt(sorry, spot, commit=commit).model_copy(
-                update={"repository": name, "tree": kept, "simulated": found.simulated}
+                update={"repository": name, "simulated": found.simulated}
             )
             told.append((f"repository:{name}", tried))
         if chance < 0.3 and not found.simulated:

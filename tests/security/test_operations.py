@@ -16,7 +16,7 @@ import typer.main
 
 from daemon.cli.app import build
 from daemon.disk import Code as DiskCode
-from daemon.problems import ProblemCode
+from store.documents.problems import ProblemCode
 from store.events.repositories import RepositoryProblem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,8 @@ def test_every_problem_of_status_is_named_by_the_program_and_has_a_remedy_in_the
     states = {f"repository_{state}" for state in get_args(RepositoryProblem)}
     named = {
         node.attr.lower()
-        for path in (ROOT / "daemon").rglob("*.py")
+        for folder in (ROOT / "daemon", ROOT / "store")
+        for path in folder.rglob("*.py")
         if "ProblemCode" in (text := path.read_text("utf-8"))
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ProblemCode"

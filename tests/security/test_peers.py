@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from daemon.answers import Health
 from daemon.control_client import ControlError, NotPermittedError, request
 from daemon.http.control import ControlServer, SocketInUseError
 from daemon.paths import Paths
 from daemon.peers import Doorkeeper, Peer
+from store.documents.problems import Problem
 
 STRANGER, THEIR_GROUP = 61234, 61235
 ASK = """
@@ -44,6 +44,10 @@ for method, route in calls:
 """
 
 
+async def no_problems() -> list[Problem]:
+    return []
+
+
 class Daemon:
     """What is behind the socket: it counts what it was made to do."""
 
@@ -55,7 +59,7 @@ class Daemon:
         """The parts that the asked routes call; the others are taken hold of and not called."""
         nothing = SimpleNamespace(text=None, now=None)
         return SimpleNamespace(
-            living=SimpleNamespace(health=lambda: Health(healthy=True)),
+            living=SimpleNamespace(problems=no_problems),
             polls=self,
             store=SimpleNamespace(room=SimpleNamespace(problem=""), ask=None),
             claims=None,

@@ -47,7 +47,6 @@ from daemon.cli import (
 from daemon.cli.app import build
 from daemon.cli.context import ExitCode
 from daemon.http import metrics
-from daemon.problems import ProblemCode
 from daemon.results import notifications
 from daemon.settings.in_force import toml_of
 from daemon.settings.schema import ConfigFile
@@ -61,6 +60,7 @@ from store.documents.attempts import Attempt
 from store.documents.checkpoints import Checkpoint
 from store.documents.events import Event
 from store.documents.jobs import Job
+from store.documents.problems import ProblemCode
 from store.documents.proofs import Proof
 from store.documents.schema import attribute_docs, syntax_of
 from store.domain.records import Declaration, Sorry

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from sqlite3 import Connection
 
 import pytest
 
-from pipeline.report.front import digest, front
-from pipeline.report.gather import gather
-from pipeline.report.opened import file_stem, sheets
+from pipeline.report.front import Front, digest, front
+from pipeline.report.layout import file_stem, sheets
 from pipeline.report.page import render
+from store.documents.status import describe_view
 from store.domain.blueprint import Statement
 from store.domain.identity import line_url
 from store.domain.records import ConstantUse, TracedFile, TracedTheorem
 from store.events.base import EventBody
-from store.events.jobs import JobFailed
+from store.events.jobs import JobFailed, JobSucceeded
 from store.events.places import SorryPlace
 from store.events.repositories import CommitObserved, RepositoryFailed
 from store.events.scans import SorryFilled, SorryMoved, SorryOpened
 from store.events.traces import FileTraced, SorryStated
+from store.view import report_queries
 from tests.support.events import (
     attempt,
     declaration,
@@ -107,28 +108,38 @@ def week() -> list[tuple[str, EventBody]]:
     ]
 
 
+def screen(view: Connection) -> Front:
+    problems = describe_view(view).problems
+    return front(view, since=BEGAN, until="2100-01-01T00:00:00.000000Z", problems=problems)
+
+
+def pages_of(view: Connection) -> Mapping[str, str]:
+    since = datetime(2000, 1, 1, tzinfo=UTC)
+    return render(view, made_at=MADE_AT, since=since, problems=describe_view(view).problems).html
+
+
 def said(html: str) -> str:
     return " ".join("".join(read(html).words).split())
 
 
 def test_the_first_screen_answers_what_a_maintainer_asks(view_of: Fill) -> None:
-    data = gather(view_of(week()), made_at=MADE_AT, since=datetime(2000, 1, 1, tzinfo=UTC))
-    text = said(render(data).html["index.html"])
+    view = view_of(week())
+    text = said(pages_of(view)["index.html"])
     top, rest = text.split("Open sorries, by repository and file")
-    ready = f"everlean proofs apply {data.front.ready[0].proof}, no kernel replay"
+    ready = f"everlean proofs apply {screen(view).waiting.ready[0].proof.proof}, no kernel replay"
     for words in (
         "4 sorries are open in 2 of 2 watched repositories.",
-        "4 new sorries; filled: 1 by people; 1 was there when their branches were first read.",
+        "4 new sorries; 1 filled by people; 1 was there when their branches were first read.",
         "Shown false Logic.untrue github.com/ada/logic Logic/Basic.lean:8",
         f"Patches ready Logic.proved github.com/ada/logic Logic/Basic.lean:8 {ready}",
-        "Filled Logic.filled github.com/ada/logic Logic/Basic.lean:8 by people",
-        "build fails in github.com/ada/logic: no toolchain v4.9.0 install it",
-        "repository gone in local/ada/notes: not found remove the entry",
-        "Oldest Notes.aged local/ada/notes Logic/Basic.lean:8 there before",
+        "Filled Logic.filled github.com/ada/logic Logic/Basic.lean:8 filled by people",
+        ": toolchain: no toolchain v4.9.0 install it",
+        "error: local/ada/notes: not found remove the entry",
+        "Oldest Notes.aged local/ada/notes Logic/Basic.lean:8 since",
     ):
         assert words in top, words
     assert "Logic.filled" in top.split(" New ")[1].split(" Filled ")[0], "it was new, and is gone again"
-    assert "github.com/ada/logic 3 1 with a patch ready; 1 filled by people" in rest
+    assert "github.com/ada/logic 3 1 with a patch ready; 1 filled" in rest
     assert "local/ada/notes 1 gone: not found" in rest
     assert "SIMULATED" not in text
 
@@ -139,19 +150,19 @@ def test_every_open_sorry_has_its_goal_what_was_tried_how_far_it_got_and_its_lin
         repository=FORGE, branch="main", sha=NEW, sorry="new", statement_hash=here.statement_hash,
         context_hash=here.context_hash, goal="h : p\n⊢ q", before=None, same_text=False, simulated=False,
     )  # fmt: skip
-    pages = render(gather(view_of([*week(), *of_forge(stated)]), made_at=MADE_AT)).html
+    pages = render(view_of([*week(), *of_forge(stated)]), made_at=MADE_AT).html
     page = pages[f"{file_stem(FORGE)}.html"]
     harmless(page)
     text = said(page)
     address = f"https://github.com/ada/logic/blob/{NEW}/Logic/Basic.lean#L8"
     assert page.count(f'<a href="{address}" rel="noreferrer">') == 3
     assert {"new", "false", "proved"} <= {value for _, name, value in read(page).attributes if name == "id"}
-    assert "h : p ⊢ q rung 0, tactics: nothing left to try; 2 goals left after intro h" in text
-    assert "Logic.untrue shown false" in text
-    assert "rung 0, tactics: shown false: a proof of its negation was accepted" in text
+    assert ": exhausted; 2 goals left after intro h" in text
+    assert "h : p ⊢ q Tried 1 time; the last by tactics, rung 0, " in text
+    assert "Logic.untrue disproved" in text
     assert "goal left" not in text.split("Logic.untrue")[1].split("Logic.new")[0], "it is not nearly there"
-    assert "Logic.proved patch ready" in text
-    assert "A proof that Lean verified waits (no kernel replay): everlean proofs apply" in text
+    assert "Logic.proved verified" in text
+    assert "A proof that Lean verified waits: everlean proofs apply" in text
     assert "Lean has not said the goal; this is what the declaration states." in text
     local = pages[f"{file_stem(LOCAL)}.html"]
     assert "Logic/Basic.lean:8 at" in said(local)
@@ -169,12 +180,11 @@ def test_what_lean_or_a_search_said_of_an_earlier_text_is_not_said_of_the_presen
     moved = SorryMoved(
         repository=FORGE, branch="main", sha=sha("newer"), sorry="false", place=after, what=("context",)
     )
-    data = gather(view_of([*week(), *of_forge(stated, moved)]), made_at=MADE_AT)
-    assert data.front.shown_false == ()
-    text = said(render(data).html[f"{file_stem(FORGE)}.html"])
+    view = view_of([*week(), *of_forge(stated, moved)])
+    assert screen(view).waiting.disproved == ()
+    text = said(pages_of(view)[f"{file_stem(FORGE)}.html"])
     assert "the goal of before" not in text
-    assert "Logic.untrue shown false" not in text
-    assert "a proof of its negation was accepted, on an earlier text of the file" in text
+    assert "Logic.untrue disproved" not in text
 
 
 def test_what_the_simulator_found_is_marked_wherever_it_is_told(view_of: Fill) -> None:
@@ -188,14 +198,16 @@ def test_what_the_simulator_found_is_marked_wherever_it_is_told(view_of: Fill) -
             found.model_copy(update={"repository": FORGE}),
         ),
     ]
-    data = gather(view_of(told), made_at=MADE_AT)
-    pages = render(data).html
-    assert "Shown false SIMULATED Logic.untrue" in said(pages["index.html"])
+    view = view_of(told)
+    pages, told_first = pages_of(view), screen(view)
+    assert "Logic/Basic.lean:8 disproved SIMULATED, by tactics" in said(pages["index.html"])
     page = said(pages[f"{file_stem(FORGE)}.html"])
-    assert "Logic.untrue SIMULATED: shown false" in page
-    assert "SIMULATED the simulator accepted a text, which is no proof" in page
-    assert "- SIMULATED: Logic.untrue (github.com/ada/logic Logic/Basic.lean:8)" in digest(data.front)
-    assert data.front.ready == ()
+    assert "Logic.untrue disproved SIMULATED" in page
+    assert "candidate SIMULATED" in page
+    line = "- Logic.untrue (github.com/ada/logic Logic/Basic.lean:8), disproved SIMULATED"
+    assert line in digest(told_first)
+    assert line not in digest(told_first.by_lean)
+    assert told_first.waiting.ready == ()
 
 
 def test_what_was_accepted_and_not_verified_stands_on_the_first_screen_while_it_fits(view_of: Fill) -> None:
@@ -210,40 +222,43 @@ def test_what_was_accepted_and_not_verified_stands_on_the_first_screen_while_it_
     moved = SorryMoved(**life, place=spot("Logic.moved", text="another"), what=("context",))
     checked = [proof_checked(found[name]) for name in ("new", "moved", "fake")]
     told = of_forge(*(opened(name, f"Logic.{name}") for name in names), *found.values(), *checked, moved)
-    data = gather(view_of([*begun(), *told]), made_at=MADE_AT)
-    (only,) = data.front.candidates
+    view = view_of([*begun(), *told])
+    (only,) = (one.proof for one in screen(view).waiting.candidates)
     assert only.proof == found["new"].proof
     where = "Logic.new github.com/ada/logic Logic/Basic.lean:8"
-    index = said(render(data).html["index.html"])
+    index = said(pages_of(view)["index.html"])
     assert f"Accepted, not verified {where} everlean proofs show {only.proof}" in index
-    lines = digest(data.front)
+    lines = digest(screen(view))
     line = f"- Logic.new (github.com/ada/logic Logic/Basic.lean:8): everlean proofs show {only.proof}"
     assert lines[lines.index("Accepted, not verified:") + 1] == line
 
 
 def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
-    made = front(view_of(week()), since=BEGAN, until="2100-01-01T00:00:00.000000Z")
+    made = screen(view_of(week()))
     lines = digest(made)
     assert lines[:2] == [
         "everlean from 2000-01-01 to 2100-01-01: 4 sorries are open in 2 of 2 watched repositories.",
-        "4 new sorries; filled: 1 by people; 1 was there when their branches were first read.",
+        "4 new sorries; 1 filled by people; 1 was there when their branches were first read.",
     ]
     headings = [line for line in lines if line.endswith(":")]
     assert headings == ["Shown false:", "Patches ready:", "New:", "Filled:", "Needs attention:", "Oldest:"]
-    patch = f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): everlean proofs apply {made.ready[0].proof}"
-    assert f"{patch}, no kernel replay" in lines
+    (ready,) = made.waiting.ready
+    patch = f"everlean proofs apply {ready.proof.proof}, no kernel replay"
+    assert f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): {patch}" in lines
 
 
 def test_a_job_that_ended_well_afterwards_needs_no_one(view_of: Fill) -> None:
     again = job_started("build-2").model_copy(update={"kind": "build", "repository": FORGE})
-    made = front(view_of([*week(), ("job:build-2", again)]), since=BEGAN, until=BEGAN)
-    assert [need.what for need in made.needs] == ["repository gone"]
+    done = JobSucceeded(
+        job="build-2", attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=False
+    )
+    made = screen(view_of([*week(), ("job:build-2", again), ("job:build-2", done)]))
+    assert "job_failed" not in [one.code for one in made.problems]
 
 
 def test_sorries_are_laid_out_on_pages_of_a_bounded_number_and_the_rest_is_counted(view_of: Fill) -> None:
     told = [*begun(), *of_forge(*(opened(f"{number:04}", f"Logic.n{number}") for number in range(7)))]
-    found = gather(view_of(told), made_at=MADE_AT).open_sorries
-    (of,) = sheets(found, most=5, on_a_sheet=2)
+    (of,) = sheets(report_queries.sorries_here(view_of(told)), most=5, on_a_sheet=2)
     assert [sheet.name for sheet in of.sheets] == [
         f"{file_stem(FORGE)}{number}.html" for number in ("", "-2", "-3")
     ]
@@ -292,25 +307,25 @@ def test_the_sorries_on_which_most_rests_are_named_and_what_is_unknown_is_said(v
     )  # fmt: skip
     told = of_forge(*(opened(name, f"Logic.{name}") for name in ("root", "near", "far", "new")))
     view = view_of([*begun(), *told, *of_forge(traced, closing(made, [file]))], [payload])
-    data = gather(view, made_at=MADE_AT)
-    pages = render(data).html
+    made_of = render(view, made_at=MADE_AT)
+    pages = made_of.html
     index = said(pages["index.html"])
     at = index.index("Most rests on")
-    first, second = index.index("2 theorems rest on it", at), index.index("1 theorem rests on it", at)
-    assert (at < first < second, data.simulated) == (True, True)
-    assert "SIMULATED Logic.root" in index[at:second]
+    first = index.index("2 theorems rest on it (SIMULATED trace)", at)
+    second = index.index("1 theorem rests on it", at)
+    assert (at < first < second, made_of.simulated) == (True, True)
     (page,) = (said(html) for name, html in pages.items() if name.startswith(file_stem(FORGE)))
     assert (
         "What rests on 1 of the sorries of this page is unknown: the trace does not name the declaration."
         in page
     )
-    assert f"0 theorems rest on it at {NEW[:9]}" in page
+    assert f"0 theorems rest on it (SIMULATED trace) at {NEW[:9]}" in page
     plan = [
         Statement(["new"], ["Logic.new"], []),
         *(Statement([], [], ["new"]) for _ in range(4)),
         Statement([], ["Logic.root"], []),
     ]
-    planned = render(gather(view, made_at=MADE_AT, blueprints=lambda _repository, _sha: plan)).html
+    planned = render(view, made_at=MADE_AT, blueprints=lambda _repository, _sha: plan).html
     front_page = said(planned["index.html"])
     most = front_page[front_page.index("Most rests on") :]
     assert (

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from sqlite3 import Connection
 
 from pipeline.models.curve import Curve
-from pipeline.report.gather import MOST_CURVES, gather
+from pipeline.report.models import MOST_CURVES
 from pipeline.report.page import NAMES, render
 from store.errors import LogError
 from store.events.base import BlobRef, EventBody
@@ -37,7 +37,7 @@ def test_the_losses_of_a_model_s_newest_trainings_are_drawn_and_told(view_of: Fi
     ]
     payloads = {name: payload for _, held in many for name, payload in held.items()}
     view = view_of([("model:retriever", body) for body, _ in many], payloads.values())
-    pages = render(gather(view, made_at=WHEN, blob=payloads.__getitem__))
+    pages = render(view, made_at=WHEN, blob=payloads.__getitem__)
     rows = read(pages.html["models.html"]).table("Losses of the retriever")
     assert [row[0] for row in rows] == [f"k{number}" for number in range(10 - MOST_CURVES, 10)]
     assert rows[-1] == ["k9", "SIMULATED: the simulator", "100", "4", "4", "11", "learning_rate 0.001", ""]
@@ -51,7 +51,7 @@ def test_the_losses_of_a_model_s_newest_trainings_are_drawn_and_told(view_of: Fi
 
 def test_a_training_of_an_earlier_version_has_no_losses_and_no_section(view_of: Fill) -> None:
     view = view_of([("model:retriever", checkpoint_saved("k0"))])
-    assert "Losses" not in render(gather(view, made_at=WHEN)).html["models.html"]
+    assert "Losses" not in render(view, made_at=WHEN).html["models.html"]
 
 
 def test_a_curve_that_cannot_be_read_costs_itself_alone(view_of: Fill) -> None:
@@ -64,13 +64,11 @@ def test_a_curve_that_cannot_be_read_costs_itself_alone(view_of: Fill) -> None:
             raise LogError(f"{name} is damaged")
         return payloads[name]
 
-    first, second = read(render(gather(view, made_at=WHEN, blob=blob)).html["models.html"]).table(
+    first, second = read(render(view, made_at=WHEN, blob=blob).html["models.html"]).table(
         "Losses of the retriever"
     )
     assert (first[0], first[5], first[7]) == ("k0", "2", "")
     assert second[0] == "k1"
     assert "is damaged" in second[7]
-    (missing, _) = read(render(gather(view, made_at=WHEN)).html["models.html"]).table(
-        "Losses of the retriever"
-    )
+    (missing, _) = read(render(view, made_at=WHEN).html["models.html"]).table("Losses of the retriever")
     assert "in the log, which was not at hand" in missing[7]

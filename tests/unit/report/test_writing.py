@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from pipeline.report.charts import ORIGIN
-from pipeline.report.page import Pages
+from pipeline.report.page import Report
 from pipeline.report.writing import NotOursError, write
 
 HTML = f'<meta name="generator" content="{ORIGIN}">'
 SVG = f'<svg data-origin="{ORIGIN}"/>'
 
 
-def report(*pictures: str, html: str = HTML, pages: tuple[str, ...] = ()) -> Pages:
-    return Pages({"index.html": html, **dict.fromkeys(pages, HTML)}, dict.fromkeys(pictures, SVG))
+def report(*pictures: str, html: str = HTML, pages: tuple[str, ...] = ()) -> Report:
+    html_of = {"index.html": html, **dict.fromkeys(pages, HTML)}
+    return Report(html_of, dict.fromkeys(pictures, SVG), position=1, since="", simulated=False)
 
 
 def names(folder: Path) -> list[str]:
@@ -25,28 +26,28 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_report_is_written_over_an_earlier_one_and_what_it_lacks_goes(tmp_path: Path) -> None:
-    gone = ("models.html", "sorries-github.com-a-b-0123abcd.html", "sorries-github.com-a-b-0123abcd-12.html")
-    write(
-        report("recall-matrix.svg", "recall-matrix-simulated-2.svg", "rejections.svg", pages=gone), tmp_path
-    )
+    gone = ("sorries-github.com-a-b-0123abcd.html", "sorries-github.com-a-b-0123abcd-12.html")
+    write(report("recall-losses.svg", "tactics-losses.svg", "sorries-over-time.svg", pages=gone), tmp_path)
     (tmp_path / "proofs.html").write_text("<h1>mine</h1>", encoding="utf-8")
     (tmp_path / "notes.svg").write_text(SVG, encoding="utf-8")
-    (tmp_path / "recall-change.svg").write_text("drawn by hand", encoding="utf-8")
-    written = write(report("rejections.svg", html=HTML + "new", pages=("machine.html",)), tmp_path)
-    assert written == tuple(tmp_path / name for name in ("index.html", "machine.html", "rejections.svg"))
+    (tmp_path / "progress-losses.svg").write_text("drawn by hand", encoding="utf-8")
+    written = write(report("sorries-over-time.svg", html=HTML + "new", pages=("models.html",)), tmp_path)
+    assert written == tuple(
+        tmp_path / name for name in ("index.html", "models.html", "sorries-over-time.svg")
+    )
     assert names(tmp_path) == [
-        "index.html", "machine.html", "notes.svg", "proofs.html", "recall-change.svg", "rejections.svg"
+        "index.html", "models.html", "notes.svg", "progress-losses.svg", "proofs.html", "sorries-over-time.svg"
     ]  # fmt: skip
     assert (tmp_path / "index.html").read_text(encoding="utf-8") == HTML + "new"
 
 
-@pytest.mark.parametrize("name", ["index.html", "proofs.html", "rejections.svg"])
+@pytest.mark.parametrize("name", ["index.html", "proofs.html", "sorries-over-time.svg"])
 def test_a_file_that_no_report_wrote_stops_everything_before_a_byte_is_written(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_text("mine", encoding="utf-8")
     with pytest.raises(NotOursError, match=rf"{name}: no report wrote it.*--out"):
-        write(report("rejections.svg", "sorries-over-time.svg", pages=("proofs.html",)), tmp_path)
+        write(report("sorries-over-time.svg", "sorries-over-time.svg", pages=("proofs.html",)), tmp_path)
     assert names(tmp_path) == [name]
     assert (tmp_path / name).read_text(encoding="utf-8") == "mine"
 
@@ -71,22 +72,22 @@ def test_what_is_no_plain_file_is_no_report(tmp_path: Path, kind: str) -> None:
 def test_a_write_that_fails_leaves_the_earlier_report_and_no_half_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(report("rejections.svg"), tmp_path)
+    write(report("sorries-over-time.svg"), tmp_path)
 
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write(report("rejections.svg", html=HTML + "new"), tmp_path)
-    assert names(tmp_path) == ["index.html", "rejections.svg"]
+        write(report("sorries-over-time.svg", html=HTML + "new"), tmp_path)
+    assert names(tmp_path) == ["index.html", "sorries-over-time.svg"]
     assert (tmp_path / "index.html").read_text(encoding="utf-8") == HTML
 
 
 def test_files_are_as_open_as_the_umask_says(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        (path, _) = write(report("rejections.svg"), tmp_path / "out")
+        (path, _) = write(report("sorries-over-time.svg"), tmp_path / "out")
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640

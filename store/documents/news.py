@@ -1,0 +1,114 @@
+"""What became of sorries: which came and went, and which of those in the source wait for a person.
+
+The first screen of the report, the digest, the feed and `everlean new` show these.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from store.documents.proofs import Proof, describe_proofs
+from store.documents.sorries import Sorry, SorryKey, describe_sorries
+from store.view import report_queries
+from store.view.reading import read
+from store.view.report_queries import Turn
+from store.view.rows import ProofRow, SorryRow
+
+WORDS = {
+    "opened": "opened",
+    "removed": "removed",
+    "by_people": "filled by people",
+    "by_us": "filled by everlean",
+    "by_simulation": "filled SIMULATED",
+}
+"""The ways in which a sorry comes or goes (`Turn.what`), in words."""
+FILLED = ("by_people", "by_us", "by_simulation")
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    sorry: Sorry
+    """As it is now."""
+    what: str
+    """One of `WORDS`."""
+    at: str
+
+    @property
+    def text(self) -> str:
+        """Return what happened, in words."""
+        return WORDS[self.what]
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """A sorry in the source, and a text in its place that Lean accepted."""
+
+    sorry: Sorry
+    proof: Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The sorries in the source of which a person should hear, the newest first."""
+
+    disproved: tuple[Sorry, ...]
+    """False as they stand; those that only the simulator disproved come last."""
+    ready: tuple[Proved, ...]
+    """With a verified proof."""
+    candidates: tuple[Proved, ...]
+    """Open, with a patch that fits, of which not all could be judged."""
+
+
+def describe_news(view: sqlite3.Connection, turns: Sequence[Turn]) -> list[News]:
+    """Return the documents of comings and goings of sorries, in their order."""
+    ids = json.dumps(sorted({turn.sorry for turn in turns}))
+    condition = "sorry IN (SELECT value FROM json_each(?))"
+    rows = read(view, SorryRow, "sorries", conditions=[condition], parameters=[ids])
+    sorries: dict[SorryKey, Sorry] = {
+        (one.repository, one.branch, one.sorry): one for one in describe_sorries(view, rows)
+    }
+    return [
+        News(sorries[turn.repository, turn.branch, turn.sorry], turn.what, turn.recorded_at) for turn in turns
+    ]
+
+
+def describe_waiting(view: sqlite3.Connection, here: Sequence[SorryRow]) -> Waiting:
+    """Return what waits for a person.
+
+    Args:
+        view: the database.
+        here: the sorries in the source (`report_queries.sorries_here`).
+    """
+    open_ = {(row.repository, row.sorry): row for row in here if row.state == "open"}
+    false = [open_[key] for key in report_queries.disproved(view) if key in open_]
+    disproved = [one for one in describe_sorries(view, false) if one.disproved]
+    disproved.sort(key=lambda one: one.tried.recorded_at if one.tried else "", reverse=True)
+    disproved.sort(key=lambda one: one.disproved == "simulator")
+    verified = {row.verified_proof: row for row in here if row.verified_proof and row.state == "verified"}
+    accepted = _proofs(view, "proof IN (SELECT value FROM json_each(?))", json.dumps(sorted(verified)))
+    fitting: dict[tuple[str, str], ProofRow] = {}
+    for proof in _proofs(view, _CANDIDATE):
+        key = proof.repository, proof.sorry
+        if key in open_ and open_[key].blob == proof.checked_blob:
+            fitting.setdefault(key, proof)
+    return Waiting(
+        tuple(disproved),
+        _proved(view, [(verified[one.proof], one) for one in accepted]),
+        _proved(view, [(open_[key], proof) for key, proof in fitting.items()]),
+    )
+
+
+_CANDIDATE = "state = 'candidate' AND simulated = 0 AND checked_at IS NOT NULL AND patch_sha256 IS NOT NULL"
+
+
+def _proofs(view: sqlite3.Connection, condition: str, *parameters: str) -> list[ProofRow]:
+    order = "checked_at DESC, found_at DESC, proof"
+    return read(view, ProofRow, "proofs", conditions=[condition], parameters=parameters, order=order)
+
+
+def _proved(view: sqlite3.Connection, pairs: Sequence[tuple[SorryRow, ProofRow]]) -> tuple[Proved, ...]:
+    sorries = describe_sorries(view, [row for row, _ in pairs])
+    return tuple(map(Proved, sorries, describe_proofs(view, [proof for _, proof in pairs])))

@@ -1,0 +1,311 @@
+"""Problems: what keeps the daemon from its work, each with its code, which stays, and its remedy.
+
+Whoever shows problems shows these. Here are those that the view knows of; `daemon.problems` has those that only the
+process or its machine does. docs/operations.md has the codes, made of the docstrings below them: the first sentence
+says what it is, the others what to do.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from store.documents.grades import DOUBT, DOUBT_REMEDY
+from store.documents.jobs import try_again
+from store.documents.repositories import HEALTHY_STATES, Repository, because
+from store.text import ago, clean, counted, headline
+from store.view.rows import (
+    LARGER,
+    JobRow,
+    NotifierRow,
+    PauseRow,
+    ProofRow,
+    ServiceRow,
+    too_large_said,
+)
+
+FAILED_JOBS_NAMED = 5
+
+
+class ProblemCode(enum.StrEnum):
+    """What is wrong, as a word that programs may rely on. Links are those of docs/operations.md."""
+
+    DAEMON_NOT_RUNNING = "daemon_not_running"
+    """no process holds the state folder. `sudo systemctl start everlean`; if it ends again, `journalctl -u
+    everlean -n 50`."""
+    DAEMON_SILENT = "daemon_silent"
+    """it does not answer. Wait a minute, then restart it, which loses nothing; beside `disk_full` it waits
+    for room."""
+    DAEMON_NOT_ASKED = "daemon_not_asked"
+    """this user may not use the control socket. `sudo -u everlean`, or join the group `everlean` (to read) or
+    `[daemon] control_group` (to act)."""
+    DAEMON_PROBLEM = "daemon_problem"
+    """the daemon names it itself. As it says."""
+    KEPT_AWAY = "kept_away"
+    """another command has the folders. Wait for its end."""
+    STANDBY = "standby"
+    """this machine follows another's log. Nothing while it does; [more](#a-standby)."""
+    FENCED = "fenced"
+    """another machine took the log over. [A standby](#a-standby)."""
+    CONFIG_REJECTED = "config_rejected"
+    """the file has mistakes; the settings before it hold. Correct the lines that are named."""
+    CONFIG_BROKEN = "config_broken"
+    """the file is no TOML. `everlean config check`."""
+    REPOSITORY_UNREACHABLE = "repository_unreachable"
+    """no connection. The network, DNS, the proxy."""
+    REPOSITORY_OTHER_OWNER = "repository_other_owner"
+    """the files belong to another user. `[poll] safe_directories`, or give them to the daemon's user."""
+    REPOSITORY_NOT_FOUND = "repository_not_found"
+    """nothing is there for this token. Correct its `url`, or give a token that may read it."""
+    REPOSITORY_GONE = "repository_gone"
+    """it is not there any more. Correct its `url`, or take it out of the file."""
+    REPOSITORY_AUTH_FAILED = "repository_auth_failed"
+    """the token is refused. [a new token](install.md#a-github-token)."""
+    REPOSITORY_RATE_LIMITED = "repository_rate_limited"
+    """the forge wants to be asked less. A token or a larger `[poll] every`."""
+    REPOSITORY_EMPTY = "repository_empty"
+    """it has no branch yet. Nothing."""
+    REPOSITORY_INVALID = "repository_invalid"
+    """it answers as no repository does. As the message says."""
+    JOB_FAILED = "job_failed"
+    """a job ended without success. `everlean jobs logs JOB`; then `everlean jobs retry JOB`."""
+    WORK_PAUSED = "work_paused"
+    """polls, training or proving were paused. `everlean resume all`."""
+    NO_LEAN = "no_lean"
+    """nothing here runs Lean. `everlean setup`."""
+    TOOLCHAIN_MISSING = "toolchain_missing"
+    """a branch's Lean version is not installed. `everlean setup`, or `install = "auto"` under `[lean]`."""
+    SIMULATOR = "simulator"
+    """the simulator stands in for Lean. `[lean] backend = "auto"`."""
+    RUNS_AS_ROOT = "runs_as_root"
+    """root runs the daemon, and Lean. A user of its own ([install.md](install.md))."""
+    BOUNDS_WATCHED = "bounds_watched"
+    """no control group bounds the memory of jobs. The shipped unit; cgroup v2."""
+    NO_SANDBOX = "no_sandbox"
+    """code of repositories runs unconfined. `[lean] sandbox = "bubblewrap"`."""
+    GPU_LOST = "gpu_lost"
+    """a GPU does not answer any more; its jobs wait. `nvidia-smi`, `dmesg`; restart the machine."""
+    CACHE_OVER_LIMIT = "cache_over_limit"
+    """builds in use are larger than `[cache] size`. Raise it, or watch fewer branches."""
+    DISK_FULL = "disk_full"
+    """a disk has no room. [Free some space](#when-a-disk-fills-up-or-fails)."""
+    DISK_READ_ONLY = "disk_read_only"
+    """a folder cannot be written. Mount it writable, `fsck`; [more](#when-a-disk-fills-up-or-fails)."""
+    TOO_LARGE = "too_large"
+    """more sorries or declarations than `[scan]` allows; the rest is counted only. Raise the limit, or
+    exclude the file."""
+    PROOFS_IN_DOUBT = "proofs_in_doubt"
+    """all kernels that vouch for a verified proof have [known faults](certificates.md#recall). Raise the project's Lean
+    version: the proof is then checked again by itself."""
+    CLOCK_SET = "clock_set"
+    """the clock was set. Let time synchronisation run."""
+    MACHINE_SLEPT = "machine_slept"
+    """the machine was suspended. Nothing."""
+    NOTIFY_FAILING = "notify_failing"
+    """a channel of `[notify]` takes no message. The receiver's address and secret, or the command."""
+    VIEW_MISSING = "view_missing"
+    """the database is not there. `everlean db rebuild`."""
+    VIEW_UNREADABLE = "view_unreadable"
+    """it is damaged. Stop the daemon; `everlean db rebuild`."""
+    VIEW_BEHIND = "view_behind"
+    """it lags behind the log. Start the daemon; if it runs, `everlean db rebuild`."""
+    VIEW_STOPPED = "view_stopped"
+    """the log holds what this version does not know. Install the version that it names."""
+    LOG_MISSING = "log_missing"
+    """the log is gone and the database is there. [Restore](#restore)."""
+    LOG_UNREADABLE = "log_unreadable"
+    """the log is damaged or of a newer version. `everlean db check`; [Restore](#restore), or the newer
+    version."""
+    LOG_BEHIND = "log_behind"
+    """the log lost its end (power, a bad disk). `everlean db check`; [A damaged log](#a-damaged-log)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    code: ProblemCode
+    severity: Literal["error", "warning"]
+    subject: str | None
+    message: str
+    remedy: str
+    errors: list[str] | None = None
+    """only of `config_rejected`"""
+
+    @property
+    def text(self) -> str:
+        """Return what is wrong in one line, with the first of the errors."""
+        return headline(self.message) + (f": {clean(self.errors[0])}" if self.errors else "")
+
+
+def problem(
+    code: ProblemCode,
+    message: str,
+    remedy: str,
+    *,
+    severity: Literal["error", "warning"] = "error",
+    subject: str | None = None,
+    errors: list[str] | None = None,
+) -> Problem:
+    return Problem(code, severity, subject, message, remedy, errors)
+
+
+def service_problems(service: ServiceRow) -> list[Problem]:
+    """Return what the daemon last said of its configuration and of Lean."""
+    found = []
+    if service.config_errors:
+        found.append(
+            problem(
+                ProblemCode.CONFIG_REJECTED,
+                f"{Path(service.config_path).name} changed and was rejected; the earlier settings stay in force",
+                "correct these lines; the daemon then reloads the file",
+                subject=service.config_path,
+                errors=service.config_errors,
+            )
+        )
+    return [*found, *_lean_problems(service.lean, service.lean_detail)]
+
+
+def _lean_problems(lean: str, detail: str) -> list[Problem]:
+    if lean == "simulator":
+        return [
+            problem(
+                ProblemCode.SIMULATOR,
+                "the simulator stands in for Lean: nothing here was checked by Lean",
+                'write [lean] backend = "auto" once Lean is installed (everlean setup)',
+                severity="warning",
+            )
+        ]
+    if lean == "none":
+        return [
+            problem(
+                ProblemCode.NO_LEAN,
+                f"sorries are found, and none is filled: {detail or 'there is no Lean'}",
+                'write [lean] backend = "auto" to search for proofs'
+                if "switched off" in detail
+                else "everlean setup; everlean doctor says what else is missing",
+                severity="warning",
+            )
+        ]
+    return []
+
+
+def doubt_problems(rows: Sequence[ProofRow]) -> list[Problem]:
+    """Return, by repository, that verified proofs are in doubt."""
+    found = []
+    for repository, number in Counter(row.repository for row in rows).items():
+        message = f"{counted(number, 'verified proof')} in doubt: {DOUBT}"
+        code = ProblemCode.PROOFS_IN_DOUBT
+        found.append(problem(code, message, DOUBT_REMEDY, severity="warning", subject=repository))
+    return found
+
+
+def repository_problems(repositories: list[Repository]) -> list[Problem]:
+    return [
+        problem(
+            ProblemCode(f"repository_{item.state}"),
+            because(item),
+            item.remedy or f"everlean poll {item.repository}",
+            subject=item.repository,
+        )
+        for item in repositories
+        if item.watched and item.enabled and item.state not in HEALTHY_STATES
+    ]
+
+
+def large_problems(repositories: list[Repository]) -> list[Problem]:
+    """Return what the limits of [scan] left out."""
+    return [
+        problem(
+            ProblemCode.TOO_LARGE,
+            f"{item.repository} {said}",
+            LARGER,
+            severity="warning",
+            subject=item.repository,
+        )
+        for item in repositories
+        for said in too_large_said(item.too_large).values()
+    ]
+
+
+def notify_problems(notifiers: list[NotifierRow]) -> list[Problem]:
+    return [
+        problem(
+            ProblemCode.NOTIFY_FAILING,
+            f"no message was delivered by {row.channel} since {ago(row.failing_since)}: {row.reason}",
+            f"{row.remedy}; waiting messages are sent as soon as it accepts them",
+            severity="warning",
+            subject=row.channel,
+        )
+        for row in notifiers
+        if row.kinds and row.problem
+    ]
+
+
+def left_branches(repositories: list[Repository]) -> set[tuple[str | None, str | None]]:
+    return {
+        (item.repository, head.branch)
+        for item in repositories
+        for head in item.heads
+        if head.state != "live" or not (item.watched and item.enabled)
+    }
+
+
+def still_failed(jobs: list[JobRow], *, left: Container[tuple[str | None, str | None]] = ()) -> list[JobRow]:
+    """The failed jobs after which none of their kind succeeded on the branch: the rest is history.
+
+    So is what failed on a branch that is deleted or not watched any more: it is not tried again.
+    """
+    healed: set[tuple[str, str | None, str | None]] = set()
+    found = []
+    for job in sorted(jobs, key=lambda row: row.started_at, reverse=True):
+        what = (job.kind, job.repository, job.branch)
+        if job.state == "succeeded":
+            healed.add(what)
+        elif job.state == "failed" and what not in healed and (job.repository, job.branch) not in left:
+            found.append(job)
+    return found
+
+
+def job_problems(failed: list[JobRow]) -> list[Problem]:
+    problems = [
+        problem(
+            ProblemCode.JOB_FAILED,
+            f"{job.describes}: {job.reason}: {job.message}",
+            _job_remedy(job),
+            # One that will be tried again may pass by itself.
+            severity="error" if job.retry_at is None else "warning",
+            subject=job.job,
+        )
+        for job in failed[:FAILED_JOBS_NAMED]
+    ]
+    if len(failed) > FAILED_JOBS_NAMED:
+        rest = len(failed) - FAILED_JOBS_NAMED
+        problems.append(
+            problem(
+                ProblemCode.JOB_FAILED, f"{counted(rest, 'more job')} failed", "everlean jobs --state failed"
+            )
+        )
+    return problems
+
+
+def _job_remedy(job: JobRow) -> str:
+    remedy = job.remedy or f"everlean jobs logs {job.job}"
+    # A permanent failure stays one after its cause is mended, until it is retried by hand.
+    return remedy if job.retry_at is not None else f"{remedy}; {try_again(job.job)}"
+
+
+def pause_problems(paused: Sequence[PauseRow]) -> list[Problem]:
+    return [
+        problem(
+            ProblemCode.WORK_PAUSED,
+            f"{item.work} is paused by {item.by}, {ago(item.since)}"
+            + (f": {item.reason}" if item.reason else ""),
+            f"everlean resume {item.work}",
+            severity="warning",
+            subject=item.work,
+        )
+        for item in paused
+    ]

@@ -1,0 +1,229 @@
+"""The status of the whole: what the view and the log know of it, with its problems.
+
+The daemon adds what only its process knows (`daemon.status_report`). Here too an answer takes a bounded number of
+questions: `everlean status` has 200 ms.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from store.documents.document import of_row
+from store.documents.events import summary
+from store.documents.problems import (
+    Problem,
+    ProblemCode,
+    doubt_problems,
+    job_problems,
+    large_problems,
+    left_branches,
+    notify_problems,
+    pause_problems,
+    problem,
+    repository_problems,
+    service_problems,
+    still_failed,
+)
+from store.documents.repositories import Repository, described_repositories
+from store.log.reader import LogReader
+from store.view import model_queries, queries, report_queries
+from store.view.counts import count_all, disproved
+from store.view.rows import CheckpointRow, JobRow, NotifierRow, PauseRow, ServiceRow, TriggerRow
+
+if TYPE_CHECKING:
+    from store.view.asof import Moment
+
+LAST_EVENTS = 5
+JOBS_LOOKED_AT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    scan: int
+    """commits"""
+    check: int
+    """candidates"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInUse(CheckpointRow):
+    SHOWN: ClassVar = ("model", "checkpoint", "promoted_at", "simulated")
+
+
+@dataclass(frozen=True, slots=True)
+class TriggeredWork(TriggerRow):
+    SHOWN: ClassVar = ("work", "repository", "by", "triggered_at")
+
+
+NEVER_STARTED = ServiceRow(
+    id=0, version="", pid=None, host="", lean="none", lean_detail="", started_at=None, stopped_at=None, stop_reason="",
+    config_path="", config_digest="", config_loaded_at=None, config_errors=[], config_rejected_at=None,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStatus:
+    """What the view knows. Without a view to read, what it counts is unknown, which is not 0."""
+
+    problems: list[Problem]
+    readable: bool = False
+    position: int = 0
+    stopped: bool = False
+    """It cannot go on behind `position`."""
+    service: ServiceRow = NEVER_STARTED
+    repositories: list[Repository] | None = None
+    sorries: dict[str, int] | None = None
+    sorries_elsewhere: int | None = None
+    disproved: int | None = None
+    proofs: dict[str, int] | None = None
+    simulated_proofs: int | None = None
+    theorems: int | None = None
+    models: tuple[ModelInUse, ...] = ()
+    seconds_today: float = 0.0
+    """Of search above rung 0, from midnight UTC."""
+    notifications: tuple[NotifierRow, ...] = ()
+    running: tuple[JobRow, ...] = ()
+    failed: tuple[JobRow, ...] = ()
+    """The jobs after which none of their kind succeeded there."""
+    due: Due = Due(0, 0)
+    jobs: dict[str, int] | None = None
+    """By state."""
+    paused: tuple[PauseRow, ...] = ()
+    triggered: tuple[TriggeredWork, ...] = ()
+
+
+NOTHING = ViewStatus(
+    problems=[],
+    repositories=[],
+    sorries=dict.fromkeys(queries.SORRY_STATES, 0),
+    sorries_elsewhere=0,
+    disproved=0,
+    proofs=dict.fromkeys(queries.PROOF_STATES, 0),
+    simulated_proofs=0,
+    theorems=0,
+    jobs=dict.fromkeys(queries.JOB_STATES, 0),
+)
+"""Where nothing was recorded yet."""
+
+
+def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> ViewStatus:
+    """Return what the view knows, with the problems that it knows of.
+
+    Args:
+        view: the database.
+        moment: when it is of; None: now.
+    """
+    checkpoint, service, counts = queries.checkpoint(view), queries.service(view), count_all(view)
+    repositories, notifiers = described_repositories(view), report_queries.notifiers(view)
+    jobs = queries.jobs(view, limit=JOBS_LOOKED_AT)
+    failed = still_failed(jobs, left=left_branches(repositories))
+    paused = queries.pauses(view)
+    why_stopped = "" if checkpoint is None else checkpoint.stopped_reason
+    today = datetime.now(UTC).isoformat() if moment is None else moment.recorded_at
+    return ViewStatus(
+        problems=[
+            *([_stopped(why_stopped)] if why_stopped else []),
+            *([] if service is None else service_problems(service)),
+            *repository_problems(repositories),
+            *large_problems(repositories),
+            *doubt_problems(queries.doubted_proofs(view)),
+            *notify_problems(notifiers),
+            *job_problems(failed),
+            *pause_problems(paused),
+        ],
+        readable=True,
+        position=queries.position(view),
+        stopped=bool(why_stopped),
+        service=service or NEVER_STARTED,
+        repositories=repositories,
+        sorries=counts.sorries,
+        sorries_elsewhere=counts.sorries_elsewhere,
+        disproved=disproved(view) if counts.sorries["open"] else 0,
+        proofs=counts.proofs,
+        simulated_proofs=counts.simulated_proofs,
+        theorems=counts.theorems,
+        models=tuple(of_row(ModelInUse, row) for row in model_queries.checkpoints(view) if row.promoted),
+        seconds_today=queries.seconds_since(view, today[: len("2026-01-01")]),
+        notifications=tuple(notifiers),
+        running=tuple(queries.jobs(view, state="running")),
+        failed=tuple(failed),
+        due=Due(queries.commits_to_scan(view), len(queries.proofs_to_check(view))),
+        jobs=counts.jobs,
+        paused=tuple(paused),
+        triggered=tuple(of_row(TriggeredWork, row) for row in queries.triggers(view) if row.waits),
+    )
+
+
+def _stopped(why: str) -> Problem:
+    message = f"the view stopped before the end of the log: {why}"
+    return problem(
+        ProblemCode.VIEW_STOPPED, message, "everlean db rebuild, with the version that it asks for"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LastEvent:
+    seq: int
+    type: str
+    recorded_at: str
+    simulated: bool
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """What the end of the log says, and the settings that it has last."""
+
+    problems: list[Problem]
+    position: int = 0
+    last_events: tuple[LastEvent, ...] = ()
+    sandbox: str | None = None
+    seconds_per_day: float | None = None
+
+
+def describe_log(log: LogReader, view: ViewStatus, *, moment: Moment | None = None) -> LogStatus:
+    """Return what the log says, and whether the view fits it."""
+    position = log.position() if moment is None else moment.seq
+    loaded = log.last(1, upto=position, types=("config_loaded",))
+    settings = loaded[0].data.get("settings", {}) if loaded else {}
+    sandbox, hours = (
+        settings.get(part, {}).get(key) for part, key in (("lean", "sandbox"), ("prove", "hours_per_day"))
+    )
+    problems = []
+    if sandbox == "none" and view.service.lean in ("pantograph", "server"):
+        problems.append(
+            problem(
+                ProblemCode.NO_SANDBOX,
+                'code of the watched repositories runs unconfined ([lean] sandbox = "none")',
+                'write sandbox = "bubblewrap"',
+                severity="warning",
+            )
+        )
+    if view.readable and view.position > position:
+        problems.append(
+            problem(
+                ProblemCode.LOG_BEHIND,
+                f"the database is at event {view.position}, and the log ends at event {position}: its end was lost",
+                "everlean db check; restore the last backup if it is newer, else everlean db recover",
+            )
+        )
+    return LogStatus(
+        problems,
+        position,
+        tuple(
+            LastEvent(
+                event.seq,
+                event.type,
+                event.recorded_at,
+                bool(event.data.get("simulated")),
+                # Why a repository failed stands among the problems.
+                summary({**event.data, "reason": ""} if event.type == "repository_failed" else event.data),
+            )
+            for event in log.last(LAST_EVENTS, upto=position)
+        ),
+        sandbox,
+        None if hours is None else 3600 * hours,
+    )

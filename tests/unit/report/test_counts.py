@@ -1,0 +1,190 @@
+"""What the report counts equals what the view's own questions answer, over time and at one moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
+
+import pytest
+
+from pipeline.report import sections
+from pipeline.report.page import render
+from pipeline.report.sections import MOST_PROOFS, Moment, followed
+from store.events.base import EventBody
+from store.events.repositories import BranchCreated, BranchUnwatched
+from store.events.scans import SorryEvent
+from store.log.envelope import Expect, NewEvent
+from store.view import queries, report_queries
+from store.view.counts import count_all
+from store.view.report_queries import Searches, Turn
+from store.view.view import View
+from tests.support.events import (
+    REPOSITORY,
+    STREAM,
+    Story,
+    attempt,
+    declaration,
+    place,
+    scanned,
+    sha,
+    watched,
+)
+from tests.support.memory_log import MemoryLog
+
+Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
+WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def step(number: int, sorry: str, what: str, detail: str = "") -> Turn:
+    return Turn(REPOSITORY, "main", sorry, what, f"2026-01-01T00:00:{number:02}.000000Z", detail, False)
+
+
+def test_a_history_counts_what_was_opened_filled_by_whom_and_removed() -> None:
+    steps = [
+        step(1, "a", "opened"),
+        step(1, "b", "opened"),
+        step(1, "c", "opened"),
+        step(3, "a", "filled", "by people"),
+        step(4, "b", "filled", "by us, with the text of proof d0"),
+        step(5, "c", "removed"),
+        step(6, "a", "reopened"),
+        step(7, "a", "filled", "by us, with the text of SIMULATED proof d1"),
+    ]
+    at = "2026-01-01T00:00:0{}.000000Z".format
+    assert followed(steps) == (
+        Moment(at(1), opened=3, open=3),
+        Moment(at(3), opened=3, by_people=1, open=2),
+        Moment(at(4), opened=3, by_people=1, by_us=1, open=1),
+        Moment(at(5), opened=3, by_people=1, by_us=1, removed=1, open=0),
+        Moment(at(6), opened=4, by_people=1, by_us=1, removed=1, open=1),
+        Moment(at(7), opened=4, by_people=1, by_us=1, by_simulation=1, removed=1, open=0),
+    )
+
+
+def test_a_long_history_is_thinned_and_keeps_its_first_and_last_moment() -> None:
+    steps = [step(number, str(number), "opened") for number in range(60)]
+    whole = followed(steps, most=60)
+    thinned = followed(steps, most=7)
+    assert (len(whole), len(thinned)) == (60, 7)
+    assert (thinned[0], thinned[-1]) == (whole[0], whole[-1])
+    assert len(set(thinned)) == 7
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_moment_has_as_many_open_as_the_view_has_in_the_source(seed: int, view_of: Fill) -> None:
+    story = Story(seed)
+    events: list[tuple[str, EventBody]] = []
+    for _ in range(25):
+        bodies, _payloads = story._commit()
+        events += [(STREAM, body) for body in bodies if isinstance(body, SorryEvent)]
+    assert events
+    view = view_of([(STREAM, watched()), *events])
+    counts = count_all(view).sorries
+    last = followed(report_queries.turns(view))[-1]
+    assert last.open == counts["open"] + counts["verified"]
+    steps = Counter(row.step for row in queries.sorry_steps(view))
+    assert last.opened == steps["opened"] + steps["reopened"]
+    assert last.by_people + last.by_us == steps["filled"]
+    assert last.removed == steps["removed"]
+
+
+def test_sorries_of_a_branch_that_no_one_watches_are_in_no_number(view_of: Fill) -> None:
+    story = Story(2)
+    told: list[tuple[str, EventBody]] = [(STREAM, watched())]
+    for _ in range(9):
+        told += [(STREAM, body) for body in story._commit()[0] if isinstance(body, SorryEvent)]
+    gone = BranchUnwatched(repository=REPOSITORY, branch="main", last="a" * 40)
+    created = BranchCreated(repository=REPOSITORY, branch="main", tip="a" * 40, is_default=True)
+    view = view_of([*told, (STREAM, created), (STREAM, gone)])
+    assert followed(report_queries.turns(view)) == ()
+    assert report_queries.sorries_here(view) == []
+
+
+def test_only_the_newest_proofs_are_shown(view_of: Fill) -> None:
+    story = Story(5)
+    told: list[tuple[str, EventBody]] = [(STREAM, watched())]
+    for _ in range(30):
+        told += [
+            (STREAM, body) for body in story._commit()[0] if body.type in ("proof_found", "proof_rejected")
+        ]
+    view = view_of(told)
+    for verified in (True, False):
+        of_sort = [row for row in queries.proofs(view) if (row.state == "verified") == verified]
+        newest = sorted((row.found_at for row in of_sort), reverse=True)
+        shown = report_queries.newest_proofs(view, MOST_PROOFS, verified=verified)
+        assert [one.found_at for one in shown] == newest[:MOST_PROOFS]
+    assert of_sort
+
+
+# ---- what was tried
+
+
+def tried(number: int, *, model: str = "", **changes: Any) -> EventBody:
+    scan = scanned("A.lean", [declaration("Demo.a")], with_sorry=["Demo.a"])
+    spot = place(scan, scan.sorries[0], blob=sha("blob"))
+    body = attempt(f"{number:016x}", spot, commit=sha("commit"), model=model)
+    return body.model_copy(update=changes)
+
+
+def test_what_was_tried_counts_the_newest_attempt_of_each_and_says_how_many_have_a_price(
+    view_of: Fill,
+) -> None:
+    paid: dict[str, Any] = {
+        "prover": "external",
+        "rung": 4,
+        "model": "m",
+        "prompt_tokens": 100,
+        "completion_tokens": 7,
+    }
+    bodies = [
+        tried(1, outcome="exhausted"),
+        tried(2),
+        tried(3, simulated=True),
+        tried(4, model="byt5", outcome="disproved", seconds=2.0),
+        tried(5, **paid, outcome="exhausted", usd=0.25),
+        tried(6, **paid, usd=0.5),
+        tried(7, **paid, usd=None),
+        # The same again: it stands in the place of the one before.
+        tried(5, **paid, usd=0.75),
+    ]
+    view = view_of([("attempts", body) for body in bodies])
+    assert report_queries.searches(view) == [
+        Searches("tactics", 0, "", False, 2, 1, 0, 1.0, 0, 0, None),
+        Searches("generator", 2, "byt5", False, 1, 0, 1, 2.0, 0, 0, None),
+        Searches("external", 4, "m", False, 3, 3, 0, 1.5, 321, 2, 1.25),
+        Searches("tactics", 0, "", True, 1, 1, 0, 0.5, 0, 0, None),
+    ]
+    html = render(view, made_at=WHEN).html["proofs.html"]
+    assert "the newest attempt of each on each sorry" in html
+    assert ">1.25 for 2 of 3</td>" in html
+
+
+def test_all_of_it_is_of_one_moment_whatever_is_recorded_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "database.db"
+    with MemoryLog() as log, View.open(path, log.reader()) as view:
+
+        def record(name: str) -> None:
+            log.append([NewEvent("r", watched(repository=name))], expect={"r": Expect.ANY})
+            view.catch_up()
+
+        record("example.org/a/before")
+        connection = queries.connect(path)
+
+        def meanwhile(*arguments: Any) -> Any:
+            record("example.org/b/meanwhile")
+            return followed(*arguments)
+
+        monkeypatch.setattr(sections, "followed", meanwhile)
+        try:
+            made = render(connection, made_at=WHEN)
+            assert made.position == 1
+            assert "b/meanwhile" not in made.html["index.html"]
+            assert queries.position(connection) == 2, "and the connection is given back as it was"
+        finally:
+            connection.close()
