@@ -16,8 +16,9 @@ def clean(text: str) -> str:
 
 
 def clean_block(text: str) -> str:
-    """Like `clean`, but lines and tabs stay."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+    """Like `clean`, but lines and tabs stay, and a line ends alike in every file."""
+    lines = text.replace("\r\n", "\n")
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in lines)
 
 
 def printable(text: str) -> str:

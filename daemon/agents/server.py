@@ -9,6 +9,7 @@ are shown with their control characters replaced, and the daemon's folders are l
 from __future__ import annotations
 
 import asyncio
+import codecs
 import inspect
 import json
 import socket
@@ -597,6 +598,8 @@ def filled_with(
 ) -> dict[str, str] | Verdict:
     """Return what takes the sorries' places in a file, by their ids; a rejection where the files differ elsewhere.
 
+    Editors write a file back with other line ends, without a byte order mark or the last line's end: it is the same.
+
     Args:
         row: the sorry that is meant where only one is filled.
         beside: the sorries of its declaration, with itself.
@@ -605,20 +608,23 @@ def filled_with(
         return {row.sorry: text}
     start, end = min(one.byte_start for one in beside), max(one.byte_end for one in beside)
     text = _between(before, after, start, end)
-    parts = [] if text is None else parts_of(before, Replacement(start, end, text))
+    parts = [] if text is None else parts_of(before, Replacement(start, end, text), judged=True)
     ids = {one.byte_start: one.sorry for one in beside}
     if isinstance(parts, str):
         return _rejected(parts)
     if parts and all(sorry.byte_start in ids for sorry, _ in parts):
         return {ids[sorry.byte_start]: part.text for sorry, part in parts}
-    head, tail = before[:start], before[end:]
+    head, tail, after = _plain(before[:start]), _plain(before[end:], ends=True), _plain(after, ends=True)
     if text is not None:
         line, where = head.count(b"\n") + 1, "between"
     elif not after.startswith(head):
         line, where = head[: _alike(head, after)].count(b"\n") + 1, "before"
     else:
         same = _alike(tail[::-1], after[len(head) :][::-1])
-        line, where = before[: len(before) - same].count(b"\n") + 1, "behind"
+        line, where = (
+            _plain(before, ends=True).count(b"\n") - tail[len(tail) - same :].count(b"\n") + 1,
+            "behind",
+        )
     said = "sorry" if len(beside) == 1 else "sorries"
     reason = (
         f"{row.path} is changed {where} the {said} too, at line {line} of the repository's file; only the {said} of"
@@ -634,10 +640,18 @@ def _rejected(reason: str) -> Verdict:
 
 def _between(before: bytes, after: bytes, start: int, end: int) -> str | None:
     """Return what has taken the place of these bytes; None where the rest is another too."""
-    head, tail = before[:start], before[end:]
+    head, tail, after = _plain(before[:start]), _plain(before[end:], ends=True), _plain(after, ends=True)
     if len(after) < len(head) + len(tail) or not (after.startswith(head) and after.endswith(tail)):
         return None
-    return after[len(head) : len(after) - len(tail)].decode()
+    text = after[len(head) : len(after) - len(tail)].decode()
+    return text.replace("\n", "\r\n") if b"\r\n" in before else text
+
+
+def _plain(data: bytes, *, ends: bool = False) -> bytes:
+    """Return text with one byte at the end of a line and without a byte order mark; of a file's end without the last
+    line's end."""
+    plain = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
+    return plain.rstrip(b"\n") if ends else plain
 
 
 def _source(item: SorryDocument, instance: Instance, *, lines: int) -> Source | None:

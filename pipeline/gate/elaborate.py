@@ -8,15 +8,13 @@ the project's own are lake's to apply (`lake.py`). `track` adds the REPL's own c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.client.errors import BadRequest, ReplError, ReplRefused, UnsupportedByDialect
+from pipeline.lean.client.errors import BadRequest, ReplError, UnsupportedByDialect
 from pipeline.lean.client.messages import Message, Unit
 from pipeline.lean.client.repl import Repl
-from pipeline.lean.client.server import start_repl
 from pipeline.lean.source.scanner import parse
 
 TIMEOUT_S = 600.0
@@ -150,25 +148,6 @@ async def elaborate(backend: LeanBackend, files: Files) -> Compiled:
                 )
             )
     return Compiled(units[0], units[1], files.byte_start, len(files.after) - len(files.before))
-
-
-async def known(backend: LeanBackend, files: Files, names: Iterable[str]) -> frozenset[str]:
-    """Return which of these are the full names of constants that the file's imports bring.
-
-    Raises:
-        ReplError: Lean could not be asked.
-    """
-    found = set()
-    header = parse(files.before).own_header
-    lean = backend.reading(header)
-    async with await start_repl(lean, imports=files.imports, header=header, project=files.project) as repl:
-        for name in names:
-            try:
-                await repl.env_inspect(name)
-            except ReplRefused:
-                continue
-            found.add(name)
-    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)

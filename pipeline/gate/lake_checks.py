@@ -116,14 +116,14 @@ def one_message(output: str, *, file_name: str, lines: range) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def sorry_warnings(output: str, *, path: str) -> tuple[int, ...]:
-    """Return the lines of `path` for which a build said that a declaration uses sorry, in either of its texts.
+def sorry_warnings(output: str, *, path: str) -> tuple[tuple[int, int], ...]:
+    """Return the lines and columns of `path` for which a build said that a declaration uses sorry, in either text.
 
     None said is no evidence of none used: a file can switch the warning off. The axioms are what decides.
     """
     wanted = PurePosixPath(path)
     return tuple(
-        int(found["line"])
+        (int(found["line"]), int(found["column"]))
         for found in _SORRY_WARNING.finditer(output)
         if PurePosixPath(found["path"]) == wanted or found["path"].endswith(f"/{path}")
     )
@@ -698,8 +698,12 @@ class _Inquiry:
             )
         if file.read_bytes() != self.patched:
             return Finding("compile", "failed", self.by, f"{self.path} was changed while it was built")
-        lines = range(*self._lines())
-        warned = [line for line in sorry_warnings(built.output, path=self.path) if line in lines]
+        one = self._source
+        warned = [
+            place[0]
+            for place in sorry_warnings(built.output, path=self.path)
+            if one is not None and (one.line, one.column) <= place < (one.end_line, one.end_column)
+        ]
         if warned:
             return Finding(
                 "compile",
@@ -709,11 +713,6 @@ class _Inquiry:
             )
         told = f"`lake build +{module}` with the project's own options: exit status 0; built from sha256 {digest}"
         return Finding("compile", "passed", self.by, told)
-
-    def _lines(self) -> tuple[int, int]:
-        """Return the declaration's first line in the patched file and the one after its last."""
-        one = self._source
-        return (0, 0) if one is None else (one.line, one.end_line + 1)
 
     @property
     def _source(self) -> Declaration | None:

@@ -21,7 +21,7 @@ from store.domain.keywords import INSTANCE_KINDS
 from store.domain.records import Sorry
 
 
-def outside_the_sorries(before: bytes, replacement: Replacement) -> tuple[str, ...]:
+def outside_the_sorries(before: bytes, replacement: Replacement, *, judged: bool) -> tuple[str, ...]:
     """Check that the replaced bytes are one sorry, or several with the text between them kept."""
     byte_start, byte_end = replacement.byte_start, replacement.byte_end
     sorries = _sorries_in(before, replacement)
@@ -29,18 +29,26 @@ def outside_the_sorries(before: bytes, replacement: Replacement) -> tuple[str, .
         return (f"bytes {byte_start}..{byte_end} are no sorry at this commit",)
     if len({sorry.index for sorry in sorries}) != 1:
         return ("the replaced bytes reach over more than one declaration",)
-    told = _told_apart(replacement.text, _between(before, sorries))
+    told = _told_apart(
+        replacement.text,
+        _between(before, sorries),
+        judged=judged,
+        ends_line=ends_its_line(before, replacement),
+    )
     return (told,) if isinstance(told, str) else ()
 
 
-def parts_of(before: bytes, replacement: Replacement) -> list[tuple[Sorry, Replacement]] | str:
+def parts_of(
+    before: bytes, replacement: Replacement, *, judged: bool
+) -> list[tuple[Sorry, Replacement]] | str:
     """Return the sorries with the text for each; of several readings the first harmless one, else the first.
 
     Empty where the text between the sorries is not in the replacement. A string says why it could not be read.
     """
     sorries = _sorries_in(before, replacement)
     between = _between(before, sorries)
-    told = _told_apart(replacement.text, between)
+    ends_line = ends_its_line(before, replacement)
+    told = _told_apart(replacement.text, between, judged=judged, ends_line=ends_line)
     if told == _TOO_LONG:
         return _TOO_LONG
     texts = _cut(replacement.text, between) if isinstance(told, str) else told
@@ -48,6 +56,12 @@ def parts_of(before: bytes, replacement: Replacement) -> list[tuple[Sorry, Repla
         (sorry, Replacement(sorry.byte_start, sorry.byte_end, text))
         for sorry, text in zip(sorries, texts, strict=False)
     ]
+
+
+def ends_its_line(before: bytes, replacement: Replacement) -> bool:
+    """Return whether nothing of the source stands behind the replaced bytes on their last line."""
+    end = before.find(b"\n", replacement.byte_end)
+    return not before[replacement.byte_end : None if end < 0 else end].strip()
 
 
 def _sorries_in(before: bytes, replacement: Replacement) -> list[Sorry]:
@@ -116,7 +130,9 @@ _TOO_LONG = (
 )
 
 
-def _told_apart(replacement: str, between: Sequence[str]) -> tuple[str, ...] | str:
+def _told_apart(
+    replacement: str, between: Sequence[str], *, judged: bool, ends_line: bool
+) -> tuple[str, ...] | str:
     """Return one harmless text for each sorry, with the source's own text between them, or why there is none.
 
     A text that opens a comment or bracket and closes it after the next sorry would hide the text between.
@@ -142,7 +158,8 @@ def _told_apart(replacement: str, between: Sequence[str]) -> tuple[str, ...] | s
             begun = len(texts)
         else:
             left -= end - start + 1
-        if complaints(replacement[start:end]):
+        alone = ends_line if last else between[len(texts)].lstrip(" \t\r").startswith("\n")
+        if complaints(replacement[start:end], judged=judged, ends_line=alone):
             continue
         if last:
             return (*texts, replacement[start:])

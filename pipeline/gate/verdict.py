@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.gate import lake_checks
-from pipeline.gate.elaborate import Compiled, Files, elaborate, known, track
+from pipeline.gate.elaborate import Compiled, Files, elaborate, track
 from pipeline.gate.lake_checks import Finding
 from pipeline.gate.preconditions import other_toolchain, trusted_packages, unseen_by_the_kernel
 from pipeline.gate.second_kernel import AUTO
@@ -22,6 +22,7 @@ from pipeline.gate.source_checks import (
     cites_itself,
     cites_later,
     dedents,
+    ends_its_line,
     in_its_place,
     outside_the_sorries,
     parts_of,
@@ -110,7 +111,7 @@ class Gate:
             ReplError: Lean could not be asked; the job failed, the proof was not judged.
         """
         self._trusted = trusted_packages(self.project)
-        parts = parts_of(self.before, self._replacement)
+        parts = parts_of(self.before, self._replacement, judged=self._lean_judges)
         try:
             if isinstance(parts, str):
                 self._judge("text", SCANNER, (parts,), "")
@@ -118,7 +119,7 @@ class Gate:
                 self._parts = parts
             self._text()
             self._shape()
-            await self._statement()
+            self._statement()
             compiled = await self._compile()
             self._rest(compiled)
         except _Stop:
@@ -130,16 +131,24 @@ class Gate:
     def _text(self) -> None:
         replacement = self._replacement
         # The source's own text between several sorries may open and close what it likes.
-        against = tuple(self._of_each(lambda one: complaints(one.text))) or (
-            () if len(self._parts) > 1 else complaints(replacement.text)
+        against = tuple(self._of_each(self._complaints)) or (
+            () if len(self._parts) > 1 else self._complaints(replacement)
         )
         self._judge("text", SCANNER, against, f"nothing forbidden in {len(replacement.text)} characters")
+
+    def _complaints(self, one: Replacement) -> tuple[str, ...]:
+        return complaints(one.text, judged=self._lean_judges, ends_line=ends_its_line(self.before, one))
+
+    @property
+    def _lean_judges(self) -> bool:
+        """Whether a real Lean says if it is a proof: then the source is read for what else it could do."""
+        return self.backend.is_lean and not self.proof.simulated and self._not_our_lean is None
 
     def _shape(self) -> None:
         before, one = self.before, self._replacement
         commands = parse(before).commands
         against = (
-            *outside_the_sorries(before, one),
+            *outside_the_sorries(before, one, judged=self._lean_judges),
             *dedents(before, commands, one),
             *in_its_place(before, self.after),
         )
@@ -160,7 +169,7 @@ class Gate:
             for why in check(one)
         )
 
-    async def _statement(self) -> None:
+    def _statement(self) -> None:
         proof = self.proof
         old, new = self._declaration(self.before), self._declaration(self.after)
         against: list[str] = []
@@ -174,22 +183,15 @@ class Gate:
             against.append(
                 f"{old.name} is a {old.kind}: what is put in a sorry's place there is data, no proof"
             )
-        # A real Lean sees whether that is recursion that ends.
-        recursion = self.backend.is_lean and not proof.simulated and self._not_our_lean is None
-        if not recursion and cites_itself(proof.replacement, old.name):
-            against.append(f"the proof cites {old.name} itself")
-        if not against:
-            against += await self._later(old)
+        # A real Lean sees whether that is recursion that ends, and that nothing later is there yet.
+        if not self._lean_judges:
+            if cites_itself(proof.replacement, old.name):
+                against.append(f"the proof cites {old.name} itself")
+            cited = cites_later(proof.replacement, file=self.before, declaration_start=old.byte_start)
+            against += [
+                f"the proof cites {one.name}, which is declared after {old.name} or with it" for one in cited
+            ]
         self._judge("statement", SCANNER, against, f"statement {old.statement_hash[:16]} is unchanged")
-
-    async def _later(self, own: Declaration) -> list[str]:
-        """Return what the proof cites of what comes after it, less what the imports have under that name, says Lean."""
-        cited = cites_later(self.proof.replacement, file=self.before, declaration_start=own.byte_start)
-        if cited and self.backend.kind != "none" and self._not_our_lean is None:
-            lake_checks.build_imports(self.backend, self.project, self._files.imports)
-            imported = await known(self.backend, self._files, [one.word for one in cited])
-            cited = tuple(one for one in cited if one.word not in imported)
-        return [f"the proof cites {one.name}, which is declared after {own.name} or with it" for one in cited]
 
     @property
     def _files(self) -> Files:
@@ -249,7 +251,7 @@ class Gate:
     def _rest(self, compiled: Compiled | None) -> None:
         """Axioms, exact statement, kernel: asked of the project's toolchain, or not checked and why."""
         backend, proof = self.backend, self.proof
-        if backend.is_lean and not proof.simulated and self._not_our_lean is None:
+        if self._lean_judges:
             self.verdict.needs_replay = unseen_by_the_kernel(
                 self.project, path=proof.path, text=self.after, imports=self._files.imports
             )

@@ -34,7 +34,6 @@ ITSELF = {
 BY_RECURSION = {
     "termination_by": "exact h\n  termination_by p",
     "decreasing_by": "exact h\n  decreasing_by trivial",
-    "a search": "exact?",
     "let rec": "let rec it : q ∧ p := it\n  exact it",
 }
 LATER = {
@@ -61,13 +60,19 @@ def test_a_real_lean_refuses_it_for_what_it_sees(court: GateProject) -> None:
 
 
 @pytest.mark.parametrize("proof", BY_RECURSION.values(), ids=BY_RECURSION.keys())
-def test_recursion_is_refused(refused: Refused, proof: str) -> None:
-    refused(Case(proof), step="text")
+def test_recursion_is_lean_s_to_judge(left_to_lean: Refused, proof: str) -> None:
+    left_to_lean(Case(proof), step="text")
+
+
+def test_a_search_is_refused_whoever_judges(refused: Refused) -> None:
+    refused(Case("exact?"), step="text")
 
 
 @pytest.mark.parametrize("proof", LATER.values(), ids=LATER.keys())
-def test_a_later_lemma_is_refused(refused: Refused, proof: str) -> None:
-    event = refused(Case(proof), step="statement")
+def test_a_later_lemma_is_refused_where_no_lean_sees_that_it_is_not_there(
+    left_to_lean: Refused, proof: str
+) -> None:
+    event = left_to_lean(Case(proof), step="statement")
     assert "Demo.later, which is declared after Demo.mine" in event.reason
 
 
@@ -75,9 +80,11 @@ TOGETHER = "mutual\ntheorem {} (p : Prop) : p → p := {} p\ntheorem {} (p : Pro
 
 
 @pytest.mark.parametrize("proof", ["exact a p", "exact _root_.a p", "exact «a» p", "simp [a]"])
-def test_a_theorem_that_is_declared_together_with_it_is_no_earlier_one(refused: Refused, proof: str) -> None:
+def test_a_theorem_that_is_declared_together_with_it_is_no_earlier_one(
+    left_to_lean: Refused, proof: str
+) -> None:
     """Each of two would rest on the other; what stands first in a `mutual` block is not proved first."""
-    event = refused(Case(proof, file=TOGETHER.format("a", "b", "b"), declaration="b"), step="statement")
+    event = left_to_lean(Case(proof, file=TOGETHER.format("a", "b", "b"), declaration="b"), step="statement")
     assert "cites a, which is declared after b or with it" in event.reason
 
 
@@ -93,8 +100,7 @@ def test_dot_notation_for_itself_is_recursion_that_lean_refuses(refused_by_lean:
 
 def test_a_later_namesake_of_an_imported_lemma_is_that_lemma(court: GateProject) -> None:
     """`later` is declared below, and by an import: here it can only be the import's."""
-    case = Case("exact later _ ⟨h.2, h.1⟩", rules=(Rule("", imported=("later",)),))
-    court.verified(case)
+    court.verified(Case("exact later _ ⟨h.2, h.1⟩"))
 
 
 SIMP = FILE.replace("theorem mine", "@[simp] theorem mine")

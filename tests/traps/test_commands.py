@@ -17,7 +17,6 @@ COMMANDS = {
     "an option for what follows": "exact ⟨h.2, h.1⟩\nset_option autoImplicit true",
     "an open for what follows": "exact ⟨h.2, h.1⟩\nopen Classical",
     "a local declaration with where": "exact foo\nwhere foo : q ∧ p := foo",
-    "termination by hand": "exact h.symm\ntermination_by h",
     "an import": "exact ⟨h.2, h.1⟩\nimport Evil",
     "code that runs": "exact ⟨h.2, h.1⟩\n#eval IO.println 1",
     "code that runs as a tactic": "run_tac Lean.Elab.admitGoal",

@@ -78,6 +78,26 @@ HONEST = {
         PROOF, file=FILE.replace("theorem mine", "@[simp, grind] theorem mine")
     ),
     "an option of the file": Case(PROOF, file="set_option autoImplicit true\n" + FILE),
+    "a projection of which a later lemma has the name": Case(
+        "exact (id h).turned",
+        file="import Demo.Lemmas\n" + FILE + "theorem Foo.turned (p : Prop) : p → p := fun h => h\n",
+        others={"Demo/Lemmas.lean": "theorem And.turned {p q : Prop} (h : p ∧ q) : q ∧ p := ⟨h.2, h.1⟩\n"},
+    ),
+    "hypotheses that are called as programs and searches are": Case(
+        "have ⟨UV, hint⟩ := h\n  exact ⟨hint, UV⟩ -- the other way round"
+    ),
+    "a number and a text": Case('have _ : (0x1F, "a\\"b") = (31, "a\\"b") := rfl\n  exact ⟨h.2, h.1⟩'),
+    "a local recursion": Case("let rec other (n : Nat) : q := h.2\n  exact ⟨other 0, h.1⟩"),
+    "another declaration on its line": Case(
+        "⟨h.2, h.1⟩",
+        file="theorem mine (p q : Prop) (h : p ∧ q) : q ∧ p := HOLE theorem gap : 1 = 2 := sorry\n",
+        declaration="mine",
+    ),
+    "the second declaration of a line": Case(
+        "⟨h.2, h.1⟩",
+        file="theorem gap : 1 = 2 := sorry theorem mine (p q : Prop) (h : p ∧ q) : q ∧ p := HOLE\n",
+        declaration="mine",
+    ),
 }
 
 

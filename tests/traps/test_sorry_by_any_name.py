@@ -37,7 +37,6 @@ SEARCHES = {
     "exact?": "exact?",
     "apply?, which closes the goal with a sorry when it finds nothing": "apply?",
     "rw?": "rw?",
-    "hint, whose failure leaves a sorry that no one lists": "hint",
     "have?": "have? using h",
     "simp?": "simp?",
     "aesop?": "aesop?",
@@ -59,6 +58,15 @@ def test_a_sorry_by_another_name_is_refused(refused: Refused, proof: str) -> Non
 @pytest.mark.parametrize("proof", SEARCHES.values(), ids=SEARCHES.keys())
 def test_a_search_is_no_proof(refused: Refused, proof: str) -> None:
     assert "looks for a proof" in refused(Case(proof), step="text").reason
+
+
+@pytest.mark.parametrize("proof", ["hint", "plausible", "slim_check"])
+def test_a_tactic_that_admits_what_it_cannot_prove_is_seen_by_its_axiom(
+    left_to_lean: Refused, court: GateProject, proof: str
+) -> None:
+    """By its name it could be a hypothesis."""
+    left_to_lean(Case(proof), step="text")
+    court.rejected(Case(proof, rules=(Rule(proof, axioms=("sorryAx",)),)), step="axioms")
 
 
 @pytest.mark.parametrize("warning", BOTH_TEXTS)

@@ -1,5 +1,8 @@
 """Check 1, the text: what a proof's text must not say, whatever Lean would make of it.
 
+Where a real Lean judges, that is what runs code, prints, or leaves its place: whether a text proves anything is Lean's
+to say. Without one (`judged` is false) what could pass for a proof and is none is refused too.
+
 Comments and strings are told apart from code by the scanner's lexer. Names count in every spelling: quoted by `«»`,
 with a namespace before them, in look-alike letters, with invisible characters in between.
 """
@@ -64,6 +67,11 @@ SEARCHES = _words(
 """Refused as a word: what looks for a proof, or reports one, is none. Some of them close the goal with a sorry when
 they find nothing (`apply?`, `hint`), and what they find changes with the library: the proof is what they suggest."""
 
+_PRINTS = frozenset(word for word in SEARCHES if word.endswith("?")) | _words(
+    """rw!? apply?! simp?! simp_all?! dsimp?! show_term polyrith observe library_search squeeze_simp rw_search"""
+)
+"""Of the searches, what prints what it finds, or asks a server: refused wherever it stands."""
+
 ADMITTING = _words("hint plausible slim_check") | frozenset(
     word for word in SEARCHES if word.endswith(("?", "?!"))
 )
@@ -100,6 +108,12 @@ FORBIDDEN_WORDS = (KEYWORDS - _WITH_IN) | _words(
 """Refused as a word of its own: each opens a command, declares something that outlives the proof, leaves the rest
 of the proof out, or runs code while Lean elaborates."""
 
+_LEAN_S_TO_SAY = _words("termination_by decreasing_by")
+"""Of these, what says how a proof ends that cites itself: a real Lean sees whether it does."""
+
+_PLACES_OF_PROGRAMS = _words("UV FS Process")
+"""Of the names, what holds nothing by itself: a hypothesis may be called so, where nothing is opened."""
+
 _CONFIGURATIONS = frozenset({"config", "cfg"})
 _CONSTANTS = _words("true false none some default with in")
 """Besides field names, the words that a tactic's configuration may have."""
@@ -130,6 +144,10 @@ _NAME = re.compile(rf"[{ID_FIRST}][{ID_REST}]*")
 _CHARACTER = re.compile(r"'(?:[^'\\]|\\[^'\n]{1,10})'|[»\"]'|'[«\"]|«[^»]*'[^»]*»|'\\")
 _STRING_OPENS_AFTER = frozenset(" \n([{⟨,=")
 _STRING_CLOSES_BEFORE = frozenset(" \r\n)]}⟩,;.")
+_STRING = re.compile(r'"(?:[^"\\{}\n\r]|\\["\\nt])*"')
+# What can be read in one way only, and is put aside before the rest is looked at.
+_RADIX = re.compile(rf"(?<![{ID_REST}.])0(?:[xX][0-9a-fA-F]+|[bB][01]+|[oO][0-7]+)(?![{ID_REST}.'\"«])")
+_PLAIN_CHARACTER = re.compile(r"(?<=[ (\[⟨,])'[A-Za-z0-9]'(?=[ )\]⟩,;\n]|\Z)")
 
 _UNSEEN = frozenset("\u034f\u2800\u3164\uffa0")
 """Characters that show as nothing though they are no format characters; variation selectors are others."""
@@ -145,8 +163,14 @@ _LOOKALIKES = str.maketrans(
 _LOOKALIKE = frozenset(map(chr, _LOOKALIKES))
 
 
-def complaints(replacement: str) -> tuple[str, ...]:
-    """Return why the text must not take a sorry's place; empty when there is nothing against it."""
+def complaints(replacement: str, *, judged: bool = False, ends_line: bool = False) -> tuple[str, ...]:
+    """Return why the text must not take a sorry's place; empty when there is nothing against it.
+
+    Args:
+        replacement: the text.
+        judged: a real Lean will say whether it is a proof.
+        ends_line: nothing of the source stands behind it on its last line.
+    """
     halves = sorted({character for character in replacement if "\ud800" <= character <= "\udfff"})
     if halves:  # no file can hold it
         return tuple(f"U+{ord(half):04X}, which is half of a character" for half in halves)
@@ -175,15 +199,16 @@ def complaints(replacement: str) -> tuple[str, ...]:
     tokens, unclosed = tokens_of_text(replacement)
     if unclosed is not None:
         found.append(f"not closed inside the replacement: {unclosed}")
-    if _ends_in_comment(replacement):
+    if not (judged and ends_line) and _ends_in_comment(replacement):
         found.append("a line comment at the end would hide the source after it")
     words = [token.text for token in tokens]
     found += _unbalanced(words)
-    found += _commands(words)
+    found += _commands(words, judged=judged)
     found += _computed(words)
+    opens = not _OPENING.isdisjoint(words)
     for position, word in enumerate(words):
         following = words[position + 1] if position + 1 < len(words) else ""
-        complaint = _word(word, following)
+        complaint = _word(word, following, judged=judged, opens=opens)
         if complaint is not None and complaint not in found:
             found.append(complaint)
     return tuple(found)
@@ -218,7 +243,10 @@ def changes_nothing(option: str) -> bool:
     return may_set(name) or any(name == root or name.startswith(f"{root}.") for root in _ONLY_SHOW)
 
 
-def _word(word: str, following: str) -> str | None:
+_OPENING = frozenset({"open", "export", "«open»"})
+
+
+def _word(word: str, following: str, *, judged: bool, opens: bool) -> str | None:
     if word == "@[":
         return "an attribute: one on a local declaration outlives the proof"
     if word == "eval" and following == "%":
@@ -228,11 +256,14 @@ def _word(word: str, following: str) -> str | None:
     plain = skeleton(word)
     parts = plain.removeprefix("_root_.").split(".")
     shown = word if plain == word else f"{word} (a spelling of {plain})"
-    if plain in FORBIDDEN_WORDS or any(_forbidden(part) for part in parts):
+    bare = judged and not opens and plain in _PLACES_OF_PROGRAMS
+    if judged and plain in _LEAN_S_TO_SAY:
+        return None
+    if plain in FORBIDDEN_WORDS or (not bare and any(_forbidden(part) for part in parts)):
         return f"the word {shown}"
     if parts[0] in _ROOTS_OF_CODE:
         return f"{shown}, a name of Lean's own programs"
-    if plain in SEARCHES:
+    if plain in (_PRINTS if judged else SEARCHES):
         return f"{shown}, which looks for a proof and is none"
     if parts[0] == "debug" and len(parts) > 1:
         return f"the option {shown}"
@@ -268,28 +299,43 @@ def _ambiguous(text: str) -> list[str]:
         for at in range(1, len(text))
     ):
         found.append("a comment right behind a symbol, which could be a part of it")
-    if _NUMBER_IN_WORD.search(text):
+    plain = _PLAIN_CHARACTER.sub("0", _RADIX.sub("0", text))
+    if _NUMBER_IN_WORD.search(plain):
         found.append("a number that runs into a word")
-    if _CHARACTER.search(text) or _CHARACTER.search(_NAME.sub("x", text)):
+    if _CHARACTER.search(plain) or _CHARACTER.search(_NAME.sub("x", plain)):
         found.append("a character literal, or a tick beside a quotation mark")
-    pieces = text.split('"')
-    for at in range(1, len(pieces), 2):
-        before, inside = pieces[at - 1], pieces[at]
-        after = pieces[at + 1] if at + 1 < len(pieces) else None
-        plain = (
-            after is not None
-            and not set(inside) & set("\\{}\n\r")
-            and (before[-1:] in _STRING_OPENS_AFTER if before else at == 1)
-            and (after[:1] in _STRING_CLOSES_BEFORE if after else at + 2 == len(pieces))
+    at = text.find('"')
+    while at >= 0:
+        string = _STRING.match(text, at)
+        before, after = (
+            text[at - 1 : at] if at else "",
+            text[string.end() : string.end() + 1] if string else "",
         )
-        if not plain:
+        if (
+            string is None
+            or ("\\" in string.group() and _could_hide(string.group()))
+            or (before and before not in _STRING_OPENS_AFTER)
+            or (after and after not in _STRING_CLOSES_BEFORE)
+        ):
             found.append("a quotation mark that is not plainly the edge of a string on one line")
             break
+        at = text.find('"', string.end())
     return found
 
 
-def _commands(words: list[str]) -> list[str]:
-    """Return what makes a command of its own: an `open` or `set_option` without the `in` that ties it down."""
+def _could_hide(string: str) -> bool:
+    """Return whether a string with escapes, were it read otherwise, could be more than a text."""
+    words = _NAME.findall(string)
+    return (
+        "--" in string or "/-" in string or any(_word(word, "", judged=False, opens=True) for word in words)
+    )
+
+
+def _commands(words: list[str], *, judged: bool) -> list[str]:
+    """Return what makes a command of its own: an `open` or `set_option` without the `in` that ties it down.
+
+    What a `let rec` declares beside the proof may change nothing that the file says: Lean compares that.
+    """
     waiting = ""
     for position, word in enumerate(words):
         plain = skeleton(word)
@@ -302,7 +348,7 @@ def _commands(words: list[str]) -> list[str]:
             if waiting and not following:
                 break
             waiting = ""
-        elif (plain, following) == ("let", "rec"):
+        elif (plain, following) == ("let", "rec") and not judged:
             return ["let rec, which declares what outlives the proof"]
     return [f"the command {waiting}, which has no `in` with something after it"] if waiting else []
 
@@ -323,6 +369,8 @@ def _computed(words: list[str]) -> list[str]:
                 named = words[inner - 1] == "." or words[inner + 1 : inner + 2] == [":="]
                 if _NAME.match(skeleton(word)) and not named and word not in _CONSTANTS:
                     return [f"{word} in ({words[at + 1]} := …), which Lean evaluates while it elaborates"]
+        if len(value) == 1 and skeleton(value[0]) in ("Unit", "PUnit"):
+            continue  # a type, which holds no action
         holds_unit = any(pair in (("(", ")"), ("⟨", "⟩")) for pair in itertools.pairwise(value))
         if holds_unit or any(skeleton(word).split(".")[-1].casefold() in ("unit", "punit") for word in value):
             return [f"the unit in ({words[at + 1]} := …), which could run an action while Lean elaborates"]

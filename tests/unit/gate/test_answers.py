@@ -244,4 +244,4 @@ def test_the_axioms_are_read_or_not_at_all(output: str, expected: tuple[str, ...
 @pytest.mark.parametrize("prefix", ["", "./././"])
 def test_the_warning_of_a_sorry_is_seen_in_both_its_texts(text: str, prefix: str) -> None:
     output = f"⚠ [2/3] Built D.A\nwarning: {prefix}D/A.lean:7:8: {text}\nwarning: D/B.lean:9:8: {text}\n"
-    assert sorry_warnings(output, path="D/A.lean") == (7,)
+    assert sorry_warnings(output, path="D/A.lean") == ((7, 8),)

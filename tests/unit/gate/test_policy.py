@@ -125,6 +125,13 @@ TRAPS = [
 ]
 
 
+LEFT_TO_LEAN = {
+    "hint",
+    "exact foo\ntermination_by x",
+    "let rec f : Nat → False := f\n  exact f 0",
+}
+
+
 @pytest.mark.parametrize("text", HONEST)
 def test_an_honest_proof_passes(text: str) -> None:
     assert complaints(text) == ()
@@ -142,3 +149,63 @@ def test_a_word_in_a_comment_does_not_hide_the_same_word_in_code() -> None:
 
 def test_a_quoted_spelling_is_named_as_what_it_is() -> None:
     assert complaints("exact «sorryAx» _") == ("the word «sorryAx» (a spelling of sorryAx)",)
+
+
+LEAN_S_TO_SAY = [
+    "exact (id h).symm",
+    "exact UV hint plausible",
+    "exact f 0x1F 0b101",
+    "exact f 'a' ('b')",
+    'exact f "a\\"b" "\\\\" "\\n"',
+    "exact f (α := PUnit)",
+    "exact h -- by assumption",
+    "exact f n\n  termination_by n",
+    "exact f n\n  decreasing_by omega",
+    "let rec f : Nat → False := f\n  exact f 0",
+    "hint",
+]
+STILL_REFUSED = [
+    "exact?",
+    "polyrith",
+    "exact UV.loop",
+    "open IO FS in writeFile x",
+    "exact f 0x1sorry",
+    "exact f 0x1Fsorry",
+    'exact f 0x1F" sorry "',
+    "exact f 'a'sorry",
+    "exact f (α := PUnit.unit)",
+    "simp (config := f ())",
+    "exact h -- by assumption\n  sorry",
+    "let rec @[instance] add : Add Nat := ⟨Nat.mul⟩\n  exact h",
+    "exact f n\n  where g := 1",
+    'exact f "\\" sorry "\\"',
+    'exact f "{sorry}"',
+    'exact f s!"a\\"{sorry}"',
+    'exact f r"\\" sorry "',
+    "run_tac x",
+    "#eval x",
+    "dbg_trace 1",
+    "exact h\n\ntheorem x : 1 = 1 := rfl",
+    "exact IO.println",
+]
+
+
+@pytest.mark.parametrize("text", LEAN_S_TO_SAY)
+def test_whether_it_is_a_proof_is_lean_s_to_say(text: str) -> None:
+    assert complaints(text, judged=True, ends_line=True) == ()
+
+
+@pytest.mark.parametrize("text", STILL_REFUSED)
+def test_what_runs_code_prints_or_leaves_its_place_is_refused_whoever_judges(text: str) -> None:
+    assert complaints(text, judged=True, ends_line=True)
+
+
+@pytest.mark.parametrize("text", TRAPS)
+def test_a_lean_that_judges_leaves_few_of_the_traps_to_itself(text: str) -> None:
+    assert bool(complaints(text, judged=True)) == (text not in LEFT_TO_LEAN)
+
+
+def test_a_comment_at_the_end_hides_no_source() -> None:
+    assert complaints("exact h -- so", judged=True, ends_line=True) == ()
+    assert "hide the source" in complaints("exact h -- so", judged=True)[0]
+    assert "hide the source" in complaints("exact h -- so", ends_line=True)[0]
