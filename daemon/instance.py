@@ -19,7 +19,7 @@ from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_con
 if TYPE_CHECKING:
     from daemon.answers import LiveStatus
     from store.documents.live import JobProgress, QueuedJob
-    from store.view.asof import Moment
+    from store.log.envelope import Moment
 
 
 class InstanceError(Exception):

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from daemon.answers import LiveStatus
+from daemon.answers import Gpu, LiveStatus
 from daemon.disk import refusals
 from daemon.instance import DaemonAnswer, Instance, ask, open_view
 from daemon.paths import SYSTEM_CONFIG
 from daemon.problems import live_problems
 from store.documents.document import of_row
+from store.documents.live import JobProgress, QueuedJob
 from store.documents.problems import Problem, ProblemCode, problem
 from store.documents.repositories import Repository
 from store.documents.status import (
@@ -34,16 +34,11 @@ from store.documents.status import (
     describe_view,
 )
 from store.errors import LogError
+from store.log.envelope import Moment
 from store.log.reader import LogReader
 from store.text import ago, counted, parse_time
 from store.view.counts import elsewhere_said
-from store.view.rows import JobRow, NotifierRow
-
-if TYPE_CHECKING:
-    from daemon.answers import Gpu
-    from store.documents.live import JobProgress, QueuedJob
-    from store.view.asof import Moment
-    from store.view.rows import PauseRow
+from store.view.rows import JobRow, NotifierRow, PauseRow
 
 VIEW_MAY_LAG_S = 10.0
 

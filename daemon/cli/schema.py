@@ -21,6 +21,7 @@ DOCUMENTS = {
     "proof": "store.documents.proofs:Proof",
     "repository": "store.documents.repositories:Repository",
     "sorry": "store.documents.sorries:Sorry",
+    "status": "daemon.status_report:Status",
     "theorem": "store.documents.theorems:Theorem",
 }
 """The class of each document, by its name."""

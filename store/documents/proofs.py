@@ -11,8 +11,7 @@ from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
 from store.documents.grades import GRADES, grade_text
 from store.view import queries
-from store.view.queries import PROOF_STATES
-from store.view.rows import ProofRow
+from store.view.rows import PROOF_STATES, ProofRow
 
 Word = Literal["waiting", "accepted", "rejected", "unknown", "simulated"]
 

@@ -8,23 +8,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.by_design import by_design
 from store.documents.document import of_row
 from store.documents.grades import IN_DOUBT
 from store.domain.identity import line_url
-from store.log.envelope import now_text
+from store.log.envelope import Moment, now_text
 from store.text import clean, parse_time
 from store.view import queries
 from store.view.impact import Impact
 from store.view.reading import read
 from store.view.rows import ClaimRow, SorryGoalRow, SorryRow, SorryStepRow
 from store.view.schema import Row
-
-if TYPE_CHECKING:
-    from store.view.asof import Moment
 
 SorryKey = tuple[str, str, str]
 """Repository, branch and sorry."""

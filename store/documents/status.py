@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from store.documents.document import of_row
 from store.documents.events import summary
@@ -28,13 +28,11 @@ from store.documents.problems import (
     still_failed,
 )
 from store.documents.repositories import Repository, described_repositories
+from store.log.envelope import Moment
 from store.log.reader import LogReader
-from store.view import model_queries, queries, report_queries
+from store.view import model_queries, queries, report_queries, rows
 from store.view.counts import count_all, disproved
 from store.view.rows import CheckpointRow, JobRow, NotifierRow, PauseRow, ServiceRow, TriggerRow
-
-if TYPE_CHECKING:
-    from store.view.asof import Moment
 
 LAST_EVENTS = 5
 JOBS_LOOKED_AT = 500
@@ -98,13 +96,13 @@ class ViewStatus:
 NOTHING = ViewStatus(
     problems=[],
     repositories=[],
-    sorries=dict.fromkeys(queries.SORRY_STATES, 0),
+    sorries=dict.fromkeys(rows.SORRY_STATES, 0),
     sorries_elsewhere=0,
     disproved=0,
-    proofs=dict.fromkeys(queries.PROOF_STATES, 0),
+    proofs=dict.fromkeys(rows.PROOF_STATES, 0),
     simulated_proofs=0,
     theorems=0,
-    jobs=dict.fromkeys(queries.JOB_STATES, 0),
+    jobs=dict.fromkeys(rows.JOB_STATES, 0),
 )
 """Where nothing was recorded yet."""
 

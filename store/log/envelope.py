@@ -91,6 +91,14 @@ COLUMNS = tuple("data" if name == "data_json" else name for name in StoredEvent.
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """An event of the log, and when it was recorded (UTC, ISO-8601)."""
+
+    seq: int
+    recorded_at: str
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """The positions of a batch in the log. `repeated`: it was recorded before, and nothing was written now.
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError
 from store.files import sync
-from store.log.envelope import StoredEvent, utc_text
+from store.log.envelope import Moment, StoredEvent, utc_text
 from store.log.reader import LogReader
 from store.sqlite import UNFINISHED, connect_readonly, connect_writable, translated
 from store.view.tables import fingerprint
@@ -40,14 +40,6 @@ _TRIES = 3
 
 class NoSuchMomentError(LogError):
     """The log has no such event, or had none yet at that time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """An event of the log, and when it was recorded (UTC, ISO-8601)."""
-
-    seq: int
-    recorded_at: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from store.domain.keywords import THEOREM_KINDS
-from store.view.queries import JOB_STATES, PROOF_STATES, SORRY_STATES, is_disproved, on_watched_branch
+from store.view.queries import is_disproved, on_watched_branch
+from store.view.rows import JOB_STATES, PROOF_STATES, SORRY_STATES
 
 
 @dataclass(frozen=True, slots=True)

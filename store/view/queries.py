@@ -48,10 +48,6 @@ ATTEMPT_ORDER = "recorded_at, sorry, blob, prover, rung, model, budget"
 """Of attempts, the oldest first."""
 
 _HAS_TEXT = "instr(lower(declaration || ' ' || path || ' ' || statement), lower(?)) > 0"
-SORRY_STATES = ("open", "verified", "filled", "removed")
-PROOF_STATES = ("rejected", "conditional", "candidate", "verified")
-"""The best last."""
-JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled")
 
 
 def on_watched_branch(table: str) -> str:

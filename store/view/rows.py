@@ -300,6 +300,9 @@ UNWRITTEN = "written_sha IS NULL AND state IN ('open', 'verified')"
 """Of a sorry in the source: nobody has asked git who wrote it."""
 
 
+SORRY_STATES = ("open", "verified", "filled", "removed")
+
+
 @table(
     "sorries",
     key=("repository", "branch", "sorry"),
@@ -429,6 +432,10 @@ class AttemptRow:
     recorded_at: str
 
 
+PROOF_STATES = ("rejected", "conditional", "candidate", "verified")
+"""The best last."""
+
+
 @table(
     "proofs",
     key=("proof",),
@@ -496,6 +503,9 @@ class ProofRow:
     """The one that found it first."""
     checked_job: str | None
     """The one that judged it last."""
+
+
+JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled")
 
 
 @table(

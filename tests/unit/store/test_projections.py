@@ -30,7 +30,7 @@ from store.events.scans import (
     SorryOpened,
     SorryRemoved,
 )
-from store.view import queries
+from store.view import queries, rows
 from store.view.bumps import bumps
 from store.view.counts import count_all
 from store.view.rows import SorryRow
@@ -564,9 +564,9 @@ def test_the_service_tells_of_its_start_stop_and_configuration(world: World) -> 
 
 def test_every_known_state_is_counted_even_where_there_is_none(world: World) -> None:
     counts = count_all(world.db)
-    assert set(counts.sorries) == set(queries.SORRY_STATES)
-    assert set(counts.proofs) == set(queries.PROOF_STATES)
-    assert set(counts.jobs) == set(queries.JOB_STATES)
+    assert set(counts.sorries) == set(rows.SORRY_STATES)
+    assert set(counts.proofs) == set(rows.PROOF_STATES)
+    assert set(counts.jobs) == set(rows.JOB_STATES)
     assert sum([*counts.sorries.values(), *counts.proofs.values(), *counts.jobs.values()]) == 0
     assert queries.position(world.db) == 0
 
