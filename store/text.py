@@ -18,6 +18,8 @@ def clean(text: str) -> str:
 def clean_block(text: str) -> str:
     """Like `clean`, but lines and tabs stay, and a line ends alike in every file."""
     lines = text.replace("\r\n", "\n")
+    if lines.replace("\n", "").replace("\t", "").isprintable():
+        return lines
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in lines)
 
 

@@ -28,7 +28,7 @@ LONGEST = 600
 """Characters of a text from elsewhere that are shown; a name or a reason may have any length."""
 _LONG_WORD = 20
 """Characters from which on a row's head may break anywhere, and has room."""
-_NUMBER = re.compile(r"[+-]?\d+\.\d+( \([\d.]+ to [\d.]+\))?")
+_NUMBER = re.compile(r"[+-]?\d+\.\d+")
 
 Value = str | int | float | None
 """A table's cell: text, a number (right-aligned; a float to one decimal), or None for what is not known."""
@@ -71,23 +71,16 @@ class Table:
         headers: of the columns; the first one's cells head their rows.
         rows: as many values each as there are headers.
         long: headers of columns of long text, which may break anywhere.
-        folded: whether it is shown only when asked for; None: if it has `LONG_TABLE` rows or more. A long one that is
-            not scrolls upwards too, below its head.
     """
 
     caption: str
     headers: Sequence[str]
     rows: Sequence[Sequence[Value]]
     long: Sequence[str] = ()
-    folded: bool | None = None
 
     @property
     def is_folded(self) -> bool:
-        return len(self.rows) >= LONG_TABLE if self.folded is None else self.folded
-
-    @property
-    def is_tall(self) -> bool:
-        return self.folded is False and len(self.rows) >= LONG_TABLE
+        return len(self.rows) >= LONG_TABLE
 
     @property
     def head(self) -> list[tuple[str, str]]:

@@ -1,8 +1,7 @@
 """The pages of a report: the first screen, the sorries of each repository, proofs, and models.
 
-What has nothing to show has no page and no heading. No page is larger than `MOST_BYTES`: of one made of sections the
-largest are left out until it is not, and both its top and the section's place say so; the others have a bounded number
-of entries, each of a bounded size. The prose is in `templates/`.
+What has nothing to show has no page and no heading. A page has a bounded number of entries, each of a bounded size. The
+prose is in `templates/`.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from pipeline.jobs.blueprint import ReadBlueprint, no_blueprint, resting_on
 from pipeline.report import FIRST, layout, models, sections
 from pipeline.report.front import MOST_LINES, changes, front, lead
-from pipeline.report.html import SIMULATED, Section, environment, section, short
+from pipeline.report.html import SIMULATED, Section, environment, short
 from pipeline.report.layout import OfRepository, Sheet
 from pipeline.report.models import Blob
 from store.documents.problems import Problem
@@ -38,10 +38,6 @@ from store.view.reading import read
 from store.view.rows import ProofRow, ServiceRow, SorryRow, too_large_said
 
 WEEK = timedelta(days=7)
-MOST_BYTES = 8 << 20
-"""Of a page, in UTF-8."""
-_REST_BYTES = 1 << 18
-"""Kept for what is around the sections."""
 _MOST_REPOSITORIES, _MOST_FILES = 500, 12
 """On the first page, and of each repository there."""
 
@@ -75,8 +71,8 @@ _CHAPTERS = {
     ),
     "models.html": _Chapter(
         "Models and learning",
-        ("checkpoints", "evaluations"),
-        lambda view, blob: (models.training(view), *models.losses(view, blob), models.evaluations(view)),
+        ("checkpoints",),
+        lambda view, blob: (models.training(view), *models.losses(view, blob)),
     ),
 }
 NAMES = re.compile(
@@ -96,7 +92,6 @@ def render(
     blueprints: ReadBlueprint = no_blueprint,
     only: str | None = None,
     served: bool = False,
-    most_bytes: int = MOST_BYTES,
 ) -> Report:
     """Make the pages of what the view has at one moment, whatever is recorded meanwhile.
 
@@ -111,13 +106,10 @@ def render(
         blueprints: reads the blueprints, which are in the mirrors.
         only: the one page to make; there is none of that name if the result has none.
         served: link to pages as the daemon serves them, the first at /report and the others below it.
-        most_bytes: that a page may have.
     """
     view.execute("BEGIN")
     try:
-        report = _Report(
-            view, made_at, since or made_at - WEEK, problems, blob, blueprints, served, most_bytes
-        )
+        report = _Report(view, made_at, since or made_at - WEEK, problems, blob, blueprints, served)
         return report.made(only)
     finally:
         # A disk error may have ended the transaction already; that error is the one to report.
@@ -155,11 +147,9 @@ class _Report:
         blob: Blob | None,
         blueprints: ReadBlueprint,
         served: bool,
-        most_bytes: int,
     ) -> None:
         self.view, self.blob, self.blueprints, self.problems = view, blob, blueprints, problems
         self.made_at, self.since = utc_text(made_at), utc_text(since)
-        self.most_bytes = most_bytes
         self.home, self.below = ("../report", "report/") if served else (FIRST, "")
         self.chapters = {
             name: one for name, one in _CHAPTERS.items() if report_queries.has_rows(view, one.of)
@@ -176,15 +166,19 @@ class _Report:
         return layout.addresses(self.laid_out)
 
     @cached_property
-    def repositories(self) -> list[Repository]:
-        return described_repositories(self.view)
+    def repositories(self) -> Mapping[str, Repository]:
+        return {one.repository: one for one in described_repositories(self.view)}
+
+    @cached_property
+    def by_repository(self) -> Mapping[str, list[SorryRow]]:
+        return {name: [*rows] for name, rows in groupby(self.here, key=lambda row: row.repository)}
 
     def impacts(self, repository: str) -> Impacts:
         """Return what rests on the sorries of a repository, counted once."""
         if repository not in self.resting:
-            rows = [row for row in self.here if row.repository == repository]
-            found = resting_on(self.view, rows, self.blueprints, most_theorems=MOST_COUNTED)
-            self.resting[repository] = found
+            self.resting[repository] = resting_on(
+                self.view, self.by_repository[repository], self.blueprints, most_theorems=MOST_COUNTED
+            )
         return self.resting[repository]
 
     def made(self, only: str | None) -> Report:
@@ -234,7 +228,7 @@ class _Report:
             self.view, since=self.since, until=self.made_at, problems=self.problems, here=self.here
         )
         by_key = {of.repository: of for of in self.laid_out}
-        rows = sorted(self.repositories, key=lambda row: _urgency(row, by_key.get(row.repository)))
+        rows = sorted(self.repositories.values(), key=lambda row: _urgency(row, by_key.get(row.repository)))
         html = self._written(
             "front.html",
             name=FIRST,
@@ -279,11 +273,11 @@ class _Report:
         for one in described:
             by_path[one.path].append(one)
         whys = [one.impact.unknown for one in described if one.impact is not None and one.impact.unknown]
-        (repository,) = (one for one in self.repositories if one.repository == of.repository)
+        too_large = too_large_said(self.repositories[of.repository].too_large)
         html = self._written(
             "sorries.html", name=sheet.name, title=of.repository, of=of, sheet=sheet, by_path=by_path,
             texts=self._texts(described), anchor=lambda one: layout.anchor(one, of), unknown=len(whys),
-            whys=sorted(set(whys)), too_large=" ".join(too_large_said(repository.too_large).values()),
+            whys=sorted(set(whys)), too_large=" ".join(too_large.values()),
         )  # fmt: skip
         return html, ()
 
@@ -308,12 +302,8 @@ class _Report:
         return found
 
     def _chapter(self, name: str, chapter: _Chapter) -> tuple[str, Sequence[Section]]:
-        whole = [one for one in chapter.sections(self.view, self.blob) if one is not None]
-        shown, left_out = _bounded(whole, self.most_bytes)
-        html = self._written(
-            "chapter.html", name=name, title=chapter.title, sections=shown, left_out=left_out,
-            most=_mebibytes(self.most_bytes),
-        )  # fmt: skip
+        shown = [one for one in chapter.sections(self.view, self.blob) if one is not None]
+        html = self._written("chapter.html", name=name, title=chapter.title, sections=shown)
         return html, shown
 
 
@@ -335,25 +325,6 @@ def _standing(row: Repository) -> str:
     if row.watched and not (row.sorries["open"] or row.sorries["verified"]):
         words.append("no open sorry")
     return "; ".join(short(one, 200) for one in words)
-
-
-def _bounded(whole: Sequence[Section], most_bytes: int) -> tuple[list[Section], list[str]]:
-    """Return the sections, the largest of them left out as far as need be, and the headings of those."""
-    found = list(whole)
-    bytes_of = [len(one.html.encode()) for one in found]
-    left_out: list[str] = []
-    for at in sorted(range(len(found)), key=lambda at: -bytes_of[at]):
-        if sum(bytes_of) <= most_bytes - _REST_BYTES:
-            break
-        takes, most = _mebibytes(bytes_of[at]), _mebibytes(most_bytes)
-        found[at] = section(found[at].identity, found[at].heading, "too_large", takes=takes, most=most)
-        bytes_of[at] = len(found[at].html.encode())
-        left_out.append(found[at].heading)
-    return found, left_out
-
-
-def _mebibytes(size_bytes: int) -> str:
-    return f"{size_bytes / 2**20:,.1f}"
 
 
 def _lean(service: ServiceRow | None) -> str:

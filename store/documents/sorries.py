@@ -131,7 +131,8 @@ def describe_sorries(
         for row in _of_sorries(view, SorryGoalRow, "sorry_goals", ids, order="sorry")
     }
     tried = describe_attempts(view, (row.sorry for row in sorries))
-    doubts = {row.proof: row.doubts for row in queries.doubted_proofs(view)}
+    waits = any(row.verified_proof for row in sorries)
+    doubts = {row.proof: row.doubts for row in queries.doubted_proofs(view)} if waits else {}
     claims = {
         row.sorry: row
         for row in queries.claims(view, now=now_text() if moment is None else moment.recorded_at)

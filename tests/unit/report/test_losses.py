@@ -42,8 +42,8 @@ def test_the_losses_of_a_model_s_newest_trainings_are_drawn_and_told(view_of: Fi
     assert [row[0] for row in rows] == [f"k{number}" for number in range(10 - MOST_CURVES, 10)]
     assert rows[-1] == ["k9", "SIMULATED: the simulator", "100", "4", "4", "11", "learning_rate 0.001", ""]
     assert "2 older ones are left out" in pages.html["models.html"]
-    assert NAMES.fullmatch("recall-losses.svg")
-    drawn = pages.pictures["recall-losses.svg"]
+    assert NAMES.fullmatch("retriever-losses.svg")
+    drawn = pages.pictures["retriever-losses.svg"]
     assert "k8: 9 at 34 %, 10 at 100 %" not in drawn  # the first third is the first step
     assert "k8: 4 at 34 %, 10 at 100 %" in drawn
     assert "SIMULATED k9" in drawn

@@ -27,7 +27,7 @@ def names(folder: Path) -> list[str]:
 
 def test_a_report_is_written_over_an_earlier_one_and_what_it_lacks_goes(tmp_path: Path) -> None:
     gone = ("sorries-github.com-a-b-0123abcd.html", "sorries-github.com-a-b-0123abcd-12.html")
-    write(report("recall-losses.svg", "tactics-losses.svg", "sorries-over-time.svg", pages=gone), tmp_path)
+    write(report("retriever-losses.svg", "tactics-losses.svg", "sorries-over-time.svg", pages=gone), tmp_path)
     (tmp_path / "proofs.html").write_text("<h1>mine</h1>", encoding="utf-8")
     (tmp_path / "notes.svg").write_text(SVG, encoding="utf-8")
     (tmp_path / "progress-losses.svg").write_text("drawn by hand", encoding="utf-8")
