@@ -7,7 +7,7 @@ keywords looks in `bare`; code that shows text takes it from `code`. It does not
 
 A comment opens only where a token may begin: `{x //-x = x}` and `q <--x` have none, since `//` and `<-` are tokens.
 These are Lean's own (`SYMBOLS`). A library may have a longer one, so a comment that is glued to a symbol is an error of
-the file, though it is most likely one.
+the file, though it is most likely one. A word ends where Lean's does: `0sorry`, `!sorry` and `«a»sorry` are two.
 
 A file that is a Verso document (`#doc (Genre) "title" =>`) is Lean up to there; what follows is prose, which is blank
 in both masks, but for its blocks of Lean.
@@ -43,7 +43,7 @@ MODULE_DOC_MARK = "\x02"
 NAME_FILLER = "x"
 STRING_FILLER = '"'
 
-_CHAR = rf"'(?<![{ID_REST}]')(?:\\(?:x[0-9a-fA-F]{{2}}|u\{{?[0-9a-fA-F]{{1,6}}\}}?|.)|[^\\'\n])'"
+_CHAR = r"'(?:\\(?:x[0-9a-fA-F]{2}|u\{?[0-9a-fA-F]{1,6}\}?|.)|[^\\'])'"
 _VERSO = r"#doc(?<![^\n]#doc)[ \t]*\([^()\n]*\)\s*\"(?:[^\"\\]|\\.)*\"\s*=>"
 # Every alternative begins with a literal, so that the search skips over plain text at the speed of C.
 _NEXT = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|{_CHAR}|{_VERSO}")
@@ -51,8 +51,12 @@ _NEXT_IN_HOLE = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|[{{}}]|{_CHAR}"
 _FENCE = re.compile(r"^[ \t]*(`{3,})([^\n]*)$", re.MULTILINE)
 _LEAN_BLOCK = re.compile(r"[ \t]*lean(?![\w-])")
 _IN_NAME = re.compile(f"[{ID_REST}]")
+_FIRST_OF_NAME = re.compile(f"[{ID_FIRST}]")
 _NUMBER = r"(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|[0-9][0-9_]*(?:[eE][0-9_]+)?)"
 _NUMBERS = re.compile(rf"{_NUMBER}(?:'[^\\'\n]'{_NUMBER})*")
+_DIGITS = re.compile(r"[0-9][0-9_]*(?:[eE][0-9_]+)?")
+_BEGINS = re.compile(f"[{ID_FIRST}0-9]")
+_DECIMAL = re.compile(rf"(?<![{ID_REST}])[0-9][0-9_]*\.\Z")
 _COMMENT_EDGE = re.compile(r"/-|-/")
 _STRING_REST = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _INTERPOLATED_REST = re.compile(r'[^"\\{]*+(?:\\.[^"\\{]*+)*+["{]', re.DOTALL)
@@ -114,13 +118,15 @@ class Positions:
         return self._chunks[chunk] + len(tail)
 
     def offset(self, byte: int) -> int:
-        """Return the code point that begins at a byte of the text."""
+        """Return the code point that begins at a byte of the text, or the text's length at its end."""
         if self._chunks is None:
             return byte
         chunk = bisect_right(self._chunks, byte) - 1
         at = chunk * self._CHUNK
         before = self._text[at : at + self._CHUNK].encode("utf-8", "surrogateescape")
-        return at + len(before[: byte - self._chunks[chunk]].decode("utf-8", "surrogateescape"))
+        # The last of the chunks is where the text ends.
+        begun = at + len(before[: byte - self._chunks[chunk]].decode("utf-8", "surrogateescape"))
+        return min(begun, len(self._text))
 
     def is_first(self, at: int) -> bool:
         """Return whether only white space and comments precede it on its line."""
@@ -200,11 +206,7 @@ class Lexer:
         while match := (_NEXT_IN_HOLE if self.holes else _NEXT).search(text, at):
             start, at = match.span()
             what = text[start]
-            if what in '"«{}' and (end := self._character_after_number(start)) > 0:
-                at = end
-                tick = text.rindex("'", 0, start)
-                self._put(tick, at, code=text[tick:at], bare=STRING_FILLER * (at - tick))
-            elif what in "-/":
+            if what in "-/":
                 if not self._token_begins(start):
                     at = start + 1
                 elif what == "-":
@@ -225,8 +227,10 @@ class Lexer:
                 else:
                     self.holes.pop()
                     at = self._interpolated(start, at)
-            else:
+            elif self._character_begins(start):
                 self._put(start, at, code=text[start:at], bare=STRING_FILLER * (at - start))
+            else:
+                at = start + 1
         if self.holes:
             raise _OpenHole
         rest = text[self.done :]
@@ -290,20 +294,19 @@ class Lexer:
             bare = bare[:-1] + "»"
         self._put(start, end, code=self.text[start:end], bare=bare)
 
-    def _character_after_number(self, start: int) -> int:
-        """Return the end of a character literal around `start` that stands right behind a number (`0'"'`), else -1.
-
-        Behind a name a tick is a part of it.
-        """
-        text = self.text
-        tick = start - 1 if text[start - 1 : start] == "'" else start - 2
-        if tick < self.done or text[tick : tick + 1] != "'" or text[tick + 1 : start] not in ("", "\\"):
-            return -1
-        end = text.find("'", start + 1, start + 2) + 1
-        first = tick
+    def _name_ends(self, at: int) -> bool:
+        """Return whether a name goes on up to `at`: a number does not, nor what is no letter before any letter."""
+        text, first = self.text, at
         while first > self.done and _IN_NAME.match(text[first - 1]):
             first -= 1
-        return end if end and _NUMBERS.fullmatch(text, first, tick) else -1
+        return _is_name(text, first, at)
+
+    def _character_begins(self, tick: int) -> bool:
+        """Return whether a character begins with a tick: behind a name it is a part of that, and `]'` is a token."""
+        if tick and self.text[tick - 1] in _ENDS_BEFORE_TICK and '"' in self.text[tick + 1 : tick + 3]:
+            what = f"a character right behind {self.text[tick - 1]}"
+            self.errors.append(f"{what}, which could be part of a longer token, in line {self._line(tick)}")
+        return tick == self.done or (self.text[tick - 1] != "]" and not self._name_ends(tick))
 
     def _put(self, start: int, end: int, *, code: str, bare: str) -> None:
         """Copy the plain text before `start`, then the masks of the text there."""
@@ -366,11 +369,10 @@ class Lexer:
             before -= 1
         if not before or text[before - 1] != "r" or before - 1 < self.done:
             return None
-        if before > 1 and (text[before - 2] == "." or _IN_NAME.match(text[before - 2])):
-            first = before - 2
-            while first >= self.done and _IN_NAME.match(text[first]):
-                first -= 1
-            if not _NUMBERS.fullmatch(text, first + 1, before - 1):
+        letter = before - 1
+        if letter > self.done:
+            dotted = text[letter - 1] == "." and (self._name_ends(letter - 1) or text[letter - 2] == "»")
+            if dotted or text[letter - 1] == "`" or self._name_ends(letter):
                 return None
         closing = '"' + text[before:start]
         end = text.find(closing, start + 1)
@@ -393,20 +395,36 @@ class Lexer:
 
 
 def _apart(bare: str) -> str:
-    """Return the mask with a filler for the last digit of a number that runs into a word, which is one to Lean."""
-    if not (numbers := [at for at in _DIGIT_BEFORE_WORD.finditer(bare) if _is_number(bare, at.end())]):
+    """Return the mask with a filler before each word that begins where a number or `!` ends: to Lean it is a word.
+
+    In `x!sorry` and `x1sorry` it is a part of the name.
+    """
+    if not (
+        places := [found.end() for found in _BEFORE_WORD.finditer(bare) if _stands_apart(bare, found.end())]
+    ):
         return bare
-    found = list(bare)
-    for at in numbers:
-        found[at.end() - 1] = STRING_FILLER
-    return "".join(found)
+    apart = list(bare)
+    for at in places:
+        apart[at - 1] = STRING_FILLER
+    return "".join(apart)
 
 
-def _is_number(bare: str, end: int) -> bool:
-    first = end
-    while first and end - first < _LONGEST_NUMBER and _IN_NAME.match(bare[first - 1]):
+def _stands_apart(bare: str, at: int) -> bool:
+    first = at
+    while first and at - first < _LONGEST_NUMBER and _IN_NAME.match(bare[first - 1]):
         first -= 1
-    return _NUMBERS.fullmatch(bare, first, end) is not None
+    return not _is_name(bare, first, at)
+
+
+def _is_name(text: str, first: int, end: int) -> bool:
+    """Return whether characters of names, with none before them, end in a name: `x1`, but `1` and `!` are none."""
+    fraction = text[first - 1 : first] == "." and _DECIMAL.search(
+        text[max(0, first - _LONGEST_NUMBER) : first]
+    )
+    begun = _BEGINS.search(text, first, end)  # `?` and the like are tokens of their own there
+    first = begun.start() if begun else end
+    number = (_DIGITS if fraction else _NUMBERS).match(text, first, end)
+    return _FIRST_OF_NAME.search(text, number.end() if number else first, end) is not None
 
 
 # ---- keywords of Lean and its usual libraries; those that declare are in `store.domain.keywords`
@@ -419,14 +437,16 @@ def words(text: str) -> frozenset[str]:
 
 SYMBOLS = words(
     "! != !== # #[ $ $> % %[ & && &&& * *> + ++ +++ - -> . .. ... / // /\\ : :: := :=  < <$> <&> <* <*> <+> <- <-> "
-    "<< <<< <= <;> <| <|> <|| = =/= == => > >= >> >>= >>> ? ?_ @ @& @[ \\ \\/ ^ ^^ ^^^ | |- |> |>. || ||| ~ ~~~"
+    "<< <<< <= <;> <| <|> <|| = =/= == => > >= >> >>= >>> ? ?_ @ @& @[ \\ \\/ ^ ^^ ^^^ | |> |>. || ||| ~ ~~~"
 )
 """Lean's own tokens of ASCII symbols: of those that fit, Lean takes the longest."""
 _LONGEST_SYMBOL = max(map(len, SYMBOLS))
 _SYMBOL_ENDS = frozenset("\n\r\t ()[]{}⟨⟩⦃⦄,;\"'«»`")
 """What a token of symbols does not hold, beside the characters of names."""
 _MOST_SYMBOLS = 64
-_BEFORE_COMMENT = frozenset((":=", "=>", "|", "·", ".", "←", "→", "$", "<|"))
+_ENDS_BEFORE_TICK = frozenset("¹²³⁻'|*+-/<>=~^∘•·!?")
+"""What a library's token that ends with a tick has before that: `⁻¹'`, `''`."""
+_BEFORE_COMMENT = frozenset((":=", "=>", "·", ".", "←", "→", "$", "<|"))
 """What people write a comment right behind, and no token is known to begin with together with one."""
 
 _ONE_WORD = [one for one in DECLARATION_KEYWORDS if " " not in one.word]
@@ -487,8 +507,8 @@ def alternatives(choices: Iterable[str]) -> str:
     return f"{body}?" if ends else body
 
 
-_DIGIT_BEFORE_WORD = re.compile(
-    rf"(?:[0-9]|0[xX][0-9a-fA-F_]++)(?=(?:sorry|admit|stop|{alternatives(CORE)})(?![{ID_REST}]))"
+_BEFORE_WORD = re.compile(
+    rf"(?:[0-9!?'\u2080-\u2089]|0[xX][0-9a-fA-F_]++)(?=(?:sorry|admit|stop|{alternatives(CORE)})(?![{ID_REST}]))"
 )
 _LONGEST_NUMBER = 100
 

@@ -25,11 +25,16 @@ from pipeline.lean.source.lexer import Positions, decode, lex
         ("a-b - c/d", "a-b - c/d"),
         ("{x //-x = x} -- a", "{x //-x = x}     "),
         ("q <--x -- a", "q <--x     "),
-        ("p ⊢ |--x", "p ⊢ |--x"),
         ("q ←-- a", "q ←    "),
         ("(-- a", "(    "),
         ("a--b", "a   "),
         ('f 0r"\\" -- a', 'f 0r"\\"     '),
+        ("f 'a''\"' -- a", "f 'a''\"'     "),
+        ("x[0]'\"'\" -- a", "x[0]'\"'\"     "),
+        ("1_0?'\"' -- a", "1_0?'\"'     "),
+        ('`r"\\" -- a"', '`r"\\" -- a"'),
+        ('x.r"\\" -- a"', 'x.r"\\" -- a"'),
+        ('(x).r"\\" -- a', '(x).r"\\"     '),
     ],
 )
 def test_comments_and_only_comments_are_blanked(source: str, code: str) -> None:
@@ -66,10 +71,17 @@ def test_a_comment_right_behind_a_symbol_may_be_none_and_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("source", "apart"),
     [("0sorry", '"sorry'), ("0x1fsorry", '0x1"sorry'), ("x0sorry", "x0sorry"), ("«a»sorry", "xx»sorry"),
-     ("a«b»", "a«xx"), ("«a».«b»", "xxx.xxx"), ("1theorem", '"theorem')],
+     ("a«b»", "a«xx"), ("«a».«b»", "xxx.xxx"), ("1theorem", '"theorem'), ("(!sorry", '("sorry'),
+     ("x!sorry", "x!sorry")],
 )  # fmt: skip
 def test_a_word_right_behind_a_number_or_a_quoted_name_stands_apart(source: str, apart: str) -> None:
     assert lex(source).bare == apart
+
+
+def test_a_quotation_mark_between_ticks_behind_a_symbol_may_be_no_character_and_is_an_error() -> None:
+    assert lex("f ⁻¹'\"'\"").errors[0] == (
+        "a character right behind ¹, which could be part of a longer token, in line 1"
+    )
 
 
 def test_prose_of_a_document_is_blank_but_for_its_blocks_of_lean() -> None:
@@ -118,3 +130,6 @@ def test_offsets_agree_with_encoding_far_into_a_text() -> None:
     places = Positions(text, text)
     for at in (0, 1, 1023, 1024, 1025, 5000, len(text)):
         assert places.byte(at) == len(text[:at].encode())
+        assert places.offset(len(text[:at].encode())) == at
+    short = Positions("aβ", "aβ")
+    assert short.offset(3) == 2
