@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -69,6 +70,27 @@ def examine(config: Path | None) -> list[Finding]:
         _gpu(),
         _training(settings),
         *_ray(settings),
+    ]
+
+
+def examine_node() -> list[Finding]:
+    """Check whether this machine can run jobs of a daemon on another one; that daemon also compares what is here."""
+    from daemon.jobs.node import examined
+    from daemon.jobs.node_files import node_paths
+    from daemon.jobs.wire import WireLean
+
+    report = examined(node_paths(), WireLean(kind="server", toolchain="", sandbox="bubblewrap", as_root=True))
+    at = datetime.fromtimestamp(report.clock, UTC).isoformat(timespec="seconds")
+    leans = ", ".join(f"{toolchain or 'version unknown'} ({kind})" for kind, toolchain in report.leans)
+    return [
+        Finding("node", "ok", f"{report.host}: {report.version}; {at}", essential=True),
+        Finding("folder", "ok", f"{report.folder}, {report.free_bytes / 2**30:.1f} GiB free"),
+        *(Finding("jobs", "missing", said, essential=True) for said in report.problems),
+        _ray_on_node(),
+        Finding(LEAN, "ok", leans)
+        if leans
+        else Finding(LEAN, "warning", "none: it can scan, if the daemon's machine has none either"),
+        _gpu(),
     ]
 
 
@@ -384,12 +406,12 @@ def _ray(settings: Settings | None) -> Iterator[Finding]:
         )
 
 
-def ray_problem() -> str:
-    """Return why this machine cannot be a node of a cluster of Ray's, "" where it can."""
+def _ray_on_node() -> Finding:
     there = _distribution_version("ray")
-    if there is None:
-        return "Ray is not installed: pip install 'everlean[ray]'"
-    return "" if version_tuple(there) >= RAY_MINIMUM else f"Ray is {there}, and 2.60 is needed"
+    if there is not None and version_tuple(there) >= RAY_MINIMUM:
+        return Finding("ray", "ok", there)
+    said = "not installed" if there is None else f"{there}, and 2.60 is needed"
+    return Finding("ray", "missing", said, "pip install 'everlean[ray]'", essential=True)
 
 
 def version_tuple(text: str) -> tuple[int, ...]:

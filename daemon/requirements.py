@@ -1,4 +1,4 @@
-"""The Lean version of each watched branch and its toolchain, for `toolchain list`, `doctor` and `status`.
+"""The Lean version of each watched branch and its toolchain, for `doctor` and `status`.
 
 Reads the view (`branches.toolchain`, which a scan fills) and the answer of `Leans`; starts nothing.
 """

@@ -18,6 +18,8 @@ from daemon.settings import Settings
 from pipeline.lean.repl_install import install_elan, install_lean
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.toolchains import (
+    ToolchainBusyError,
+    ToolchainError,
     Toolchains,
     VersionError,
     elan_home,
@@ -162,14 +164,20 @@ def install(steps: Iterable[Step], settings: Settings, *, elan: str, say: Callab
         say: gets a line for people about each thing that is done.
 
     Raises:
-        ToolchainError: one failed; what was installed before it stays.
+        SetupError: one failed; what was installed before it stays.
+        ToolchainBusyError: another process installs.
     """
     cache, sandbox = Toolchains(settings.paths.toolchains), settings.lean.sandbox
     done = []
-    for step in steps:
-        if step.name == "elan":
-            install_elan(cache, archive=elan, sandbox=sandbox, say=say)
-        else:
-            install_lean(cache, parse_version(step.name), sandbox=sandbox, say=say)
-        done.append(step.name)
+    try:
+        for step in steps:
+            if step.name == "elan":
+                install_elan(cache, archive=elan, sandbox=sandbox, say=say)
+            else:
+                install_lean(cache, parse_version(step.name), sandbox=sandbox, say=say)
+            done.append(step.name)
+    except ToolchainBusyError:
+        raise
+    except ToolchainError as error:
+        raise SetupError(f"{error}\neverlean setup goes on from here when it is run again") from error
     return done

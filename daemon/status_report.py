@@ -320,7 +320,7 @@ def _of_the_daemon(instance: Instance, view: ViewStatus, live: DaemonAnswer) -> 
     if live.status is None:
         remedy = (
             "wait a minute and ask again; if it stays so, restart the daemon: it goes on where it was. What it does"
-            " stands in `everlean logs`"
+            " stands in `journalctl --unit everlean`"
         )
         if any(one.code == "disk_full" for one in refused):
             remedy = (

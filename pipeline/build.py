@@ -316,7 +316,7 @@ _REMEDIES = {
     "build_out_of_memory": "raise [build] memory",
     "build_too_many_processes": f"more than {MOST_PROCESSES} are never needed; see what the lakefile starts",
     "build_failed": "the repository's authors have to mend it; the next commit is built by itself",
-    "toolchain_missing": "see `everlean doctor` and `everlean toolchain list`",
+    "toolchain_missing": "see `everlean doctor`",
 }
 
 

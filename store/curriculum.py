@@ -92,6 +92,51 @@ class Curriculum:
     compat: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    steps: float | None
+    difficulty: float | None
+    text: str
+    """like `e^4`"""
+
+    @classmethod
+    def of(cls, steps: float) -> Limit:
+        """Describe a limit; JSON has no infinity and no NaN, which LeanDojo-v2's can be."""
+        return cls(steps if math.isfinite(steps) else None, rating(steps), f"e^{steps:.4g}")
+
+    @property
+    def long_text(self) -> str:
+        """Return "4 steps (e^4 = 54.6)"."""
+        known = "" if self.difficulty is None else f" = {self.difficulty:.4g}"
+        return f"{self.text.removeprefix('e^')} steps ({self.text}{known})"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    easy: Limit
+    medium: Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    compat: bool
+    """whether these are LeanDojo-v2's own"""
+    thresholds: Limits | None
+    """both inclusive; null where no proof has steps"""
+    repositories: list[CurriculumRepository]
+    """in order"""
+
+    @classmethod
+    def of(cls, found: Curriculum, repository: str | None) -> Ordered:
+        """Describe a curriculum, or the place of one repository in it."""
+        limits = found.thresholds
+        return cls(
+            found.compat,
+            None if limits is None else Limits(Limit.of(limits.easy), Limit.of(limits.medium)),
+            [row for row in found.repositories if repository in (None, row.repository)],
+        )
+
+
 def difficulty(n_tactics: int, *, has_sorry: bool) -> int | None:
     """Return S, the steps of a proof; None for a proof by a term and for one that holds a sorry."""
     return None if has_sorry or n_tactics == 0 else n_tactics

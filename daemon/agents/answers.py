@@ -54,7 +54,7 @@ class Sorry(sorries.Sorry):
         *(
             name
             for name in sorries.Sorry.__dataclass_fields__
-            if name not in ("claim", "statement_hash", "context_hash", "tried")
+            if name not in ("claim", "statement_hash", "context_hash", "tried", "branches")
         ),
         *("claimed_by", "claimed_until", "yours"),
     )
@@ -63,10 +63,15 @@ class Sorry(sorries.Sorry):
 @dataclass(frozen=True, slots=True)
 class ListedSorry(Sorry):
     SHOWN: ClassVar = (
-        *("sorry", "repository", "branch", "path", "line", "declaration", "statement", "state"),
+        *("sorry", "repository", "branch", "also_on", "path", "line", "declaration", "statement", "state"),
         *("disproved", "doubts", "by_design", "claimed_by", "claimed_until", "yours"),
         *("attempts", "outcome", "resting"),
     )
+
+    @property
+    def also_on(self) -> list[str]:
+        """The other branches that have it."""
+        return self.branches[1:]
 
     @property
     def attempts(self) -> int | None:

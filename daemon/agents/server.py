@@ -72,7 +72,7 @@ from store.documents.lookup import UnresolvedError, one_match, resolve
 from store.documents.proofs import Proof, describe_proofs
 from store.documents.repositories import described_repositories
 from store.documents.sorries import Sorry as SorryDocument
-from store.documents.sorries import by_impact, describe_sorries
+from store.documents.sorries import by_impact, describe_sorries, distinct
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.text import shown
@@ -189,23 +189,30 @@ class Tools:
         agent: YourName = None,
         claim: HeldClaim = None,
     ) -> Sorries:
-        """Find sorries, the open ones unless `state` says otherwise; show_sorry has the goal and all else of one."""
+        """Find sorries, the open ones unless `state` says otherwise; show_sorry has the goal and all else of one.
+
+        One that several branches have is found once.
+        """
         instance = self._instance()
         with open_view(instance) as database:
-            rows = queries.sorries(
+            rows, branches = distinct(
                 database,
-                repository=resolve(database, repository),
-                branch=branch,
-                state=state,
-                text=text,
-                file=file,
-                watched_only=True,
+                queries.sorries(
+                    database,
+                    repository=resolve(database, repository),
+                    branch=branch,
+                    state=state,
+                    text=text,
+                    file=file,
+                    watched_only=True,
+                ),
             )
             if order == "impact":
                 impacts = resting_on(database, rows, Blueprints(instance.paths.mirrors, _tell))
-                page = by_impact(describe_sorries(database, rows, impacts=impacts))[offset : offset + limit]
+                page = by_impact(describe_sorries(database, rows, impacts=impacts, branches=branches))
+                page = page[offset : offset + limit]
             else:
-                page = describe_sorries(database, rows[offset : offset + limit])
+                page = describe_sorries(database, rows[offset : offset + limit], branches=branches)
         listed = [listed_sorry(item, agent=agent, claim=claim) for item in page]
         more = offset + len(page)
         return Sorries(

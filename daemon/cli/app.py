@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
+import inspect
 import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json
+from daemon.cli.context import GROUPS as GROUP_HELP
+from daemon.cli.context import VERBS as LOADED
+from daemon.cli.context import CliError, ExitCode
+from daemon.cli.options import AsOf, Config, Json
+from store.text import clean_block
 
 GROUPS = {
     "Watch": {
@@ -28,11 +33,8 @@ GROUPS = {
     },
     "Look": {
         "status": "everlean status --watch",
-        "new": "everlean new --since 7d",
-        "sorries": "everlean sorries --repo FLT",
-        "search": "everlean search limit_unique",
-        "open": "everlean open 45e9a1b2",
-        "theorems": "everlean theorems show Nat.add_comm",
+        "sorries": "everlean sorries --repo FLT --since 7d",
+        "theorems": "everlean theorems --text limit_unique",
         "events": "everlean events --since yesterday",
         "report": "everlean report --out report",
     },
@@ -53,10 +55,8 @@ GROUPS = {
     "Operate": {
         "setup": "everlean setup",
         "doctor": "everlean doctor",
-        "node": "everlean node check",
         "config": "everlean config check",
         "jobs": "everlean jobs --state failed",
-        "logs": "everlean logs --follow",
         "pause": "everlean pause prove --reason maintenance",
         "resume": "everlean resume prove",
         "trigger": "everlean trigger prove FLT",
@@ -66,7 +66,7 @@ GROUPS = {
         "version": "everlean version",
     },
 }
-"""Every verb with an example, by what it is for; `daemon.cli.<verb>`, or the module in `_MODULES`, registers it."""
+"""Every verb with an example, by what it is for; its module is `daemon.cli.<verb>`, or that in `_MODULES`."""
 EXAMPLES = {verb: example for verbs in GROUPS.values() for verb, example in verbs.items()}
 VERBS = tuple(EXAMPLES)
 
@@ -74,10 +74,6 @@ COMPLETING = "_EVERLEAN_COMPLETE"
 """Set by Typer's scripts as they ask for candidates, and to print one: `_EVERLEAN_COMPLETE=source_bash everlean`."""
 _MODULES = {
     "init": "repos",
-    "new": "find",
-    "search": "find",
-    "open": "find",
-    "logs": "find",
     "serve": "run",
     "mcp": "run",
     "setup": "toolchain",
@@ -89,7 +85,6 @@ _MODULES = {
     "resume": "jobs",
     "trigger": "jobs",
     "doctor": "toolchain",
-    "node": "toolchain",
     "version": "toolchain",
     "standby": "run",
 }
@@ -132,7 +127,7 @@ def _run() -> None:
         code = exit_code_of(error)
         if code is None:
             raise
-        print(f"everlean: {error}", file=sys.stderr)
+        print(f"everlean: {clean_block(str(error))}", file=sys.stderr)
         sys.exit(code)
 
 
@@ -200,19 +195,54 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
             raise typer.Exit
 
     for module in dict.fromkeys(_MODULES.get(verb, verb) for verb in verbs):
-        importlib.import_module(f"daemon.cli.{module}").register(app)
-    for command in app.registered_commands:
-        command.epilog = f"Example: {EXAMPLES[str(command.name)]}"
-    for group in app.registered_groups:
-        group.cls, group.epilog = Verbs, f"Example: {EXAMPLES[str(group.name)]}"
+        importlib.import_module(f"daemon.cli.{module}")
+    for name in verbs:
+        example = f"Example: {EXAMPLES[name]}"
+        if name in GROUP_HELP:
+            app.add_typer(_group(name, example), name=name)
+        else:
+            app.command(name, help=LOADED[name].help, epilog=example)(LOADED[name].run)
     return app
+
+
+def _group(name: str, example: str) -> typer.Typer:
+    """Return the verbs of a group, whose bare name may list what it is about."""
+    bare = LOADED.get(name)
+    group = typer.Typer(
+        cls=Verbs, help=GROUP_HELP[name], epilog=example, no_args_is_help=bare is None, rich_markup_mode=None
+    )
+    if bare is not None:
+        group.callback(invoke_without_command=True)(_bare(bare.run))
+        group.command("list", hidden=True)(bare.run)
+    for one in LOADED.values():
+        above, _, own = one.name.partition(" ")
+        if own and above == name:
+            group.command(own, help=one.help)(one.run)
+    return group
+
+
+def _bare(rows: Callable[..., None]) -> Callable[..., None]:
+    """Return what a group does for its bare name; options before a verb of it mean the same as behind it."""
+
+    def run(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:
+            rows(**given)
+            return
+        # Click reads a verb's missing options from here.
+        chosen = {name: value for name, value in given.items() if value not in (None, False, "")}
+        context.default_map = {context.invoked_subcommand: chosen}
+
+    own = inspect.signature(rows)
+    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    run.__signature__ = own.replace(parameters=[first, *own.parameters.values()])  # type: ignore[attr-defined]
+    return run
 
 
 class Verbs(TyperGroup):
     """The verbs of a group, each with its whole help; at the top under what they are for."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        below = {name: str(command.help) for name, command in self.commands.items()}
+        below = {name: str(one.help) for name, one in self.commands.items() if not one.hidden}
         titled = {title: [verb for verb in verbs if verb in below] for title, verbs in GROUPS.items()}
         if ctx.parent is not None:
             titled = {"Commands": list(below)}
@@ -253,23 +283,47 @@ def _words() -> Sequence[str]:
     return line.split()[1:]
 
 
+_CODES = {
+    "daemon.agents.server:AgentError": ExitCode.FAILURE,
+    "daemon.control_client:ControlError": ExitCode.FAILURE,
+    "daemon.control_client:DaemonNotRunningError": ExitCode.NOT_RUNNING,
+    "daemon.instance:InstanceError": ExitCode.FAILURE,
+    "daemon.instance:NoConfigError": ExitCode.BAD_CONFIG,
+    "daemon.lock:AlreadyRunningError": ExitCode.ALREADY_RUNNING,
+    "daemon.lock:FolderError": ExitCode.FAILURE,
+    "daemon.polling.github:ProposalError": ExitCode.FAILURE,
+    "daemon.results.bumps:SeriesError": ExitCode.FAILURE,
+    "daemon.results.lean_eval:WorkspaceError": ExitCode.FAILURE,
+    "daemon.results.local_clone:CloneError": ExitCode.FAILURE,
+    "daemon.results.mail:NoPatchError": ExitCode.FAILURE,
+    "daemon.serve_spec:ServeError": ExitCode.FAILURE,
+    "daemon.settings.watchlist:EditError": ExitCode.FAILURE,
+    "daemon.settings.watchlist:RefusedTextError": ExitCode.BAD_CONFIG,
+    "daemon.setup:SetupError": ExitCode.FAILURE,
+    "pipeline.diff:CloneError": ExitCode.FAILURE,
+    "pipeline.gate.advisories:FeedError": ExitCode.FAILURE,
+    "pipeline.gate.certificate:CertificateError": ExitCode.FAILURE,
+    "pipeline.jobs.protocol:JobError": ExitCode.FAILURE,
+    "pipeline.lean.toolchain.toolchains:ToolchainBusyError": ExitCode.ALREADY_RUNNING,
+    "pipeline.lean.toolchain.toolchains:ToolchainError": ExitCode.FAILURE,
+    "pipeline.models.endpoint.errors:CredentialError": ExitCode.BAD_CONFIG,
+    "pipeline.models.errors:LearningError": ExitCode.FAILURE,
+    "pipeline.prove.tree:TreeError": ExitCode.FAILURE,
+    "pipeline.report.writing:NotOursError": ExitCode.FAILURE,
+    "store.documents.checkpoints:NotComparableError": ExitCode.FAILURE,
+    "store.documents.lookup:UnresolvedError": ExitCode.FAILURE,
+    "store.errors:LogError": ExitCode.FAILURE,
+    "store.sorrydb:SorryDBError": ExitCode.FAILURE,
+}
+"""Errors whose messages are made for people, by name: what raises one has loaded its module, and nothing else has to.
+
+Those made of one are it too, unless they are named themselves.
+"""
+
+
 def exit_code_of(error: Exception) -> ExitCode | None:
     """Return the exit code of an error whose message is made for people; any other one is a bug: None."""
     if isinstance(error, CliError):
         return error.code
-    from daemon.control_client import ControlError, DaemonNotRunningError
-    from daemon.instance import InstanceError, NoConfigError
-    from daemon.lock import AlreadyRunningError, FolderError
-    from store.documents.lookup import UnresolvedError
-    from store.errors import LogError
-
-    match error:
-        case NoConfigError():
-            return ExitCode.BAD_CONFIG
-        case AlreadyRunningError():
-            return ExitCode.ALREADY_RUNNING
-        case DaemonNotRunningError():
-            return ExitCode.NOT_RUNNING
-        case LogError() | UnresolvedError() | ControlError() | FolderError() | InstanceError():
-            return ExitCode.FAILURE
-    return None
+    names = (f"{cls.__module__}:{cls.__qualname__}" for cls in type(error).__mro__)
+    return next((_CODES[name] for name in names if name in _CODES), None)

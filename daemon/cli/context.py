@@ -1,29 +1,42 @@
 """Context of every verb: its options, exit codes, and the folders and the view that it works on.
 
-Standard library only. A verb that reads says on standard error when no daemon runs. With --as-of, `locate` finds the
-moment, `view` opens the view as it was then, and `Instance.head` begins the JSON document with it:
+Standard library only. A verb is a function with its own arguments that returns an answer; `verb` adds the options of
+all verbs, and writes the answer as they ask for it:
 
-    instance = locate(config, as_of)
-    with view(instance) as database: ...
-    emit_json(Theorems(...), instance.head)
+    @verb("jobs show", OneJob, past=True)
+    def show(call: Call, job: JobId) -> Answer:
+        "Show one job."
+        with call.view() as database: ...
+        return Answer(OneJob(found), partial(_write, found))
+
+A verb that reads says on standard error when no daemon runs. With --as-of, `Call.view` is the view as it was then, and
+the document begins with the moment.
 """
 
 from __future__ import annotations
 
 import enum
+import inspect
 import sqlite3
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from daemon.cli.completion import repositories
-from daemon.cli.render import note
-from daemon.instance import Instance, find_instance, open_view
-from store.text import moment
+from daemon.cli.answer import Answer, Listing
+from daemon.cli.options import AsOf, Config, Json, NoAsOf
+from daemon.cli.render import emit_json, note
+from daemon.instance import Instance, command, find_instance, open_view
+from store.text import clean, moment
+
+if TYPE_CHECKING:
+    from daemon.settings import Settings
+    from store.log.reader import LogReader
 
 
 class ExitCode(enum.IntEnum):
@@ -59,53 +72,155 @@ class CliError(Exception):
         self.code = code
 
 
-MOST = 10**9
-"""The largest number of rows that can be asked for; SQLite takes no number beyond 64 bits."""
+class Call:
+    """What is asked of a verb beside its arguments: the configuration, the moment, the form of the answer."""
 
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="The configuration; default: $EVERLEAN_CONFIG, /etc/everlean/config.toml, ~/.config/everlean/config.toml.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output (docs/cli.md).")]
-Repo = Annotated[
-    str | None,
-    typer.Option(
-        "--repo",
-        metavar="R",
-        help="Only this repository: its key, or a part that only it has.",
-        autocompletion=repositories,
-    ),
-]
-AsOf = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of",
-        metavar="SEQ|TIME",
-        help="As it was at this event, or at this time: 2d, yesterday, ISO 8601 (UTC).",
-    ),
-]
+    def __init__(self, config: Path | None, as_of: str | None, *, as_json: bool) -> None:
+        self.config = config
+        self.as_json = as_json
+        self._as_of = as_of
+        self._located = False
+
+    @cached_property
+    def instance(self) -> Instance:
+        """Find the configuration and the folders; ask the lock who runs there, and the log which moment is meant."""
+        instance = find_instance(self.config)
+        self._located = True
+        if self._as_of is None:
+            return instance
+        from store.log.reader import LogReader
+        from store.view import asof
+
+        when = moment_option(self._as_of, "--as-of")
+        with LogReader.open(instance.paths.events_db) as log:
+            return replace(instance, moment=asof.find(log, when))
+
+    @property
+    def head(self) -> dict[str, object]:
+        """The first fields of the document: none of a verb that looked for no daemon."""
+        return self.instance.head if self._located else {}
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Load the settings; with mistakes in them, name each and end with the code for that."""
+        from daemon.settings import ConfigError, load
+
+        try:
+            return load(self.instance.config)
+        except ConfigError as error:
+            for line in error.errors:
+                note(clean(line))
+            raise typer.Exit(ExitCode.BAD_CONFIG) from error
+
+    def view(self, *, quiet: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+        """Open the view; how it is not the present state goes to standard error, unless `quiet`."""
+        return open_view(self.instance, tell=None if quiet else note)
+
+    def log(self) -> LogReader:
+        """Open the log for reading."""
+        from store.log.reader import LogReader
+
+        return LogReader.open(self.instance.paths.events_db)
+
+    def key(self, name: str) -> str:
+        """Return the whole key of a repository where the view has it, else as written, for the daemon to judge."""
+        from store.documents.lookup import repository_named
+
+        if not self.instance.running or not self.instance.paths.database_db.exists():
+            return name
+        with self.view() as database:
+            return repository_named(database, name)
+
+    def command(self, route: str, **body: Any) -> dict[str, Any]:
+        """Send the daemon a request to act; return its answer."""
+        return command(self.instance, route, body)
 
 
-def locate(config: Path | None, as_of: str | None = None) -> Instance:
-    """Find the configuration and the folders; ask the lock who runs there, and the log which moment is meant."""
-    instance = find_instance(config)
-    if as_of is None:
-        return instance
-    from store.log.reader import LogReader
-    from store.view import asof
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb as Typer takes it.
 
-    when = moment_option(as_of, "--as-of")
-    with LogReader.open(instance.paths.events_db) as log:
-        return replace(instance, moment=asof.find(log, when))
+    Attributes:
+        name: with its group's before it.
+        run: has the options of every verb too.
+        document: the class of what `--json` gives, or "module:Class"; None: it has no `--json`.
+    """
+
+    name: str
+    run: Callable[..., None]
+    document: type | str | None
+
+    @property
+    def help(self) -> str:
+        return inspect.cleandoc(self.run.__doc__ or "")
 
 
-def view(instance: Instance, *, quiet: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-    """Open the view for one reading verb; how it is not the present state goes to standard error, unless `quiet`."""
-    return open_view(instance, tell=None if quiet else note)
+VERBS: dict[str, Verb] = {}
+"""Those of the modules that are loaded. That of a group's bare name lists what the group is about."""
+GROUPS: dict[str, str] = {}
+"""The help of the groups that are loaded."""
+
+
+def verb(
+    name: str, document: type | str | None = None, *, past: bool = False
+) -> Callable[[Callable[..., Answer | Listing[Any] | None]], Callable[..., Answer | Listing[Any] | None]]:
+    """Make a verb of a function that takes the call and its own arguments, and returns the answer.
+
+    Args:
+        name: the words that call it.
+        document: see `Verb`.
+        past: it answers about an earlier moment too.
+    """
+    added: dict[str, Any] = {"as_of": AsOf if past else NoAsOf, "config": Config}
+    if document is not None:
+        added["as_json"] = Json
+
+    def make(
+        function: Callable[..., Answer | Listing[Any] | None],
+    ) -> Callable[..., Answer | Listing[Any] | None]:
+        def run(**given: Any) -> None:
+            as_of, config = given.pop("as_of"), given.pop("config")
+            if as_of is not None and not past:
+                raise typer.BadParameter(
+                    f"`everlean {name}` is about the present; leave it out", param_hint="--as-of"
+                )
+            call = Call(config, as_of, as_json=given.pop("as_json", False))
+            answer = function(call, **given)
+            if answer is None:
+                return
+            if call.as_json:
+                emit_json(answer.document, call.head)
+            else:
+                answer.show()
+            if answer.code:
+                raise typer.Exit(answer.code)
+
+        own = inspect.signature(function, eval_str=True)
+        _, *parameters = own.parameters.values()
+        options = [
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if key == "as_json" else None,
+                annotation=kind,
+            )
+            for key, kind in added.items()
+        ]
+        run.__signature__ = own.replace(parameters=[*parameters, *options], return_annotation=None)  # type: ignore[attr-defined]
+        run.__doc__ = function.__doc__
+        VERBS[name] = Verb(name, run, document)
+        return function
+
+    return make
+
+
+@contextmanager
+def files(remedy: str) -> Iterator[None]:
+    """Have errors of the file system end the verb, with what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror or error}; {remedy}") from error
 
 
 def moment_option(text: str, option: str) -> int | datetime:
@@ -121,20 +236,3 @@ def time_option(text: str, option: str, *, now: datetime | None = None, or_else:
         return moment(text, now or datetime.now(UTC))
     except ValueError as error:
         raise typer.BadParameter(f'"{text}" is {or_else} {error}', param_hint=option) from error
-
-
-def count(text: str) -> int:
-    """Read an option's value that is a number from 1 on."""
-    return _whole(text, 1)
-
-
-def count_or_all(text: str) -> int:
-    """Read an option's value that is a number from 1 on, or 0, which is all."""
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    number = int(text) if str(text).isdecimal() else -1
-    if not least <= number <= MOST:
-        raise typer.BadParameter(f'"{text}" is no whole number from {least} to {MOST:,}')
-    return number

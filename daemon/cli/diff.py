@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 import typer
 
-from daemon.cli.context import CliError, Config, ExitCode, Json
-from daemon.cli.render import check_choice, emit_json, say, styled
+from daemon.cli.answer import Answer
+from daemon.cli.context import Call, ExitCode, files, verb
+from daemon.cli.render import check_choice, say, styled
 from store.documents.document import json_text
 from store.domain.identity import short_hash
 from store.text import clean, clean_block, counted
@@ -34,10 +35,6 @@ SHOWN_STATEMENT, SHOWN_BEFORE_CHANGE = 300, 60
 """Characters of a statement in text for people, and of those before its first change."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command("diff", help="Say what a pull request does to sorries, statements and axioms.")(diff)
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     base: str
@@ -54,7 +51,9 @@ class Difference:
     """the kinds of --fail-on that were found; exit 6 if there are any"""
 
 
+@verb("diff", Difference)
 def diff(
+    call: Call,  # noqa: ARG001 - it asks nothing of a daemon
     base: Annotated[
         str | None,
         typer.Argument(
@@ -83,11 +82,10 @@ def diff(
     write: Annotated[
         list[str] | None, typer.Option(metavar="FORMAT=FILE", help="Write it to a file too, in this format.")
     ] = None,
-    config: Config = None,  # noqa: ARG001 - as every verb
-    as_json: Json = False,
-) -> None:
+) -> Answer:
+    """Say what a pull request does to sorries, statements and axioms."""
     check_choice(style, tuple(_FORMATS), option="--format")
-    files = [_wanted_file(item) for item in write or ()]
+    wanted = [_wanted_file(item) for item in write or ()]
     found = _compared(
         base,
         head,
@@ -96,19 +94,11 @@ def diff(
         patterns=(include or (), exclude or ()),
         failing=_failing(fail_on),
     )
-    if as_json:
-        emit_json(found)
-    else:
-        say(_FORMATS[style](found))
-    for form, path in files:
-        try:
+    for form, path in wanted:
+        with files("choose another file"):
             path.write_text(_FORMATS[form](found) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise CliError(
-                f"{path}: cannot be written: {error.strerror or error}; choose another file"
-            ) from error
-    if found.failed_on:
-        raise typer.Exit(ExitCode.DIFFERENCES)
+    code = ExitCode.DIFFERENCES if found.failed_on else ExitCode.OK
+    return Answer(found, lambda: say(_FORMATS[style](found)), code)
 
 
 def _wanted_file(text: str) -> tuple[str, Path]:
@@ -141,7 +131,7 @@ def _compared(
     failing: frozenset[str],
 ) -> Difference:
     """Compare, or say what the clone lacks for it."""
-    from pipeline.diff import KINDS, CloneError, compare_clone
+    from pipeline.diff import KINDS, compare_clone
     from pipeline.lean.source.globs import path_filter
 
     if staged and head is not None:
@@ -154,10 +144,7 @@ def _compared(
         meant = path_filter(*patterns)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--include, --exclude") from error
-    try:
-        start, later, found = compare_clone(folder, base, head, staged=staged, meant=meant)
-    except CloneError as error:
-        raise CliError(str(error)) from error
+    start, later, found = compare_clone(folder, base, head, staged=staged, meant=meant)
     counts = Counter(item.kind for item in found.findings)
     counted_kinds = {str(kind): counts[kind] for kind in KINDS if counts[kind]}
     failed_on = [kind for kind in counted_kinds if kind in failing]

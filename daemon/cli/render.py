@@ -5,15 +5,14 @@ Standard library only (rich would cost more start-up time than the answer).
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -146,11 +145,6 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
         length += 4
 
 
-def places(rows: Iterable[Any]) -> list[tuple[str, str]]:
-    """Return the headings of a table's rows that have a place: repository and branch, then file."""
-    return [(f"{row.repository} ({row.branch})", row.path) for row in rows]
-
-
 def cut_line(line: str, width: int) -> str:
     """Cut a line, which may have colour in it, to a terminal's width."""
     if _width(_COLOUR.sub("", line)) <= width:
@@ -194,36 +188,6 @@ def _cut(text: str, width: int, *, end: bool = False) -> str:
     while kept and _width(kept) > width - 1:
         kept = kept[1:] if end else kept[:-1]
     return "…" + kept if end else kept + "…"
-
-
-# ---- Groups whose bare name lists: `everlean jobs` is `everlean jobs list`
-# Options of the list may be given before the verb as well: `everlean jobs --json show ID` means the same as
-# `everlean jobs show ID --json`.
-
-
-def listing_group(rows: Callable[..., None], *, help_text: str, list_help: str) -> typer.Typer:
-    """Return a group that calls `rows` for its bare name and for `list`, with the same options."""
-    group = typer.Typer(help=help_text, rich_markup_mode=None)
-
-    def bare(context: typer.Context, **given: Any) -> None:
-        if context.invoked_subcommand is None:
-            rows(**given)
-            return
-        # Click reads a verb's missing options from here.
-        chosen = {name: value for name, value in given.items() if value is not None and value is not False}
-        context.default_map = {context.invoked_subcommand: chosen}
-
-    own = inspect.signature(rows, eval_str=True)
-    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    bare.__signature__ = own.replace(parameters=[first, *own.parameters.values()])  # type: ignore[attr-defined]
-    group.callback(invoke_without_command=True)(bare)
-    group.command("list", help=list_help)(rows)
-    return group
-
-
-def given_before(context: typer.Context, name: str) -> bool:
-    """Return whether an option was given to the group before this verb."""
-    return context.parent is not None and context.parent.params.get(name) is not None
 
 
 def check_choice(value: str | None, choices: tuple[str, ...], *, option: str) -> None:

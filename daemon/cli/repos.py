@@ -9,240 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daemon.cli.answer import Answer
 from daemon.cli.completion import repositories
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, locate, view
-from daemon.cli.render import emit_json, listing_group, note, say, table
+from daemon.cli.context import GROUPS, Call, CliError, files, verb
+from daemon.cli.render import note, say, table
 from daemon.instance import Instance
 from daemon.paths import SYSTEM_CONFIG, user_config
-from store.documents.lookup import one_of
 from store.documents.repositories import HEALTHY_STATES, Repository, Trace, because, described_repositories
 from store.text import ago, clean, counted, listed
 from store.view.counts import elsewhere_said
 from store.view.rows import LARGER, too_large_said
 
 if TYPE_CHECKING:
-    from daemon.settings import ConfigError
     from daemon.settings.watchlist import LeftOut
 
-
-def register(app: typer.Typer) -> None:
-    app.command("init", help="Make a configuration with these repositories in its watchlist.")(init)
-    group = listing_group(
-        list_,
-        help_text="List repositories: state, tips, polls, traces. Add one to the watchlist, or remove one.",
-        list_help="List repositories (the same as no verb).",
-    )
-    group.command("add", help="Add a repository to the watchlist in config.toml.")(add)
-    group.command(
-        "import",
-        help="Add the repositories of a list or database of SorryDB to the watchlist in config.toml.",
-    )(import_)
-    group.command("remove", help="Take a repository off the watchlist in config.toml; its history stays.")(
-        remove
-    )
-    app.add_typer(group, name="repos")
-
-
-def list_(
-    every: Annotated[
-        bool, typer.Option("--all", help="Also repositories that left the watchlist; --json always has them.")
-    ] = False,
-    gaps: Annotated[
-        bool, typer.Option("--gaps", help="Also everything that the traces lack, each thing with its reason.")
-    ] = False,
-    as_of: AsOf = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    instance = locate(config, as_of)
-    with view(instance) as database:
-        found = described_repositories(database, gaps=gaps)
-    if as_json:
-        emit_json(Repositories(found), instance.head)
-        return
-    shown = [item for item in found if item.watched or every]
-    if not shown:
-        say("no repository is watched; `everlean repos add URL` adds one")
-        return
-    show(shown, polls=instance.moment is None, running=instance.running)
-
-
-def init(
-    urls: Annotated[
-        list[str] | None, typer.Argument(metavar="[URL]...", help="Repositories: URLs, or folders of clones.")
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="The file to make; default: ~/.config/everlean/config.toml."
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    from daemon.settings.watchlist import BEGINNING, with_entry
-
-    named = config or (Path(given) if (given := os.environ.get("EVERLEAN_CONFIG")) else user_config())
-    path = named.absolute()
-    if os.path.lexists(path):
-        raise CliError(f"{path} is there already; `everlean repos add URL --config {path}` adds to it")
-    text = BEGINNING
-    for url in urls or []:
-        text = with_entry(text, _spelled(url))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CliError(
-            f"{path.parent}: {error.strerror or error}; name another file with --config"
-        ) from error
-    keys = _written(path, text)
-    if as_json:
-        emit_json(Made(path, keys))
-        return
-    say(f"made {path}: {counted(len(keys), 'repository')} to watch")
-    option = "" if path == user_config() and not SYSTEM_CONFIG.is_file() else f" --config {path}"
-    if not keys:
-        say(f"next: everlean repos add URL{option}")
-    say(f"then: everlean doctor{option} says what is missing, everlean run{option} starts the daemon")
-
-
-def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Its URL, or the folder of a clone.")],
-    branches: Annotated[
-        list[str] | None,
-        typer.Option("--branch", metavar="B", help="Only this branch, or a glob; may be repeated."),
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option("--every", metavar="T", help='How often it is asked, such as "30m".')
-    ] = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    from daemon.settings.watchlist import with_entry
-
-    instance = locate(config)
-    text = _text_of(instance.config)
-    keys = _written(instance.config, with_entry(text, _spelled(url), branches=branches or (), every=every))
-    if as_json:
-        emit_json(Watchlist(instance.config, keys[-1], keys))
-        return
-    say(f"added {keys[-1]} to {instance.config}; {_takes_effect(instance)}")
-
-
-def import_(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="Its JSON: a list of repositories or of sorries, or a database."),
-    ],
-    branches: Annotated[
-        bool,
-        typer.Option(
-            "--branches", help="Watch the branches that its sorries are on, not the default branch."
-        ),
-    ] = False,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    from daemon.settings import ConfigError, load
-    from daemon.settings.watchlist import with_listed
-    from store import sorrydb
-
-    instance = locate(config)
-    try:
-        listed = sorrydb.read(source)
-    except sorrydb.SorryDBError as error:
-        raise CliError(clean(str(error))) from error
-    except OSError as error:
-        raise CliError(f"{source}: {error.strerror or error}; name a file of SorryDB") from error
-    try:
-        settings = load(instance.config)
-    except ConfigError as error:
-        raise _refused(error) from error
-    found = with_listed(settings, _text_of(instance.config), listed.branches, branches=branches)
-    keys = _written(instance.config, found.text) if found.added else [repo.key for repo in settings.repos]
-    if as_json:
-        emit_json(Imported(instance.config, found.added, found.left_out, keys))
-        return
-    for one in found.left_out:
-        note(f"everlean: left out {clean(one.url)}: {clean(one.reason)}")
-    say(f"added {counted(len(found.added), 'repository')} to {instance.config}; {_takes_effect(instance)}")
-
-
-def remove(
-    name: Annotated[
-        str, typer.Argument(metavar="R", help="Its key or the end of it.", autocompletion=repositories)
-    ],
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    from daemon.settings import ConfigError, load
-    from daemon.settings.watchlist import EditError, without_entry
-
-    instance = locate(config)
-    try:
-        keys = [repo.key for repo in load(instance.config).repos]
-    except ConfigError as error:
-        raise _refused(error) from error
-    key = one_of(keys, name, lists="everlean config show")
-    try:
-        text = without_entry(_text_of(instance.config), keys.index(key))
-    except EditError as error:
-        raise CliError(f"{instance.config}: {key}: {error}") from error
-    left = _written(instance.config, text)
-    if as_json:
-        emit_json(Watchlist(instance.config, key, left))
-        return
-    say(f"removed {key} from {instance.config}; its history stays; {_takes_effect(instance)}")
-
-
-def _spelled(url: str) -> str:
-    """Return a URL as the file has it: a folder that is there by its whole path, `github.com/owner/name` with https."""
-    if "://" not in url and Path(url).expanduser().is_dir():
-        return str(Path(url).expanduser().resolve())
-    if url.startswith(("/", "./", "../", "~")) or url in (".", ".."):
-        raise CliError(f"{url}: no such folder; name a clone's folder or a URL")
-    bare = "://" not in url and ":" not in url and "@" not in url
-    return f"https://{url}" if bare and url.count("/") == 2 and "." in url.split("/")[0] else url
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path} cannot be read: {error}", code=ExitCode.BAD_CONFIG) from error
-
-
-def _written(path: Path, text: str) -> list[str]:
-    """Write a configuration if it is valid; return the keys of its watchlist."""
-    from daemon.settings import ConfigError
-    from daemon.settings.watchlist import write
-
-    try:
-        return [repo.key for repo in write(path, text).repos]
-    except ConfigError as error:
-        raise _refused(error) from error
-    except OSError as error:
-        raise CliError(f"{path}: {error.strerror or error}; write it as its owner (sudo)") from error
-
-
-def _refused(error: ConfigError) -> CliError:
-    return CliError("nothing is changed:\n" + "\n".join(map(clean, error.errors)), code=ExitCode.BAD_CONFIG)
-
-
-def _takes_effect(instance: Instance) -> str:
-    if instance.running:
-        return "the daemon reloads it now"
-    return f"`everlean run --config {instance.config}` starts the daemon"
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    config: Path
-    added: list[str]
-    """the keys of the new ones"""
-    left_out: list[LeftOut]
-    """what the list names and is not added"""
-    repositories: list[str]
-    """the keys of the watchlist now"""
+GROUPS["repos"] = "List repositories: state, tips, polls, traces. Add one to the watchlist, or remove one."
+AS_OWNER = "write it as its owner (sudo), or name another file with --config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +46,150 @@ class Watchlist:
     repository: str
     repositories: list[str]
     """the keys of the watchlist now"""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    config: Path
+    added: list[str]
+    """the keys of the new ones"""
+    left_out: list[LeftOut]
+    """what the list names and is not added"""
+    repositories: list[str]
+    """the keys of the watchlist now"""
+
+
+@verb("repos", Repositories, past=True)
+def list_(
+    call: Call,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also repositories that left the watchlist; --json always has them.")
+    ] = False,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="Also everything that the traces lack, each thing with its reason.")
+    ] = False,
+) -> Answer:
+    """List repositories."""
+    with call.view() as database:
+        found = described_repositories(database, gaps=gaps)
+    shown = [item for item in found if item.watched or every]
+    instance = call.instance
+
+    def write() -> None:
+        if shown:
+            show(shown, polls=instance.moment is None, running=instance.running)
+        else:
+            say("no repository is watched; `everlean repos add URL` adds one")
+
+    return Answer(Repositories(found), write)
+
+
+@verb("init", Made)
+def init(
+    call: Call,
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="[URL]...", help="Repositories: URLs, or folders of clones.")
+    ] = None,
+) -> Answer:
+    """Make a configuration with these repositories in its watchlist; default: ~/.config/everlean/config.toml."""
+    from daemon.settings.watchlist import added
+
+    given = os.environ.get("EVERLEAN_CONFIG")
+    path = (call.config or (Path(given) if given else user_config())).absolute()
+    if os.path.lexists(path):
+        raise CliError(f"{path} is there already; `everlean repos add URL --config {path}` adds to it")
+    with files(AS_OWNER):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        keys = added(path, urls or ())
+    option = "" if path == user_config() and not SYSTEM_CONFIG.is_file() else f" --config {path}"
+    said = [f"made {path}: {counted(len(keys), 'repository')} to watch"]
+    if not keys:
+        said.append(f"next: everlean repos add URL{option}")
+    said.append(f"then: everlean doctor{option} says what is missing, everlean run{option} starts the daemon")
+    return Answer(Made(path, keys), "\n".join(said))
+
+
+@verb("repos add", Watchlist)
+def add(
+    call: Call,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Its URL, or the folder of a clone.")],
+    branches: Annotated[
+        list[str] | None,
+        typer.Option("--branch", metavar="B", help="Only this branch, or a glob; may be repeated."),
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="T", help='How often it is asked, such as "30m".')
+    ] = None,
+) -> Answer:
+    """Add a repository to the watchlist in config.toml."""
+    from daemon.settings.watchlist import added
+
+    path = call.instance.config
+    with files(AS_OWNER):
+        keys = added(path, [url], branches=branches or (), every=every)
+    done = f"added {keys[-1]} to {path}; {_takes_effect(call.instance)}"
+    return Answer(Watchlist(path, keys[-1], keys), done)
+
+
+@verb("repos import", Imported)
+def import_(
+    call: Call,
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Its JSON: a list of repositories or of sorries, or a database."),
+    ],
+    branches: Annotated[
+        bool,
+        typer.Option(
+            "--branches", help="Watch the branches that its sorries are on, not the default branch."
+        ),
+    ] = False,
+) -> Answer:
+    """Add the repositories of a list or database of SorryDB to the watchlist in config.toml."""
+    from daemon.settings.watchlist import listed_added
+    from store import sorrydb
+
+    path = call.instance.config
+    with files("name a file of SorryDB"):
+        named = sorrydb.read(source)
+    with files(AS_OWNER):
+        found, keys = listed_added(path, named.branches, branches=branches)
+    left = [f"left out {clean(one.url)}: {clean(one.reason)}" for one in found.left_out]
+    n_added = counted(len(found.added), "repository")
+
+    def write() -> None:
+        for line in left:
+            note(f"everlean: {line}")
+        say(f"added {n_added} to {path}; {_takes_effect(call.instance)}")
+
+    return Answer(Imported(path, found.added, found.left_out, keys), write)
+
+
+@verb("repos remove", Watchlist)
+def remove(
+    call: Call,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="R", help="Its key, or a part that only it has.", autocompletion=repositories),
+    ],
+) -> Answer:
+    """Take a repository off the watchlist in config.toml; its history stays."""
+    from daemon.settings.watchlist import removed
+
+    path = call.instance.config
+    with files(AS_OWNER):
+        key, left = removed(path, name)
+    done = f"removed {key} from {path}; its history stays; {_takes_effect(call.instance)}"
+    return Answer(Watchlist(path, key, left), done)
+
+
+def _takes_effect(instance: Instance) -> str:
+    if instance.running:
+        return "the daemon reloads it now"
+    return f"`everlean run --config {instance.config}` starts the daemon"
+
+
+# ---- The table, which `everlean status` shows too
 
 
 def show(found: list[Repository], *, running: bool, polls: bool = True, details: bool = True) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.config import loaded
-from daemon.cli.context import CliError, Config, ExitCode, Json, locate
-from daemon.cli.render import emit_json, say
+from daemon.cli.answer import Answer
+from daemon.cli.context import Call, CliError, ExitCode, verb
+from daemon.cli.render import emit_json
 from daemon.lock import STANDBY, DaemonLock, make_folder
 from store.text import clean, counted
 
@@ -21,17 +21,26 @@ if TYPE_CHECKING:
     from daemon.standby import Standby
 
 
-def register(app: typer.Typer) -> None:
-    app.command("run", help="Run the daemon in the foreground.")(run)
-    app.command("serve", help="Serve tactics, premises and verdicts to editors, over HTTP.")(serve)
-    app.command("mcp", help="Serve sorries to agents, by the Model Context Protocol.")(mcp)
-    app.command("standby", help="Follow the log that another machine ships ([log] ship), or take it over.")(
-        standby
-    )
+@dataclass(frozen=True, slots=True)
+class Following:
+    url: str
+    """the primary's segment store"""
+    position: int
+    """the last event here"""
+    shipped: int
+    """the last event there, as far as it is known"""
+    read_at: str | None
+    """when it was last read to its end"""
+    problem: str | None
+    """why the last try failed"""
+    epoch: int | None
+    """the epoch that `--take-over` began, else null"""
 
 
-def run(config: Config = None) -> None:
-    instance = locate(config)
+@verb("run")
+def run(call: Call) -> None:
+    """Run the daemon in the foreground."""
+    instance = call.instance
     # The lock decides; this look only spares a second daemon the imports before it is refused.
     if instance.pid is not None:
         raise CliError(
@@ -51,7 +60,9 @@ def run(config: Config = None) -> None:
     raise typer.Exit(code)
 
 
+@verb("serve")
 def serve(
+    call: Call,
     host: Annotated[
         str | None,
         typer.Option("--host", metavar="ADDRESS", help="The address to listen on; default: that of [serve]."),
@@ -66,22 +77,17 @@ def serve(
             help="The port; 0 for any free one; default: that of [serve].",
         ),
     ] = None,
-    config: Config = None,
 ) -> None:
-    instance = locate(config)
-    from daemon.serve_spec import ServeError, become_server
-    from pipeline.models.endpoint.errors import CredentialError
+    """Serve tactics, premises and verdicts to editors, over HTTP."""
+    settings = call.settings
+    from daemon.serve_spec import become_server
 
-    settings = loaded(instance.config)
-    try:
-        become_server(settings, host=None if host is None else _checked(host), port=port)
-    except ServeError as error:
-        raise CliError(str(error)) from error
-    except CredentialError as error:
-        raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
+    become_server(settings, host=None if host is None else _checked(host), port=port)
 
 
+@verb("mcp")
 def mcp(
+    call: Call,
     http: Annotated[
         str | None,
         typer.Option(
@@ -90,35 +96,25 @@ def mcp(
             help="Over HTTP there, at /mcp, for who has the token of [serve]; else over standard input and output.",
         ),
     ] = None,
-    config: Config = None,
 ) -> None:
+    """Serve sorries to agents, by the Model Context Protocol."""
     from importlib.util import find_spec
 
-    from daemon.serve_spec import ServeError, check_store
+    from daemon.serve_spec import check_store
 
     if find_spec("mcp") is None:
         raise CliError("mcp not installed: install everlean with its extra `mcp` (docs/mcp.md)")
-    instance = locate(config)
-    try:
-        check_store(instance.paths)
-    except ServeError as error:
-        raise CliError(str(error)) from error
+    check_store(call.instance.paths)
     address = None if http is None else _address(http)
-    settings = None if address is None else loaded(instance.config)
-    from daemon.agents.server import AgentError, Tools, listen, make_server, serve_http, token_of
-    from pipeline.models.endpoint.errors import CredentialError
+    settings = None if address is None else call.settings
+    from daemon.agents.server import Tools, listen, make_server, serve_http, token_of
 
-    server = make_server(Tools(instance.config))
+    server = make_server(Tools(call.instance.config))
     if address is None or settings is None:
         server.run("stdio")
         return
-    try:
-        token = token_of(settings)
-        listener = listen(*address)
-    except CredentialError as error:
-        raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
-    except AgentError as error:
-        raise CliError(str(error)) from error
+    token = token_of(settings)
+    listener = listen(*address)
     host, port = listener.getsockname()[:2]
     print(json.dumps({"listening": {"host": host, "port": port}}), flush=True)
     serve_http(server, listener, token=token)
@@ -140,7 +136,9 @@ def _checked(host: str, *, option: str = "--host") -> str:
         raise typer.BadParameter(str(error), param_hint=option) from error
 
 
+@verb("standby", Following)
 def standby(
+    call: Call,
     take_over: Annotated[
         bool,
         typer.Option(
@@ -150,70 +148,53 @@ def standby(
     once: Annotated[
         bool, typer.Option("--once", help="Follow to the end of what was shipped, and end.")
     ] = False,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    instance = locate(config)
+) -> Answer | None:
+    """Follow the log that another machine ships ([log] ship), or take it over."""
     from daemon.service import held_secrets
     from daemon.standby import Follower, follow
 
-    settings = loaded(instance.config)
-    if not settings.log.ship:
+    settings = call.settings
+    url = settings.log.ship
+    if not url:
         raise CliError(
-            f'{instance.config}: write ship = "…" under [log]: where the other machine ships its log',
+            f'{call.instance.config}: write ship = "…" under [log]: where the other machine ships its log',
             code=ExitCode.BAD_CONFIG,
         )
     make_folder(settings.paths.state)
     lock = DaemonLock.acquire(settings.paths.lock, purpose=STANDBY)
     try:
-        with Follower(settings.log.ship, settings.paths, hidden=held_secrets(settings)) as follower:
+        with Follower(url, settings.paths, hidden=held_secrets(settings)) as follower:
             if take_over:
                 epoch = follower.take_over()
                 last = epoch.after.seq
-                if as_json:
-                    emit_json(Following(settings.log.ship, last, last, epoch.taken_at, None, epoch.number))
-                else:
-                    say(
-                        f"took over {settings.log.ship} behind event {last}, as epoch {epoch.number}: the other "
-                        "daemon is fenced, and ends when it next asks there. Start the daemon here"
-                    )
-            elif once:
-                done = follower.turn()
-                _say(done, as_json)
-                if done.problem:
-                    raise typer.Exit(ExitCode.FAILURE)
-            else:
-                ended = threading.Event()
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    signal.signal(number, lambda *_: ended.set())
-                follow(follower, settings.log.every_s, ended, lambda now: _say(now, as_json))
+                return Answer(
+                    Following(url, last, last, epoch.taken_at, None, epoch.number),
+                    f"took over {url} behind event {last}, as epoch {epoch.number}: the other daemon is fenced, and "
+                    "ends when it next asks there. Start the daemon here",
+                )
+            if once:
+                return _told(follower.turn())
+            ended = threading.Event()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: ended.set())
+            follow(follower, settings.log.every_s, ended, lambda now: _tell(call, now))
     finally:
         lock.release()
+    return None
 
 
-def _say(now: Standby, as_json: bool) -> None:
-    if as_json:
-        emit_json(
-            Following(now.url, now.position, now.shipped, now.read_at or None, now.problem or None, None)
-        )
-    elif now.problem:
-        behind = counted(now.shipped - now.position, "event")
-        say(f"event {now.position}, at least {behind} behind: {clean(now.problem)}")
+def _told(now: Standby) -> Answer:
+    document = Following(now.url, now.position, now.shipped, now.read_at or None, now.problem or None, None)
+    if not now.problem:
+        return Answer(document, f"event {now.position}, all that was shipped to {now.url}")
+    behind = counted(now.shipped - now.position, "event")
+    said = f"event {now.position}, at least {behind} behind: {clean(now.problem)}"
+    return Answer(document, said, ExitCode.FAILURE)
+
+
+def _tell(call: Call, now: Standby) -> None:
+    told = _told(now)
+    if call.as_json:
+        emit_json(told.document)
     else:
-        say(f"event {now.position}, all that was shipped to {now.url}")
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    url: str
-    """the primary's segment store"""
-    position: int
-    """the last event here"""
-    shipped: int
-    """the last event there, as far as it is known"""
-    read_at: str | None
-    """when it was last read to its end"""
-    problem: str | None
-    """why the last try failed"""
-    epoch: int | None
-    """the epoch that `--take-over` began, else null"""
+        told.show()

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.context import CliError, Config, Json
-from daemon.cli.render import emit_json, note, say, styled
+from daemon.cli.answer import Answer
+from daemon.cli.context import Call, CliError, verb
+from daemon.cli.render import note, say, styled
 from store.text import clean, counted
 
 if TYPE_CHECKING:
     from store.domain.records import ScannedFile
-
-
-def register(app: typer.Typer) -> None:
-    app.command("scan", help="List declarations and sorries of Lean files.")(scan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +38,12 @@ class Scanned:
     """counts"""
 
 
+@verb("scan", Scanned)
 def scan(
+    call: Call,  # noqa: ARG001 - it asks nothing of a daemon
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder.")],
-    config: Config = None,  # noqa: ARG001 - as every verb
-    as_json: Json = False,
-) -> None:
+) -> Answer:
+    """List declarations and sorries of Lean files."""
     from pipeline.lean.source.folder import scan_files, shown_path
     from store.domain.keywords import THEOREM_KINDS
 
@@ -53,24 +51,25 @@ def scan(
         raise CliError(f"{path}: no such file or folder; name a Lean file or a folder that holds some")
     if not path.is_dir() and path.suffix != ".lean":
         note(f"everlean: {clean(shown_path(str(path)))} is no .lean file; it is read as if it were one")
-    files = scan_files(path)
+    found = scan_files(path)
     totals = Totals(
-        files=len(files),
-        failed=sum(file.error is not None for file in files),
-        declarations=sum(len(file.declarations) for file in files),
-        theorems=sum(item.kind in THEOREM_KINDS for file in files for item in file.declarations),
-        sorries=sum(len(file.sorries) for file in files),
-        not_understood=sum(len(file.not_understood) for file in files),
+        files=len(found),
+        failed=sum(file.error is not None for file in found),
+        declarations=sum(len(file.declarations) for file in found),
+        theorems=sum(item.kind in THEOREM_KINDS for file in found for item in file.declarations),
+        sorries=sum(len(file.sorries) for file in found),
+        not_understood=sum(len(file.not_understood) for file in found),
     )
-    if as_json:
-        emit_json(Scanned(files, totals))
-        return
-    for file in files:
+    return Answer(Scanned(found, totals), lambda: _show(found, totals))
+
+
+def _show(found: list[ScannedFile], totals: Totals) -> None:
+    for file in found:
         if file.error is not None:
             say(f"{clean(file.path)}: {styled('not read in full', 'red')}: {clean(file.error)}")
         for item in file.sorries:
             say(f"{clean(file.path)}:{item.line}:{item.column}: {item.token} in {clean(item.declaration)}")
-    for word, places in _by_word(files).items():
+    for word, places in _by_word(found).items():
         shown, line = places[0]
         times = "" if len(places) == 1 else f", and {counted(len(places) - 1, 'time')} more"
         say(f"{clean(shown)}:{line}: the command {clean(word)} is not understood{times}")

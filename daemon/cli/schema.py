@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from daemon.cli.answer import Answer
 from daemon.cli.completion import one_of
-from daemon.cli.context import Config, Json
-from daemon.cli.render import check_choice, emit_json, say
+from daemon.cli.context import Call, verb
+from daemon.cli.render import say
 
 DOCUMENTS = {
     "attempt": "store.documents.attempts:Attempt",
@@ -33,11 +34,9 @@ class Names:
     """of the documents"""
 
 
-def register(app: typer.Typer) -> None:
-    app.command("schema", help="Print the JSON schema (2020-12) of a document, or the names of all.")(schema)
-
-
+@verb("schema", Names)
 def schema(
+    call: Call,  # noqa: ARG001 - it asks nothing of a daemon
     name: Annotated[
         str | None,
         typer.Argument(
@@ -46,19 +45,16 @@ def schema(
             autocompletion=one_of([*DOCUMENTS]),
         ),
     ] = None,
-    config: Config = None,  # noqa: ARG001 - as every verb
-    as_json: Json = False,
-) -> None:
+) -> Answer | None:
+    """Print the JSON schema (2020-12) of a document, or the names of all."""
     if name is None:
-        if as_json:
-            emit_json(Names([*DOCUMENTS]))
-        else:
-            say("\n".join(DOCUMENTS))
-        return
-    check_choice(name, (*DOCUMENTS,), option="NAME")
+        return Answer(Names([*DOCUMENTS]), "\n".join(DOCUMENTS))
+    if name not in DOCUMENTS:
+        raise typer.BadParameter(f'"{name}" is none of {", ".join(DOCUMENTS)}', param_hint="NAME")
     from store.documents.schema import schema_of
 
     say(json.dumps(schema_of(class_of(name)), ensure_ascii=False, indent=2))
+    return None
 
 
 def class_of(name: str) -> type:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli import repos
-from daemon.cli.context import AsOf, Config, ExitCode, Json, locate
-from daemon.cli.render import cut_line, emit_json, emit_json_line, fields, note, say, styled, table
+from daemon.cli.answer import Answer
+from daemon.cli.context import Call, ExitCode, verb
+from daemon.cli.render import cut_line, emit_json_line, fields, note, say, styled, table
 from daemon.control_client import ControlError
-from daemon.instance import InstanceError
+from daemon.instance import InstanceError, find_instance
 from daemon.lock import FolderError
 from daemon.status_report import Daemon, Jobs, Models, Proving, Status, Work, collect
 from store.documents.problems import Problem, ProblemCode
@@ -39,11 +40,9 @@ SHORTEST_S, LONGEST_S = 0.2, 86400.0
 _ERRORS_SHOWN = 3
 
 
-def register(app: typer.Typer) -> None:
-    app.command("status", help="Show health, problems and activity.")(status)
-
-
+@verb("status", Status, past=True)
 def status(
+    call: Call,
     watch: Annotated[
         bool,
         typer.Option("--watch", "-w", help="Show it again and again until Ctrl-C; --json: one line a turn."),
@@ -54,23 +53,19 @@ def status(
             metavar="SECONDS", min=SHORTEST_S, max=LONGEST_S, help="With --watch: how often; default 2."
         ),
     ] = None,
-    as_of: AsOf = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer | None:
+    """Show health, problems and activity."""
     if watch:
-        if as_of is not None:
+        if call.instance.moment is not None:
             raise typer.BadParameter("waits for what comes, and --as-of is of what was", param_hint="--watch")
-        show_again(config, every_s=EVERY_S if seconds is None else seconds, as_json=as_json, show=show)
-        return
+        show_again(
+            call.config, every_s=EVERY_S if seconds is None else seconds, as_json=call.as_json, show=show
+        )
+        return None
     if seconds is not None:
         raise typer.BadParameter("says how often, and only --watch asks more than once", param_hint="SECONDS")
-    report = collect(locate(config, as_of), tell=note)
-    if as_json:
-        emit_json(report)
-    else:
-        show(report)
-    raise typer.Exit(_exit_code(report))
+    report = collect(call.instance, tell=note)
+    return Answer(report, lambda: show(report), _exit_code(report))
 
 
 def _exit_code(report: Status) -> ExitCode:
@@ -282,7 +277,7 @@ def show_again(config: Path | None, *, every_s: float, as_json: bool, show: Call
     Raises:
         CliError: the first answer cannot be given. Later failures are shown and tried again.
     """
-    turns = _turns(collect(locate(config)), config, every_s)
+    turns = _turns(collect(find_instance(config)), config, every_s)
     with contextlib.suppress(KeyboardInterrupt):
         if as_json:
             for turn in turns:
@@ -302,7 +297,7 @@ def _turns(first: Status, config: Path | None, every_s: float) -> Iterator[Statu
         due = max(due + every_s, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
         try:
-            report: Status | Unreadable = collect(locate(config))
+            report: Status | Unreadable = collect(find_instance(config))
         except _TRANSIENT as error:
             report = Unreadable(str(error))
         yield report

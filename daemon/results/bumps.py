@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from store.documents.document import of_row
 from store.documents.grades import doubt_text, kernel_text
 from store.log.reader import LogReader
 from store.text import clean, counted, cut, headline
-from store.view.bumps import BumpRow
+from store.view.bumps import BumpRow, bump_jobs, bumps, job_of
 from store.view.rows import JobRow
 
 SUMMARY = "SUMMARY.txt"
@@ -38,6 +40,49 @@ class FailedBump:
     retry_at: str | None
     """when it is tried again by itself, or null"""
     ended_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """The trials of a repository, newest first, with their jobs by id, and those of its jobs that failed."""
+
+    trials: list[BumpRow]
+    jobs: Mapping[str, JobRow]
+    failed: list[FailedBump]
+
+
+def trials_of(view: sqlite3.Connection, repository: str) -> Trials:
+    """Return what was tried of a repository."""
+    rows = bumps(view, repository=repository)
+    jobs = {job.job: job for job in bump_jobs(view, repository=repository)}
+    trial_of = {job_of(row): row.bump for row in rows}
+    failed = [
+        of_row(FailedBump, job, bump=trial_of.get(job.job), what=job.describes)
+        for job in jobs.values()
+        if job.state in ("failed", "cancelled")
+    ]
+    return Trials(rows, jobs, failed)
+
+
+def told_trials(found: Trials) -> list[list[str]]:
+    """Return what became of each trial, in lines for people."""
+    told = [summary(row, found.jobs.get(job_of(row))) for row in found.trials]
+    # What nobody asked for and failed before it was built is no trial in the log.
+    return told + [[clean(one.what), *failure(one)] for one in found.failed if one.bump is None]
+
+
+def newest_series(found: Trials, repository: str) -> BumpRow:
+    """Return the newest trial with patches.
+
+    Raises:
+        SeriesError: none is finished.
+    """
+    finished = next((row for row in found.trials if row.series_sha256 is not None), None)
+    if finished is None:
+        raise SeriesError(
+            f"{repository}: no trial of it is finished, so there are no patches; see `everlean jobs`"
+        )
+    return finished
 
 
 def summary(row: BumpRow, job: JobRow | None = None) -> list[str]:

@@ -20,6 +20,7 @@ from pipeline.lean.source.imports import read_lakefile_toml
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.documents.proofs import Proof, describe_proofs
+from store.domain.identity import slug
 from store.view import queries
 from store.view.rows import BranchRow, ProofRow
 
@@ -29,7 +30,7 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
 class WorkspaceError(Exception):
-    """A workspace cannot go out; the message says why."""
+    """A workspace, or a submission, cannot go out; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,58 @@ class Workspace:
     folder: str
     files: Mapping[str, bytes]
     proofs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedWorkspace:
+    problem: str
+    """its id"""
+    folder: str
+    """in the repository"""
+    proofs: list[str]
+    """their ids"""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    path: Path | None
+    """null where none is solved: nothing is written then"""
+    commit: str | None
+    workspaces: list[SolvedWorkspace]
+    left_out: dict[str, str]
+    """why a workspace with a proof is not in it, by folder"""
+
+
+def submit(
+    view: sqlite3.Connection, mirrors: Path, out: Path, *, repository: str, branch: str | None
+) -> Submission:
+    """Write the solved workspaces of a repository into a new folder.
+
+    Args:
+        mirrors: the folder of the mirrors.
+        repository: its key.
+        branch: None: the default one.
+
+    Raises:
+        WorkspaceError: the folder is there, or the repository has no such branch.
+        JobError: the mirror does not have the commit.
+        OSError: the folder cannot be written.
+    """
+    if out.exists():
+        raise WorkspaceError(f"{out} is there already; name a new folder")
+    known = queries.repository(view, repository)
+    name = branch or (known.default_branch if known else None)
+    row = next((row for row in queries.branches(view, repository) if row.branch == name), None)
+    if row is None:
+        raise WorkspaceError(
+            f"{repository} has no branch {name or 'that is the default one'}; name one with --branch"
+        )
+    with Mirror(mirrors / f"{slug(repository)}.git") as mirror:
+        found, left_out = solved(view, mirror, row)
+    if found:
+        write(found, out)
+    workspaces = [SolvedWorkspace(one.problem, one.folder, list(one.proofs)) for one in found]
+    return Submission(out if found else None, row.scanned, workspaces, left_out)
 
 
 def solved(

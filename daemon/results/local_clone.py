@@ -9,21 +9,28 @@ not asked: a commit on another HEAD than the checked one says so.
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
-from daemon.paths import AUTHOR
+from daemon.instance import Instance
+from daemon.paths import AUTHOR, author_from_config
 from daemon.polling.git_process import is_branch_name
-from daemon.results.mail import title_of
+from daemon.results.mail import messages_of, title_of
 from pipeline.lean.source.scanner import Command, parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
+from store.documents.document import of_row
+from store.documents.lookup import one_match
 from store.domain.identity import git_blob, repository_key
 from store.domain.records import Declaration
-from store.text import listed
+from store.log.reader import LogReader
+from store.text import clean, counted, listed
+from store.view import queries
 from store.view.rows import ProofRow
 
 _TIMEOUT_S = 300.0
@@ -332,7 +339,118 @@ class LocalClone:
         return done.stdout
 
 
-def check_named(row: ProofRow, repository: str, *, candidate: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class AppliedProof(ProofRow):
+    commit: str
+    others: list[str]
+    """proofs that put the same text there"""
+    SHOWN: ClassVar = ("proof", "sorry", "declaration", "path", "commit", "checked_sha", "others")
+
+
+@dataclass(frozen=True, slots=True)
+class ProofLeftOut(ProofRow):
+    reason: str
+    there: bool
+    SHOWN: ClassVar = ("proof", "sorry", "declaration", "path", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedProofs:
+    repository: str
+    clone: Path
+    """its folder"""
+    branch: str | None
+    """the new branch, or null"""
+    head: str
+    """the commit that the clone was on"""
+    applied: list[AppliedProof]
+    """one commit each"""
+    left_out: list[ProofLeftOut]
+    """with `--verified`"""
+
+
+def apply_proofs(
+    view: sqlite3.Connection,
+    instance: Instance,
+    folder: Path,
+    *,
+    prefixes: Sequence[str],
+    candidate: bool,
+    branch: str | None,
+) -> AppliedProofs:
+    """Put proofs into the clone around a folder: the named ones, or every verified one that fits.
+
+    Args:
+        prefixes: their ids, or beginnings of ids; none: every verified one of the clone's repository.
+        candidate: take named ones that are not verified, too.
+        branch: to make, None for none.
+
+    Raises:
+        CloneError: the clone does not take them, or there are none; it is as it was.
+    """
+    clone = LocalClone.open(folder)
+    if branch is not None:
+        clone.check_branch(branch)
+    key = clone.repository({row.repository: row.url for row in queries.repositories(view)})
+    if prefixes:
+        rows = [*_named(view, prefixes, key, candidate=candidate)]
+    else:
+        rows = _best_first(queries.proofs(view, state="verified", repository=key))
+    changes, left = clone.fitting(rows)
+    if prefixes and left:
+        reasons = (f"proof {one.row.proof} of {clean(one.row.declaration)}: {one.reason}" for one in left)
+        raise CloneError(
+            "; ".join(reasons)
+            + "; nothing was changed: leave it out, or run the command again when the daemon has checked a proof"
+            " on the newest commit"
+        )
+    if not rows:
+        raise CloneError(
+            f"{key}: no proof is verified yet; `everlean proofs` lists candidates, which --candidate takes by id"
+        )
+    if not changes:
+        nothing = (
+            f"{clone.path}: no verified proof of {key} is new there"
+            f" ({counted(len(rows), 'verified proof')}, {sum(one.there for one in left)} of them there already);"
+            " `everlean proofs --all` says more"
+        )
+        reasons = (
+            f"left out: proof {one.row.proof} of {one.row.declaration}: {one.reason}"
+            for one in left
+            if not one.there
+        )
+        raise CloneError("\n".join([nothing, *reasons]))
+    taken = [row for change in changes for row in (change.row, *change.others)]
+    with LogReader.open(instance.paths.events_db) as log:
+        evidence = messages_of(taken, log)
+    done = clone.apply(changes, evidence, author=author_from_config(instance.config), branch=branch)
+    return AppliedProofs(
+        key,
+        clone.path,
+        branch,
+        clone.head,
+        [
+            of_row(AppliedProof, one.row, commit=one.commit, others=[row.proof for row in one.others])
+            for one in done
+        ],
+        [of_row(ProofLeftOut, one.row, reason=one.reason, there=one.there) for one in left],
+    )
+
+
+def _named(
+    view: sqlite3.Connection, prefixes: Iterable[str], repository: str, *, candidate: bool
+) -> Iterator[ProofRow]:
+    """Yield the named proofs, each once; refuse one that a clone of this repository does not take."""
+    seen = set()
+    for prefix in prefixes:
+        row: ProofRow = one_match(queries.proofs_by_prefix(view, prefix), prefix, what="proof", key="proof")
+        _check_named(row, repository, candidate=candidate)
+        if row.proof not in seen:
+            seen.add(row.proof)
+            yield row
+
+
+def _check_named(row: ProofRow, repository: str, *, candidate: bool) -> None:
     """Refuse a proof that a clone of this repository does not take.
 
     Args:
@@ -360,7 +478,7 @@ def check_named(row: ProofRow, repository: str, *, candidate: bool) -> None:
         )
 
 
-def best_first(rows: Collection[ProofRow]) -> list[ProofRow]:
+def _best_first(rows: Collection[ProofRow]) -> list[ProofRow]:
     """Return proofs so that of each sorry the one checked last comes first."""
     return sorted(rows, key=lambda row: (row.checked_at or row.found_at, row.proof), reverse=True)
 

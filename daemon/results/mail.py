@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from store.documents.grades import DOUBT, IN_DOUBT, doubt_text
 from store.log.reader import LogReader
+from store.text import clean
 from store.view.rows import ProofRow
 
 SIMULATED_MARK = "SIMULATED"
@@ -24,6 +25,24 @@ _FORMAT = "1"
 _DIFF = re.compile(rb"^(?:diff --git |--- a/)", flags=re.MULTILINE)
 _HUNK = re.compile(rb"^@@ -.*\n", flags=re.MULTILINE)
 _CRLF_NOTE = "The file has CRLF line ends: `git am --keep-cr` takes this patch.\n\n"
+
+
+class NoPatchError(Exception):
+    """A proof has no patch; the message says why."""
+
+
+def patch_mail(row: ProofRow, log: LogReader, author: str) -> bytes:
+    """Return the patch of a proof as a mail.
+
+    Raises:
+        NoPatchError: it has none.
+    """
+    if row.patch_sha256 is None:
+        why = f": {clean(row.reason)}" if row.reason else ""
+        raise NoPatchError(
+            f"proof {row.proof} has no patch, it is {row.state}{why}; `everlean proofs show {row.proof}` says more"
+        )
+    return mail(row, log.blob(row.patch_sha256), author)
 
 
 def title_of(row: ProofRow) -> str:

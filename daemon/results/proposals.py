@@ -49,6 +49,11 @@ class Plan:
     text: PullRequestText
     after: bytes
 
+    def branch_of(self, row: Proof) -> str:
+        """Return the branch that would be made, as `owner:branch`."""
+        owner = self.ground.name.split("/")[0] if self.ground.may_push else self.ground.login
+        return f"{owner}:{branch_name(row)}"
+
 
 def check(instance: Instance, settings: Settings, database: sqlite3.Connection, row: Proof) -> None:
     """Refuse a proof that may not be proposed.

@@ -10,12 +10,13 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from daemon.settings import ConfigError, Settings, parse
+from store.documents.lookup import one_of
 from store.files import written_whole
 
 _ENTRY = re.compile(r"\s*\[\[\s*repos\s*\]\]")
@@ -29,6 +30,98 @@ BEGINNING = """\
 
 class EditError(Exception):
     """The file cannot be changed line by line; the message says why and what to do."""
+
+
+class RefusedTextError(EditError):
+    """The file cannot be read, or what would be written has mistakes; nothing is changed."""
+
+
+def spelled(url: str) -> str:
+    """Return a URL as the file has it: a folder that is there by its whole path, `github.com/owner/name` with https.
+
+    Raises:
+        EditError: it is a path, and no folder is there.
+    """
+    if "://" not in url and Path(url).expanduser().is_dir():
+        return str(Path(url).expanduser().resolve())
+    if url.startswith(("/", "./", "../", "~")) or url in (".", ".."):
+        raise EditError(f"{url}: no such folder; name a clone's folder or a URL")
+    bare = "://" not in url and ":" not in url and "@" not in url
+    return f"https://{url}" if bare and url.count("/") == 2 and "." in url.split("/")[0] else url
+
+
+def added(
+    path: Path, urls: Iterable[str], *, branches: Sequence[str] = (), every: str | None = None
+) -> list[str]:
+    """Add repositories to the watchlist of a file, which is made where it is missing; return the keys of all.
+
+    Raises:
+        EditError: a URL is a path, and no folder is there.
+        RefusedTextError: the file cannot be read, or has mistakes then.
+        OSError: it cannot be written.
+    """
+    text = _text_of(path) if path.exists() else BEGINNING
+    for url in urls:
+        text = with_entry(text, spelled(url), branches=branches, every=every)
+    return _written(path, text)
+
+
+def listed_added(
+    path: Path, listed: Mapping[str, Sequence[str]], *, branches: bool
+) -> tuple[Extended, list[str]]:
+    """Add the repositories of a list that somebody else made; return what was, and the keys of all.
+
+    Raises:
+        RefusedTextError, OSError: see `added`.
+    """
+    text = _text_of(path)
+    try:
+        settings = parse(text.encode(), path=path)
+    except ConfigError as error:
+        raise _refused(error) from error
+    found = with_listed(settings, text, listed, branches=branches)
+    if not found.added:
+        return found, [repo.key for repo in settings.repos]
+    return found, _written(path, found.text)
+
+
+def removed(path: Path, name: str) -> tuple[str, list[str]]:
+    """Take the repository that a name means off the watchlist; return its key, and those that are left.
+
+    Raises:
+        UnresolvedError: none, or several, are called so.
+        EditError: its entry is not written as a table of its own.
+        RefusedTextError, OSError: see `added`.
+    """
+    text = _text_of(path)
+    try:
+        keys = [repo.key for repo in parse(text.encode(), path=path).repos]
+    except ConfigError as error:
+        raise _refused(error) from error
+    key = one_of(keys, name, lists="everlean config show")
+    try:
+        changed = without_entry(text, keys.index(key))
+    except EditError as error:
+        raise EditError(f"{path}: {key}: {error}") from error
+    return key, _written(path, changed)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedTextError(f"{path} cannot be read: {error}") from error
+
+
+def _written(path: Path, text: str) -> list[str]:
+    try:
+        return [repo.key for repo in write(path, text).repos]
+    except ConfigError as error:
+        raise _refused(error) from error
+
+
+def _refused(error: ConfigError) -> RefusedTextError:
+    return RefusedTextError("\n".join(["nothing is changed:", *error.errors]))
 
 
 def with_entry(text: str, url: str, *, branches: Sequence[str] = (), every: str | None = None) -> str:

@@ -24,7 +24,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from pipeline.gate.advisories import Advisory, against, shipped, told, witnesses
+from pipeline.gate.advisories import Advisory, against, read_feed, shipped, told, witnesses
 from pipeline.gate.axioms import ALLOWED_AXIOMS
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from store.documents.grades import GRADES, doubt_text
@@ -371,26 +371,6 @@ def patched(before: bytes, certificate: Certificate) -> bytes:
         return place.read_bytes()
 
 
-def tree_of(certificate: Certificate, clone: Path) -> bytes:
-    """Return the commit's files as a tar archive.
-
-    Raises:
-        CertificateError: git cannot give them.
-    """
-    return _git(clone, "archive", "--format=tar", certificate.commit)
-
-
-def blobs_of(certificate: Certificate, clone: Path) -> dict[str, str]:
-    """Return git's ids of the regular files of the commit, by path.
-
-    Raises:
-        CertificateError: git cannot list them.
-    """
-    entries = _git(clone, "ls-tree", "-r", "-z", "--full-tree", certificate.commit).split(b"\0")[:-1]
-    parted = (entry.partition(b"\t") for entry in entries if entry.startswith(b"100"))
-    return {os.fsdecode(path): about.split()[-1].decode("ascii") for about, _, path in parted}
-
-
 def _git(folder: Path, *words: str, given: bytes = b"") -> bytes:
     environment = {
         "PATH": _path(),
@@ -484,3 +464,82 @@ def doubt_on(made: Certificate, row: ProofRow) -> str:
     """Return why a certificate's proof is in doubt, by the log or by this version's advisories; "" if it is not."""
     kernels = recalled(made, shipped())
     return doubt_text(row.doubts) or (kernels.said if kernels.outcome == "bad" else "")
+
+
+# ---- Its file
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    file: Path
+    """the certificate's"""
+    holds: bool
+    """nothing speaks against it, and a trusted signer or a log vouches for it"""
+    points: list[Point]
+    """the checks: `what` was checked, its `outcome` (`good`, `bad` or `unknown`), and the reason (`said`)"""
+
+
+def write_certificate(made: Certificate, folder: Path, *, key: Path | None) -> list[Path]:
+    """Write a certificate into a folder, and with a key its signature beside it; return the files.
+
+    Raises:
+        CertificateError: it cannot be signed; nothing is written.
+        OSError: a file cannot be written.
+    """
+    data, place = made.text(), folder / file_name(made)
+    # Before anything is written: a certificate without the signature that is configured is none of ours.
+    signature = sign(data, key) if key else None
+    folder.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(data)
+    if signature is None:
+        return [place]
+    beside = place.with_name(f"{place.name}.sig")
+    beside.write_bytes(signature)
+    return [place, beside]
+
+
+def verify_file(
+    file: Path,
+    *,
+    signers: Path | None = None,
+    log: Path | None = None,
+    clone: Path | None = None,
+    advisories: Path | None = None,
+) -> tuple[Certificate, Verified]:
+    """Check a certificate's file, and what is named beside it.
+
+    Args:
+        signers: the keys that are trusted, as OpenSSH's allowed_signers.
+        log: an events.db that must say the same.
+        clone: a clone that must have the commit and the file.
+        advisories: known faults of kernels, in place of the shipped file.
+
+    Raises:
+        CertificateError: the file is no certificate.
+        FeedError: the advisories cannot be read.
+        LogError: the log cannot be read.
+        OSError: the file cannot be read.
+    """
+    with file.open("rb") as opened:
+        data = opened.read(MOST_BYTES + 1)
+    try:
+        certificate = read_certificate(data)
+    except CertificateError as error:
+        raise CertificateError(f"{file}: {error}") from error
+    points = [
+        agrees(certificate),
+        recalled(certificate, shipped() if advisories is None else read_feed(advisories)),
+    ]
+    signature = file.with_name(f"{file.name}.sig")
+    if signature.is_file():
+        points.append(signed_by(data, signature, signers))
+    else:
+        missing = f"there is no {signature.name} beside it"
+        points.append(Point("signature", "unknown" if signers is None else "bad", missing))
+    if log is not None:
+        with LogReader.open(log) as reader:
+            points.append(in_log(certificate, reader))
+    if clone is not None:
+        points.append(in_repository(certificate, clone))
+    vouched = any(one.outcome == "good" and one.what in ("signature", "log") for one in points)
+    return certificate, Verified(file, vouched and all(one.outcome != "bad" for one in points), points)

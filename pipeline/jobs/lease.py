@@ -33,7 +33,7 @@ def lean_held(backend: LeanBackend) -> Iterator[None]:
         try:
             held.enter_context(backend.in_use())
         except ToolchainError as error:
-            raise JobError("toolchain_missing", str(error), remedy="see `everlean toolchain list`") from error
+            raise JobError("toolchain_missing", str(error), remedy="see `everlean doctor`") from error
         except SandboxError as error:
             raise JobError("sandbox_missing", str(error), remedy="see `everlean doctor`") from error
         yield

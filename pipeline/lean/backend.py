@@ -48,7 +48,7 @@ NOT_AS_ROOT = (
 )
 REPL_NAME = "pantograph-repl"
 REPL_FAILED_REMEDY = (
-    "a REPL runs only with the Lean version that it was built with: see `everlean toolchain list --check`, or"
+    "a REPL runs only with the Lean version that it was built with: see `everlean doctor`, or"
     " [lean] repl where that is set"
 )
 SLOW_START = "raise [lean] start_timeout if the imports are large or the disk is slow"

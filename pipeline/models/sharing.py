@@ -1,4 +1,4 @@
-"""Share a checkpoint: a folder that other programs load, with a model card, and a repository of the hub.
+"""Share a checkpoint: a folder that other programs load, with a model card.
 
     sentence-transformers   `SentenceTransformer(folder)`: a retriever, with its pooling
     transformers            `AutoModel….from_pretrained(folder)`: every weight; an adapter is merged into its base
@@ -26,7 +26,7 @@ from pipeline.models.tactics.adapters import ADAPTER, BASE, adapters_of
 from store.events.models import ModelKind
 from store.files import sync, sync_tree
 from store.promotion import task_name
-from store.text import clean, first_line
+from store.text import clean
 from store.view import model_queries
 from store.view.rows import CheckpointRow, EvaluationRow
 
@@ -57,7 +57,7 @@ _SIDES = {
 
 
 class SharingError(LearningError):
-    """A checkpoint cannot be written for others, or the hub did not take it."""
+    """A checkpoint cannot be written for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,6 @@ def shared_of(
     view: sqlite3.Connection,
     models: Path,
     row: CheckpointRow,
-    evaluations: Sequence[EvaluationRow],
     *,
     repository: str | None,
 ) -> Shared:
@@ -146,17 +145,18 @@ def shared_of(
     learned = model_queries.learned(view, row.model)
     links = reversed(model_queries.ancestry(learned, row.checkpoint))
     repositories = tuple(dict.fromkeys(link.repository for link in links))
-    return Shared(models / row.model, row, evaluations, repositories, repository)
+    return Shared(
+        models / row.model, row, model_queries.evaluations(view, row.checkpoint), repositories, repository
+    )
 
 
-def write_shared(shared: Shared, out: Path, wanted: str | None = None, *, name: str = "FOLDER") -> Format:
+def write_shared(shared: Shared, out: Path, wanted: str | None = None) -> Format:
     """Write a checkpoint as a folder that other programs load, complete or not at all; return its format.
 
     Args:
         shared: the checkpoint.
         out: the folder to make.
         wanted: the format; None as `Shared.format`.
-        name: as `card`.
 
     Raises:
         SharingError: there is no such format, or the folder is there already.
@@ -179,7 +179,7 @@ def write_shared(shared: Shared, out: Path, wanted: str | None = None, *, name: 
             _name_base(shared, beside)
         if written == "sentence-transformers":
             _write_modules(beside, shared.row.config)
-        (beside / CARD).write_text(card(shared, written, name), encoding="utf-8")
+        (beside / CARD).write_text(card(shared, written), encoding="utf-8")
         sync_tree(beside)
         beside.rename(out)
         sync(out.parent)
@@ -252,30 +252,29 @@ def _write_modules(out: Path, config: Mapping[str, Any]) -> None:
 _LOAD: Mapping[tuple[str, Format], str] = {
     ("retriever", "sentence-transformers"): (
         "from sentence_transformers import SentenceTransformer\n\n"
-        'model = SentenceTransformer("{name}")\nscores = model.similarity(model.encode(states), model.encode(premises))'
+        'model = SentenceTransformer("FOLDER")\nscores = model.similarity(model.encode(states), model.encode(premises))'
     ),
     ("tactics", "transformers"): (
         "from transformers import AutoModelForCausalLM\n\n"
-        'model = AutoModelForCausalLM.from_pretrained("{name}")'
+        'model = AutoModelForCausalLM.from_pretrained("FOLDER")'
     ),
     ("tactics", "peft"): (
         "from peft import AutoPeftModelForCausalLM\n\n"
-        'model = AutoPeftModelForCausalLM.from_pretrained("{name}")'
+        'model = AutoPeftModelForCausalLM.from_pretrained("FOLDER")'
     ),
     ("progress", "transformers"): (
         "from transformers import AutoModelForSequenceClassification\n\n"
-        'model = AutoModelForSequenceClassification.from_pretrained("{name}")'
+        'model = AutoModelForSequenceClassification.from_pretrained("FOLDER")'
     ),
 }
 
 
-def card(shared: Shared, written: Format, name: str) -> str:
+def card(shared: Shared, written: Format) -> str:
     """Return a checkpoint's model card, with the hub's metadata above it.
 
     Args:
         shared: the checkpoint.
         written: the format beside it.
-        name: the hub's name or the folder, as the example loads it.
     """
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -336,7 +335,7 @@ def card(shared: Shared, written: Format, name: str) -> str:
         "",
         "## Load",
         "",
-        f"```python\n{_LOAD[row.model, written].replace('{name}', name)}\n```",
+        f"```python\n{_LOAD[row.model, written]}\n```",
         "",
         "## Made with",
         "",
@@ -383,62 +382,3 @@ def _public(value: object) -> str:
     """Write a value; of a path of this machine only its last part."""
     text = str(value)
     return Path(text).name if Path(text).is_absolute() else text
-
-
-def push(
-    shared: Shared, repository: str, work: Path, *, wanted: str | None = None, public: bool = False
-) -> str:
-    """Put a checkpoint into a repository of the hub, made if need be; return its address.
-
-    The hub, its address (HF_ENDPOINT) and the token (HF_TOKEN, or that of `hf auth login`) are those of whoever runs
-    this.
-
-    Args:
-        shared: the checkpoint.
-        repository: OWNER/NAME.
-        work: a folder to write into, made and removed.
-        wanted: the format; None as `Shared.format`.
-        public: whether a new repository can be seen by all.
-
-    Raises:
-        SharingError: the hub refused, or cannot be reached.
-        LearningError: as `write_shared`.
-    """
-    from httpx2 import HTTPError
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
-
-    written = shared.format(wanted)
-    if written == "peft" and Path(shared.row.base).is_absolute():
-        raise SharingError(
-            f"the adapter's base is {shared.row.base}, a folder of this machine, so nobody else could load it. Take "
-            "--format transformers"
-        )
-    write_shared(shared, work, written, name=repository)
-    api = HfApi()
-    try:
-        made = api.create_repo(repository, private=not public, exist_ok=True)
-        api.upload_folder(
-            folder_path=work,
-            repo_id=made.repo_id,
-            commit_message=f"everlean {shared.row.model} {shared.row.checkpoint}",
-        )
-    except HfHubHTTPError as error:
-        status = None if error.response is None else error.response.status_code
-        raise SharingError(
-            f"{repository}: the hub at {api.endpoint} refused ({status}: {first_line(error)}). Log in with `hf auth "
-            "login`, or set HF_TOKEN to a token that may write there"
-        ) from error
-    except HFValidationError as error:
-        raise SharingError(
-            f"{repository}: no name of the hub ({first_line(error)}). Write OWNER/NAME"
-        ) from error
-    # The hub's library makes a RuntimeError of an upload that fails.
-    except (HTTPError, OfflineModeIsEnabled, OSError, RuntimeError) as error:
-        raise SharingError(
-            f"{repository}: the hub at {api.endpoint} did not take it ({first_line(error.__cause__ or error)}). Try "
-            "again with a network, and without HF_HUB_OFFLINE"
-        ) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return str(made)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from store.documents.document import of_row
-from store.promotion import RULES, kind_of, measured_tasks, task_name
+from store.documents.lookup import one_match
+from store.promotion import RULES, TaskChange, decide, kind_of, measured_tasks, read_sides, task_name
 from store.text import counted
 from store.view import model_queries
 from store.view.rows import CheckpointRow, EvaluationRow
@@ -64,6 +65,101 @@ def describe_checkpoints(view: sqlite3.Connection, checkpoints: Sequence[Checkpo
         )
         for row in checkpoints
     ]
+
+
+class NotComparableError(Exception):
+    """Two checkpoints cannot be compared so; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    before: str
+    """the id of A"""
+    before_simulated: bool
+    """it learned from the simulator"""
+    after: str
+    """the id of B"""
+    after_simulated: bool
+    """it learned from the simulator"""
+    model: str
+    """of both"""
+    metric: str
+    """`recall@10`, `tactic@8` or `mae`"""
+    unit: str
+    """of losses and tolerance: `points` (100 are all) or `steps`"""
+    tolerance: float
+    """in that unit"""
+    verdict: str
+    """`promote`, `refuse` (it loses too much) or `unknown`"""
+    reason: str
+    """in a sentence"""
+    tasks: tuple[TaskChange, ...]
+    """by name"""
+
+    @property
+    def text(self) -> str:
+        """Return in a sentence whether the second may take the place of the first."""
+        return f"may {'' if self.verdict == 'promote' else 'not '}be promoted: {self.reason}"
+
+    def moved(self, task: TaskChange) -> str:
+        """Return how far the metric of a task moved, up or down, whichever is better."""
+        if task.lost is None:
+            return "-"
+        return f"{task.lost if RULES[kind_of(self.model)].lower_is_better else -task.lost:+.2f}"
+
+
+def checkpoints_named(view: sqlite3.Connection, *prefixes: str) -> list[CheckpointRow]:
+    """Return the checkpoints with these ids, or beginnings of ids."""
+    rows = model_queries.checkpoints(view)
+    return [
+        one_match(
+            [row for row in rows if row.checkpoint.startswith(prefix)],
+            prefix,
+            what="checkpoint",
+            key="checkpoint",
+            verb="models",
+        )
+        for prefix in prefixes
+    ]
+
+
+def compare_checkpoints(
+    view: sqlite3.Connection,
+    old: CheckpointRow,
+    new: CheckpointRow,
+    *,
+    tolerance: float,
+    read_blob: Callable[[str], bytes],
+) -> Comparison:
+    """Set two checkpoints of a model side by side, as the rule of promotion does.
+
+    Raises:
+        NotComparableError: they are of two models, or no task may lose so much.
+    """
+    if old.model != new.model:
+        raise NotComparableError(
+            f"{old.checkpoint} is a checkpoint of {old.model} and {new.checkpoint} of {new.model}; only two of one"
+            " model can be compared"
+        )
+    rule = RULES[kind_of(old.model)]
+    if tolerance > rule.widest:
+        raise NotComparableError(
+            f"a tolerance of {tolerance:g} is more than {rule.widest:g} {rule.unit} of {rule.metric}; name less"
+        )
+    decision = decide(*read_sides(view, new, old), rule=rule, tolerance=tolerance, read_blob=read_blob)
+    return Comparison(
+        before=old.checkpoint,
+        before_simulated=old.simulated,
+        after=new.checkpoint,
+        after_simulated=new.simulated,
+        model=old.model,
+        metric=rule.metric,
+        unit=rule.unit,
+        tolerance=tolerance,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        tasks=decision.tasks,
+    )
 
 
 def _state(row: CheckpointRow) -> str:

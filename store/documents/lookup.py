@@ -5,8 +5,11 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from store.documents.attempts import Attempt, describe_attempts
+from store.documents.proofs import Proof, describe_proofs
 from store.text import listed, plural
 from store.view import queries
+from store.view.rows import TheoremRow
 
 
 class UnresolvedError(Exception):
@@ -36,10 +39,99 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = 
     return rows[0]
 
 
+def search_named(
+    database: sqlite3.Connection, which: str, number: int | None
+) -> tuple[Attempt, Proof | None]:
+    """Return the attempt that an id names: the one behind a proof, or one on a sorry, by default the newest.
+
+    Args:
+        which: the proof's or the sorry's id, or its beginning.
+        number: which of the sorry's attempts, from 1.
+    """
+    proofs, sorries = queries.proofs_by_prefix(database, which), queries.sorries_by_prefix(database, which)
+    if not proofs and not sorries:
+        raise UnresolvedError(
+            f'no proof and no sorry has an id that starts with "{which}"; `everlean proofs` and `everlean sorries` list'
+            " them"
+        )
+    if proofs and sorries:
+        ids = sorted({*(row.proof for row in proofs), *(row.sorry for row in sorries)})
+        raise UnresolvedError(
+            f'"{which}" is the beginning of proofs and sorries ({", ".join(ids[:5])}); write more of it'
+        )
+    if sorries:
+        sorry = one_match(sorries, which, what="sorry", key="sorry").sorry
+        return _attempt_on(database, sorry, number), None
+    (proof,) = describe_proofs(database, [one_match(proofs, which, what="proof", key="proof")])
+    if number is not None:
+        raise UnresolvedError(
+            f"--attempt is for a sorry's id, and {proof.proof} is a proof: it has its own attempt"
+        )
+    if proof.attempt is None:
+        raise UnresolvedError(
+            f"no attempt of job {proof.job} is recorded that found proof {proof.proof}; how that job ended says"
+            f" `everlean jobs show {proof.job}`"
+        )
+    return proof.attempt, proof
+
+
+def _attempt_on(database: sqlite3.Connection, sorry: str, number: int | None) -> Attempt:
+    attempts = describe_attempts(database, [sorry]).get(sorry, [])
+    if not attempts:
+        raise UnresolvedError(f"sorry {sorry} was not tried yet; `everlean status` says what is due")
+    if number is None:
+        return attempts[-1]
+    if not 1 <= number <= len(attempts):
+        raise UnresolvedError(
+            f"sorry {sorry} has no attempt {number}, it has {len(attempts)}; `everlean sorries show {sorry}` lists"
+            " them"
+        )
+    return attempts[number - 1]
+
+
+def theorems_called(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
+    """Return the one theorem of a name or an id, on each branch that has or had it.
+
+    The name may be one that it had before, or the end of one; the id its own, or that of its present statement.
+    """
+    rows = (
+        queries.theorem_by_name(database, asked)
+        or queries.theorem_by_prefix(database, asked)
+        or queries.theorem_by_identity(database, asked)
+        or queries.theorem_by_earlier_name(database, asked)
+        or queries.theorem_by_ending(database, asked)
+    )
+    exact = [row for row in rows if row.theorem == asked]
+    if exact:
+        return exact
+    present = [row for row in rows if row.state == "present"]
+    ids = sorted({row.theorem for row in rows})
+    if len({row.theorem for row in present}) == 1:
+        ids = [present[0].theorem]
+    if len(ids) == 1:
+        return [row for row in rows if row.theorem == ids[0]]
+    if ids:
+        shown = listed([f"{row.theorem} ({row.state}, {row.path})" for row in rows], 5)
+        raise UnresolvedError(f'"{asked}" may be any of several theorems; name one by its id: {shown}')
+    if queries.theorems(database, name=asked, limit=1):
+        raise UnresolvedError(
+            f"{asked}: it stands in the source and was not followed yet: its history begins with the next scanned "
+            "commit that changes a theorem of its branch"
+        )
+    near = [] if set(asked) & set("*?[") else queries.theorems(database, name=f"*.{asked}", limit=3)
+    if near:
+        named = " or ".join(dict.fromkeys(row.name for row in near))
+        raise UnresolvedError(f'no theorem has the name or the id "{asked}"; did you mean {named}?')
+    raise UnresolvedError(f'no theorem has the name or the id "{asked}"; `everlean theorems` lists them')
+
+
 def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
-    """Return the key of the one repository that `name` means: its key, the end of it (owner/name, name), or a part."""
-    if name is None:
-        return None
+    """Return the key of the repository that a filter names, or None where it names none."""
+    return None if name is None else repository_named(database, name)
+
+
+def repository_named(database: sqlite3.Connection, name: str) -> str:
+    """Return the key of the one repository that a name means: its key, the end of it (owner/name, name), or a part."""
     return one_of(
         [row.repository for row in queries.repositories(database)], name, lists="everlean repos --all"
     )

@@ -1,6 +1,6 @@
 """What became of sorries: which came and went, and which of those in the source wait for a person.
 
-The first screen of the report, the digest, the feed and `everlean new` show these.
+The first screen of the report, the digest and the feed show these.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,3 +85,23 @@ def proof_label(row: ProofRow) -> str:
     if graded := grade_text(row.grade, row.doubts):
         return f"{row.state}, {graded}"
     return f"{row.state} SIMULATED" if row.simulated else row.state
+
+
+def best_of_each_sorry(proofs: Iterable[Proof]) -> list[Proof]:
+    """Return of each sorry the best proof that fits its branch's tip, oldest first."""
+    best: dict[tuple[str, str, str], Proof] = {}
+    for row in proofs:
+        key = (row.repository, row.branch, row.sorry)
+        if row.stale is None and (key not in best or worth(best[key]) <= worth(row)):
+            best[key] = row
+    return sorted(best.values(), key=lambda row: (row.found_at, row.proof))
+
+
+def of_each_text(proofs: Iterable[Proof]) -> list[tuple[Proof, int]]:
+    """Return each text that fills a place once, and how many sorries it fills: a declaration's are filled together."""
+    texts: dict[tuple[object, ...], tuple[Proof, int]] = {}
+    for row in proofs:
+        place = row.repository, row.branch, row.path, row.checked_blob, row.byte_start, row.byte_end
+        first, number = texts.get((*place, row.replacement, row.state), (row, 0))
+        texts[*place, row.replacement, row.state] = first, number + 1
+    return list(texts.values())

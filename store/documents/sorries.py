@@ -18,14 +18,16 @@ from store.domain.identity import line_url
 from store.log.envelope import Moment, now_text
 from store.text import clean, parse_time
 from store.view import queries
+from store.view.counts import counted_branches
 from store.view.impact import Impact
 from store.view.reading import read
-from store.view.rows import ClaimRow, SorryGoalRow, SorryRow, SorryStepRow
+from store.view.rows import SORRY_STATES, ClaimRow, SorryGoalRow, SorryRow, SorryStepRow
 from store.view.schema import Row
 
 SorryKey = tuple[str, str, str]
 """Repository, branch and sorry."""
 Impacts = Mapping[SorryKey, Impact]
+Branches = Mapping[SorryKey, list[str]]
 _NOTICED_AT_ONCE = timedelta(hours=1)
 
 
@@ -67,6 +69,10 @@ class Sorry(SorryRow):
     """Why it is there by design and never filled: `challenge`, `exercise`, `answer`, or empty."""
     impact: Impact | None
     """What rests on its declaration; null without `--by impact`, and where it is not in the source."""
+    branches: list[str]
+    """The branches of a listing that have it, `branch` first."""
+    url: str
+    """Address of its line at its commit; empty where its forge is none whose addresses are known."""
     history: list[Step]
     """Oldest first."""
 
@@ -83,11 +89,6 @@ class Sorry(SorryRow):
             return ""
         number = "" if self.pull_request is None else f", #{self.pull_request}"
         return f"{clean(self.written_by) or 'nobody'} in {self.written_sha[:10]}{number}"
-
-    @property
-    def url(self) -> str:
-        """Return the address of its line at its commit; "" where its forge is none whose addresses are known."""
-        return line_url(self.repository, self.updated_sha, self.path, self.line)
 
     @property
     def in_source(self) -> bool:
@@ -114,6 +115,7 @@ def describe_sorries(
     *,
     moment: Moment | None = None,
     impacts: Impacts | None = None,
+    branches: Branches | None = None,
     histories: bool = False,
 ) -> list[Sorry]:
     """Return the documents of sorries, in their order; the number of questions does not grow with theirs.
@@ -123,6 +125,7 @@ def describe_sorries(
         sorries: their rows.
         moment: when claims have to stand; None: now.
         impacts: what rests on their declarations, where it was computed.
+        branches: those that have them, where each is one row: see `distinct`.
         histories: with the steps of their lives.
     """
     ids = json.dumps(sorted({row.sorry for row in sorries}))
@@ -158,6 +161,8 @@ def describe_sorries(
             claim=None if claim is None else of_row(Claim, claim),
             by_design=design(row),
             impact=(impacts or {}).get(key),
+            branches=(branches or {}).get(key, [row.branch]),
+            url=line_url(row.repository, row.updated_sha, row.path, row.line),
             history=lives.get(key, []),
         )
 
@@ -167,6 +172,29 @@ def describe_sorries(
 def place_text(declaration: str, path: str, line: int, repository: str) -> str:
     """Return in one line which sorry it is: "Demo.alpha, Demo.lean:3 in github.com/owner/name"."""
     return f"{declaration or 'outside declarations'}, {path}:{line} in {repository}"
+
+
+def distinct(view: sqlite3.Connection, sorries: Sequence[SorryRow]) -> tuple[list[SorryRow], Branches]:
+    """Return each sorry once, in the same order, and the branches of its rows.
+
+    The row that stands for it is the one by which it is counted (`store.view.counts`): one that has it in the source,
+    on the default branch before others.
+    """
+    counted = counted_branches(view)
+
+    def rank(row: SorryRow) -> tuple[bool, bool, int, str]:
+        gone, elsewhere = row.state in ("filled", "removed"), (row.repository, row.branch) not in counted
+        return gone, elsewhere, SORRY_STATES.index(row.state), row.branch
+
+    of_each: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
+    for row in sorries:
+        of_each[row.repository, row.sorry].append(row)
+    branches: dict[SorryKey, list[str]] = {}
+    for (repository, sorry), rows in of_each.items():
+        first = min(rows, key=rank)
+        others = (row.branch for row in rows if row is not first)
+        branches[repository, first.branch, sorry] = [first.branch, *others]
+    return [row for row in sorries if (row.repository, row.branch, row.sorry) in branches], branches
 
 
 def by_impact(sorries: Sequence[Sorry]) -> list[Sorry]:

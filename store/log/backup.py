@@ -29,7 +29,7 @@ from store.log.anchor import check_end
 from store.log.envelope import COLUMNS
 from store.log.reader import LogReader, check_identity, stored
 from store.log.upcast import read_body
-from store.sqlite import connect_readonly, copy_into, in_memory, script, translated
+from store.sqlite import connect_readonly, in_memory, script, translated
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 
@@ -66,18 +66,6 @@ def backup(log_path: Path, target: Path) -> BackupReport:
     with new_file(target) as temporary:
         position = _copy(log_path, temporary)
     return BackupReport(target, position, target.stat().st_size)
-
-
-def save_view(view: sqlite3.Connection, target: Path) -> int:
-    """Write what a connection to a view sees to `target`, which must not exist; return its size in bytes.
-
-    Raises:
-        LogError: the target exists, or its folder cannot be written.
-    """
-    with new_file(target) as temporary:
-        copy_into(view, temporary)
-        sync(temporary)
-    return target.stat().st_size
 
 
 @contextmanager

@@ -47,6 +47,14 @@ connect = connect_readonly
 ATTEMPT_ORDER = "recorded_at, sorry, blob, prover, rung, model, budget"
 """Of attempts, the oldest first."""
 
+_HAS_NEWS = (
+    "(EXISTS (SELECT 1 FROM sorry_steps AS t WHERE t.repository = sorries.repository AND t.branch = sorries.branch "
+    "AND t.sorry = sorries.sorry AND t.step NOT IN ('moved', 'changed') AND t.at >= ? "
+    "AND NOT (t.step = 'opened' AND EXISTS (SELECT 1 FROM commits AS c WHERE c.repository = t.repository "
+    "AND c.branch = t.branch AND c.sha = t.sha AND c.baseline = 1))) "
+    "OR EXISTS (SELECT 1 FROM attempts AS a WHERE a.sorry = sorries.sorry AND a.blob = sorries.blob "
+    "AND a.outcome = 'disproved' AND a.recorded_at >= ?))"
+)
 _HAS_TEXT = "instr(lower(declaration || ' ' || path || ' ' || statement), lower(?)) > 0"
 
 
@@ -180,6 +188,7 @@ def theorems(
     *,
     repository: str | None = None,
     name: str | None = None,
+    text: str = "",
     kinds: Sequence[str] = THEOREM_KINDS,
     watched_only: bool = False,
     limit: int | None = None,
@@ -187,13 +196,18 @@ def theorems(
 ) -> list[DeclarationRow]:
     """Return declarations of some kinds (all kinds if none is named), in source order.
 
-    A `name` with `*`, `?` or `[` in it is a pattern, any other is the full name.
+    Args:
+        name: the full name, or a pattern with `*`, `?` or `[` in it.
+        text: what the name, the path or the statement has, whatever its case.
     """
     conditions = [on_watched_branch("declarations")] if watched_only else []
     parameters: list[Any] = []
     if name is not None:
         conditions.append(named_so(name))
         parameters.append(name)
+    if text:
+        conditions.append("instr(lower(name || ' ' || path || ' ' || statement), lower(?)) > 0")
+        parameters.append(text)
     if kinds:
         conditions.append(f"kind IN ({', '.join('?' * len(kinds))})")
         parameters.extend(kinds)
@@ -218,14 +232,15 @@ def sorries(
     state: str | None = None,
     text: str = "",
     file: str = "",
+    since: str = "",
     watched_only: bool = False,
-    limit: int | None = None,
 ) -> list[SorryRow]:
-    """Return sorries in source order.
+    """Return sorries in source order, one for each branch that has or had it.
 
     Args:
         text: what the declaration, the path or the statement has, whatever its case.
         file: a path, or its end.
+        since: a moment since which more happened to it than a move or an edit, or than that its branch was read first.
     """
     conditions = [on_watched_branch("sorries")] if watched_only else []
     parameters = []
@@ -235,6 +250,9 @@ def sorries(
     if file:
         conditions.append("substr('/' || path, -length(?)) = ?")
         parameters += [f"/{file}"] * 2
+    if since:
+        conditions.append(_HAS_NEWS)
+        parameters += [since] * 2
     return read(
         db,
         SorryRow,
@@ -243,48 +261,6 @@ def sorries(
         conditions=conditions,
         parameters=parameters,
         order="repository, branch, path, byte_start, sorry",
-        limit=limit,
-    )
-
-
-def sorries_with(
-    db: sqlite3.Connection, text: str, *, repository: str | None = None, limit: int | None = None
-) -> list[SorryRow]:
-    """Return the sorries in the source whose declaration, path or statement has the text, whatever its case."""
-    return read(
-        db,
-        SorryRow,
-        "sorries",
-        equal={"repository": repository},
-        conditions=[
-            "state IN ('open', 'verified')",
-            _HAS_TEXT,
-            on_watched_branch("sorries"),
-        ],
-        parameters=[text],
-        order="repository, branch, path, byte_start, sorry",
-        limit=limit,
-    )
-
-
-def theorems_with(
-    db: sqlite3.Connection, text: str, *, repository: str | None = None, limit: int | None = None
-) -> list[DeclarationRow]:
-    """Return the theorems and lemmas whose name, path or statement has the text. Reads every one of them."""
-    kinds = ", ".join(f"'{kind}'" for kind in THEOREM_KINDS)
-    return read(
-        db,
-        DeclarationRow,
-        "declarations",
-        equal={"repository": repository},
-        conditions=[
-            f"kind IN ({kinds})",
-            "instr(lower(name || ' ' || path || ' ' || statement), lower(?)) > 0",
-            on_watched_branch("declarations"),
-        ],
-        parameters=[text],
-        order='repository, branch, path, "index"',
-        limit=limit,
     )
 
 

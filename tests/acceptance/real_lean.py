@@ -149,12 +149,12 @@ def repl(site: Site) -> str:
     """Build Pantograph's REPL where a commit of it is known for this version."""
     site.need(
         revision_for(parse_version(site.version)),
-        f"a known commit of Pantograph for {site.version} (`everlean toolchain list --json`, known)",
+        f"a known commit of Pantograph for {site.version} (pipeline/lean/toolchain/toolchains.py)",
     )
     status, document = site.everlean(SMALL, "toolchain", "install", site.version)
     if status != 0 or document is None:
         raise NotHeldError(f"`everlean toolchain install {site.version}` ended with {status}")
-    return str(document["toolchain"]["says"])
+    return str(document["says"])
 
 
 def latency(site: Site) -> str:
@@ -251,11 +251,12 @@ def watched(site: Site, project: Project) -> str:
     wrong = sorted(set(found.items()) ^ set(project.sorries.items()))
     if wrong:
         raise NotHeldError(f"sorries found or expected, and not both: {wrong}")
-    needs = site.asked(project, "toolchain", "list", quiet=False)["needs"] or ()
-    kinds = {one["kind"]: one["detail"] for one in needs if one["version"] == site.version}
-    if "none" in kinds:
-        raise NotHeldError(f"nothing runs {site.version}: {kinds['none']}")
-    runs = ", ".join(kinds) or "nothing that it says yet"
+    _, examined = site.everlean(project, "doctor", quiet=False)
+    checks = {one["name"]: one for one in (examined or {}).get("checks", ())}
+    lean = checks.get(f"lean {site.version}")
+    if lean is not None and lean["verdict"] == "missing":
+        raise NotHeldError(f"nothing runs {site.version}: {lean['detail']}")
+    runs = "nothing that it says yet" if lean is None else lean["detail"]
     return f"{len(found)} sorries in {len(set(found.values()))} files; run by {runs}"
 
 

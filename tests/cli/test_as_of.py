@@ -28,7 +28,7 @@ from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.asof import KEPT, Copies, find
 from store.view.rebuild import rebuild
-from tests.support.events import REPOSITORY, STREAM, record, record_story, sample_payloads, samples
+from tests.support.events import STREAM, record, record_story, sample_payloads, samples
 from tests.support.state_folder import COMMAND
 
 ONE_OF_EACH = (
@@ -378,34 +378,3 @@ def in_a_child(story: RecordedStory, temporary: Path, *arguments: str) -> tuple[
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     story.copies.chmod(0o755)
     return code, json.loads(answer.read_text() or "{}")
-
-
-def test_db_as_of_names_the_event_and_the_counts_then(story: RecordedStory) -> None:
-    document = story.document("db", "as-of", "30")
-    status = story.document("status", "--as-of", "30")
-    assert document["as_of"]["seq"] == 30
-    assert document["event"]["stream"] == STREAM
-    assert document["event"]["type"] == status["log"]["last_events"][-1]["type"]
-    assert (document["sorries"], document["proofs"], document["theorems"]) == (
-        status["sorries"],
-        status["proofs"],
-        status["theorems"],
-    )
-    assert document["file"] is None
-    text = story.ask("db", "as-of", "30").stdout
-    assert text.startswith(f"event 30, recorded {story.recorded_at(30)}: ")
-    assert "--as-of 30" in text
-
-
-def test_db_as_of_writes_the_view_as_a_file_of_its_own(story: RecordedStory) -> None:
-    target = story.root / "then.db"
-    document = story.document("db", "as-of", "30", "--output", str(target))
-    assert (document["file"], document["size_bytes"]) == (str(target), target.stat().st_size)
-    with closing(sqlite3.connect(target)) as view:
-        assert view.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
-        assert view.execute("SELECT seq FROM view_position").fetchone()[0] == 30
-        assert view.execute("SELECT repository FROM repositories").fetchall() == [(REPOSITORY,)]
-    again = story.ask("db", "as-of", "31", "--output", str(target))
-    assert again.exit_code == 1
-    assert "exists already" in str(again.exception)
-    assert [path.name for path in story.root.iterdir() if "then" in path.name] == ["then.db"]

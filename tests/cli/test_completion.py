@@ -36,7 +36,7 @@ def offered(filled: StateFolder) -> Offered:
 def test_the_first_word_is_a_verb_and_the_second_one_of_its_own_verbs(offered: Offered) -> None:
     assert set(offered("")) == set(VERBS)
     assert offered("stat") == ["status"]
-    assert set(offered("jobs", "")) >= {"list", "show", "retry", "logs"}
+    assert set(offered("jobs", "")) >= {"show", "retry", "logs"}
     assert offered("proofs", "sh") == ["show"]
     assert {"--json", "--config"} <= set(offered("status", "--"))
 

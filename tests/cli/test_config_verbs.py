@@ -111,14 +111,14 @@ def test_doctor_names_each_thing_with_its_remedy(folder: StateFolder) -> None:
 
 def test_a_node_says_what_keeps_it_from_running_jobs(folder: StateFolder) -> None:
     env = {"EVERLEAN_NODE_FOLDER": str(folder.root / "node")}
-    answer = folder.everlean("node", "check", "--json", env=env)
-    assert answer.code == 1
-    assert any("RAY_AUTH_MODE=token" in problem for problem in answer.json["problems"])
-    assert answer.json["folder"] == env["EVERLEAN_NODE_FOLDER"]
+    answer = folder.everlean("doctor", "--node", "--json", env=env)
+    assert (answer.code, answer.json["ok"]) == (1, False)
+    checks = answer.json["checks"]
+    assert any("RAY_AUTH_MODE=token" in item["detail"] for item in checks if item["name"] == "jobs")
+    assert any(item["detail"].startswith(env["EVERLEAN_NODE_FOLDER"]) for item in checks)
     (folder.root / "file").write_text("", encoding="ascii")
-    broken = folder.everlean("node", "check", env={"EVERLEAN_NODE_FOLDER": str(folder.root / "file")})
-    assert broken.code == 1
-    assert "cannot run jobs" in broken.out.splitlines()[0]
+    broken = folder.everlean("doctor", "--node", env={"EVERLEAN_NODE_FOLDER": str(folder.root / "file")})
+    assert (broken.code, broken.out.startswith("everlean cannot run here: jobs")) == (1, True)
     assert "cannot be used" in broken.out
 
 

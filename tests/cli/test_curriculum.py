@@ -79,7 +79,7 @@ def test_a_name_that_fits_two_repositories_or_none_is_refused(traced: StateFolde
     assert "example.org/demo/two, example.org/other/two; write the whole key" in both.err
     none = traced.everlean("curriculum", "--repo", "three")
     assert none.code == 1
-    assert 'no traced repository is called "three"' in none.err
+    assert 'no repository is called "three"; `everlean curriculum` lists them' in none.err
 
 
 def test_compat_is_leandojos_own(traced: StateFolder) -> None:

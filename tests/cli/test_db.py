@@ -206,7 +206,7 @@ def test_without_a_log_every_verb_says_so(folder: StateFolder) -> None:
     for verb in ("verify", "rebuild", "check"):
         answer = folder.everlean("db", verb)
         assert answer.code == 1
-        assert "no log there" in answer.err
+        assert "events.db: no such database; start the daemon" in answer.err
 
 
 def test_segments_are_checked_with_or_without_a_log_and_restored_to_an_event(

@@ -19,8 +19,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from daemon.cli.app import build
-from daemon.cli.context import CliError, ExitCode
-from pipeline.diff import KINDS, compare_commits
+from daemon.cli.context import ExitCode
+from pipeline.diff import KINDS, CloneError, compare_commits
 from pipeline.jobs.mirror import Mirror
 from pipeline.lean.source.globs import path_filter
 from tests.support.fillings import FILLINGS
@@ -390,13 +390,13 @@ def test_a_shallow_clone_says_how_to_get_the_history(clone: Clone, tmp_path: Pat
     shallow = Clone(tmp_path / "shallow")
     subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{clone.root}", shallow.root], check=True)
     lacking = shallow.run("origin/old").exception
-    assert isinstance(lacking, CliError)
+    assert isinstance(lacking, CloneError)
     assert "origin/old is no commit here; fetch it" in str(lacking)
     clone.git("checkout", "-q", "old")
     clone.commit({"B.lean": ""})
     shallow.git("fetch", "-q", "--depth=1", "origin", "old:old")
     apart = shallow.run("old").exception
-    assert isinstance(apart, CliError)
+    assert isinstance(apart, CloneError)
     assert "fetch-depth: 0" in str(apart)
 
 
@@ -411,7 +411,7 @@ def test_a_wrong_command_line_is_refused(clone: Clone, arguments: tuple[str, ...
 
 def test_a_folder_that_is_no_clone_is_named(tmp_path: Path) -> None:
     error = Clone(tmp_path).run("main").exception
-    assert isinstance(error, CliError)
+    assert isinstance(error, CloneError)
     assert str(tmp_path) in str(error)
     assert "not a git repository" in str(error)
 

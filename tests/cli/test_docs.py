@@ -18,14 +18,10 @@ from tests.support.state_folder import PROOF, StateFolder, undocumented
 CLI = (DOCS / "cli.md").read_text(encoding="utf-8")
 DOCUMENTS = {
     "status": ["status"],
-    "new": ["new", "--since", "1d"],
-    "search": ["search", "demo"],
-    "open": ["open", "5a"],
     "repos": ["repos"],
     "sorries": ["sorries"],
     "sorries show": ["sorries", "show", "5a"],
     "theorems": ["theorems"],
-    "theorems lives": ["theorems", "lives"],
     "theorems show": ["theorems", "show", "Demo.alpha"],
     "proofs": ["proofs"],
     "proofs show": ["proofs", "show", PROOF],
@@ -33,7 +29,6 @@ DOCUMENTS = {
     "jobs": ["jobs"],
     "jobs show": ["jobs", "show", "prove-1"],
     "models": ["models"],
-    "db as-of": ["db", "as-of", "5"],
     "db verify": ["db", "verify"],
     "db check": ["db", "check"],
     "db rebuild": ["db", "rebuild"],
@@ -41,9 +36,7 @@ DOCUMENTS = {
     "db backup": ["db", "backup", "copy.db"],
     "config check": ["config", "check"],
     "config show": ["config", "show"],
-    "toolchain list": ["toolchain", "list"],
     "doctor": ["doctor"],
-    "node check": ["node", "check"],
     "version": ["version"],
     "events": ["events", "--last", "1"],
 }

@@ -141,4 +141,4 @@ def test_what_the_simulator_made_is_exported_only_on_request(folder: StateFolder
 def test_without_a_database_the_error_says_what_to_do(folder: StateFolder) -> None:
     answer = folder.everlean("export", "leandojo", "out")
     assert answer.code == 1
-    assert "start the daemon, or import something" in answer.err
+    assert "nothing recorded there yet; start the daemon" in answer.err

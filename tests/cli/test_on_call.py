@@ -150,7 +150,7 @@ def test_a_repl_that_crashes_is_reported_with_its_last_output_and_a_remedy(
         )
         shown = problem(settings, "job_failed")
     assert "Init.olean: invalid header" in shown["message"]
-    assert "everlean toolchain list --check" in shown["remedy"]
+    assert "everlean doctor" in shown["remedy"]
     assert "everlean jobs retry " in shown["remedy"]
 
 

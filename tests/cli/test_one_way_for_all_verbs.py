@@ -1,15 +1,29 @@
-"""What every verb does alike: an output that takes no more, global options, the name of a repository."""
+"""What every verb does alike: listings, an output that takes no more, global options, the name of a repository."""
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from daemon.cli import app
 from store.documents.lookup import UnresolvedError, one_of
-from tests.support.state_folder import StateFolder, environment, fill, make_folder
+from store.events.repositories import BranchCreated
+from store.events.scans import SorryOpened
+from tests.support.state_folder import (
+    OTHER_SORRY,
+    REPOSITORY,
+    SORRY,
+    StateFolder,
+    environment,
+    fill,
+    make_folder,
+    sorry_place,
+    watch,
+)
 
 VERBS = (("events",), ("events", "--json"), ("sorries", "--json"), ("status",), ("version",), ("--help",))
 
@@ -64,6 +78,116 @@ def test_global_options_stand_before_and_after_every_verb(
     answers = [folder.everlean(*order, cwd=folder.root) for order in ((*options, *words), (*words, *options))]
     assert answers[0].code == answers[1].code, answers[1].err
     assert [answer.json["schema"] for answer in answers] == [1, 1]
+
+
+def test_every_error_for_people_is_there_under_its_name() -> None:
+    for name in app._CODES:
+        module, _, error = name.partition(":")
+        assert issubclass(getattr(importlib.import_module(module), error), Exception), name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("poll",), ("jobs", "retry", "prove-1"), ("proofs", "pr", "d0"), ("scan", "."), ("version",), ("doctor",)],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_is_about_the_present_refuses_another_moment(
+    words: tuple[str, ...], folder: StateFolder
+) -> None:
+    for order in (("--as-of", "3", *words), (*words, "--as-of", "3")):
+        answer = folder.everlean(*order)
+        said = " ".join(answer.err.split())
+        assert (answer.code, "is about the present; leave it out" in said) == (2, True), answer.err
+
+
+# ---- Listings
+
+LISTS = {
+    "sorries": ("sorry", "--state", "removed"),
+    "theorems": ("theorem", "--name", "No.such"),
+    "proofs": ("proof", "--state", "conditional"),
+    "jobs": ("job", "--state", "released"),
+    "models": ("checkpoint", "--model", "progress"),
+}
+"""Of each verb whose bare name lists: one of what it lists, and a filter that none fits."""
+
+
+@pytest.mark.parametrize("verb", LISTS)
+def test_a_bare_name_lists_and_without_rows_says_so(verb: str, folder: StateFolder, tmp_path: Path) -> None:
+    what, *filters = LISTS[verb]
+    plain = folder.everlean(verb, "--json")
+    assert (plain.code, plain.out) == (0, folder.everlean(verb, "list", "--json").out)
+    none = folder.everlean(verb, *filters)
+    assert (none.code, none.out) == (0, f"no {what} matches\n")
+    (tmp_path / "empty").mkdir()
+    empty = make_folder(tmp_path / "empty")
+    watch(empty, REPOSITORY)
+    empty.write()
+    assert empty.everlean(verb).out == f"no {what} yet\n"
+
+
+LATER = "c0" * 8
+
+
+def open_on(folder: StateFolder, branch: str, sorry: str, name: str) -> None:
+    """Record a sorry of a commit after the first one, on a branch that is watched."""
+    stream = f"repository:{REPOSITORY}"
+    if branch != "main":
+        folder.add(
+            stream, BranchCreated(repository=REPOSITORY, branch=branch, tip="d" * 40, is_default=False)
+        )
+    folder.add(
+        stream,
+        SorryOpened(
+            repository=REPOSITORY,
+            branch=branch,
+            sha="d" * 40,
+            sorry=sorry,
+            place=sorry_place(name, line=30),
+            reopened=False,
+        ),
+    )
+    folder.write()
+
+
+def test_a_sorry_is_listed_once_for_all_branches_and_counted_as_in_status(folder: StateFolder) -> None:
+    open_on(folder, "next", OTHER_SORRY, "Demo.beta")
+    open_on(folder, "next", LATER, "Demo.later")
+    rows = folder.everlean("sorries", "--json").json["sorries"]
+    assert [row["sorry"] for row in rows].count(OTHER_SORRY) == 1
+    listed = {row["sorry"]: (row["branch"], row["branches"]) for row in rows}
+    assert listed[OTHER_SORRY] == ("main", ["main", "next"])
+    assert listed[LATER] == ("next", ["next"])
+    status = folder.everlean("status", "--json").json
+    assert (status["sorries"]["open"], status["sorries_elsewhere"]) == (1, 1)
+    said = folder.everlean("sorries").out.splitlines()[-1]
+    assert said == "1 sorry, and 1 more on other branches; 1 verified (--all lists them)"
+    assert folder.everlean("sorries", "--branch", "next").out.splitlines()[-1] == "2 sorries"
+
+
+def test_what_is_new_is_listed_without_what_was_there_at_first(folder: StateFolder) -> None:
+    open_on(folder, "main", LATER, "Demo.later")
+    news = folder.everlean("sorries", "--since", "1d", "--json").json["sorries"]
+    assert {(item["sorry"], item["state"]) for item in news} == {(SORRY, "verified"), (LATER, "open")}
+    text = folder.everlean("sorries", "--since", "1d", env={"COLUMNS": "80"}).out
+    assert OTHER_SORRY[:8] not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert folder.everlean("sorries", "--since", "2100-01-01").out == "no sorry matches\n"
+    assert folder.everlean("sorries", "--since", "soon").code == 2
+
+
+def test_a_part_of_a_name_a_path_or_a_statement_finds_it_whatever_its_case(folder: StateFolder) -> None:
+    def found(verb: str, text: str) -> list[str]:
+        return [row.get("name", row.get("sorry", "")) for row in rows(verb, text)]
+
+    def rows(verb: str, text: str) -> list[dict[str, str]]:
+        answer: list[dict[str, str]] = folder.everlean(verb, "--text", text, "--json").json[verb]
+        return answer
+
+    assert found("sorries", "BETA") == [OTHER_SORRY]
+    assert found("theorems", "BETA") == ["Demo.beta"]
+    assert len(found("sorries", "x = x")) == 2
+    assert folder.everlean("sorries", "--text", "%").out == "no sorry matches\n"
 
 
 KEYS = ["github.com/alex/PrimeNumberTheorem", "github.com/alex/FLT", "github.com/bea/flt-regular"]

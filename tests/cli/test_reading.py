@@ -276,7 +276,7 @@ def test_jobs_logs_prints_what_the_job_wrote(filled: StateFolder) -> None:
     )
     missing = filled.everlean("jobs", "logs", "prove-2")
     assert missing.code == 1
-    assert "no such file" in missing.err
+    assert "No such file or directory; job prove-2222 has attempts 1 to 1" in missing.err
 
 
 def test_theorems_are_listed_with_their_place(filled: StateFolder) -> None:

@@ -123,7 +123,7 @@ def test_completing_loads_nothing_heavy(words: list[str], filled: StateFolder) -
 @pytest.mark.parametrize(
     ("verb", "code"),
     [("poll", 3), ("pause prove", 3), ("resume all", 3), ("trigger prove github.com/demo/one", 3), ("db check", 0),
-     ("config check", 0), ("toolchain list", 0), ("scan .", 0), ("curriculum", 0), ("export progress out", 1),
+     ("config check", 0), ("scan .", 0), ("curriculum", 0), ("export progress out", 1),
      ("jobs retry prove-1111", 3), ("models list", 0)],
 )  # fmt: skip
 def test_each_verb_as_it_is_installed_loads_what_it_needs_itself(

@@ -9,14 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from daemon import status_report
-from daemon.cli.context import locate
-from daemon.cli.jobs import KINDS
+from daemon.cli.jobs import JobKind
 from daemon.disk import Refusal
+from daemon.instance import find_instance
 from daemon.lock import DaemonLock
 from pipeline.jobs.kinds import KINDS as JOB_KINDS
 from store.events.jobs import JobSucceeded
@@ -272,7 +272,7 @@ def test_on_a_full_disk_a_view_that_stands_still_is_not_to_be_rebuilt(
     with daemon_with_status(filled, {}):
         for refused in ([], full):
             monkeypatch.setattr(status_report, "refusals", lambda _paths, refused=refused: refused)
-            problems = status_report.collect(locate(filled.config)).problems
+            problems = status_report.collect(find_instance(filled.config)).problems
             remedies += [item.remedy for item in problems if item.code == "view_behind"]
     assert "everlean db rebuild" in remedies[0]
     assert remedies[1] == "free some space; the daemon then goes on by itself"
@@ -361,9 +361,9 @@ def test_queued_jobs_are_listed_before_those_that_ran(filled: StateFolder) -> No
 def test_an_unknown_kind_of_job_is_a_mistake_and_every_known_kind_can_be_listed(
     filled: StateFolder,
 ) -> None:
-    assert set(KINDS) == set(JOB_KINDS)
+    assert set(get_args(JobKind)) == set(JOB_KINDS)
     refused = filled.everlean("jobs", "--kind", "dream")
-    assert (refused.code, '"dream" is none of scan, build' in refused.err) == (2, True)
+    assert (refused.code, "'dream' is not one of 'scan', 'build'" in refused.err) == (2, True)
     assert filled.everlean("jobs", "--kind", "build").code == 0
 
 

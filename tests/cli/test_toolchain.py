@@ -1,8 +1,7 @@
-"""`everlean toolchain`: builds made, listed, checked and removed through the installed command."""
+"""`everlean toolchain` and `doctor`: builds made, checked and removed, and what the repositories need and lack."""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -46,6 +45,11 @@ class Machine:
     def __call__(self, *arguments: str) -> Any:
         return self.folder.everlean("toolchain", *arguments, env=self.env)
 
+    def checks(self) -> dict[str, Any]:
+        """What doctor says, by name."""
+        found = self.folder.everlean("doctor", "--json", env=self.env).json["checks"]
+        return {item["name"]: item for item in found}
+
     def install(self, *more: str, version: str = "v4.21.0") -> Any:
         source = f"file://{self.remote.path}"
         return self("install", version, "--revision", self.sha, "--source", source, *more)
@@ -87,21 +91,17 @@ def test_a_build_is_made_listed_and_removed(machine: Machine) -> None:
     made = machine.install("--json", version="4.21.0")
     assert made.code == 0, made.err
     assert "lake build repl" in made.err
-    build = made.json["toolchain"]
-    assert (made.json["made"], build["version"], build["state"]) == (True, "v4.21.0", "ok")
-    assert build["revision"] == machine.sha
-
-    listed = machine("list", "--check", "--json").json
-    assert listed["toolchains"] == [build]
-    assert (listed["checked"], listed["needs"]) == (True, None)
-    assert Path(listed["elan"]).is_file()
+    assert (made.json["made"], made.json["toolchain"]) == (True, "leanprover/lean4:v4.21.0")
+    assert made.json["revision"] == machine.sha
+    assert Path(made.json["repl"]).is_file()
+    assert machine.checks()["toolchain v4.21.0"]["verdict"] == "ok"
 
     again = machine.install()
     assert "there already" in again.out
     assert "not Lean" in again.out  # what the stand-in says of itself
     removed = machine("remove", "leanprover/lean4:v4.21.0", "--json").json
     assert removed["removed"] == "leanprover/lean4:v4.21.0"
-    assert machine("list", "--json").json["toolchains"] == []
+    assert "toolchain v4.21.0" not in machine.checks()
 
 
 def test_what_the_repositories_need_and_lack_is_said(machine: Machine) -> None:
@@ -110,21 +110,13 @@ def test_what_the_repositories_need_and_lack_is_said(machine: Machine) -> None:
     machine.needs("github.com/demo/two", "leanprover/lean4:v4.22.0")
     machine.needs("github.com/demo/three", "v4.22.0")
     machine.needs("github.com/demo/four", "")
-
-    needs = {need["toolchain"]: need for need in machine("list", "--json").json["needs"]}
-    assert needs["leanprover/lean4:v4.21.0"]["kind"] == "pantograph"
-    lacking = needs["leanprover/lean4:v4.22.0"]
-    assert lacking["kind"] == "none"
-    assert [place["repository"] for place in lacking["branches"]] == [
-        "github.com/demo/three",
-        "github.com/demo/two",
-    ]
-    assert "everlean setup" in lacking["detail"]
-    assert "no lean-toolchain" in needs[""]["detail"]
-
-    text = machine("list").out
-    assert "v4.22.0: needed by github.com/demo/three (main), github.com/demo/two (main)" in text
-    assert "missing: toolchain leanprover/lean4:v4.22.0 is not installed" in text
+    checks = machine.checks()
+    assert checks["lean v4.21.0"]["verdict"] == "ok"
+    lacking = checks["lean v4.22.0"]
+    assert (lacking["verdict"], lacking["remedy"]) == ("missing", "run `everlean setup`")
+    assert "needed by github.com/demo/three (main), github.com/demo/two (main)" in lacking["detail"]
+    assert "toolchain leanprover/lean4:v4.22.0 is not installed" in lacking["detail"]
+    assert "no lean-toolchain" in checks["lean version"]["detail"]
 
 
 UNKNOWN_TO_PANTOGRAPH = {
@@ -141,30 +133,24 @@ def test_a_version_that_pantograph_has_no_revision_for_is_no_problem_once_lean_i
 ) -> None:
     toolchain = UNKNOWN_TO_PANTOGRAPH[version]
     machine.needs("github.com/demo/one", version)
-    (need,) = machine("list", "--json").json["needs"]
-    assert (need["toolchain"], need["kind"]) == (toolchain, "none")
-    assert need["detail"].endswith("is not installed; run `everlean setup`")
+    lacking = machine.checks()[f"lean {version}"]
+    assert (lacking["verdict"], lacking["remedy"]) == ("missing", "run `everlean setup`")
     assert (
         f"after `elan toolchain install {toolchain}` its branches are traced"
         in machine("install", version).err
     )
 
     machine.lean(version)
-    (need,) = machine("list", "--json").json["needs"]
-    assert need["kind"] == "server"
-    assert need["detail"].endswith(f"no revision of Pantograph is known for {version}, and none is needed")
-    assert "its branches are traced, searched and checked with that toolchain alone" in machine("list").out
-    checks = machine.folder.everlean("doctor", "--json", env=machine.env).json["checks"]
-    (check,) = (one for one in checks if one["name"] == f"lean {version}")
-    assert (check["verdict"], check["remedy"]) == ("ok", "")
+    there = machine.checks()[f"lean {version}"]
+    assert (there["verdict"], there["remedy"]) == ("ok", "")
+    assert "its branches are traced, searched and checked with that toolchain alone" in there["detail"]
+    assert there["detail"].endswith(f"no revision of Pantograph is known for {version}, and none is needed")
 
 
 def test_of_a_version_that_pantograph_is_built_for_the_repl_is_offered(machine: Machine) -> None:
     machine.needs("github.com/demo/one", "v4.22.0")
     machine.lean("v4.22.0")
-    (need,) = machine("list", "--json").json["needs"]
-    assert need["kind"] == "server"
-    assert need["detail"].endswith(
+    assert machine.checks()["lean v4.22.0"]["detail"].endswith(
         "`everlean toolchain install v4.22.0` builds a REPL, by which searches are faster"
     )
 
@@ -174,25 +160,15 @@ def test_where_only_a_repl_may_search_the_remedy_is_the_setting(machine: Machine
         '[daemon]\nstate_dir = "state"\n[lean]\nbackend = "pantograph"\nsandbox = "none"\nas_root = true\n'
     )
     machine.needs("github.com/demo/one", "v4.35.0")
-    (need,) = machine("list", "--json").json["needs"]
-    assert 'write backend = "auto" under [lean]' in need["detail"]
+    assert 'write backend = "auto" under [lean]' in str(machine.checks()["lean v4.35.0"])
 
 
-def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
+def test_doctor_names_a_build_that_is_not_as_it_was_made(machine: Machine) -> None:
     machine.placed()
     machine.needs("github.com/demo/one", "leanprover/lean4:v4.21.0")
-    machine.needs("github.com/demo/two", "leanprover/lean4:v4.22.0")
-    checks = {
-        check["name"]: check
-        for check in machine.folder.everlean("doctor", "--json", env=machine.env).json["checks"]
-    }
-
-    assert checks["toolchain v4.21.0"]["verdict"] == "ok"
+    checks = machine.checks()
     assert checks["lean backend"]["verdict"] == "ok"
-    assert checks["lean v4.21.0"]["verdict"] == "ok"
     assert str(machine.cache.installed()[0].repl) in checks["lean v4.21.0"]["detail"]
-    assert checks["lean v4.22.0"]["verdict"] == "missing"
-    assert checks["lean v4.22.0"]["remedy"] == "run `everlean setup`"
     assert "stand-in" in checks["elan"]["detail"]
     assert checks["curl"]["verdict"] in ("ok", "warning")
 
@@ -200,21 +176,18 @@ def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     before = repl.stat()
     repl.write_bytes(repl.read_bytes()[:-1] + b"#")
     os.utime(repl, ns=(before.st_atime_ns, before.st_mtime_ns))
-    checks = {
-        check["name"]: check
-        for check in machine.folder.everlean("doctor", "--json", env=machine.env).json["checks"]
-    }
-    assert "not the file that was built" in checks["toolchain v4.21.0"]["detail"]
+    assert "not the file that was built" in machine.checks()["toolchain v4.21.0"]["detail"]
+    repl.write_text("#!/bin/sh\n")
+    damaged = machine.checks()["toolchain v4.21.0"]
+    assert "changed since it was built" in damaged["detail"]
+    assert damaged["remedy"] == "everlean toolchain install v4.21.0"
 
 
 def test_what_stands_in_for_lean_in_tests_is_refused_by_everyone_else(machine: Machine) -> None:
     assert machine.install().code == 0
     del machine.env[SWITCH]
 
-    listed = machine("list", "--json")
-    (build,) = listed.json["toolchains"]
-    assert (listed.code, build["state"]) == (1, "damaged")
-    assert "a stand-in for tests, not Lean" in build["problem"]
+    assert "a stand-in for tests, not Lean" in machine.checks()["toolchain v4.21.0"]["detail"]
     again = machine.install()
     assert again.code == 1
     assert "a stand-in for tests, not Lean" in again.err
@@ -225,22 +198,11 @@ def test_what_stands_in_for_lean_in_tests_is_refused_by_everyone_else(machine: M
     assert machine.cache.installed() == ()
 
 
-def test_a_damaged_build_is_named_with_code_1(machine: Machine) -> None:
-    machine.placed()
-    machine.cache.installed()[0].repl.write_text("#!/bin/sh\n")
-    listed = machine("list")
-
-    assert listed.code == 1
-    assert "1 damaged" in listed.out
-    assert "changed since it was built" in listed.out
-    assert "run `everlean toolchain install v4.21.0`" in listed.out
-
-
 def test_a_build_in_use_stays_and_the_code_is_75(machine: Machine) -> None:
     machine.placed()
     with machine.cache.in_use(parse_version("v4.21.0")):
         refused = machine("remove", "v4.21.0")
-        assert machine("list", "--json").json["toolchains"][0]["state"] == "ok"
+        assert machine.checks()["toolchain v4.21.0"]["verdict"] == "ok"
     assert refused.code == 75
     assert "is used by" in refused.err
     assert machine.cache.installed()
@@ -277,10 +239,4 @@ def test_a_failure_is_code_1_with_what_to_do(machine: Machine) -> None:
 
 def test_a_configuration_with_a_mistake_is_code_78(machine: Machine) -> None:
     machine.folder.config.write_text('[lean]\nsandbox = "docker"\n')
-    assert machine("list").code == 78
-
-
-def test_the_known_revisions_are_listed_for_programs(machine: Machine) -> None:
-    known = {item["version"]: item for item in json.loads(machine("list", "--json").out)["known"]}
-    assert known["v4.21.0"]["certain"] is True
-    assert len(known["v4.29.1"]["revision"]) == 40
+    assert machine("install", "v4.21.0").code == 78

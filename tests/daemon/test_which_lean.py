@@ -7,8 +7,8 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from daemon.cli.context import locate
 from daemon.control_client import request
+from daemon.instance import find_instance
 from daemon.settings import Settings
 from daemon.status_report import collect
 from pipeline.report.page import render
@@ -31,7 +31,7 @@ def chosen(deployment: Deployment) -> list[str]:
 
 
 def in_status(deployment: Deployment) -> tuple[str, str]:
-    report = collect(locate(deployment.config))
+    report = collect(find_instance(deployment.config))
     return report.lean, report.lean_detail
 
 
@@ -101,7 +101,7 @@ def test_status_says_who_runs_lean_and_which_bounds_are_only_watched(tmp_path: P
     with deployment.daemon(environment={"ELAN_HOME": str(tmp_path / "elan")}) as process:
         deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the daemon to be ready")
         status = request(settings.paths, "GET", "/status")[1]
-        found = {item.code: item for item in collect(locate(deployment.config)).problems}
+        found = {item.code: item for item in collect(find_instance(deployment.config)).problems}
         deployment.config.write_text(
             deployment.config.read_text("utf-8").replace("as_root = true", "as_root = false"), "utf-8"
         )

@@ -18,7 +18,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "config-show": ("config", "show"),
     "curriculum": ("curriculum", "--simulated"),
     "curriculum-compat": ("curriculum", "--simulated", "--compat"),
-    "db-as-of": ("db", "as-of", "300"),
     "db-check": ("db", "check"),
     "db-verify": ("db", "verify"),
     "events": ("events", "--since", "560"),
@@ -40,13 +39,13 @@ VERBS: dict[str, tuple[str, ...]] = {
     "schema": ("schema",),
     "scan": ("scan", str(reach.ROOT / "examples" / "demo-project" / "Demo" / "Open.lean")),
     "sorries": ("sorries", "--repo", "project", "--all"),
+    "sorries-since": ("sorries", "--since", "2000-01-01", "--text", "and"),
     "sorries-show": ("sorries", "show", "0bb889780854b76f"),
     "status": ("status",),
     "status-as-of": ("status", "--as-of", "300"),
     "theorems": ("theorems", "--repo", "project", "--all-kinds"),
-    "theorems-lives": ("theorems", "lives", "--repo", "project"),
+    "theorems-text": ("theorems", "--repo", "project", "--text", "regroup"),
     "theorems-show": ("theorems", "show", "Demo.or_regroup_right"),
-    "toolchain": ("toolchain", "list"),
 }
 EXPORTS = {"export-leandojo": ("leandojo", "--simulated"), "export-progress": ("progress", "--simulated")}
 WITHOUT_CONFIG = {"scan"}

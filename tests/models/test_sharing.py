@@ -1,4 +1,4 @@
-"""Checkpoints for other programs, and in a repository of the hub."""
+"""Checkpoints for other programs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from pipeline.models.curve import Curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.model_files import begun
-from pipeline.models.sharing import Shared, SharingError, card, push, write_shared
+from pipeline.models.sharing import Shared, SharingError, card, write_shared
 from store.events.models import ModelKind
 from store.view.rows import CheckpointRow, EvaluationRow
-from tests.support import hub as stand_in
 from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
 
 ID = "0123456789abcdef"
@@ -118,7 +117,7 @@ def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_mach
     assert "the split, which is by a hash of the statement, were not trained on" in text
     novel = replace(retriever.row, config={**retriever.row.config, "split": "novel_premises"})
     assert "of its test side uses a premise that no proof" in card(
-        replace(retriever, row=novel), "sentence-transformers", "NAME"
+        replace(retriever, row=novel), "sentence-transformers"
     )
     from huggingface_hub import ModelCard
 
@@ -149,8 +148,6 @@ def test_an_adapter_is_written_alone_or_merged_into_its_base(tmp_path: Path) -> 
     assert write_shared(of, tmp_path / "adapter-out") == "peft"
     config = json.loads((tmp_path / "adapter-out" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(base)
-    with pytest.raises(SharingError, match="a folder of this machine, so nobody else could load it"):
-        push(of, "owner/name", tmp_path / "work")
     assert write_shared(of, tmp_path / "whole", "transformers") == "transformers"
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
     plain = AutoModelForCausalLM.from_pretrained(base)
@@ -190,49 +187,3 @@ def test_nothing_is_overwritten_and_no_format_is_made_up(retriever: Shared, tmp_
     with pytest.raises(SharingError, match="is there already"):
         write_shared(retriever, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
-
-
-# Of huggingface_hub's own call.
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-def test_a_checkpoint_is_pushed_to_a_private_repository_as_it_is_written(
-    retriever: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with stand_in.hub() as server:
-        _use(monkeypatch, server.url, stand_in.TOKEN)
-        place = push(retriever, "owner/name", tmp_path / "work")
-        again = push(retriever, "owner/name", tmp_path / "work")
-    assert place == again == f"{server.url}/owner/name"
-    assert server.private == {"owner/name": True}
-    files = server.files["owner/name"]
-    weights = (retriever.folder / "model.safetensors").read_bytes()
-    assert files["model.safetensors"] == weights
-    assert {"README.md", "modules.json", "1_Pooling/config.json", "config.json"} <= files.keys()
-    assert b'SentenceTransformer("owner/name")' in files["README.md"]
-    assert "fisher.safetensors" not in files
-    assert not (tmp_path / "work").exists()
-
-
-def test_a_hub_that_refuses_or_is_not_there_is_an_error_with_its_remedy_and_without_the_token(
-    retriever: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with stand_in.hub() as server:
-        _use(monkeypatch, server.url, "hf_another_one")
-        with pytest.raises(SharingError, match=r"refused \(401.*hf auth login") as refused:
-            push(retriever, "owner/name", tmp_path / "work")
-    assert "hf_another_one" not in str(refused.value)
-    assert server.files == {}
-    with pytest.raises(SharingError, match="did not take it"):
-        push(retriever, "owner/name", tmp_path / "work")
-    with pytest.raises(SharingError, match="no name of the hub"):
-        push(retriever, "a/b/c", tmp_path / "work")
-
-
-def _use(monkeypatch: pytest.MonkeyPatch, url: str, token: str) -> None:
-    """Set the hub as HF_ENDPOINT and HF_TOKEN do, which huggingface_hub reads when it is imported."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "ENDPOINT", url)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    # The hub's own store speaks a protocol of its own; others take files over plain HTTP.
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setenv("HF_TOKEN", token)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import re
 import sys
@@ -23,29 +24,8 @@ import typer.main
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from daemon import status_report
-from daemon.cli import (
-    bump,
-    certificate,
-    config,
-    db,
-    diff,
-    exchange,
-    find,
-    jobs,
-    models,
-    proofs,
-    report,
-    repos,
-    run,
-    scan,
-    schema,
-    sorries,
-    theorems,
-    toolchain,
-)
 from daemon.cli.app import build
-from daemon.cli.context import ExitCode
+from daemon.cli.context import VERBS, ExitCode
 from daemon.http import metrics
 from daemon.results import notifications
 from daemon.settings.in_force import toml_of
@@ -58,14 +38,11 @@ from store.documents import repositories
 from store.documents import sorries as documents
 from store.documents.attempts import Attempt
 from store.documents.checkpoints import Checkpoint
-from store.documents.events import Event
 from store.documents.jobs import Job
 from store.documents.problems import ProblemCode
 from store.documents.proofs import Proof
 from store.documents.schema import attribute_docs, syntax_of
 from store.domain.records import Declaration, Sorry
-from store.leandojo.parquet import ParquetReport
-from store.leandojo.progress import ProgressReport
 from store.view import models as table_models
 from store.view import rows
 from store.view.tables import table_list
@@ -75,76 +52,20 @@ BEGIN, END = "<!-- make docs -->\n", "<!-- end -->\n"
 COMMON = ("--as-of", "--config", "--json", "--help")
 """Options of almost every verb, which the head of the page explains; `--repo` too, where it says the same."""
 SAME = "Only this repository: its key or the end of it."
+
+
+def _loaded(document: type | str) -> type:
+    """Return the class of a document, which a verb may name as "module:Class"."""
+    if isinstance(document, type):
+        return document
+    module, _, name = document.partition(":")
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
+build()
 DOCUMENTS: dict[str, type] = {
-    "status": status_report.Status,
-    "new": find.News,
-    "search": find.Hits,
-    "open": find.Address,
-    "init": repos.Made,
-    "repos": repos.Repositories,
-    "repos add": repos.Watchlist,
-    "repos import": repos.Imported,
-    "repos remove": repos.Watchlist,
-    "sorries": sorries.Sorries,
-    "sorries show": sorries.OneSorry,
-    "sorries release": sorries.Released,
-    "theorems": theorems.Theorems,
-    "theorems lives": theorems.Lives,
-    "theorems show": theorems.Life,
-    "proofs": proofs.Proofs,
-    "proofs show": proofs.OneProof,
-    "proofs patch": proofs.Patch,
-    "proofs apply": proofs.Applied,
-    "proofs pr": proofs.Proposal,
-    "proofs tree": proofs.Search,
-    "certificate show": certificate.Shown,
-    "certificate verify": certificate.Verified,
-    "certificate export": certificate.Written,
-    "bump": bump.Bumps,
-    "jobs": jobs.Jobs,
-    "jobs show": jobs.OneJob,
-    "jobs retry": jobs.Retried,
-    "jobs cancel": jobs.Cancelled,
-    "jobs logs": jobs.Log,
-    "models": models.Checkpoints,
-    "models show": models.OneCheckpoint,
-    "models compare": models.Comparison,
-    "models promote": models.PutInUse,
-    "models rollback": models.PutInUse,
-    "models export": models.Written,
-    "models push": models.Written,
-    "events": Event,
-    "schema": schema.Names,
-    "curriculum": models.Ordered,
-    "scan": scan.Scanned,
-    "diff": diff.Difference,
-    "import leandojo": exchange.Imported,
-    "export leandojo": exchange.Exported,
-    "export progress": ProgressReport,
-    "export lean-eval": exchange.Submission,
-    "export sorrydb": exchange.WrittenSorries,
-    "export parquet": ParquetReport,
-    "report": report.Written,
-    "db verify": db.Compared,
-    "db rebuild": db.Rebuilt,
-    "db check": db.Checked,
-    "db recover": db.Recovered,
-    "db backup": db.BackedUp,
-    "standby": run.Following,
-    "db as-of": db.Earlier,
-    "config check": config.Judged,
-    "config show": config.InForce,
-    "setup": toolchain.SetUp,
-    "toolchain list": toolchain.Listed,
-    "toolchain install": toolchain.Installed,
-    "toolchain remove": toolchain.Removed,
-    "doctor": toolchain.Examination,
-    "node check": toolchain.NodeCheck,
-    "poll": jobs.Polling,
-    "pause": jobs.Paused,
-    "resume": jobs.Resumed,
-    "trigger": jobs.Triggered,
-    "version": toolchain.Versions,
+    name: _loaded(verb.document) for name, verb in VERBS.items() if verb.document is not None
 }
 """What `--json` gives."""
 MESSAGE = "a notification's message"
@@ -153,7 +74,6 @@ RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
     "sorries": (("A sorry", documents.Sorry),),
     "sorries show": (("An attempt", Attempt),),
     "theorems": (("A theorem", rows.DeclarationRow),),
-    "theorems lives": (("A life", rows.TheoremRow),),
     "proofs": (("A proof", Proof),),
     "proofs tree": (("A tree", tree.Tree), ("A state", tree.TreeNode), ("A tried tactic", tree.TriedTactic)),
     "jobs": (("A job", Job),),
@@ -162,7 +82,6 @@ RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
     "curriculum": (("A repository", CurriculumRepository),),
     "scan": (("A declaration", Declaration), ("A sorry", Sorry)),
     "diff": (("A finding", Finding),),
-    "toolchain list": (("A build", toolchain.Build),),
     MESSAGE: (("`about` of a proof", notifications.AboutProof),),
 }
 """The records in these documents that have a table of their own; those of few fields stand in the document's."""
@@ -179,20 +98,21 @@ def commands() -> Iterator[tuple[str, Any]]:
         if not below or command.invoke_without_command:
             yield name, command
         for verb, inner in below.items():
-            yield f"{name} {verb}", inner
+            if not inner.hidden:
+                yield f"{name} {verb}", inner
 
 
 def verb_part(name: str, command: Any) -> str:
     """Return what is generated of a verb: its usage, its help, its arguments and its options."""
     arguments = [item for item in command.params if not item.opts[0].startswith("-")]
-    options = [item for item in command.params if item.opts[0].startswith("-")]
+    options = [item for item in command.params if item.opts[0].startswith("-") and not item.hidden]
     common = [item for item in options if item.opts[0] in COMMON or item.help == SAME]
     also = [f"`{item.opts[0]}`" for item in common if item.opts[0] not in ("--config", "--help")]
     usage = " ".join(["everlean", name, *(_metavar(item) for item in arguments)])
     rows = [f"- `{_metavar(item)}`: {item.help}" for item in arguments]
     rows += [f"- `{_spelled(item)}`: {item.help}" for item in options if item not in common]
     lines = [f"`{usage}`", "", f"{command.help}" + (f" Also: {', '.join(also)}." if also else "")]
-    if rows and "(the same as no verb)" not in command.help:  # else those of the group, above
+    if rows:
         lines += ["", *rows]
     if command.epilog:
         example = command.epilog.removeprefix("Example: ")
