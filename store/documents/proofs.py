@@ -82,8 +82,8 @@ def worth(row: ProofRow) -> tuple[int, int, str]:
 
 def proof_label(row: ProofRow) -> str:
     """Return the state; of a verified proof its grade too, and the word that no simulated proof goes without."""
-    if graded := grade_text(row.grade, row.doubts):
-        return f"{row.state}, {graded}"
+    if row.state == "verified":
+        return f"{row.state}, {grade_text(row.grade, row.doubts)}"
     return f"{row.state} SIMULATED" if row.simulated else row.state
 
 

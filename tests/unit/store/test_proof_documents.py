@@ -1,0 +1,78 @@
+"""What is told of a proof: its verdict in a word, why, and its state for people."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+
+from store.documents.proofs import describe_proofs, worth
+from tests.support.events import proof_row
+from tests.support.views import empty_view
+
+CHECKED: dict[str, Any] = {"checked_at": "2026-11-28T00:00:00Z"}
+JUDGED: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"state": "candidate", "checked_at": None}, "waiting", "the gate has not judged it yet", "candidate"),
+    (
+        {"state": "candidate", "not_checked": ["kernel"], **CHECKED},
+        "unknown",
+        "could not be checked: kernel",
+        "candidate",
+    ),
+    (
+        {"state": "candidate", "simulated": True, **CHECKED},
+        "simulated",
+        "the simulator judged, and not Lean",
+        "candidate SIMULATED",
+    ),
+    (
+        {"state": "conditional", "reason": "axioms: rests on B.b", **CHECKED},
+        "rejected",
+        "axioms: rests on B.b",
+        "conditional",
+    ),
+    (
+        {"state": "rejected", "reason": "compile: no", "grade": "replayed_closure", **CHECKED},
+        "rejected",
+        "compile: no",
+        "rejected",
+    ),
+    (
+        {"state": "verified", "grade": "replayed_closure", **CHECKED},
+        "accepted",
+        "",
+        "verified, kernel replayed all",
+    ),
+    (
+        {"state": "verified", "grade": "replayed_module", "doubts": ["lean4#1"], **CHECKED},
+        "accepted",
+        "",
+        "verified, kernel replayed its module only, IN DOUBT: lean4#1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("about", "verdict", "why", "label"), JUDGED)
+def test_a_proof_has_its_verdict_why_and_its_state_in_words(
+    about: dict[str, Any], verdict: str, why: str, label: str
+) -> None:
+    view = empty_view()
+    view.row_factory = sqlite3.Row
+    row = proof_row(**{"reason": "", "simulated": False, "doubts": [], "grade": "", **about})
+    (found,) = describe_proofs(view, [row])
+    assert (found.verdict, found.why, found.label) == (verdict, why, label)
+
+
+def test_a_verified_proof_is_worth_most_and_of_two_the_one_that_a_kernel_replayed() -> None:
+    rows = [
+        proof_row(proof=name, state=state, grade=grade)
+        for name, state, grade in (
+            ("whole", "verified", "replayed_closure"),
+            ("none", "verified", "not_replayed"),
+            ("waits", "candidate", ""),
+            ("on another", "conditional", ""),
+            ("no", "rejected", ""),
+        )
+    ]
+    assert [row.proof for row in sorted(rows, key=worth, reverse=True)] == [row.proof for row in rows]
