@@ -494,38 +494,6 @@ def _named(db: sqlite3.Connection, cls: type[Row], name: str, **parameters: str 
 _PRESENT_FIRST = "state = 'present' DESC, theorem, repository, branch"
 
 
-def theorem_lives(
-    db: sqlite3.Connection,
-    *,
-    repository: str | None = None,
-    branch: str | None = None,
-    state: str | None = None,
-    name: str | None = None,
-    path: str | None = None,
-    watched_only: bool = False,
-    limit: int | None = None,
-) -> list[TheoremRow]:
-    """Return theorems and lemmas with their ids for life, also deleted ones, by file and name.
-
-    A `name` with `*`, `?` or `[` in it is a pattern, any other is the full name that the theorem has now.
-    """
-    conditions = [on_watched_branch("theorems")] if watched_only else []
-    parameters = []
-    if name is not None:
-        conditions.append(named_so(name))
-        parameters.append(name)
-    return read(
-        db,
-        TheoremRow,
-        "theorems",
-        equal={"repository": repository, "branch": branch, "state": state, "path": path},
-        conditions=conditions,
-        parameters=parameters,
-        order="repository, branch, path, name, theorem",
-        limit=limit,
-    )
-
-
 def theorem_by_prefix(db: sqlite3.Connection, prefix: str) -> list[TheoremRow]:
     """Return the theorems whose id starts so, on every branch that has or had them."""
     return by_prefix(db, TheoremRow, "theorems", "theorem", prefix)

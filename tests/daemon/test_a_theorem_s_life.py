@@ -28,6 +28,7 @@ from store.events.repositories import BranchCreated, CommitObserved, RepositoryW
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.view import queries
+from store.view.reading import read
 from store.view.rebuild import verify
 from store.view.rows import TheoremRow
 from store.view.view import View
@@ -130,7 +131,7 @@ class History:
     def check(self) -> None:
         """Every present theorem is one declaration of the tip, and every version is counted."""
         with closing(self.connect()) as view:
-            rows = queries.theorem_lives(view)
+            rows = read(view, TheoremRow, "theorems")
             standing = queries.theorems(view)
             assert Counter(
                 (row.path, row.name, row.statement_hash, row.identity)
@@ -147,7 +148,9 @@ class History:
 
     def rows(self, *, state: str | None = None) -> list[TheoremRow]:
         with closing(self.connect()) as view:
-            return queries.theorem_lives(view, state=state)
+            return read(
+                view, TheoremRow, "theorems", equal={"state": state}, order="repository, branch, path, name"
+            )
 
     def named(self, name: str) -> TheoremRow:
         """The one lineage that has this name now, or had it when it was deleted."""

@@ -24,6 +24,8 @@ from store.documents.schema import schema_of
 from store.documents.sorries import describe_sorries
 from store.documents.theorems import describe_theorems
 from store.view import model_queries, queries
+from store.view.reading import read
+from store.view.rows import TheoremRow
 
 Describe = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
 RowsOf = Callable[[sqlite3.Connection], Sequence[Any]]
@@ -43,7 +45,7 @@ DESCRIBED: dict[str, tuple[RowsOf, Describe]] = {
     "job": (queries.jobs, partial(describe_jobs, folder=Path("/jobs"), running=False)),
     "proof": (queries.proofs, describe_proofs),
     "sorry": (queries.sorries, partial(describe_sorries, histories=True)),
-    "theorem": (queries.theorem_lives, describe_theorems),
+    "theorem": (lambda view: read(view, TheoremRow, "theorems"), describe_theorems),
 }
 
 

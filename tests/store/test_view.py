@@ -25,7 +25,9 @@ from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view import queries
 from store.view.counts import count_all
+from store.view.reading import read
 from store.view.rebuild import rebuild, verify
+from store.view.rows import TheoremRow
 from store.view.view import View, catch_up, open_view
 from tests.support.events import (
     BRANCH,
@@ -386,7 +388,7 @@ def test_steps_whose_earlier_events_were_lost_are_projected_with_one_version_a_t
     with View.open(paths[1], reader) as view:
         assert view.catch_up() == reader.position()
     with closing(queries.connect(paths[1])) as database:
-        lives = queries.theorem_lives(database, repository=REPOSITORY)
+        lives = read(database, TheoremRow, "theorems", equal={"repository": REPOSITORY})
     there = [("b", "C.lean", "present", 1)] if scanned_too else []
     assert sorted((row.name, row.path, row.state, row.versions) for row in lives) == sorted(
         [("a", "A.lean", "present", 1), ("b", "Old.lean", "deleted", 1), *there]
