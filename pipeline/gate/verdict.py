@@ -32,7 +32,7 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
-from store.domain.keywords import PROVABLE_KINDS
+from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
 from store.domain.records import Declaration, Sorry
 from store.events.proofs import Check, CheckVerdict, Grade, Material, ProofFound, StepName
 from store.text import cut, one_line
@@ -179,7 +179,8 @@ class Gate:
             against.append(f"the sorry stands in {old.name}, not in {proof.declaration}")
         if new.text_hash != proof.declaration_text_hash:
             against.append("the patched declaration is not the one that the proof was found for")
-        if old.kind not in PROVABLE_KINDS:
+        # A real Lean says whether an instance is a theorem.
+        if old.kind not in (PROVABLE_KINDS | INSTANCE_KINDS if self._lean_judges else PROVABLE_KINDS):
             against.append(
                 f"{old.name} is a {old.kind}: what is put in a sorry's place there is data, no proof"
             )

@@ -17,7 +17,7 @@ from pipeline.gate.axioms import ALLOWED_AXIOMS, PRINTED_FOR, read_axioms
 from pipeline.jobs.specs import Budget, KnownProof, Lemma
 from pipeline.lean.client.messages import Goal, Unit, first_error
 from pipeline.lean.client.repl import ReplDied, ReplRefused
-from pipeline.lean.pool.session import Session, State, StateLost
+from pipeline.lean.pool.session import Session, State, StateLost, Stepped
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
 from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
 from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring
@@ -33,6 +33,9 @@ from pipeline.prove.whole_proof import Cost
 # negation together give False. The search for the negation cannot use the theorem itself. A proof counts only if Lean
 # reports that it rests on axioms that the gate allows: another sorry, or an axiom of the project, would prove anything.
 
+
+_IS_A_PROPOSITION = "show (_ : Prop)"
+"""A tactic that a goal takes which is one, and none that is data."""
 
 NODES, CALLS = 16, 200
 """The budget in states and tactics."""
@@ -228,11 +231,17 @@ class DeclarationProver:
         self.goals = [(state, at) for state in self._states for at in range(len(state.goals))]
         if not self.goals:
             raise CannotAttempt(f"{judge} makes no goal of the declaration")
+        if self._declaration.may_be_data:
+            for state, at in self.goals:
+                said = await self._session.tactic(state, _IS_A_PROPOSITION, goal=at)
+                if not isinstance(said, Stepped):
+                    raise CannotAttempt("a goal of it is data, which may not be invented")
+                self._session.release([said.state])
 
     async def finish(self) -> DeclarationResult:
         """Free the states. If every one of several sorries is solved, join their proofs and check the whole text."""
         self._session.release(self._states)
-        if len(self.result.solved) == len(self._declaration.sorries) > 1:
+        if len(self.result.solved) == len(self._declaration.sorries) > 1 and not self._declaration.block:
             data = self._declaration.data
             joint = join(data, [solved.replacement for solved in self.result.solved.values()])
             units = await self._session.process(self._declaration.framed(splice(data, joint)))

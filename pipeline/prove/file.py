@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.jobs.specs import Budget, KnownProof, Lemma, SorryToProve
@@ -28,7 +28,7 @@ from pipeline.prove.journal import Journal
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.whole_declaration import AnswerJournal, prove_declaration_wholly
 from store.domain.identity import git_blob
-from store.domain.keywords import PROVABLE_KINDS
+from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
 
 Journals = Callable[[SorryToProve, int], Journal | None]
 """Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""
@@ -173,13 +173,13 @@ class FileProver:
                 self._report(
                     [one], "unsupported", f"{one.declaration} is held by {held}, which may do anything"
                 )
-            elif one.kind not in PROVABLE_KINDS:
+            elif one.kind not in PROVABLE_KINDS | INSTANCE_KINDS:
                 self._report(
                     [one],
                     "unsupported",
                     f"{one.declaration} is a {one.kind}: data and structure may not be invented",
                 )
-            elif self._source.declarations_in(command) != 1:
+            elif self._engine.wholly is not None and self._source.declarations_in(command) != 1:
                 self._report(
                     [one],
                     "unsupported",
@@ -187,7 +187,13 @@ class FileProver:
                 )
             else:
                 groups.setdefault(command.byte_start, (command, []))[1].append(one)
-        return [groups[start] for start in sorted(groups)]
+        return [(command, self._numbered(command, group)) for _, (command, group) in sorted(groups.items())]
+
+    def _numbered(self, command: Command, group: list[SorryToProve]) -> list[SorryToProve]:
+        """Return sorries with their ordinals in the command: the declarations of a `mutual` block count their own."""
+        cut = Declaration.cut(self._data, self._source, command)
+        ordinals = {sorry.byte_start: sorry.ordinal for sorry in cut.sorries}
+        return [replace(one, ordinal=ordinals.get(one.byte_start, one.ordinal)) for one in group]
 
     async def _attempt(self, piece: _Piece) -> None:
         async with self._slots:

@@ -87,6 +87,17 @@ HONEST = {
         "have ⟨UV, hint⟩ := h\n  exact ⟨hint, UV⟩ -- the other way round"
     ),
     "a number and a text": Case('have _ : (0x1F, "a\\"b") = (31, "a\\"b") := rfl\n  exact ⟨h.2, h.1⟩'),
+    "one of a mutual block": Case(
+        "exact h",
+        file="mutual\ntheorem mine (p : Prop) (h : p) : p := by\n  HOLE\ntheorem gap : 1 = 2 := by\n  sorry\nend\n",
+        declaration="mine",
+    ),
+    "an instance that is a theorem": Case(
+        "⟨h.out, trivial⟩",
+        file="class Holds (p : Prop) : Prop where\n  out : p\n"
+        "instance mine (p : Prop) [h : Holds p] : Holds (p ∧ True) := ⟨HOLE⟩\n",
+        declaration="mine",
+    ),
     "a local recursion": Case("let rec other (n : Nat) : q := h.2\n  exact ⟨other 0, h.1⟩"),
     "another declaration on its line": Case(
         "⟨h.2, h.1⟩",
@@ -143,6 +154,11 @@ def test_a_real_second_kernel_judges_what_lean_exports(
     verdict = lean.verified(HONEST["recursion"], second_kernel=NANODA)
     assert (verdict.grade, verdict.not_checked) == ("replayed_closure", ())
     assert verdict.kernel.startswith(f"{NANODA} ")
+
+
+def test_an_instance_that_is_data_is_no_proof(lean: RealGate) -> None:
+    file = "instance mine : Inhabited Nat := ⟨HOLE⟩\n"
+    assert "def" in lean.rejected(Case("0", file=file, declaration="mine"), step="statement").reason
 
 
 # --- traps ----------------------------------------------------------------------------------------------------

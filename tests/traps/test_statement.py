@@ -37,9 +37,17 @@ def test_a_sorry_in_the_statement_is_no_proof_to_fill_in(refused: Refused) -> No
     refused(Case("True", file=file, declaration="mine"), step="statement")
 
 
-@pytest.mark.parametrize("kind", ["def mine : Nat", "instance mine : Inhabited Nat", "abbrev mine : Nat"])
+@pytest.mark.parametrize("kind", ["def mine : Nat", "abbrev mine : Nat"])
 def test_data_is_no_proof(refused: Refused, kind: str) -> None:
     event = refused(Case("3", file=f"{kind} := HOLE\n", declaration="mine"), step="statement")
+    assert "data" in event.reason
+
+
+def test_whether_an_instance_is_data_is_lean_s_to_say(left_to_lean: Refused) -> None:
+    """Lean itself refuses this one (`test_lean_itself`): without and with the proof it is a definition."""
+    event = left_to_lean(
+        Case("⟨3⟩", file="instance mine : Inhabited Nat := HOLE\n", declaration="mine"), step="statement"
+    )
     assert "data" in event.reason
 
 

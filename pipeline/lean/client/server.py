@@ -104,7 +104,8 @@ class _State:
         parts, at, length, ends = [], 0, 0, []
         for hole in self.holes:
             before = self.text[at : hole.start]
-            indent = " " * (_indent(self.text, hole.start) + 2)
+            # Further to the right than all around it: a field's value must not stand left of the field.
+            indent = " " * (hole.start - self.text.rfind("\n", 0, hole.start) + 1)
             filled, end = _filled(hole, indent) if hole.steps else (self.text[hole.start : hole.end], 0)
             parts += [before, filled]
             ends.append(length + len(before) + end)
@@ -702,14 +703,10 @@ def _steps(tactic: str, *, goal: int, goals: int) -> tuple[str, ...]:
 def _filled(hole: _Hole, indent: str) -> tuple[str, int]:
     """Return a hole with its steps, and the offset in it behind them."""
     lines = [f"{indent}{line}" if line else "" for step in hole.steps for line in step.split("\n")]
-    start = "(by\n" if hole.term else "(\n"
+    # A sorry takes the first goal; what stands behind it has the others.
+    start, end = ("(by\n", ")") if hole.term else ("(focus (\n", "))")
     body = start + "\n".join(lines) + "\n" + indent
-    return f"{body}{_REST})", len(body)
-
-
-def _indent(text: str, offset: int) -> int:
-    line = text[text.rfind("\n", 0, offset) + 1 : offset]
-    return len(line) - len(line.lstrip(" "))
+    return f"{body}{_REST}{end}", len(body)
 
 
 def _place(text: str, offset: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.lean.source.lexer import Token, tokens_of
 from pipeline.lean.source.scanner import Command, SourceFile, scan_source
@@ -115,7 +115,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The command that has the sorries, cut out of its file."""
+    """The command that has the sorries, cut out of its file. Each sorry's `ordinal` is that in the command."""
 
     data: bytes
     byte_start: int
@@ -128,13 +128,17 @@ class Declaration:
     def cut(cls, data: bytes, source: SourceFile, command: Command) -> Declaration:
         """Cut a command out of its file."""
         start, end = command.byte_start, command.byte_end
+        sorries = [one for one in source.scanned.sorries if start <= one.byte_start < end]
+        if len({one.index for one in sorries}) > 1:
+            # Of a `mutual` block, whose declarations each count their own.
+            sorries = [replace(one, ordinal=number) for number, one in enumerate(sorries)]
         return cls(
             data=data,
             byte_start=start,
             byte_end=end,
             preamble=source.preamble_at(start),
             tokens=tokens_of(data, start, end),
-            sorries=tuple(one for one in source.scanned.sorries if start <= one.byte_start < end),
+            sorries=tuple(sorries),
         )
 
     @property
@@ -161,6 +165,16 @@ class Declaration:
             at = self._example.byte_start - self.byte_start
             text = text[:at] + f"theorem {self.name}".encode() + text[at + len(self._example.text.encode()) :]
         return self._frame(text.decode())
+
+    @property
+    def block(self) -> bool:
+        """Whether several declarations of a `mutual` block have the sorries: each has its proof by itself."""
+        return len({one.index for one in self.sorries}) > 1
+
+    @property
+    def may_be_data(self) -> bool:
+        """Whether what a sorry stands for may be data, which no search may invent."""
+        return all(token.text not in PROVABLE_KINDS for token in self.tokens)
 
     @property
     def _example(self) -> Token | None:
