@@ -108,6 +108,9 @@ def clone(original: Clone, tmp_path: Path) -> Clone:
     return Clone(shutil.copytree(original.root, tmp_path / "clone"))
 
 
+TEXT = r'"=\""'
+
+
 def edited(old: str, new: str) -> dict[str, str | bytes | None]:
     assert old in BASE
     return {"A.lean": BASE.replace(old, new)}
@@ -205,6 +208,10 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
     "a string behind a name with a number": (
         edited("def two", "def a := k0'\"'\ntheorem new : False := sorry\n\"\n\ndef two"),
         [],
+    ),
+    "a token in which a text seems to begin": (
+        edited("def two", f"local notation {TEXT} => id\ntheorem ok := =\" trivial\naxiom cheat : False\n-- \"\n\ndef two"),
+        [("hidden", "")],
     ),
     "commands that only show": (edited("def two", "#print axioms done\n#check sorryAx\n\ndef two"), []),
     "a file that git has elsewhere": (
