@@ -17,11 +17,9 @@ from pipeline.report.writing import write
 from store.domain.identity import short_hash
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobSucceeded
-from store.events.models import ModelKind
 from store.events.repositories import RepositoryFailed
 from store.events.scans import SorryFilled, SorryOpened, SorryRemoved
 from store.log.envelope import Expect, NewEvent
-from store.promotion import RULES
 from store.view import queries
 from store.view.view import View
 from tests.support.browser import Browser
@@ -80,8 +78,6 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     events["year"] = [
         *sorries(NAMES[:3], random.Random(11)),
         *learned(NAMES, random.Random(3)),
-        *learned_beside(NAMES[:4], "tactics", random.Random(5)),
-        *learned_beside(NAMES[:4], "progress", random.Random(7)),
     ]
     events["mixed"] = [
         *sorries(NAMES[:3], random.Random(11)),
@@ -182,22 +178,13 @@ def learned(
     random_: random.Random,
     *,
     simulated: bool = False,
-    recalls: Sequence[Sequence[float]] | None = None,
 ) -> Told:
-    """A chain with one task after another, the earlier ones a little forgotten each time; one try is not promoted.
-
-    `recalls` has the values of the chain in percent, one sequence a task, from its own checkpoint on.
-    """
+    """A chain with one task after another, the earlier ones a little forgotten each time; one try is not promoted."""
     told: Told = []
     before = None
     for number in range(len(names)):
         at = short_hash("checkpoint", str(number), str(simulated))
-        found = [
-            0.7 - 0.02 * j - 0.012 * (number - j) + 0.02 * random_.random()
-            if recalls is None
-            else recalls[j][number - j] / 100
-            for j in range(number + 1)
-        ]
+        found = [0.7 - 0.02 * j - 0.012 * (number - j) + 0.02 * random_.random() for j in range(number + 1)]
         if number == 4:
             # The first try forgets too much, and is tried again with another seed.
             worse = [max(0.0, recall - 0.2) for recall in found]
@@ -209,26 +196,6 @@ def learned(
         promoted = checkpoint_promoted(at, previous=before, simulated=simulated)
         reason = "by the rule: recall@10 falls on none of the earlier tasks"
         told.append(("model:retriever", promoted.model_copy(update={"reason": reason})))
-        before = at
-    return told
-
-
-def learned_beside(names: Sequence[str], model: ModelKind, random_: random.Random) -> Told:
-    """A chain of a model that writes tactics or tells the steps that remain, measured by what its rule looks at."""
-    told: Told = []
-    before, stream, metric = None, f"model:{model}", RULES[model].metric
-    for number in range(len(names)):
-        at = short_hash(model, str(number))
-        told.append((stream, checkpoint_saved(at, parent=before, model=model)))
-        for j in range(number + 1):
-            worse = 0.05 * (number - j) + 0.03 * random_.random()
-            value = 1.5 + 4 * worse if RULES[model].lower_is_better else 0.6 - worse
-            changes = {
-                "evaluation": f"{at}-{j}", "repository": names[j], "split": "test", "metrics": {metric: value},
-                "dataset": hashlib.sha256(f"{model}{j}".encode()).hexdigest(),
-            }  # fmt: skip
-            told.append((stream, evaluation_finished(at, model=model).model_copy(update=changes)))
-        told.append((stream, checkpoint_promoted(at, previous=before, model=model)))
         before = at
     return told
 
