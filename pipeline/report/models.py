@@ -101,7 +101,7 @@ class TrainingCurve:
 
 def _curve(row: CheckpointRow, blob: Blob | None) -> TrainingCurve:
     if blob is None:
-        return TrainingCurve(row, problem="it is in the log, which was not at hand")
+        return TrainingCurve(row, problem="it is in the log, which cannot be read")
     try:
         return TrainingCurve(row, read_curve(blob(row.curve or "")))
     except (LogError, ValueError, RecursionError) as error:

@@ -29,7 +29,7 @@ from store.documents.problems import Problem
 from store.documents.proofs import Proof, describe_proofs
 from store.documents.repositories import HEALTHY_STATES, Repository, described_repositories
 from store.documents.sorries import Impacts, Sorry, describe_sorries
-from store.errors import DatabaseMissingError, LogError
+from store.errors import LogError
 from store.log.envelope import utc_text
 from store.log.reader import LogReader
 from store.view import queries, report_queries
@@ -67,7 +67,7 @@ _CHAPTERS = {
     "proofs.html": _Chapter(
         "Proofs",
         ("proofs", "attempts"),
-        lambda view, _: (sections.proofs(view), sections.rejections(view)),
+        lambda view, _: (sections.proofs(view),),
     ),
     "models.html": _Chapter(
         "Models and learning",
@@ -119,19 +119,11 @@ def render(
 
 @contextmanager
 def payloads(events_db: Path) -> Iterator[Blob | None]:
-    """Yield what reads payloads of the log at this path; of a log that cannot be read it says so each time."""
+    """Yield what reads payloads of the log at this path; None where it cannot be opened (`log_unreadable`)."""
     try:
         log = LogReader.open(events_db)
-    except DatabaseMissingError:
+    except LogError:
         yield None
-        return
-    except LogError as error:
-        reason = str(error)
-
-        def unread(_sha256: str) -> bytes:
-            raise LogError(reason)
-
-        yield unread
         return
     with log:
         yield log.blob

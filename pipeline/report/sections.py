@@ -1,4 +1,4 @@
-"""The sections on sorries over time, proofs and rejections.
+"""The sections on sorries over time and proofs.
 
 Each is None where there is nothing to show. The prose around them is in `templates/macros.html`.
 """
@@ -141,13 +141,15 @@ def _without_repeats(times: Sequence[str]) -> list[str]:
 
 
 def proofs(view: sqlite3.Connection) -> Section | None:
-    """Show proofs by verdict, what was tried, and the newest proofs with their text."""
+    """Show proofs by verdict, what was tried, why texts were rejected, and the newest proofs with their text."""
     verdicts, searches = report_queries.proof_verdicts(view), report_queries.searches(view)
     if not (verdicts or searches):
         return None
     by_state: Counter[tuple[bool, str]] = Counter()
     for row in verdicts:
         by_state[row.simulated, row.state] += row.n
+    rejected = [row for row in verdicts if row.state in ("rejected", "conditional")]
+    rejected.sort(key=lambda row: row.simulated)
     verified = sum(row.n for row in verdicts if row.state == "verified")
     total = sum(row.n for row in verdicts)
     shown = [
@@ -166,6 +168,13 @@ def proofs(view: sqlite3.Connection) -> Section | None:
             [(state, made_by(simulated), n) for (simulated, state), n in sorted(by_state.items())],
         ),
         searches=_searches(searches), searches_left=max(0, len(searches) - _MOST_SEARCHES), shown=shown,
+        rejections=Table(
+            "Verifier rejections by reason",
+            ("Reason", "Verdict", MADE_BY, "Proofs"),
+            [(row.reason, row.state, made_by(row.simulated), row.n) for row in rejected[:_MOST_REASONS]],
+            long=("Reason",),
+        ),
+        rejections_left=max(0, len(rejected) - _MOST_REASONS),
     )  # fmt: skip
 
 
@@ -210,21 +219,3 @@ def _facts(one: Proof) -> Iterator[str]:
         yield f"does not fit any more: {one.stale}"
     if one.pull_request_url:
         yield f"pull request: {one.pull_request_url}"
-
-
-def rejections(view: sqlite3.Connection) -> Section | None:
-    """Count why the gate rejected proofs, by the reason in full."""
-    found = [row for row in report_queries.proof_verdicts(view) if row.state in ("rejected", "conditional")]
-    if not found:
-        return None
-    found.sort(key=lambda row: row.simulated)
-    return section(
-        "rejections", "Why the gate rejected texts", "rejections",
-        by_reason=Table(
-            "Verifier rejections by reason",
-            ("Reason", "Verdict", MADE_BY, "Proofs"),
-            [(row.reason, row.state, made_by(row.simulated), row.n) for row in found[:_MOST_REASONS]],
-            long=("Reason",),
-        ),
-        total=len(found),
-    )  # fmt: skip

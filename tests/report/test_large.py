@@ -171,7 +171,7 @@ def test_a_report_of_500_repositories_and_50_000_sorries_and_jobs_takes_under_8_
     assert text.count("<script") == 0
     proofs, models = ((tmp_path / "out" / name).read_text("utf-8") for name in ("proofs.html", "models.html"))
     assert "50 of 7,500, the newest first" in proofs
-    assert "200 of 500 reasons are shown" in proofs
+    assert "300 rarer reasons are left out" in proofs
     assert "<script" not in proofs + models
 
 

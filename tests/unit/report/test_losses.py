@@ -71,4 +71,4 @@ def test_a_curve_that_cannot_be_read_costs_itself_alone(view_of: Fill) -> None:
     assert second[0] == "k1"
     assert "is damaged" in second[7]
     (missing, _) = read(render(view, made_at=WHEN).html["models.html"]).table("Losses of the retriever")
-    assert "in the log, which was not at hand" in missing[7]
+    assert "in the log, which cannot be read" in missing[7]
