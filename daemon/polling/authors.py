@@ -18,7 +18,7 @@ import structlog
 
 from daemon.context import Context
 from daemon.polling.branch_diff import is_mirror
-from daemon.polling.errors import GitError, NoSpaceError
+from daemon.polling.errors import GitError, NoSpaceError, SlowGitError
 from daemon.polling.git import Author, Git
 from daemon.store_service import StoreService
 from store.backoff import Backoff
@@ -147,7 +147,7 @@ class Authors:
                 except NoSpaceError:
                     raise
                 except GitError as error:
-                    if error.problem != "invalid":
+                    if error.problem != "invalid" and not isinstance(error, SlowGitError):
                         raise
                     reason = cut(clean(str(error)), 500)
             for one in sorries:
@@ -163,7 +163,8 @@ class Authors:
         """Fetch the earlier versions of files; return the files that have no more than are fetched."""
         if not paths:
             return ()
-        missing = await self._git.missing_versions(mirror, tip, paths)
+        names = await self._git.earlier_names(mirror, tip, paths)
+        missing = await self._git.missing_versions(mirror, tip, names)
         if len(missing) <= MOST_VERSIONS:
             await self._git.bring(mirror, missing)
             return paths

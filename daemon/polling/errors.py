@@ -27,6 +27,10 @@ class GitError(RemoteError):
     """git failed."""
 
 
+class SlowGitError(GitError):
+    """git did not end in its time."""
+
+
 class NoSpaceError(GitError):
     """The disk has no room for what git was to write."""
 

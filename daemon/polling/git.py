@@ -30,6 +30,8 @@ UNFINISHED = "everlean-unfinished"
 REMOTE = "refs/remotes/origin/"
 _MOST_REFS_BYTES = 16 * 2**20
 """Some 200,000 branches; a remote is a stranger, and its answer must fit into a small daemon's memory."""
+_MOST_RENAMES = 8
+"""Of one file, that its history is followed through."""
 _ORIGIN = "origin"
 _CONTENTS_LATER = "--filter=blob:none"
 
@@ -258,25 +260,55 @@ class Git(GitProcess):
         )
         return tuple(out.decode().split())
 
+    async def earlier_names(self, mirror: Path, sha: str, paths: Collection[str]) -> set[str]:
+        """Return the names that files had in the history of a commit, their present ones among them.
+
+        Of the commits that began one of them git compares what else went there, which it fetches where it has to.
+
+        Raises:
+            GitError: the mirror has no such commit, or the remote cannot be read.
+        """
+        names, begun = set(paths), set(paths)
+        origin = await self._origin(mirror)
+        for _ in range(_MOST_RENAMES):
+            out = await self._run(
+                "log", "--no-renames", "--diff-filter=A", "--format=%H", "--stdin",
+                mirror=mirror, text=_of_paths(sha, begun), timeout_s=self._long_s, in_background=True,
+            )  # fmt: skip
+            if not out:
+                break
+            out = await self._run(
+                "log", "--no-walk", "-M", "--diff-filter=R", "--name-status", "-z", "--format=", "--stdin",
+                mirror=mirror, lazily_from=origin, text=out.decode(), timeout_s=self._long_s, in_background=True,
+            )  # fmt: skip
+            fields = [one.lstrip("\n") for one in out.decode(errors="replace").split("\0")]
+            pairs = zip(*[iter([one for one in fields if one])] * 3, strict=False)
+            begun = {old for _, old, new in pairs if new in begun and old.isprintable()} - names
+            if not begun:
+                break
+            names |= begun
+        return names
+
     async def missing_versions(self, mirror: Path, sha: str, paths: Collection[str]) -> list[str]:
         """Return the versions of files, in the history of a commit, whose contents the mirror lacks.
 
         Raises:
             GitError: the mirror has no such commit.
         """
-        return await self._missing(mirror, "\n".join((check_sha(sha), "--", *paths, "")))
+        return await self._missing(mirror, _of_paths(sha, paths))
 
     async def blame(
         self, mirror: Path, sha: str, path: str, ranges: Iterable[tuple[int, int]]
     ) -> dict[int, Author]:
         """Return who wrote lines of a file as a commit has it, by line; changed white space is nobody's work.
 
-        What `bring` did not fetch, git does, one request at a time: of a file that was renamed, the others that went.
+        What `bring` did not fetch, git does, one request at a time.
 
         Args:
             ranges: first and last lines, from 1, inclusive.
 
         Raises:
+            SlowGitError: it takes too long.
             GitError: the mirror has no such commit or file, or the file not so many lines.
         """
         out = await self._run(
@@ -289,7 +321,6 @@ class Git(GitProcess):
             path,
             mirror=mirror,
             lazily_from=await self._origin(mirror),
-            timeout_s=self._long_s,
             in_background=True,
         )
         return _blamed(out.decode(errors="replace"))
@@ -485,6 +516,11 @@ class Git(GitProcess):
         )
         self._keep_origin(mirror, url)
         return len(objects)
+
+
+def _of_paths(sha: str, paths: Iterable[str]) -> str:
+    """Return how `--stdin` names the history of files."""
+    return "\n".join((check_sha(sha), "--", *sorted(paths), ""))
 
 
 def _blamed(out: str) -> dict[int, Author]:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from daemon.polling.errors import GitError, classify
+from daemon.polling.errors import GitError, SlowGitError, classify
 from pipeline.redact import redact
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -229,7 +229,7 @@ class GitProcess:
                     remedy="check that the url is that of a repository of ordinary size",
                 ) from None
             except TimeoutError:
-                raise GitError(
+                raise SlowGitError(
                     "unreachable",
                     f"git {arguments[0]} of {url or mirror}: no end after {timeout_s:g} s",
                     remedy="check the network, or raise [poll] timeout",

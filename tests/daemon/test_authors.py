@@ -151,22 +151,30 @@ def count_git(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return ran
 
 
-def test_the_history_of_many_files_comes_in_one_request(
+def test_the_history_of_a_folder_that_was_renamed_comes_in_two_requests(
     deployment: Deployment, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = {f"F{number}.lean": f"theorem t{number} : 1 = 1 := by\n  sorry\n" for number in range(12)}
-    remote.commit("first", files, author="Ada", date="2024-03-01T00:00:00Z")
+    texts = [f"theorem t{number} : 1 = 1 := by\n  sorry\n\n-- the end\n" for number in range(12)]
+
+    def files(folder: str, first: str) -> dict[str, str]:
+        return {f"{folder}/F{number}.lean": f"{first}{text}" for number, text in enumerate(texts)}
+
+    remote.commit("first", files("Old", ""), author="Ada", date="2024-03-01T00:00:00Z")
     for turn in range(3):
-        remote.commit(f"c{turn}", {name: f"-- {turn}\n{text}" for name, text in files.items()})
+        remote.commit(f"c{turn}", files("Old", f"-- {turn}\n"))
+    remote.git("mv", "Old", "New")
+    remote.commit("renamed and changed", files("New", "-- new\n"))
 
-    async def go(parts: Parts) -> Counter[str]:
+    async def go(parts: Parts) -> tuple[Counter[str], int]:
         await see(parts)
-        ran = count_git(monkeypatch)
+        packs = parts.poller.mirror(parts.repo.key) / "objects" / "pack"
+        ran, before = count_git(monkeypatch), len([*packs.glob("*.pack")])
         await authors_of(parts).look()
-        return ran
+        return ran, len([*packs.glob("*.pack")]) - before
 
-    ran = with_parts(deployment, go)
-    assert ran == {"rev-list": 2, "fetch": 1, "blame": 12}
+    ran, fetched = with_parts(deployment, go)
+    assert ran == {"log": 4, "rev-list": 2, "fetch": 1, "blame": 12}
+    assert fetched == 2, "what went with the rename, and all versions"
     with closing(connect_readonly(deployment.settings().paths.database_db)) as view:
         assert {(row.written_by, row.written_at) for row in queries.sorries(view)} == {
             ("Ada", "2024-03-01T00:00:00.000000Z")
