@@ -79,7 +79,7 @@ def feed(database: sqlite3.Connection, repository: str | None) -> bytes:
     top = ET.Element("feed", xmlns="http://www.w3.org/2005/Atom")
     _add(top, "id", f"urn:uuid:{event_id('feed', repository or '')}")
     _add(top, "title", f"sorries of {repository or 'all watched repositories'}")
-    _add(top, "updated", news[0].at if news else since)
+    _add(top, "updated", max((one.at for one in news), default=since))
     _add(ET.SubElement(top, "author"), "name", "everlean")
     for one in news:
         sorry, entry = one.sorry, ET.SubElement(top, "entry")

@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pipeline.jobs.blueprint import no_blueprint, resting_on
 from store.documents.news import FILLED, WORDS, News, Waiting, describe_news, describe_waiting
 from store.documents.problems import Problem
 from store.documents.sorries import Sorry, describe_sorries
-from store.text import and_more, counted
+from store.text import and_more, clean, counted
 from store.view import queries, report_queries
 from store.view.counts import added_up, counted_branches, elsewhere_said, sorry_counts
+from store.view.impact import MOST_COUNTED
 from store.view.rows import SorryRow, TooLargeRow
 
 MOST_OLDEST = 10
@@ -96,6 +98,7 @@ def front(
     oldest = sorted(
         here, key=lambda row: (row.written_at or row.opened_at, row.repository, row.path, row.line)
     )[:MOST_OLDEST]
+    resting = resting_on(view, oldest, no_blueprint, most_theorems=MOST_COUNTED)
     return Front(
         since=since,
         until=until,
@@ -110,7 +113,7 @@ def front(
         opened=tuple(describe_news(view, opened[:MOST_LINES])),
         filled=tuple(describe_news(view, filled[:MOST_LINES])),
         waiting=describe_waiting(view, here),
-        oldest=tuple(describe_sorries(view, oldest)),
+        oldest=tuple(describe_sorries(view, oldest, impacts=resting)),
         problems=tuple(problems),
     )
 
@@ -181,8 +184,15 @@ def digest(front: Front) -> list[str]:
     part("New", [placed(one.sorry) for one in front.opened if one.sorry.in_source], front.came)
     part("Filled", [f"{placed(one.sorry)}, {one.text}" for one in front.filled], front.filled_number)
     part("Needs attention", [f"{one.text} -> {one.remedy}" for one in front.problems])
-    part("Oldest", [f"{placed(one)}, since {one.since[:10]}" for one in front.oldest[:3]])
+    part("Oldest", [f"{placed(one)}, {age(one)}" for one in front.oldest[:3]])
     return lines
+
+
+def age(sorry: Sorry) -> str:
+    """Say since when a sorry is there, by whom, and what rests on it."""
+    rests = sorry.impact.text if sorry.impact and sorry.impact.resting else ""
+    by = clean(sorry.written_by)
+    return f"since {sorry.since[:10]}{f', {by}' if by else ''}{f'; {rests}' if rests else ''}"
 
 
 def placed(sorry: Sorry) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from pipeline.jobs.blueprint import ReadBlueprint, no_blueprint, resting_on
 from pipeline.report import FIRST, layout, models, sections
-from pipeline.report.front import MOST_LINES, changes, front, lead
+from pipeline.report.front import MOST_LINES, age, changes, front, lead
 from pipeline.report.html import SIMULATED, Section, environment, short
 from pipeline.report.layout import OfRepository, Sheet
 from pipeline.report.models import Blob
@@ -228,6 +228,7 @@ class _Report:
             front=screen,
             at=self._address,
             lead=lead(screen),
+            age=age,
             changes=changes(screen),
             most=MOST_LINES,
             weightiest=self._weightiest(),

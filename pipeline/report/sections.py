@@ -90,7 +90,7 @@ def history(view: sqlite3.Connection) -> Section | None:
 
 
 def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> tuple[Moment, ...]:
-    """Follow the sorries through their turns, which come in the log's order; keep at most `most` moments.
+    """Follow the sorries through their turns, which come in the order of their times; keep at most `most` moments.
 
     A sorry on several branches that are counted came with the first and goes with the last of them.
     """
@@ -99,10 +99,10 @@ def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> tuple[Moment, .
     moments: dict[str, tuple[Counter[str], int]] = {}
     at = ""
     for turn in turns:
-        if turn.recorded_at != at:
+        if turn.at != at:
             if at:
                 moments[at] = (total.copy(), len(present))
-            at = turn.recorded_at
+            at = turn.at
         sorry, what = (turn.repository, turn.sorry), turn.what
         branches = present.setdefault(sorry, set())
         elsewhere = branches - {turn.branch}

@@ -35,6 +35,7 @@ class News:
     what: str
     """One of `WORDS`."""
     at: str
+    """When the commit was made."""
 
     @property
     def text(self) -> str:
@@ -70,9 +71,7 @@ def describe_news(view: sqlite3.Connection, turns: Sequence[Turn]) -> list[News]
     sorries: dict[SorryKey, Sorry] = {
         (one.repository, one.branch, one.sorry): one for one in describe_sorries(view, rows)
     }
-    return [
-        News(sorries[turn.repository, turn.branch, turn.sorry], turn.what, turn.recorded_at) for turn in turns
-    ]
+    return [News(sorries[turn.repository, turn.branch, turn.sorry], turn.what, turn.at) for turn in turns]
 
 
 def describe_waiting(view: sqlite3.Connection, here: Sequence[SorryRow]) -> Waiting:

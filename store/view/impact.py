@@ -24,6 +24,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from store.domain.blueprint import Statement
+from store.text import counted
 from store.view.rows import TraceRow
 from store.view.trace_queries import files_of_trace, trace_of_branch
 
@@ -75,6 +76,17 @@ class Impact:
         """Sort the most first, theorems and statements together, and the unknown last."""
         unknown = self.theorems is None and self.statements is None
         return unknown, -self.resting, -(self.direct or 0)
+
+    @property
+    def text(self) -> str:
+        """Return what rests on it for people; "" where that is not known."""
+        said = []
+        if self.theorems is not None:
+            said.append(counted(self.theorems, "theorem"))
+        if self.statements is not None:
+            said.append(counted(self.statements, "statement of the blueprint", "statements of the blueprint"))
+        mark = " (SIMULATED trace)" if self.simulated else ""
+        return f"{' and '.join(said)} {'rests' if self.resting == 1 else 'rest'} on it{mark}" if said else ""
 
     @property
     def resting(self) -> int:

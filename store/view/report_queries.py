@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from store.view import queries
@@ -49,13 +50,13 @@ TURNS = ("opened", "reopened", "filled", "removed", "restated", "became an axiom
 
 
 class Turn(NamedTuple):
-    """A step at which a sorry came or went (one of `TURNS`); `detail` is the step's."""
+    """A step at which a sorry came or went (one of `TURNS`); `at` and `detail` are the step's."""
 
     repository: str
     branch: str
     sorry: str
     step: str
-    recorded_at: str
+    at: str
     detail: str
     first_read: bool
     """The sorry was there when its branch was first read, and is not new."""
@@ -103,7 +104,7 @@ _TURNS = (
     # The conditions are asked of branches, and not of every step.
     "WITH lines AS MATERIALIZED (SELECT DISTINCT repository, branch FROM sorries), "
     "shown AS MATERIALIZED (SELECT * FROM lines WHERE {}) "
-    "SELECT repository, branch, sorry, step, recorded_at, detail, step = 'opened' AND EXISTS (SELECT 1 "
+    "SELECT repository, branch, sorry, step, at, detail, step = 'opened' AND EXISTS (SELECT 1 "
     "FROM commits AS c WHERE c.repository = sorry_steps.repository AND c.branch = sorry_steps.branch "
     "AND c.sha = sorry_steps.sha AND c.baseline = 1) FROM sorry_steps "
     f"WHERE step IN {TURNS!r} AND recorded_at >= ? "
@@ -111,13 +112,22 @@ _TURNS = (
 )
 
 
-def turns(db: sqlite3.Connection) -> Iterator[Turn]:
-    """Yield the comings and goings of the sorries of branches that are counted, in the log's order."""
-    return map(Turn._make, db.execute(_TURNS.format(on_counted_branch("lines"), ""), ("",)))
+def turns(db: sqlite3.Connection) -> list[Turn]:
+    """Return the comings and goings of the sorries of branches that are counted, in the order of their times.
+
+    A commit is never earlier than the one before it on its branch, whatever its date says.
+    """
+    newest: dict[tuple[str, str], str] = {}
+    found = []
+    for turn in map(Turn._make, db.execute(_TURNS.format(on_counted_branch("lines"), ""), ("",))):
+        branch = turn.repository, turn.branch
+        newest[branch] = max(newest.get(branch, ""), turn.at)
+        found.append(turn._replace(at=newest[branch]))
+    return sorted(found, key=attrgetter("at"))
 
 
 def turns_since(db: sqlite3.Connection, since: str, *, every_branch: bool = False) -> list[Turn]:
-    """Return the comings and goings of sorries since a moment, the newest first.
+    """Return the comings and goings of sorries that were seen since a moment, the newest first.
 
     They are those of the branches that are counted, each once; with `every_branch` those of all watched branches.
     """

@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from daemon.cli.context import ExitCode
 from store.domain.identity import slug
 from store.events.proofs import AttemptFinished, ProofFound
-from store.events.scans import CommitScanned, SorryMoved, SorryOpened
+from store.events.repositories import CommitObserved
+from store.events.scans import CommitScanned, SorryMoved, SorryOpened, SorryWritten
 from store.events.traces import SorryStated
 from tests.support.state_folder import (
     COMMAND,
@@ -161,6 +163,41 @@ def test_a_sorry_is_shown_with_its_goal_aligned_the_lines_around_it_and_its_addr
     source = said[said.index("source") + 1 : said.index("history")]
     assert source == [f"  {'>' if n == 20 else ' '} {n:>5}  line {n}" for n in range(16, 25)]
     assert any(line.endswith(f"https://{REPOSITORY}/blob/{'a' * 40}/Demo.lean#L20") for line in said)
+
+
+def test_what_a_paused_daemon_sees_late_has_the_time_of_its_commit(filled: StateFolder) -> None:
+    made, later = datetime.now(UTC) - timedelta(days=5, hours=2), "c0" * 8
+    about = {"repository": REPOSITORY, "branch": "main", "sha": "d" * 40}
+    filled.add(f"repository:{REPOSITORY}", CommitObserved(
+        **about, parents=(), author="B", committed_at=made, subject="later", baseline=False,
+    ))  # fmt: skip
+    place = sorry_place("Demo.later", line=30)
+    filled.add(f"repository:{REPOSITORY}", SorryOpened(**about, sorry=later, place=place, reopened=False))
+    filled.write()
+    (line,) = [
+        one for one in filled.everlean("sorries", "--since", "7d").out.splitlines() if later[:8] in one
+    ]
+    assert line.endswith("5d")
+    assert later[:8] not in filled.everlean("sorries", "--since", "4d").out
+    shown = filled.everlean("sorries", "show", later).out
+    assert "5d ago     opened   dddddddddd" in shown
+    assert "(seen " in shown
+    assert "(seen " not in filled.everlean("sorries", "show", SORRY).out, "it was seen at once"
+
+
+def test_a_sorry_is_shown_with_who_wrote_it_and_when(filled: StateFolder) -> None:
+    filled.add(f"repository:{REPOSITORY}", SorryWritten(
+        repository=REPOSITORY, branch="main", sorry=OTHER_SORRY, sha="e" * 40, author="Ada",
+        authored_at=datetime(2024, 3, 1, tzinfo=UTC), pull_request=7, reason="",
+    ))  # fmt: skip
+    filled.write()
+    assert (
+        "since        2024-03-01, Ada in eeeeeeeeee, #7\n"
+        in filled.everlean("sorries", "show", OTHER_SORRY).out
+    )
+    assert "d, Ada\n" in filled.everlean("sorries", env={"COLUMNS": "200"}).out
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    assert f"since        {today}, or earlier\n" in filled.everlean("sorries", "show", SORRY).out
 
 
 def test_sorries_are_filtered_by_state_and_repository(filled: StateFolder) -> None:

@@ -16,7 +16,7 @@ from pipeline.report.page import render
 from pipeline.report.sections import MOST_PROOFS, Moment, followed
 from store.events.base import EventBody
 from store.events.repositories import BranchCreated, BranchUnwatched
-from store.events.scans import SorryEvent
+from store.events.scans import SorryEvent, SorryFilled, SorryOpened
 from store.log.envelope import Expect, NewEvent
 from store.view import queries, report_queries
 from store.view.counts import count_all
@@ -28,6 +28,7 @@ from tests.support.events import (
     Story,
     attempt,
     declaration,
+    observed,
     place,
     scanned,
     sha,
@@ -72,6 +73,32 @@ def test_a_long_history_is_thinned_and_keeps_its_first_and_last_moment() -> None
     assert (len(whole), len(thinned)) == (60, 7)
     assert (thinned[0], thinned[-1]) == (whole[0], whole[-1])
     assert len(set(thinned)) == 7
+
+
+def test_what_was_seen_late_stands_at_the_time_of_its_commit_in_the_order_of_its_branch(
+    view_of: Fill,
+) -> None:
+    def commit(name: str, day: int) -> EventBody:
+        made = datetime(2026, 1, day, tzinfo=UTC)
+        parent = None if name == "first" else sha("first")
+        return observed(sha(name), parent=parent).model_copy(update={"committed_at": made})
+
+    scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+    spot = place(scan, scan.sorries[0], blob=sha("b"))
+    life = {"repository": REPOSITORY, "branch": "main"}
+    events: list[EventBody] = [
+        watched(), commit("first", 3), commit("with a wrong clock", 2), commit("last", 5),
+        SorryOpened(**life, sha=sha("first"), sorry="a", place=spot, reopened=False),
+        SorryFilled(**life, sha=sha("with a wrong clock"), sorry="a", by="people", proof=None),
+        SorryOpened(**life, sha=sha("last"), sorry="b", place=spot, reopened=False),
+    ]  # fmt: skip
+    turns = report_queries.turns(view_of([(STREAM, body) for body in events]))
+    assert [(turn.what, turn.at[:10]) for turn in turns] == [
+        ("opened", "2026-01-03"),
+        ("by_people", "2026-01-03"),
+        ("opened", "2026-01-05"),
+    ]
+    assert [one.open for one in followed(turns)] == [0, 1]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -125,6 +152,7 @@ def test_only_the_newest_proofs_are_shown(view_of: Fill) -> None:
 
 def tried(number: int, *, model: str = "", **changes: Any) -> EventBody:
     scan = scanned("A.lean", [declaration("Demo.a")], with_sorry=["Demo.a"])
+    scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
     spot = place(scan, scan.sorries[0], blob=sha("blob"))
     body = attempt(f"{number:016x}", spot, commit=sha("commit"), model=model)
     return body.model_copy(update=changes)

@@ -21,7 +21,7 @@ from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobSucceeded
 from store.events.places import SorryPlace
 from store.events.repositories import CommitObserved, RepositoryFailed
-from store.events.scans import SorryFilled, SorryMoved, SorryOpened
+from store.events.scans import SorryFilled, SorryMoved, SorryOpened, SorryWritten
 from store.events.traces import FileTraced, SorryStated
 from store.view import report_queries
 from tests.support.events import (
@@ -91,6 +91,19 @@ def week() -> list[tuple[str, EventBody]]:
     return [
         *begun(),
         (f"repository:{LOCAL}", opened("aged", "Notes.aged", commit=OLD, repository=LOCAL)),
+        (
+            f"repository:{LOCAL}",
+            SorryWritten(
+                repository=LOCAL,
+                branch="main",
+                sorry="aged",
+                sha=OLD,
+                author="Ada",
+                authored_at=datetime(2025, 3, 1, tzinfo=UTC),
+                pull_request=None,
+                reason="",
+            ),
+        ),
         *of_forge(
             opened("new", "Logic.new"),
             opened("false", "Logic.untrue"),
@@ -135,7 +148,7 @@ def test_the_first_screen_answers_what_a_maintainer_asks(view_of: Fill) -> None:
         "Filled Logic.filled github.com/ada/logic Logic/Basic.lean:8 filled by people",
         ": toolchain: no toolchain v4.9.0 install it",
         "error: local/ada/notes: not found remove the entry",
-        "Oldest Notes.aged local/ada/notes Logic/Basic.lean:8 since",
+        "Oldest Notes.aged local/ada/notes Logic/Basic.lean:8 since 2025-03-01, Ada",
     ):
         assert words in top, words
     assert "Logic.filled" in top.split(" New ")[1].split(" Filled ")[0], "it was new, and is gone again"

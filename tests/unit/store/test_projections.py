@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from store.events.scans import (
     SorryMoved,
     SorryOpened,
     SorryRemoved,
+    SorryWritten,
 )
 from store.view import queries, rows
 from store.view.bumps import bumps
@@ -293,6 +295,49 @@ def test_a_sorry_lives_from_opened_to_filled_and_reopened(world: World) -> None:
     assert world.sorry().state == "removed"
     assert world.steps() == ["opened", "filled", "reopened", "removed"]
     assert count_all(world.db).sorries == {"open": 0, "verified": 0, "filled": 0, "removed": 1}
+
+
+def test_a_step_has_the_time_of_its_commit_which_is_never_later_than_it_was_seen(world: World) -> None:
+    ahead = observed(sha(2), parent=sha(1)).model_copy(
+        update={"committed_at": datetime(2999, 1, 1, tzinfo=UTC)}
+    )
+    below = replace(SPOT, line=SPOT.line + 1)
+    world.tell(CREATED, observed(sha(1)), ahead, opened(), moved("line", spot=below))
+    first, second = queries.sorry_steps(world.db, SORRY)
+    assert (first.at, second.at) == ("2026-01-01T00:00:00.000000Z", second.recorded_at)
+    assert world.sorry().opened_at == first.at < first.recorded_at
+
+
+def test_a_move_from_a_place_to_the_same_place_is_no_step(world: World) -> None:
+    world.tell(opened(), moved("context", spot=replace(SPOT, blob=BLOB2, byte_start=7)))
+    assert world.steps() == ["opened"]
+    assert (world.sorry().blob, world.sorry().byte_start) == (BLOB2, 7)
+
+
+def written(**changes: object) -> SorryWritten:
+    said = samples()["sorry_written"].model_copy(update={"sorry": SORRY, **changes})
+    assert isinstance(said, SorryWritten)
+    return said
+
+
+def test_who_wrote_a_sorry_is_asked_once_and_anew_when_it_comes_back(world: World) -> None:
+    def asked() -> bool:
+        return queries.unwritten_repositories(world.db) == [REPOSITORY]
+
+    world.tell(watched(), CREATED, observed(sha(1)), opened())
+    world.scan(sha(1))
+    assert asked()
+    world.tell(written())
+    row = world.sorry()
+    assert (row.written_sha, row.written_by, row.pull_request) == (sha(1), "Ada", 7)
+    assert row.written_at == "2025-12-31T00:00:00.000000Z"
+    assert not asked()
+    world.tell(opened(reopened=True))
+    assert asked()
+    world.tell(written(sha=None, author="", authored_at=None, pull_request=None, reason="no such file"))
+    assert (world.sorry().written_sha, world.sorry().written_at, asked()) == ("", None, False)
+    world.tell(SorryFilled(**life(sha(2)), by="people", proof=None))
+    assert not asked()
 
 
 def test_the_steps_of_a_sorry_can_be_read_by_people(world: World) -> None:
