@@ -262,7 +262,7 @@ def test_what_has_nothing_to_show_has_no_page_and_no_heading_and_what_is_unknown
     ]
     text = said(pages.html["index.html"])
     assert (
-        "No sorry is open in 1 watched repository. Since 2025-12-26 03:04 UTC: no new sorry; none filled."
+        "No sorry is open in 1 watched repository. Seen since 2025-12-26 03:04 UTC: no new sorry; none filled."
         in text
     )
     assert "Lean, as the daemon last said: not known" in text
