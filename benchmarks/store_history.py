@@ -34,6 +34,7 @@ from benchmarks.store_source import FILES_A_COMMIT, SourceFile, edit, first_sorr
 from store.domain.identity import short_hash, sorry_id
 from store.domain.life import TheoremStep
 from store.events.places import SorryPlace
+from store.events.projects import Project
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
 from store.events.scans import (
     CommitScanned,
@@ -116,6 +117,7 @@ class Repository:
     def watch(self) -> tuple[list[Event], list[bytes]]:
         """Return how it comes into the log."""
         body = RepositoryWatched(
+            projects=(),
             repository=self.key,
             url=f"https://{self.key}",
             branches=(),
@@ -245,8 +247,7 @@ class Repository:
             base=base,
             include=("**/*.lean",),
             exclude=(),
-            toolchain="",
-            manifest="",
+            projects=(Project("", "", ""),),
             files_scanned=n_files,
             files_removed=0,
             files_failed=0,

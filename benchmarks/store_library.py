@@ -20,6 +20,7 @@ from store.domain.identity import short_hash, trace_id
 from store.domain.life import TheoremAfter, TheoremBefore, TheoremStep
 from store.domain.records import Declaration, ScannedFile, TracedFile, TracedTheorem
 from store.events.base import BlobRef, EventBody
+from store.events.projects import Project
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
 from store.events.scans import CommitScanned, FileScanned, TheoremsFollowed
 from store.events.traces import CommitTraced, FileTraced
@@ -203,6 +204,7 @@ def _record(log: EventLog, bodies: Sequence[EventBody], staged: _Staged) -> None
 
 def _watched() -> RepositoryWatched:
     return RepositoryWatched(
+        projects=(),
         repository=REPOSITORY,
         url=URL,
         branches=(),
@@ -300,8 +302,7 @@ def _commit_scanned(commit: str, base: str | None, n_files: int) -> CommitScanne
         base=base,
         include=("**/*.lean",),
         exclude=(),
-        toolchain="",
-        manifest="",
+        projects=(Project("", "", ""),),
         files_scanned=n_files,
         files_removed=0,
         files_failed=0,

@@ -321,7 +321,7 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
     if any(need.toolchain for need in needed):
         yield curl_finding()
     for need in needed:
-        places = listed([f"{repository} ({branch})" for repository, branch in need.branches], 3)
+        places = listed([str(place) for place in need.places], 3)
         # With one thing for all versions it is not for want of a build.
         remedy = need.remedy if leans.fixed is None else f"see `{LEAN}`"
         yield Finding(

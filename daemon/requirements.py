@@ -1,6 +1,6 @@
 """The Lean version of each watched branch and its toolchain, for `doctor` and `status`.
 
-Reads the view (`branches.toolchain`, which a scan fills) and the answer of `Leans`; starts nothing.
+Reads the view (`branches.projects`, which a scan fills) and the answer of `Leans`; starts nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.instance import Instance, open_view
 from daemon.jobs.gpus import DEVICES, NVIDIA, cuda_is_there
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version, revision_for
+from store.events.projects import worked_on
 from store.view import queries
 
 if TYPE_CHECKING:
@@ -23,17 +24,28 @@ if TYPE_CHECKING:
     from daemon.settings.models import Prove, Train
 
 
+class NeedingProject(NamedTuple):
+    """A Lake project of a branch; `project` is its folder, "" for the root."""
+
+    repository: str
+    branch: str
+    project: str
+
+    def __str__(self) -> str:
+        return f"{self.repository} ({', '.join(filter(None, (self.branch, self.project)))})"
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """One Lean version that watched branches need. `toolchain` is "" for those without a `lean-toolchain`.
 
-    `branches` are (repository, branch); `version` is the short name, "" where the text names none. `remedy` gets what
-    runs it, "" where something does.
+    `places` are the Lake projects that need it; `version` is the short name, "" where the text names none. `remedy`
+    gets what runs it, "" where something does.
     """
 
     toolchain: str
     version: str
-    branches: tuple[tuple[str, str], ...]
+    places: tuple[NeedingProject, ...]
     backend: LeanBackend
     remedy: str = ""
 
@@ -60,22 +72,24 @@ def needs(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
 
     Branches that were not scanned yet are not among them: nothing is known of those.
     """
-    watched = {row.repository for row in queries.repositories(database, watched_only=True)}
-    found: dict[str, list[tuple[str, str]]] = {}
+    watched = {row.repository: row.projects for row in queries.repositories(database, watched_only=True)}
+    found: dict[str, list[NeedingProject]] = {}
     for branch in queries.branches(database):
-        if branch.repository in watched and branch.state == "live" and branch.toolchain is not None:
-            found.setdefault(_full(branch.toolchain), []).append((branch.repository, branch.branch))
-    return tuple(_need(leans, toolchain, sorted(branches)) for toolchain, branches in sorted(found.items()))
+        if branch.repository in watched and branch.state == "live":
+            for project in worked_on(branch.lake_projects, watched[branch.repository]):
+                place = NeedingProject(branch.repository, branch.branch, project.folder)
+                found.setdefault(_full(project.toolchain), []).append(place)
+    return tuple(_need(leans, toolchain, sorted(places)) for toolchain, places in sorted(found.items()))
 
 
-def _need(leans: Leans, toolchain: str, branches: Sequence[tuple[str, str]]) -> Need:
+def _need(leans: Leans, toolchain: str, places: Sequence[NeedingProject]) -> Need:
     backend = leans.for_toolchain(toolchain)
     try:
         version = parse_version(toolchain)
     except VersionError:
-        return Need(toolchain, "", tuple(branches), backend, "see docs/install.md")
+        return Need(toolchain, "", tuple(places), backend, "see docs/install.md")
     remedy = leans.remedy(version) if backend.kind == "none" else ""
-    return Need(toolchain, version.release, tuple(branches), backend, remedy)
+    return Need(toolchain, version.release, tuple(places), backend, remedy)
 
 
 def lacking(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:

@@ -83,8 +83,8 @@ def versions(instance: Instance, settings: Settings) -> list[Step]:
         return [Step("Lean", True, f'none is used: [lean] backend = "{settings.lean.backend}"')]
     named: dict[str, list[str]] = {}
     for need in needs_of(instance, settings) or ():
-        for repository, _ in need.branches:
-            named.setdefault(need.toolchain, []).append(repository)
+        for place in need.places:
+            named.setdefault(need.toolchain, []).append(place.repository)
     known = {repository for repositories in named.values() for repository in repositories}
     steps = []
     for url in (repo.url for repo in settings.repos if repository_key(repo.url) not in known):
@@ -130,7 +130,9 @@ def _asked(url: str, settings: Settings) -> str:
         remedy = clean(getattr(error, "remedy", ""))
         raise SetupError(f"{clean(str(error))}; {remedy}".removesuffix("; ")) from error
     if not found:
-        raise SetupError(f"no {_MARKER} in it")
+        raise SetupError(
+            f"no {_MARKER} at its root; those of Lake projects in its folders are known once the daemon has scanned it"
+        )
     return found.strip()
 
 

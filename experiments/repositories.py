@@ -74,6 +74,7 @@ class Tracing:
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             (tree / path).write_text(text, encoding="utf-8")
         watched = RepositoryWatched(
+            projects=(),
             repository=key,
             url=f"https://{key}",
             branches=(),

@@ -21,23 +21,26 @@ from pipeline.jobs.specs import BuildSpec
 from pipeline.lean.build import build_cache
 from pipeline.lean.build.build_cache import is_ancestor
 from pipeline.lean.build.dependencies import (
-    MANIFEST,
-    MOST_BYTES,
     Dependencies,
     DependencyError,
     Fetcher,
-    GitPackage,
-    Manifest,
-    ManifestError,
     PackageFiles,
     key_of,
     manifest_text,
-    read_manifest,
 )
-from pipeline.lean.build.lake import LAKEFILES, MOST_PROCESSES, Bounds, BuildLog, LakeRunner, Outcome
+from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, BuildLog, LakeRunner, Outcome
 from pipeline.lean.build.sources import Sources, read_sources
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.sandbox.network import Rules
+from pipeline.lean.source.manifest import (
+    MANIFEST,
+    MOST_BYTES,
+    GitPackage,
+    Manifest,
+    ManifestError,
+    read_manifest,
+)
+from pipeline.lean.source.projects import LAKEFILES, read_toolchain
 from pipeline.lean.toolchain.toolchains import VersionError, install_command, parse_version
 from store.events.jobs import ProjectBuilt
 from store.files import Lock
@@ -49,14 +52,14 @@ _LONGEST_TEXT_BYTES = 2**20
 
 
 def work(spec: JobSpec[BuildSpec], reporter: Reporter) -> dict[str, Any]:
-    """Build one commit of one repository."""
-    worktree = spec.place.absolute()
+    """Build a Lake project of one commit."""
+    project = spec.project(spec.parameters.folder).absolute()
     held: list[Lock] = []
     try:
         with lean_held(spec.parameters.lean):
-            return Building(spec, reporter, worktree, held).run()
+            return Building(spec, reporter, project, held).run()
     except SandboxError as error:
-        raise JobError("sandbox_missing", f"{worktree}: {error}", remedy="see `everlean doctor`") from error
+        raise JobError("sandbox_missing", f"{project}: {error}", remedy="see `everlean doctor`") from error
     finally:
         for one in held:
             one.release()
@@ -65,35 +68,35 @@ def work(spec: JobSpec[BuildSpec], reporter: Reporter) -> dict[str, Any]:
 class Building:
     """One build; its steps in the order of `run`. A bump makes the same steps in a worktree that it has raised."""
 
-    def __init__(
-        self, spec: JobSpec[BuildSpec], reporter: Reporter, worktree: Path, held: list[Lock]
-    ) -> None:
+    def __init__(self, spec: JobSpec[BuildSpec], reporter: Reporter, project: Path, held: list[Lock]) -> None:
         self._spec = spec
         self._reporter = reporter
         self._given = given = spec.parameters
-        self._worktree = worktree
+        self._project = project
         self._cache = given.cache.absolute()
         self._held = held
         self._started = time.monotonic()
-        self._what = f"{given.repository} at {given.sha[:12]}"
+        self._what = f"{given.repository} at {given.sha[:12]}" + (
+            f", its project {given.folder}" if given.folder else ""
+        )
 
     def run(self) -> dict[str, Any]:
         given = self._given
         runner, like, dependencies = self.prepared()
-        sources = read_sources(self._worktree)
+        sources = read_sources(self._project)
         seeded = build_cache.seed(
-            self._worktree,
+            self._project,
             self._cache,
             like,
             sources,
-            is_ancestor=lambda sha: is_ancestor(self._worktree, sha, given.sha),
+            is_ancestor=lambda sha: is_ancestor(self._spec.place, sha, given.sha),
         )
         log, outcome = self.build(runner)
         failed = self.judge(log, outcome, sources)
         seconds = round(time.monotonic() - self._started, 3)
         stored = build_cache.store(
             self._cache,
-            self._worktree,
+            self._project,
             dataclasses.replace(like, modules_failed=failed, seconds=seconds),
             sources,
         )
@@ -127,9 +130,10 @@ class Building:
         like = build_cache.Build(
             repository=given.repository,
             sha=given.sha,
+            project=given.folder,
             toolchain=toolchain,
             dependencies=dependencies.key if dependencies else "",
-            lakefile=_lakefile_hash(self._worktree),
+            lakefile=_lakefile_hash(self._project),
             modules_failed=(),
             nested=manifest.paths,
             bytes=0,
@@ -137,23 +141,23 @@ class Building:
             built_at=time.time(),
         )
         # A repository may bring its own `.lake`: nothing in it was built here.
-        writable = tuple(build_cache.empty_lake(self._worktree, tree) for tree in ("", *like.nested))
+        writable = tuple(build_cache.empty_lake(self._project, tree) for tree in ("", *like.nested))
         if like.dependencies:
             packages = build_cache.hold_packages(self._cache, like.dependencies, self._held)
-            (self._worktree / ".lake" / "packages").symlink_to(packages or "")
+            (self._project / ".lake" / "packages").symlink_to(packages or "")
         return runner.with_(writable=writable), like, dependencies
 
     def _lake(self) -> tuple[LakeRunner, str]:
         given = self._given
-        wanted = _text(self._worktree / "lean-toolchain")[:_LONGEST_TOOLCHAIN].strip()
-        if not any((self._worktree / name).is_file() for name in LAKEFILES):
+        wanted = self._toolchain()
+        if not any((self._project / name).is_file() for name in LAKEFILES):
             raise JobError(
                 "lakefile_missing",
                 f"{self._what}: no lakefile; lake cannot build it",
-                remedy="the repository needs a lakefile.toml or lakefile.lean in its top folder",
+                remedy=f"the repository needs a lakefile.toml or lakefile.lean in {given.folder or 'its top folder'}",
                 deterministic=True,
             )
-        runner = LakeRunner.find(given.lean, project=self._worktree)
+        runner = LakeRunner.find(given.lean, project=self._project)
         if isinstance(runner, str) or (wanted and given.lean.toolchain and wanted != given.lean.toolchain):
             here = runner if isinstance(runner, str) else f"the one at hand is {given.lean.toolchain}"
             raise JobError(
@@ -163,9 +167,17 @@ class Building:
             )
         return runner, wanted or given.lean.toolchain
 
+    def _toolchain(self) -> str:
+        """Return the text of the project's `lean-toolchain`; "" where it has none that is read."""
+        try:
+            _, data = read_toolchain(self._spec.place, self._given.folder)
+        except OSError:
+            return ""
+        return data.decode("utf-8", errors="replace")[:_LONGEST_TOOLCHAIN].strip()
+
     def _manifest(self) -> Manifest:
         """Read the manifest; a project that requires nothing may do without one, and then gets an empty one."""
-        path = self._worktree / MANIFEST
+        path = self._project / MANIFEST
         if os.path.lexists(path):
             try:
                 if path.is_symlink() or not path.is_file():
@@ -179,7 +191,7 @@ class Building:
                     remedy="the repository's authors have to mend it (`lake update` writes it anew)",
                     deterministic=True,
                 ) from error
-        lakefiles = (_text(self._worktree / name) for name in LAKEFILES)
+        lakefiles = (_text(self._project / name) for name in LAKEFILES)
         if any(_REQUIRES.search(text) for text in lakefiles):
             raise JobError(
                 "manifest_missing",
@@ -193,7 +205,7 @@ class Building:
     def _packages(self, runner: LakeRunner, toolchain: str, manifest: Manifest) -> Dependencies | None:
         if not manifest.packages:
             return None
-        key = key_of(toolchain, (self._worktree / MANIFEST).read_bytes())
+        key = key_of(toolchain, (self._project / MANIFEST).read_bytes())
         fetcher = self._fetcher(runner, self._given.timeout_s)
         while True:
             try:
@@ -212,7 +224,7 @@ class Building:
             JobError: it cannot be fetched.
             OSError: its manifest is none that is read.
         """
-        runner = LakeRunner.find(self._given.lean, project=self._worktree)
+        runner = LakeRunner.find(self._given.lean, project=self._project)
         if isinstance(runner, str):
             raise JobError(
                 "toolchain_missing", f"{self._what}: {runner}", remedy=_REMEDIES["toolchain_missing"]
@@ -260,7 +272,7 @@ class Building:
 
     def judge(self, log: BuildLog, outcome: Outcome, sources: Sources) -> tuple[str, ...]:
         """Return the modules that were not built, or raise where nothing useful was."""
-        built = _built_modules(self._worktree)
+        built = _built_modules(self._project)
         if outcome.ok and built:
             return ()
         if outcome.ending == "exited" and not outcome.ok and log.failed and built:
@@ -297,6 +309,7 @@ class Building:
             repository=given.repository,
             branch=given.branch,
             sha=given.sha,
+            project=given.folder,
             toolchain=stored.toolchain,
             dependencies=stored.dependencies,
             modules_failed=stored.modules_failed,
@@ -320,8 +333,8 @@ _REMEDIES = {
 }
 
 
-def _built_modules(worktree: Path) -> set[str]:
-    build = worktree / ".lake" / "build" / "lib"
+def _built_modules(project: Path) -> set[str]:
+    build = project / ".lake" / "build" / "lib"
     root = build / "lean" if (build / "lean").is_dir() else build
     if root.is_symlink() or not root.is_dir():
         return set()
@@ -332,10 +345,10 @@ def _built_modules(worktree: Path) -> set[str]:
     }
 
 
-def _lakefile_hash(worktree: Path) -> str:
+def _lakefile_hash(project: Path) -> str:
     digest = hashlib.sha256()
     for name in LAKEFILES:
-        path = worktree / name
+        path = project / name
         if path.is_file() and not path.is_symlink():
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())

@@ -33,6 +33,7 @@ from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_sp
 from pipeline.jobs.specs import ScanKnown, ScanSpec
 from pipeline.jobs.version import MOST_TEXT, SHORT_STATEMENT, beginning, content, shortened, unread
 from pipeline.lean.source.globs import path_filter
+from pipeline.lean.source.projects import NAMES
 from pipeline.lean.source.scanner import read_file
 from pipeline.meaning import Meanings
 from pipeline.unchanged import Unchanged
@@ -52,6 +53,7 @@ from store.domain.matching import (
 )
 from store.domain.records import ReadFile
 from store.events.places import SorryPlace
+from store.events.projects import Project
 from store.events.scans import (
     CommitScanned,
     FileRemoved,
@@ -64,7 +66,6 @@ from store.events.scans import (
     TheoremsFollowed,
 )
 
-MOST_TOOLCHAIN_BYTES = 1024
 MOST_SORRIES_LISTED = 100_000
 MOST_STEPS = 5000
 """Steps of theorems in one event."""
@@ -89,11 +90,10 @@ def _first(given: ScanSpec) -> bool:
 class _Work:
     """The files to read and the removed ones; `earlier` are the former blobs of these files, by path.
 
-    `toolchain`, `manifest` and `challenges` are as in `commit_scanned`.
+    `projects` and `challenges` are as in `commit_scanned`.
     """
 
-    toolchain: str
-    manifest: str
+    projects: tuple[Project, ...]
     challenges: tuple[str, ...]
     present: list[TreeFile] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
@@ -146,6 +146,7 @@ class _Done:
     lives: Lives
     parts: _Parts
     added: int
+    projects: tuple[Project, ...]
     challenges: tuple[str, ...]
 
 
@@ -166,6 +167,7 @@ def _after(given: ScanSpec, done: _Done, *, sha: str) -> ScanSpec:
         proofs=given.known.proofs,
         sorries_of_others=given.known.sorries_of_others,
         declarations=given.known.declarations + done.added,
+        projects=done.projects,
         challenges=done.challenges,
     )
     return given.model_copy(update={"sha": sha, "base": given.sha, "known": known})
@@ -309,7 +311,7 @@ def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, A
         **{step: steps[step] for step in ("opened", "moved", "changed", "filled", "removed")},
         "theorems": became,
     }
-    return said, _Done(lives, parts, room.added, work.challenges)
+    return said, _Done(lives, parts, room.added, work.projects, work.challenges)
 
 
 def _work(mirror: Mirror, given: ScanSpec) -> _Work:
@@ -343,23 +345,16 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
     # What the sorries say goes before all: it is the version that they were recorded in.
     before = before | {item.place.path: item.place.blob for item in given.known.sorries}
     earlier = {path: blob for path, blob in sorted(before.items()) if path in affected}
-    manifest = mirror.at_root(sha, "lake-manifest.json")
+    names = None if changed is None else {PurePosixPath(path).name for path in changed}
     return _Work(
-        toolchain=_toolchain(mirror, sha),
-        manifest="" if manifest is None else manifest.blob,
+        projects=given.known.projects
+        if names is not None and names.isdisjoint(NAMES)
+        else mirror.projects(sha),
         challenges=_challenges(mirror, given, changed),
         present=sorted(present, key=lambda item: item.path),
         gone=sorted(gone),
         earlier=earlier,
     )
-
-
-def _toolchain(mirror: Mirror, sha: str) -> str:
-    """The text of the commit's `lean-toolchain`; a file that is not one line of text names no toolchain."""
-    file = mirror.at_root(sha, "lean-toolchain")
-    data = b"" if file is None else mirror.read(file.blob, most_bytes=MOST_TOOLCHAIN_BYTES)
-    text = "" if isinstance(data, int) else data.decode("utf-8", "replace").strip()
-    return text if text.isprintable() else ""
 
 
 def _challenges(mirror: Mirror, given: ScanSpec, changed: Collection[str] | None) -> tuple[str, ...]:
@@ -636,8 +631,7 @@ def _commit_closed(given: ScanSpec, work: _Work, *, failed: int, seconds: float)
         base=given.base,
         include=given.include,
         exclude=given.exclude,
-        toolchain=work.toolchain,
-        manifest=work.manifest,
+        projects=work.projects,
         files_scanned=len(work.present),
         files_removed=len(work.gone),
         files_failed=failed,

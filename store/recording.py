@@ -60,7 +60,7 @@ class TraceHead:
     """The commit and the tracer of a trace; the fields are those of `store.events.traces.CommitTraced`.
 
     `line` is `store.view.trace_queries.branch_line` or `import_line`; None means an import's, of this trace.
-    `seconds` is how long tracing took.
+    `project` is the folder of the Lake project, `seconds` how long tracing took.
     """
 
     repository: str
@@ -72,6 +72,7 @@ class TraceHead:
     tracer_version: str
     source: Literal["lean", "import"]
     line: str | None = None
+    project: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     pr_url: str | None = None
     simulated: bool = False
@@ -80,7 +81,7 @@ class TraceHead:
     @property
     def trace(self) -> str:
         """The trace's id."""
-        return trace_id(self.url, self.sha, self.lean_version, self.tracer, self.tracer_version)
+        return trace_id(self.url, self.sha, self.lean_version, self.tracer, self.tracer_version, self.project)
 
     @property
     def on(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from store.documents.sorries import Sorry, describe_sorries
 from store.domain.identity import line_url
+from store.events.projects import project_of
 from store.leandojo.folder import replaced_file
 from store.view import queries
 from store.view.rows import BranchRow
@@ -205,7 +206,8 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     for item in describe_sorries(view, rows):
         branch = branches[item.repository, item.branch]
         said = item.goal if item.goal is not None and item.goal.stands and not item.goal.simulated else None
-        version = (branch.toolchain or "").rpartition(":")[2]
+        project = project_of(item.path, branch.lake_projects)
+        version = "" if project is None else project.toolchain.rpartition(":")[2]
         reason = (
             NOT_A_SORRY
             if item.token not in ("sorry", "admit")

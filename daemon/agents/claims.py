@@ -32,6 +32,7 @@ from pipeline.lean.source.splice import Replacement, join_submitted, text_hash_w
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
 from store.documents.by_design import by_design
 from store.domain.identity import event_id, proof_id, slug
+from store.events.projects import project_of, worked_on
 from store.events.proofs import (
     AGENT,
     AGENT_RUNG,
@@ -161,7 +162,13 @@ class Claims:
         row = taken[0]
         branches = await self.store.ask(partial(queries.branches, repository=repo.key))
         branch = next(one for one in branches if one.branch == row.branch)
-        lean = self.work.leans.for_toolchain(branch.toolchain or "")
+        project = project_of(row.path, branch.lake_projects)
+        if project is None or project not in worked_on(branch.lake_projects, repo.projects):
+            raise WorkStateError(
+                f"{row.repository}: {row.path} is in no Lake project that is worked on, so no proof is judged there;"
+                " `everlean repos` names the projects, and [[repos]] projects chooses them"
+            )
+        lean = self.work.leans.for_toolchain(project.toolchain)
         if lean.kind == "none":
             raise WorkStateError(f"{row.repository}: no Lean here can judge it: {lean.detail}")
         data = await asyncio.to_thread(self._file, row)

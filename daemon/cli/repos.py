@@ -15,7 +15,14 @@ from daemon.cli.context import GROUPS, Call, CliError, files, verb
 from daemon.cli.render import note, say, table
 from daemon.instance import Instance
 from daemon.paths import SYSTEM_CONFIG, user_config
-from store.documents.repositories import HEALTHY_STATES, Repository, Trace, because, described_repositories
+from store.documents.repositories import (
+    HEALTHY_STATES,
+    Repository,
+    Trace,
+    because,
+    described_repositories,
+    projects_said,
+)
 from store.text import ago, clean, counted, listed
 from store.view.counts import elsewhere_said
 from store.view.rows import LARGER, too_large_said
@@ -222,6 +229,9 @@ def show(found: list[Repository], *, running: bool, polls: bool = True, details:
             say(f"  {clean(because(item))}; {clean(item.remedy)}")
         for said in too_large_said(item.too_large).values():
             say(clean(f"  {item.repository} {said}; {LARGER}"))
+        for head in item.heads:
+            if head.state == "live" and (said := projects_said(head, item.projects)):
+                say(clean(f"  {item.repository} {head.branch}: {said}"))
     for item in found:
         gone = {head.branch for head in item.heads if head.state != "live"}
         for trace in item.traces:

@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from daemon.compat.repository import Pinned, address, pin
 from daemon.compat.session import AgentError, AgentSession, Say, settings_for
 from daemon.jobs.due import DueJob
+from daemon.jobs.engine import Commit
 from daemon.jobs.gpus import cuda_is_there
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.jobs.lines import Batch, Failure, Result, parse_line
@@ -632,7 +633,7 @@ class HFAgent(BaseAgent):
         for pinned in self.repos:
             folder = paths.worktrees / f"agent-{slug(pinned.key)}"
             built = pinned.lean.is_lean and self.settings.build.enabled
-            made = checkout(folder, pinned.key, pinned.commit, built=built, git=session.git, paths=paths)
+            made = checkout(folder, Commit(pinned.key, pinned.commit, built), git=session.git, paths=paths)
             try:
                 session.run(session.attached.enter_async_context(made))
             except GitError as error:

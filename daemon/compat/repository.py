@@ -29,9 +29,9 @@ from daemon.settings.schema import RepoEntry
 from daemon.settings.types import repository_key, resolve_url
 from pipeline.jobs.mirror import Mirror
 from pipeline.lean.backend import LeanBackend, Leans
-from pipeline.scan import MOST_TOOLCHAIN_BYTES
 from store.domain.identity import slug
 from store.log.envelope import NewEvent
+from store.text import listed
 from store.view import queries, trace_queries
 from store.view.rows import SorryRow, TraceRow
 
@@ -174,9 +174,14 @@ def _lean_for(leans: Leans, mirror: Path, key: str, sha: str) -> LeanBackend:
             raise AgentError(
                 f"{key}: {sha[:10]} is no Lean project: it has no .lean file; name a repository that has some"
             )
-        file = reader.at_root(sha, "lean-toolchain")
-        text = None if file is None else reader.read(file.blob, most_bytes=MOST_TOOLCHAIN_BYTES)
-    lean = leans.for_toolchain(text.decode("utf-8", "replace").strip() if isinstance(text, bytes) else "")
+        projects = reader.projects(sha)
+    root = next((one for one in projects if not one.folder), None)
+    if root is None:
+        raise AgentError(
+            f"{key}: its Lake projects are in {listed([one.folder for one in projects], 3)} and none is at its root,"
+            " which an agent needs; let the daemon work in them ([[repos]] projects)"
+        )
+    lean = leans.for_toolchain(root.toolchain)
     if lean.kind == "none":
         raise AgentError(
             f'{key}: nothing here runs its Lean: {lean.detail}; or give the agent lean="simulator", which stands in '

@@ -107,7 +107,7 @@ class RuntimeStatus:
                 LackingLean(
                     need.toolchain,
                     need.version,
-                    [f"{repository} ({branch})" for repository, branch in need.branches],
+                    [str(place) for place in need.places],
                     need.detail,
                     need.remedy,
                 )

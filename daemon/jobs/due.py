@@ -13,7 +13,8 @@ from pipeline.models.endpoint.credentials import KeyPlace
 class DueJob:
     """A job that may run now. `sha` is the commit whose worktree it gets, if its kind is one that gets one.
 
-    `built`: its worktree gets the commit's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
+    `project` is the folder of the Lake project that it works in; "" is the root. `built`: its worktree gets the
+    project's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
     `tree_bytes` is the memory limit of the process tree; None: the per-process limit. `gpu`: it holds a GPU for
     as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: where the one secret is that it is handed.
@@ -33,6 +34,7 @@ class DueJob:
     spec: Spec | None = field(repr=False)
     timeout_s: float = 1800.0
     memory_bytes: int = 2**32
+    project: str = ""
     built: bool = False
     tree_bytes: int | None = None
     gpu: bool = False

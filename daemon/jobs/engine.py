@@ -18,6 +18,7 @@ from daemon.jobs.limits import Usage
 from pipeline.jobs.child import Exit
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import Spec
+from pipeline.lean.build.build_cache import BuildKey
 from pipeline.models.endpoint.credentials import KeyPlace
 
 if TYPE_CHECKING:  # a node, which starts a process for each attempt, does not load it
@@ -44,11 +45,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit that is checked out for an attempt, with its build if `built`."""
+    """A commit that is checked out for an attempt, with the build of its project in a folder if `built`."""
 
     repository: str
     sha: str
     built: bool
+    project: str = ""
+
+    @property
+    def key(self) -> BuildKey:
+        return BuildKey(self.repository, self.sha, self.project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class Order:
             module=module,
             memory_bytes=due.memory_bytes,
             whole_bytes=due.whole_bytes,
-            commit=Commit(due.repository, due.sha, due.built) if due.needs_worktree else None,
+            commit=Commit(due.repository, due.sha, due.built, due.project) if due.needs_worktree else None,
             mirror=due.repository if due.kind == "scan" else "",
             gpu=gpu,
             key=due.key,

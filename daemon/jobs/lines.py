@@ -24,6 +24,7 @@ from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, Pro
 from store.events.registry import EVENT_TYPES
 from store.log.envelope import NewEvent
 from store.view.projections.proofs import why_not_verified
+from store.view.trace_queries import branch_line
 
 _MOST = 2**63 - 1
 
@@ -170,12 +171,13 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
         ("branch", job.branch, also.alike if also else ()),
         ("sha", job.sha, also.then if also else ()),
         ("job", job.job, ()),
+        ("project", job.project, ()),
     ):
         if (spoken := said.get(name, ours)) != ours and spoken not in more:
             raise ValueError(f"{body.type}: {name} is {spoken!r} and not {ours!r}")
     if job.kind in ("scan", "build"):
         return
-    if (spoken := said.get("line", line := f"branch:{job.branch}")) != line:
+    if (spoken := said.get("line", line := branch_line(job.branch, job.project))) != line:
         raise ValueError(f"{body.type}: line is {spoken!r} and not {line!r}")
     if body.type == "traced_file_removed":
         return  # it says nothing of Lean

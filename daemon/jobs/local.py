@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from daemon.jobs.engine import DiskRefusedError, End, Node, Order, StartError, refused_by_system
+from daemon.jobs.engine import Commit, DiskRefusedError, End, Node, Order, StartError, refused_by_system
 from daemon.jobs.gpus import Gpus
 from daemon.jobs.limits import Cgroups, MemoryBound, MemoryLooks
 from daemon.lock import holder
@@ -33,27 +33,25 @@ log = structlog.get_logger("daemon.jobs.local")
 
 
 @asynccontextmanager
-async def checkout(
-    folder: Path, repository: str, sha: str, *, built: bool, git: Git, paths: Paths
-) -> AsyncIterator[None]:
-    """Check a commit out into a folder, with its build if `built`; remove both at the end.
+async def checkout(folder: Path, commit: Commit, *, git: Git, paths: Paths) -> AsyncIterator[None]:
+    """Check a commit out into a folder, with the build of its project if `built`; remove both at the end.
 
     Raises:
         BuildMissingError: the build was swept away since the plan was made.
         NoSpaceError, GitError: git cannot make the worktree.
         OSError: the build cannot be put into it.
     """
-    mirror = paths.mirrors / f"{slug(repository)}.git"
+    mirror = paths.mirrors / f"{slug(commit.repository)}.git"
     attached: BuildInUse | None = None
     try:
-        await git.worktree_add(mirror, folder, sha)
-        if built:
-            attached = await asyncio.to_thread(attach, folder, paths.cache, repository, sha)
-        elif _brings_a_lake(folder):
+        await git.worktree_add(mirror, folder, commit.sha)
+        if commit.built:
+            attached = await asyncio.to_thread(attach, folder, paths.cache, commit.key)
+        elif _brings_a_lake(folder / commit.project):
             # A commit may bring compiled files along; nothing that was not built here is ever imported.
-            await asyncio.to_thread(empty_lake, folder)
+            await asyncio.to_thread(empty_lake, folder, commit.project)
         else:
-            empty_lake(folder)  # sooner done than given to a thread
+            empty_lake(folder, commit.project)  # sooner done than given to a thread
         yield
     finally:
         try:
@@ -181,9 +179,7 @@ class LocalEngine:
         async with AsyncExitStack() as places:
             if commit is not None:
                 folder = paths.worktrees / f"{spec.job}-{spec.attempt}"
-                made = checkout(
-                    folder, commit.repository, commit.sha, built=commit.built, git=self._git, paths=paths
-                )
+                made = checkout(folder, commit, git=self._git, paths=paths)
                 await places.enter_async_context(made)
                 spec = replace(spec, worktree=folder)
             if order.mirror:

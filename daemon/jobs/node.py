@@ -296,9 +296,7 @@ class NodeAttempt:
             begin.module,
             begin.memory_bytes,
             begin.whole_bytes,
-            commit=None
-            if begin.commit is None
-            else Commit(begin.commit.repository, begin.commit.sha, begin.commit.built),
+            commit=None if begin.commit is None else Commit(**begin.commit.model_dump()),
             mirror=begin.mirror,
         )
         async with contextlib.aclosing(engine):

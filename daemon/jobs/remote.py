@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -708,9 +708,7 @@ class RayEngine:
             memory_bytes=order.memory_bytes,
             whole_bytes=order.whole_bytes,
             cache_bytes=self._settings().cache.size_bytes,
-            commit=None
-            if commit is None
-            else WireCommit(repository=commit.repository, sha=commit.sha, built=commit.built),
+            commit=None if commit is None else WireCommit(**asdict(commit)),
             mirror=order.mirror,
             packs=packs,
             sha256=len(getattr(spec.parameters, "sha", "") if commit is None else commit.sha) == 64,
@@ -796,7 +794,7 @@ class RayEngine:
             StartError: they were swept away since the plan was made.
         """
         cache = self._paths.cache.absolute()
-        folder = folder_of(cache, commit.repository, commit.sha)
+        folder = folder_of(cache, commit.key)
         held: list[Lock] = []
         try:
             build = read_build(folder) if await self._off(hold, folder, held) else None
@@ -804,7 +802,7 @@ class RayEngine:
             if build is None or (packages is not None and not await self._off(hold, packages, held)):
                 message = f"{commit.repository} at {commit.sha}: its build is not in {cache} any more"
                 raise StartError("build_missing", message, "nothing: it is built again")
-            folders = {folder: f"build {commit.repository} {commit.sha} {build.built_at}"}
+            folders = {folder: f"build {' '.join(filter(None, commit.key))} {build.built_at}"}
             if packages is not None:
                 folders[packages] = f"packages {build.dependencies}"
 

@@ -54,7 +54,7 @@ from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Sources
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import BumpSpec, EndpointRung, ProveSpec, ScanSpec, TraceSpec
-from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES, ManifestError, read_manifest
+from pipeline.lean.source.manifest import MANIFEST, MOST_BYTES, ManifestError, read_manifest
 from pipeline.redact import redact
 from store.documents.live import JobProgress
 from store.domain.identity import event_id, repository_key, slug
@@ -159,7 +159,9 @@ def spec_now(view: sqlite3.Connection, *, job: DueJob, mirrors: Path) -> Spec:
             return spec.model_copy(update={"known": known})
         case TraceSpec():
             return spec.model_copy(
-                update={"known": known_to_trace(view, repository=repository, branch=branch)}
+                update={
+                    "known": known_to_trace(view, repository=repository, branch=branch, project=spec.folder)
+                }
             )
         case BumpSpec():
             whose = (repository, *_packages(mirrors, repository, job.sha))

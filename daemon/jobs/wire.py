@@ -66,6 +66,7 @@ class WireCommit(_Part):
     repository: str
     sha: str
     built: bool
+    project: str
 
 
 class WireInput(_Part):

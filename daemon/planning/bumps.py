@@ -27,6 +27,8 @@ from pipeline.jobs.specs import (
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
 from store.domain.identity import job_id, short_hash
+from store.events.projects import Project, worked_on
+from store.text import listed
 from store.view import queries, trace_queries
 from store.view.bumps import BumpRow, bumps, job_of, raises
 from store.view.rows import BranchRow
@@ -44,9 +46,16 @@ def why_no_bump(view: sqlite3.Connection, repo: Repo, leans: Leans, *, toolchain
     branch = default_branch(view, repo)
     if branch is None:
         return "no tip of its default branch is scanned yet; `everlean repos` shows its state"
-    if toolchain and toolchain == branch.toolchain:
+    project = _raised(repo, branch)
+    if project is None:
+        found = [one.folder for one in branch.lake_projects if one.folder]
+        return (
+            f"its Lake projects are in folders ({listed(found, 3)}), and a bump raises only one at the root that is"
+            " worked on; raise them by hand"
+        )
+    if toolchain and toolchain == project.toolchain:
         return f"its tip has {toolchain} already; name another, or a package alone"
-    lean = leans.for_toolchain(toolchain or branch.toolchain or "")
+    lean = leans.for_toolchain(toolchain or project.toolchain)
     return "" if lean.is_lean else f"nothing can build it: {lean.detail or 'the simulator builds nothing'}"
 
 
@@ -64,6 +73,11 @@ def default_branch(view: sqlite3.Connection, repo: Repo) -> BranchRow | None:
     return None
 
 
+def _raised(repo: Repo, branch: BranchRow) -> Project | None:
+    """Return the Lake project that a bump raises: the one at the root; None where that is not worked on."""
+    return next((one for one in worked_on(branch.lake_projects, repo.projects) if not one.folder), None)
+
+
 def bumps_due(
     view: sqlite3.Connection,
     repo: Repo,
@@ -75,7 +89,8 @@ def bumps_due(
 ) -> Iterator[DueJob]:
     """Yield the bumps that are due on the tip of the default branch."""
     branch = default_branch(view, repo)
-    if branch is None:
+    project = None if branch is None else _raised(repo, branch)
+    if branch is None or project is None:
         return
     rows = bumps(view, repository=repo.key)
     wanted: list[tuple[str, str, str, str, str]] = [
@@ -84,9 +99,9 @@ def bumps_due(
         if row.by and row.finished_at is None
     ]
     if repo.try_bumps == "weekly":
-        wanted += _weekly(repo, branch, rows, leans, standings)
+        wanted += _weekly(repo, branch, project, rows, leans, standings)
     for bump, identity, toolchain, package, rev in wanted:
-        lean, standing = leans.for_toolchain(toolchain or branch.toolchain or ""), standings.of(identity)
+        lean, standing = leans.for_toolchain(toolchain or project.toolchain), standings.of(identity)
         if not lean.is_lean or standing.state != "ready":
             continue
         spec = _spec(view, repo, branch, lean, settings, ladder, bump, toolchain, package, rev)
@@ -172,11 +187,12 @@ def _rungs(
 def _weekly(
     repo: Repo,
     branch: BranchRow,
+    project: Project,
     rows: list[BumpRow],
     leans: Leans,
     standings: ReadinessOfJobs,
 ) -> Iterator[tuple[str, str, str, str, str]]:
-    target = _newest(leans, branch.toolchain or "")
+    target = _newest(leans, project.toolchain)
     own = [row for row in rows if not row.by and row.finished_at is not None]
     if target is None or any((row.toolchain, row.sha) == (target, branch.tip) for row in own):
         return

@@ -36,6 +36,7 @@ from daemon.planning.training import Counted, TrainingJobs
 from daemon.settings import Repo, Settings
 from pipeline.jobs.kinds import KINDS, TRAININGS, Kind
 from pipeline.lean.backend import Leans
+from pipeline.lean.build.build_cache import BuildKey
 from store.events.base import EventBody
 from store.events.jobs import JobStarted
 from store.events.models import (
@@ -245,7 +246,7 @@ class Planner:
         self._inputs: _Inputs | None = None
         self._moment = _Moment(datetime.min.replace(tzinfo=UTC), None, {}, {})
         self._in_use: set[tuple[str, str]] = set()
-        self._builds: frozenset[tuple[str, str]] = frozenset()
+        self._builds: frozenset[BuildKey] = frozenset()
         self._repos: dict[str, tuple[int, Repo]] = {}
         self._changes: deque[_Change] = deque()
         self._parts: dict[_PartKey, _Part] = {}
@@ -275,7 +276,7 @@ class Planner:
         settings: Settings,
         leans: Leans,
         now: datetime,
-        builds: Collection[tuple[str, str]] = (),
+        builds: Collection[BuildKey] = (),
         trainable: bool = False,
         no_models: str = "",
         reserved_s: float = 0.0,
@@ -289,7 +290,7 @@ class Planner:
 
         Args:
             view: the view of the log whose events are passed to `changed`.
-            builds: (repository, commit) of the builds that lie in the cache.
+            builds: what the builds that lie in the cache are of.
             trainable: whether a model can be trained here (`daemon.requirements`).
             no_models: why no model can be asked here (`daemon.requirements`); "" where one can.
             reserved_s: what running jobs may still take of the day's seconds of search.
@@ -361,7 +362,7 @@ class Planner:
         view: sqlite3.Connection,
         before: _Inputs | None,
         inputs: _Inputs,
-        builds: frozenset[tuple[str, str]],
+        builds: frozenset[BuildKey],
         running: Collection[str],
     ) -> None:
         """Mark the repositories whose part of the last plan, made of the inputs `before`, may be out of date."""
@@ -375,7 +376,7 @@ class Planner:
         if another or before != inputs:
             self._begin_anew(inputs, builds)
             return
-        about |= {repository for repository, _ in self._builds ^ builds}
+        about |= {one.repository for one in self._builds ^ builds}
         for repository in about:
             self._stale[_WORK, repository] = self._stale[_LEARNING, repository] = None
         if models:
@@ -385,7 +386,7 @@ class Planner:
         self._builds = builds
         self._stale = {key: None for key in self._stale if key[1] in self._repos}
 
-    def _begin_anew(self, inputs: _Inputs, builds: frozenset[tuple[str, str]]) -> None:
+    def _begin_anew(self, inputs: _Inputs, builds: frozenset[BuildKey]) -> None:
         self._builds = builds
         self._repos = {repo.key: (at, repo) for at, repo in enumerate(inputs.settings.repos) if repo.enabled}
         first = sorted(self._repos, key=lambda key: -self._repos[key][1].priority)
@@ -498,7 +499,7 @@ class _Finder:
         self,
         view: sqlite3.Connection,
         inputs: _Inputs,
-        builds: Collection[tuple[str, str]],
+        builds: Collection[BuildKey],
         moment: _Moment,
         counted: Counted,
         resting: Resting,

@@ -56,6 +56,7 @@ from pipeline.models.endpoint.credentials import KeyPlace
 from store.backoff import Backoff
 from store.documents.by_design import by_design
 from store.domain.identity import job_id
+from store.events.projects import Project, project_of
 from store.text import listed
 from store.view import model_queries, queries, trace_queries
 from store.view.impact import MOST_COUNTED, Counting, Declared
@@ -550,16 +551,16 @@ class Proving:
         in_use = [row for row in model_queries.checkpoints(view) if row.promoted]
         self.ladder = Ladder(settings, in_use, no_models=no_models, tactics=tactics)
 
-    def of(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
-        """Yield a branch's due jobs, the most worth first. Of those of one branch one runs at a time."""
-        options = self._wanted(repo, branch, lean)
+    def of(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
+        """Yield the due jobs in a project, the most worth first. Of those of one branch one runs at a time."""
+        options = self._wanted(repo, branch, project, lean)
         found: list[tuple[_Order, DueJob]] = []
         while options:
             given_up: set[str] = set()
             for batch in self._batches([ways[0] for ways in options.values()]):
                 rows = sorted((one.row for one in batch), key=lambda row: row.sorry)
                 rung, rank = batch[0].rung, batch[0].rank
-                job = self._job(repo, branch, lean, rung, rows, rank=rank, given_up=given_up)
+                job = self._job(repo, branch, project, lean, rung, rows, rank=rank, given_up=given_up)
                 if job is not None:
                     found.append((batch[0].order, job))
             options = {sorry: options[sorry][1:] for sorry in given_up if options[sorry][1:]}
@@ -589,8 +590,11 @@ class Proving:
             if (size := self._size(rung)) > 0:  # else today has no time left for them
                 yield from _packed(list(declarations.values()), size)
 
-    def _wanted(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> dict[str, list[_Wanted]]:
-        """Return, by sorry, the rungs that it was not tried at, from the lowest; those without any are not in it."""
+    def _wanted(
+        self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend
+    ) -> dict[str, list[_Wanted]]:
+        """Return, by sorry of the project, the rungs that it was not tried at, from the lowest; those without any are
+        not in it."""
         due: dict[str, list[tuple[SorryRow, Rung]]] = {}
         rungs = self._rungs(repo, lean)
         rows: dict[str, SorryRow] = {}
@@ -611,7 +615,8 @@ class Proving:
         for rung, untried in reversed(left):
             for sorry in untried:
                 # A sorry that closed between the two queries has no row; the next plan does not have it either.
-                if (row := rows.get(sorry)) is not None:
+                row = rows.get(sorry)
+                if row is not None and project_of(row.path, branch.lake_projects) == project:
                     due.setdefault(sorry, []).append((row, rung))
         if not due:
             return {}
@@ -673,6 +678,7 @@ class Proving:
         self,
         repo: Repo,
         branch: BranchRow,
+        project: Project,
         lean: LeanBackend,
         rung: Rung,
         sorries: Sequence[SorryRow],
@@ -696,7 +702,8 @@ class Proving:
             middle = len(sorries) // 2
             halves = (sorries[:middle], sorries[middle:])
             jobs = (
-                self._job(repo, branch, lean, rung, half, rank=rank, given_up=given_up) for half in halves
+                self._job(repo, branch, project, lean, rung, half, rank=rank, given_up=given_up)
+                for half in halves
             )
             return next((job for job in jobs if job is not None), None)
         if standing.state in ("parked", "done"):
@@ -714,6 +721,7 @@ class Proving:
             repository=repo.key,
             branch=branch.branch,
             sha=branch.tip,
+            project=project.folder,
             describes=f"prove {listed(names, 2)}{at_rung}",
             simulated=lean.simulated,
             built=lean.is_lean and settings.build.enabled,
@@ -729,6 +737,7 @@ class Proving:
                 repository=repo.key,
                 branch=branch.branch,
                 sha=branch.tip,
+                folder=project.folder,
                 lean=lean,
                 limits=repl_limits(settings),
                 rung=rung.spec,
@@ -775,6 +784,11 @@ class Proving:
 def prove_lane(repository: str, branch: str) -> str:
     """Return the lane of the searches on a branch."""
     return f"prove:{repository}:{branch}"
+
+
+def below_the_root(folder: str) -> tuple[str, ...]:
+    """Return what names a Lake project beside its repository: its folder, and nothing of the one at the root."""
+    return (folder,) if folder else ()
 
 
 def repl_limits(settings: Settings, *, most: int | None = None) -> PoolLimits:

@@ -16,7 +16,7 @@ from typing import Any
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.planning.bumps import bumps_due
-from daemon.planning.proving import Proving, Resting, repl_limits
+from daemon.planning.proving import Proving, Resting, below_the_root, repl_limits
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from pipeline.gate.advisories import Advisory, is_sound
@@ -32,8 +32,10 @@ from pipeline.jobs.specs import (
     what_is_judged,
 )
 from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.build.build_cache import BuildKey
 from store.documents.attempts import describe_attempts
 from store.domain.identity import job_id
+from store.events.projects import Project, below, project_of, worked_on
 from store.events.proofs import ProofFound
 from store.view import queries, trace_queries
 from store.view.rows import BranchRow, CommitRow, ProofRow
@@ -119,7 +121,7 @@ class RepositoryJobs:
     """Finds out what repositories have due at one moment.
 
     Args:
-        builds: (repository, commit) of the builds that lie in the cache.
+        builds: what the builds that lie in the cache are of.
         standings: how jobs stand at that moment.
         no_models: why no model can run here; "" where one can.
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
@@ -134,7 +136,7 @@ class RepositoryJobs:
         *,
         settings: Settings,
         leans: Leans,
-        builds: Collection[tuple[str, str]],
+        builds: Collection[BuildKey],
         standings: ReadinessOfJobs,
         now: datetime,
         no_models: str,
@@ -202,23 +204,28 @@ class RepositoryJobs:
             # On anything but a scanned tip the work would be for a text that is being replaced.
             if branch.scanned != branch.tip:
                 continue
-            lean = self._leans.for_toolchain(branch.toolchain or "")
-            if lean.kind == "none":
-                continue
-            uses = [*self._uses(repo, branch, lean)]
-            # A build that nothing is to be done in may leave the cache; to make it again would push out another.
-            if uses and self._must_build(lean, repo, branch.tip):
-                yield from self._build(repo, branch, lean, branch.tip)
-                continue
-            yield from uses
+            for project in worked_on(branch.lake_projects, repo.projects):
+                yield from self._in_project(repo, branch, project)
 
-    def _uses(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
-        """Yield the jobs of a tip that is built."""
+    def _in_project(self, repo: Repo, branch: BranchRow, project: Project) -> Iterator[DueJob]:
+        """Yield the jobs of a Lake project of a scanned tip, or the one that builds it for them."""
+        lean = self._leans.for_toolchain(project.toolchain)
+        if lean.kind == "none":
+            return
+        uses = [*self._uses(repo, branch, project, lean)]
+        # A build that nothing is to be done in may leave the cache; to make it again would push out another.
+        if uses and self._must_build(lean, repo, branch.tip, project.folder):
+            yield from self._build(repo, branch, lean, branch.tip, project.folder)
+            return
+        yield from uses
+
+    def _uses(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
+        """Yield the jobs of a project that is built."""
         if self._settings.trace.enabled:
-            yield from self._trace(repo, branch, lean)
+            yield from self._trace(repo, branch, project, lean)
         if self._settings.prove.enabled and not repo.opt_out:
             self._waiting.update(dict.fromkeys(map(str, self._proving.ladder.waiting(lean))))
-            yield from self._proving.of(repo, branch, lean)
+            yield from self._proving.of(repo, branch, project, lean)
 
     def _trigger(self, work: str, repo: Repo) -> Iterator[str]:
         if (seq := self._triggered.get((work, repo.key))) is not None:
@@ -226,17 +233,27 @@ class RepositoryJobs:
 
     # --- build --------------------------------------------------------------------------------------------
 
-    def _must_build(self, lean: LeanBackend, repo: Repo, sha: str) -> bool:
-        """Return whether Lean needs the commit built first. The simulator reads sources."""
-        return lean.is_lean and self._settings.build.enabled and (repo.key, sha) not in self._builds
+    def _must_build(self, lean: LeanBackend, repo: Repo, sha: str, project: str) -> bool:
+        """Return whether Lean needs a commit's project built first. The simulator reads sources."""
+        return (
+            lean.is_lean
+            and self._settings.build.enabled
+            and BuildKey(repo.key, sha, project) not in self._builds
+        )
 
-    def build_first(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> list[DueJob] | None:
-        """Return the due jobs that build a commit; None where it is built, or need not be."""
-        return [*self._build(repo, branch, lean, sha)] if self._must_build(lean, repo, sha) else None
+    def build_first(
+        self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str, project: str
+    ) -> list[DueJob] | None:
+        """Return the due jobs that build a commit's project; None where it is built, or need not be."""
+        if not self._must_build(lean, repo, sha, project):
+            return None
+        return [*self._build(repo, branch, lean, sha, project)]
 
-    def _build(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> Iterator[DueJob]:
+    def _build(
+        self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str, project: str
+    ) -> Iterator[DueJob]:
         build = self._settings.build
-        identity = job_id("build", repo.key, sha, lean.toolchain)
+        identity = job_id("build", repo.key, sha, lean.toolchain, *below_the_root(project))
         standing = self._standings.of(identity)
         # One that ended well is not in the cache any more: it is made again.
         if standing.state not in ("ready", "done") or identity in self._builds_due:
@@ -247,10 +264,11 @@ class RepositoryJobs:
             kind="build",
             attempt=standing.attempt + (standing.state == "done"),
             lane=f"build:{repo.key}",
+            project=project,
             repository=repo.key,
             branch=branch.branch,
             sha=sha,
-            describes=f"build {repo.key} {branch.branch} {sha[:10]}",
+            describes=" ".join(["build", repo.key, branch.branch, sha[:10], *below_the_root(project)]),
             simulated=False,
             spec=BuildSpec(
                 repository=repo.key,
@@ -262,6 +280,7 @@ class RepositoryJobs:
                 memory_bytes=build.memory_bytes,
                 disk_bytes=build.disk_bytes,
                 hosts=build.hosts,
+                folder=project,
             ),
             # The job itself ends lake in time and says how far it came; the daemon's limit is for a job that hangs.
             timeout_s=build.timeout_s + _SLACK_S,
@@ -270,15 +289,20 @@ class RepositoryJobs:
 
     # --- trace --------------------------------------------------------------------------------------------
 
-    def _trace(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+    def _trace(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
         trace = self._settings.trace
         patterns = json.dumps([repo.include, repo.exclude])
         # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back;
         # the other tracer's last word on the line makes Lean's turn come again after the simulator's. What the job
         # itself records changes neither, so that it is done once it has ended well.
         since = trace_queries.closed_by_other(
-            self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
+            self._view,
+            repository=repo.key,
+            branch=branch.branch,
+            project=project.folder,
+            simulated=lean.simulated,
         )
+        folder = below_the_root(project.folder)
         identity = job_id(
             "trace",
             repo.key,
@@ -291,6 +315,7 @@ class RepositoryJobs:
             TRACER_VERSION,
             patterns,
             *self._trigger("trace", repo),
+            *folder,
         )
         standing = self._standings.of(identity)
         if standing.state != "ready":
@@ -299,11 +324,12 @@ class RepositoryJobs:
             job=identity,
             kind="trace",
             attempt=standing.attempt,
-            lane=f"trace:{repo.key}:{branch.branch}",
+            lane=":".join(["trace", repo.key, branch.branch, *folder]),
+            project=project.folder,
             repository=repo.key,
             branch=branch.branch,
             sha=branch.tip,
-            describes=f"trace {repo.key} {branch.branch} {branch.tip[:10]}",
+            describes=" ".join(["trace", repo.key, branch.branch, branch.tip[:10], *folder]),
             simulated=lean.simulated,
             spec=TraceSpec(
                 repository=repo.key,
@@ -316,6 +342,8 @@ class RepositoryJobs:
                 exclude=repo.exclude,
                 file_timeout_s=trace.file_timeout_s,
                 limits=repl_limits(self._settings, most=trace.parallel),
+                folder=project.folder,
+                without=below(project.folder, branch.lake_projects),
             ),
             built=lean.is_lean and self._settings.build.enabled,
             **self._limits(),
@@ -441,7 +469,7 @@ class RepositoryJobs:
         for row, blob, start in queries.proofs_to_check_again(self._view, repo.key):
             if (branch := branches.get(row.branch)) is None:
                 continue
-            toolchain = branch.toolchain or ""
+            toolchain = _project_of(row, branch).toolchain
             # A pull request is made on the branch's tip, so that is where the proof has to be checked. And a tip with a
             # Lean without the faults ends a doubt.
             proposed = repo.pull_requests and row.pull_request_url is None
@@ -460,12 +488,13 @@ class RepositoryJobs:
     ) -> Iterator[DueJob]:
         """Yield the job that judges a text, recorded once for each sorry that it fills."""
         row, sha = first.row, first.sha
+        project = _project_of(row, branch)
         # The Lean that it was found with: the branch may have gone on to another one since.
-        lean = self._leans.for_toolchain(first.toolchain or branch.toolchain or "")
+        lean = self._leans.for_toolchain(first.toolchain or project.toolchain)
         if lean.kind == "none" or row.simulated != lean.simulated:
             return  # what the simulator found is no matter for Lean, nor the other way round
-        if self._must_build(lean, repo, sha):
-            yield from self._build(repo, branch, lean, sha)
+        if self._must_build(lean, repo, sha, project.folder):
+            yield from self._build(repo, branch, lean, sha, project.folder)
             return
         identity = job_id("check", row.proof, lean.kind, lean.toolchain, *first.anew)
         standing = self._standings.of(identity)
@@ -476,6 +505,7 @@ class RepositoryJobs:
                 kind="check",
                 attempt=standing.attempt,
                 lane=f"check:{row.proof}",
+                project=project.folder,
                 repository=repo.key,
                 branch=row.branch,
                 sha=sha,
@@ -485,6 +515,7 @@ class RepositoryJobs:
                 **self._limits(),
                 spec=CheckSpec(
                     lean=lean,
+                    folder=project.folder,
                     second_kernel=self._settings.lean.second_kernel,
                     proof=first.found(),
                     search=self._search_of(row),
@@ -493,3 +524,8 @@ class RepositoryJobs:
                     ),
                 ),
             )
+
+
+def _project_of(row: ProofRow, branch: BranchRow) -> Project:
+    """Return the Lake project of a proof's file; one that lies in none any more is judged at the root."""
+    return project_of(row.path, branch.lake_projects) or Project("", "", "")

@@ -20,10 +20,12 @@ from daemon.settings.hours import clock, ends_at, night_of
 from daemon.settings.schema import OF_SORT, Schedule, Sort
 from daemon.settings.types import format_duration
 from pipeline.jobs.kinds import Kind
-from pipeline.lean.backend import Leans
+from pipeline.lean.backend import LeanBackend, Leans
 from store.documents.by_design import by_design
 from store.events.jobs import TriggeredWork, TriggerEnded
+from store.events.projects import worked_on
 from store.log.envelope import utc_text
+from store.text import listed
 from store.view import queries, trace_queries
 from store.view.rows import BranchRow, PauseRow, TraceRow
 
@@ -161,7 +163,9 @@ def why_not(
     scanned = [row for row in _branches(view, repo) if _is_scanned(row)]
     if not scanned:
         return "no tip of it is scanned yet; `everlean repos` shows its state"
-    found = [leans.for_toolchain(row.toolchain or "") for row in scanned]
+    found = [lean for row in scanned for lean in _leans_of(repo, row, leans)]
+    if not found:
+        return f"none of the Lake projects of [[repos]] projects is in it: {listed(list(repo.projects), 3)}"
     if all(lean.kind == "none" for lean in found):
         return f"no Lean for it: {found[0].detail}"
     # A tip that is not scanned yet may bring a sorry.
@@ -183,7 +187,7 @@ def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> li
             continue
         branches = _branches(view, repo)
         if not branches or not all(
-            _is_scanned(branch) and leans.for_toolchain(branch.toolchain or "").kind != "none"
+            _is_scanned(branch) and all(lean.kind != "none" for lean in _leans_of(repo, branch, leans))
             for branch in branches
         ):
             continue
@@ -218,11 +222,20 @@ def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrai
 
 
 def _by_its_lean(view: sqlite3.Connection, trace: TraceRow, leans: Leans) -> bool:
+    branch, folder = trace_queries.place_of_line(trace.line)
     for row in queries.branches(view, trace.repository):
-        if row.state == "live" and trace_queries.branch_line(row.branch) == trace.line:
-            lean = leans.for_toolchain(row.toolchain or "")
-            return lean.kind != "none" and lean.simulated == trace.simulated
+        if row.state == "live" and row.branch == branch:
+            for project in row.lake_projects:
+                if project.folder == folder:
+                    lean = leans.for_toolchain(project.toolchain)
+                    return lean.kind != "none" and lean.simulated == trace.simulated
     return False
+
+
+def _leans_of(repo: Repo, branch: BranchRow, leans: Leans) -> list[LeanBackend]:
+    """Return what runs Lean in the projects of a branch that are worked on."""
+    projects = worked_on(branch.lake_projects, repo.projects)
+    return [leans.for_toolchain(one.toolchain) for one in projects]
 
 
 def _nothing_to_prove(
@@ -255,6 +268,6 @@ def _nothing_to_prove(
 
 def _settled(view: sqlite3.Connection, repo: Repo, branch: BranchRow, leans: Leans) -> set[str]:
     """Return the sorries of a branch that are open and have nothing left to find (`Reached.proved`)."""
-    simulated = leans.for_toolchain(branch.toolchain or "").simulated
+    simulated = any(lean.simulated for lean in _leans_of(repo, branch, leans))
     so_far = queries.reached(view, repository=repo.key, branch=branch.branch, simulated=simulated)
     return {sorry for sorry, how_far in so_far.items() if how_far.proved}

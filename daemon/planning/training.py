@@ -35,6 +35,7 @@ from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.models.datasets import dataset_of
 from store.domain.identity import job_id
 from store.events.models import ModelKind
+from store.events.projects import Project
 from store.view import model_queries, queries, trace_queries
 from store.view.model_queries import Learnable, Learned, ancestry
 from store.view.rows import BranchRow, TraceRow
@@ -47,8 +48,8 @@ Counted = MutableMapping[tuple[str, int, int, Learnable], int]
 not change, and counting a large repository takes a third of a second: what was counted once is kept here."""
 
 
-BuildFirst = Callable[[Repo, BranchRow, LeanBackend, str], "list[DueJob] | None"]
-"""Returns the due jobs that build a commit; None where it is built, or need not be."""
+BuildFirst = Callable[[Repo, BranchRow, LeanBackend, str, str], "list[DueJob] | None"]
+"""Returns the due jobs that build a commit's project; None where it is built, or need not be."""
 _REWARDS: Kind = "train_grpo"
 
 
@@ -180,10 +181,11 @@ class _Training:
         ]
         if any(one.refused_at is None for one in tried) or len(tried) >= self._settings.train.tries:
             return
-        branch = self._branch_of(trace)
-        if branch is None:
+        traced = self._traced(trace)
+        if traced is None:
             return
-        lean = self._leans.for_toolchain(branch.toolchain or "")
+        branch, project = traced
+        lean = self._leans.for_toolchain(project.toolchain)
         again = (f"refused {len(tried)}",) if tried else ()
         identity = job_id(
             _REWARDS,
@@ -197,7 +199,7 @@ class _Training:
         standing = self._standings.of(identity)
         if standing.state != "ready":
             return
-        builds = build_first(repo, branch, lean, trace.sha)
+        builds = build_first(repo, branch, lean, trace.sha, project.folder)
         if builds is not None:
             yield from builds
             return
@@ -207,6 +209,7 @@ class _Training:
                 self._to_train(repo, trace, parent, chain, others).model_copy(update={"refused": len(tried)})
             ),
             lean=lean,
+            folder=project.folder,
             limits=repl_limits(self._settings),
             grpo=grpo.spec(),
         )
@@ -221,6 +224,7 @@ class _Training:
             describes=f"train the {_called(self._model)} with Lean's reward on {repo.key} {trace.sha[:10]}",
             simulated=trace.simulated,
             spec=spec,
+            project=project.folder,
             built=lean.is_lean and self._settings.build.enabled,
             **self._limits(),
         )
@@ -409,18 +413,29 @@ class _Training:
 
     def _made_by_its_lean(self, repo: Repo, trace: TraceRow) -> bool:
         """Return whether the branch's backend is the one that traced it; otherwise another trace follows, or none."""
-        branch = self._branch_of(trace)
-        if branch is None or branch.state != "live" or branch.toolchain is None:
+        traced = self._traced(trace)
+        if traced is None or traced[0].state != "live":
             return False
+        branch, project = traced
         # What left the watchlist is not learned from, even before a poll has recorded that.
         if repo.branches and not asked_for(branch.branch, repo.branches):
             return False
-        lean = self._leans.for_toolchain(branch.toolchain)
+        lean = self._leans.for_toolchain(project.toolchain)
         return lean.kind != "none" and lean.simulated == trace.simulated
 
-    def _branch_of(self, trace: TraceRow) -> BranchRow | None:
-        branches = queries.branches(self._view, trace.repository)
-        return next((row for row in branches if trace_queries.branch_line(row.branch) == trace.line), None)
+    def _traced(self, trace: TraceRow) -> tuple[BranchRow, Project] | None:
+        """Return the branch and the Lake project that a trace is of; None where there is none of the two any more."""
+        name, folder = trace_queries.place_of_line(trace.line)
+        return next(
+            (
+                (row, project)
+                for row in queries.branches(self._view, trace.repository)
+                if row.branch == name
+                for project in row.lake_projects
+                if project.folder == folder
+            ),
+            None,
+        )
 
     def _parent(self, *, simulated: bool) -> str | None:
         if self._in_use is None or self._in_use.simulated != simulated:
@@ -472,4 +487,4 @@ def newest_of_each(chain: Sequence[Learned]) -> list[Learned]:
 
 
 def _branch(trace: TraceRow) -> str:
-    return trace.line.removeprefix(trace_queries.branch_line(""))
+    return trace_queries.place_of_line(trace.line)[0]

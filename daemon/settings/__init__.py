@@ -60,6 +60,7 @@ class Repo(BaseModel):
     every_s: float
     include: tuple[str, ...]
     exclude: tuple[str, ...]
+    projects: tuple[str, ...] = ()
     exercises: tuple[str, ...]
     enabled: bool
     opt_out: bool
@@ -178,6 +179,7 @@ def settled(entry: RepoEntry, *, poll: Poll) -> Repo:
         every_s=poll.every_s if entry.every_s is None else entry.every_s,
         include=entry.include,
         exclude=entry.exclude,
+        projects=entry.projects,
         exercises=entry.exercises,
         enabled=entry.enabled,
         opt_out=entry.opt_out,

@@ -25,6 +25,7 @@ from daemon.settings.models import Prove, Serve, Train
 from daemon.settings.types import (
     Branches,
     Flag,
+    Folders,
     Globs,
     Hosts,
     Section,
@@ -881,6 +882,10 @@ class RepoEntry(Section):
     scanned again: newly matching files are read, and sorries in files that no longer match leave"""
     exclude: Globs = Field((), examples=[["Archive/**"]])
     """Globs of the files to leave out"""
+    projects: Folders = Field((), examples=[["lean4"]])
+    """Folders of the Lake projects to build, trace and prove in, `"."` for the root; `[]`: the one at the root, and
+    where the root has none, all. Each folder with a lakefile is one, with a `lean-toolchain` and a manifest of its own;
+    the files of projects that are not chosen are scanned and no more"""
     exercises: Globs = Field(EXERCISES, examples=[["Exercises/**"]])
     """Globs of files that are exercises for people: they are scanned and counted, but no proof is searched. Unless
     this is `[]`, a file with three or more sorries and the word `exercise` anywhere in its text, in a comment or in

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Str
 
 from store.domain.identity import SCP
 from store.domain.identity import repository_key as repository_key
+from store.events.projects import plain_folder
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
@@ -103,6 +104,19 @@ def check_host(pattern: str) -> str:
     if labels[-1].isdecimal():
         raise ValueError(f'is an address and no name (got "{pattern}"); {remedy}')
     return pattern.lower()
+
+
+def check_folder(name: str) -> str:
+    """Return the folder of a Lake project as it is called everywhere, "" for the root."""
+    folder = name.removeprefix("./").rstrip("/")
+    if folder == ".":
+        return ""
+    if not folder or not plain_folder(folder):
+        raise ValueError(
+            f'is no folder of a repository (got "{name}"); write one with a lakefile, such as "lean4", or "." for the'
+            " root"
+        )
+    return folder
 
 
 def check_branch(name: str) -> str:
@@ -265,5 +279,6 @@ Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 ModelName = Annotated[Text, AfterValidator(model_name)]
 Globs = Annotated[tuple[Annotated[Text, AfterValidator(check_glob)], ...], BeforeValidator(table_list)]
+Folders = Annotated[tuple[Annotated[Text, AfterValidator(check_folder)], ...], BeforeValidator(table_list)]
 Hosts = Annotated[tuple[Annotated[Text, AfterValidator(check_host)], ...], BeforeValidator(table_list)]
 Branches = Annotated[tuple[Annotated[Text, AfterValidator(check_branch)], ...], BeforeValidator(table_list)]

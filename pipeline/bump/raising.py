@@ -15,21 +15,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline.bump.requirements import ManifestText, refused, update
-from pipeline.lean.build.dependencies import (
-    MANIFEST,
-    MOST_BYTES,
-    GitPackage,
-    ManifestError,
-    PackageFiles,
-    bare,
-)
-from pipeline.lean.build.lake import LAKEFILES
+from pipeline.lean.build.dependencies import PackageFiles
 from pipeline.lean.source.imports import MOST_LAKEFILE_BYTES, read_lakefile_toml
 from pipeline.lean.source.lexer import ID_FIRST, Token, tokens_of_text
+from pipeline.lean.source.manifest import MANIFEST, MOST_BYTES, GitPackage, ManifestError, bare
+from pipeline.lean.source.projects import LAKEFILES, TOOLCHAIN
 from pipeline.lean.source.worktree import read_beginning, read_inside
 from pipeline.lean.toolchain.toolchains import is_at_most
 
-TOOLCHAIN = "lean-toolchain"
 _LONGEST_TERM = 200
 """Tokens in brackets."""
 _MARK = "#everlean-"

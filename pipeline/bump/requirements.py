@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.jobs.protocol import JobError
-from pipeline.lean.build.dependencies import GitPackage, ManifestError, bare, read_manifest, unwrapped
+from pipeline.lean.source.manifest import GitPackage, ManifestError, bare, read_manifest, unwrapped
 
 
 def refused(why: str, remedy: str) -> JobError:

@@ -25,6 +25,7 @@ from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.worktree import read_inside
 from store.domain.identity import git_blob
 from store.events.base import BlobRef
+from store.events.projects import inside
 from store.events.proofs import CheckedVersion, ProofChecked, ProofFound, ProofRejected, ProofVerified
 
 Facts = tuple[tuple[str, str], ...]
@@ -33,8 +34,10 @@ Facts = tuple[tuple[str, str], ...]
 
 def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
     """Check one found proof and record the verdict."""
-    project, backend, proof = spec.place, spec.parameters.lean, spec.parameters.proof
-    for other in spec.parameters.alike:
+    given = spec.parameters
+    backend, proof, folder = given.lean, given.proof, given.folder
+    project = spec.project(folder)
+    for other in given.alike:
         if what_is_judged(other.proof) != what_is_judged(proof):
             raise JobError(
                 "other_text",
@@ -42,8 +45,10 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
                 remedy="check each by itself",
                 deterministic=True,
             )
-    before = _file_at_commit(project, proof)
-    gate = Gate(proof, backend, project, before, spec.parameters.second_kernel)
+    before = _file_at_commit(spec.place, proof)
+    # The gate asks about a file of the project; what is recorded has the paths of the repository.
+    in_project = proof.model_copy(update={"path": inside(proof.path, folder)})
+    gate = Gate(in_project, backend, project, before, given.second_kernel, folder)
     reporter.progress(0, 1, proof.declaration)
     try:
         with lean_held(backend):
@@ -54,7 +59,7 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
         ) from error
     bodies = [
         _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, found_with(one.search))
-        for one in (spec.parameters, *spec.parameters.alike)
+        for one in (given, *given.alike)
     ]
     # In one batch where they fit: a proof that is without its verdict for a moment is planned to be checked again.
     longest = max(len(json.dumps(one.model_dump(mode="json"))) for one in bodies)

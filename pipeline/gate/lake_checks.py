@@ -41,22 +41,16 @@ from pipeline.gate.export import shown
 from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.gate.second_kernel import Judged, SecondKernel, find_second_kernel, judge_export
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.build.dependencies import MANIFEST
-from pipeline.lean.build.lake import (
-    BUILD_BOUNDS,
-    LAKEFILES,
-    MOST_PROCESSES,
-    Bounds,
-    LakeRunner,
-    Outcome,
-    build,
-)
+from pipeline.lean.build.lake import BUILD_BOUNDS, MOST_PROCESSES, Bounds, LakeRunner, Outcome, build
 from pipeline.lean.client.process import lean_path
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import local_file, module_of, module_path, source_folders
+from pipeline.lean.source.manifest import MANIFEST
+from pipeline.lean.source.projects import LAKEFILES, TOOLCHAIN, toolchain_files, worktree_of
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.worktree import read_inside
 from store.domain.records import Declaration
+from store.events.projects import outside
 from store.events.proofs import CheckVerdict, FileHash, Grade, Material, StepName
 from store.text import end_of
 
@@ -430,6 +424,7 @@ def findings(
     declared: frozenset[str],
     trusted: tuple[Path, ...],
     second_kernel: str,
+    folder: str = "",
 ) -> Generator[Finding, None, None]:
     """Yield what the toolchain says of the patched file, in order; the caller stops at the first that failed.
 
@@ -440,6 +435,7 @@ def findings(
         declared: those of the whole file.
         trusted: the folders of compiled modules that need no replay.
         second_kernel: as `[lean] second_kernel` says it.
+        folder: the project's in its repository.
     """
     runner = LakeRunner.find(backend, project=project)
     reason = runner if isinstance(runner, str) else leads_outside(runner)
@@ -467,6 +463,7 @@ def findings(
         declaration,
         declared,
         second_kernel,
+        folder,
     )
     try:
         yield from inquiry.findings()
@@ -491,6 +488,7 @@ class _Inquiry:
     declaration: str
     declared: frozenset[str]
     second_kernel: str
+    folder: str
 
     def findings(self) -> Iterator[Finding]:
         module = module_of(self.path, source_folders(self.runner.project))
@@ -731,7 +729,7 @@ class _Inquiry:
             f"the same type and universe parameters as without the proof, by their exports, and the same"
             f" {len(before.premises)} constants of its module below it: sha256 {after.digest}"
         )
-        source, inputs = self._source, _inputs(self.runner.project)
+        source, inputs = self._source, _inputs(self.runner.project, self.folder)
         if source is None or isinstance(inputs, str):
             told += f"; its material is not recorded: {inputs if source else 'the scanner does not see it'}"
             return Finding("statement", "passed", self.by, told)
@@ -746,12 +744,13 @@ class _Inquiry:
         return Finding("statement", "passed", self.by, told, material=material)
 
 
-def _inputs(project: Path) -> tuple[FileHash, ...] | str:
-    """Return the files of the worktree that name Lean and the packages; a text says why one was not read."""
-    found = []
-    for name in ("lean-toolchain", *LAKEFILES, MANIFEST):
+def _inputs(project: Path, folder: str) -> tuple[FileHash, ...] | str:
+    """Return the files of the repository that name Lean and the packages; a text says why one was not read."""
+    found, worktree = [], worktree_of(project, folder)
+    named = next((one for one in toolchain_files(folder) if os.path.lexists(worktree / one)), TOOLCHAIN)
+    for name in (named, *(outside(one, folder) for one in (*LAKEFILES, MANIFEST))):
         try:
-            found.append(FileHash(path=name, sha256=hashlib.sha256(read_inside(project, name)).hexdigest()))
+            found.append(FileHash(path=name, sha256=hashlib.sha256(read_inside(worktree, name)).hexdigest()))
         except FileNotFoundError:
             continue
         except OSError as error:

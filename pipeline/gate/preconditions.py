@@ -15,21 +15,23 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.build.dependencies import MANIFEST, ManifestError, key_of, read_dependencies, read_manifest
-from pipeline.lean.build.lake import LAKEFILES
+from pipeline.lean.build.dependencies import key_of, read_dependencies
 from pipeline.lean.client.process import built_folders
 from pipeline.lean.sandbox.command import linked_packages
 from pipeline.lean.source.forbidden import UNSEEN_NAMES
 from pipeline.lean.source.imports import CORE, closure
+from pipeline.lean.source.manifest import MANIFEST, ManifestError, read_manifest
+from pipeline.lean.source.projects import LAKEFILES, read_toolchain, worktree_of
 from pipeline.lean.source.worktree import read_inside
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
 
-_MAX_TOOLCHAIN_BYTES = 1000
 _UNSEEN_BY_THE_KERNEL = re.compile("|".join(sorted(UNSEEN_NAMES)).encode())
 
 
-def other_toolchain(backend: LeanBackend, *, project: Path, found_with: str) -> str | None:
-    """Return why this Lean is not the project's, or not the one that the proof was found with ("": not recorded)."""
+def other_toolchain(backend: LeanBackend, *, project: Path, folder: str = "", found_with: str) -> str | None:
+    """Return why this Lean is not the project's, or not the one that the proof was found with ("": not recorded).
+
+    `folder` is where in its repository the project lies."""
     ours = backend.toolchain.strip()
     if not ours:
         return (
@@ -37,7 +39,7 @@ def other_toolchain(backend: LeanBackend, *, project: Path, found_with: str) -> 
             " name its version in a lean-toolchain file beside it"
         )
     try:
-        toolchain = read_inside(project, "lean-toolchain", most_bytes=_MAX_TOOLCHAIN_BYTES)
+        _, toolchain = read_toolchain(worktree_of(project, folder), folder)
     except FileNotFoundError:
         toolchain = b""
     except OSError as error:

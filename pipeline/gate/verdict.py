@@ -83,7 +83,7 @@ class Gate:
     """The checks of one proof in one worktree.
 
     `before` are the file's bytes at the proof's commit, `after` with the replacement in place; `second_kernel` is the
-    setting of that name.
+    setting of that name. The proof's path is one in the project, which is the `folder` of the worktree.
     """
 
     proof: ProofFound
@@ -91,6 +91,7 @@ class Gate:
     project: Path
     before: bytes
     second_kernel: str = AUTO
+    folder: str = ""
     verdict: Verdict = field(default_factory=Verdict)
     _trusted: tuple[Path, ...] = ()
     _parts: list[tuple[Sorry, Replacement]] = field(default_factory=list)
@@ -207,7 +208,7 @@ class Gate:
             return None
         # A simulated proof was found with no version of Lean.
         found_with = "" if self.proof.simulated else self.proof.toolchain
-        return other_toolchain(self.backend, project=self.project, found_with=found_with)
+        return other_toolchain(self.backend, project=self.project, folder=self.folder, found_with=found_with)
 
     async def _compile(self) -> Compiled | None:
         """Elaborate the file in the REPL, and compare the two declarations if its dialect can."""
@@ -266,6 +267,7 @@ class Gate:
                 declared=self._declared if compiled is None else compiled.declared,
                 trusted=self._trusted,
                 second_kernel=self.second_kernel,
+                folder=self.folder,
             )
             with closing(findings):
                 for finding in findings:

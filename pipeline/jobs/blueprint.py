@@ -69,11 +69,12 @@ class Blueprints:
         try:
             with Mirror(mirror) as objects:
                 latex, verso = list[tuple[str, str]](), list[tuple[str, str]]()
-                manifest = objects.at_root(sha, "lake-manifest.json")
-                data = objects.read(manifest.blob, most_bytes=LARGEST_FILE_BYTES) if manifest else b""
-                is_verso = isinstance(data, bytes) and b"verso-blueprint" in data
+                files = [*objects.files(sha)]
+                manifests = [one.manifest for one in objects.projects(sha, files) if one.manifest]
+                read = (objects.read(blob, most_bytes=LARGEST_FILE_BYTES) for blob in manifests)
+                is_verso = any(isinstance(data, bytes) and b"verso-blueprint" in data for data in read)
                 left = LARGEST_BLUEPRINT_BYTES
-                for file in objects.files(sha):
+                for file in files:
                     is_latex = _is_latex(file.path)
                     if file.readable and (is_latex or (is_verso and file.path.endswith(".lean"))):
                         data = objects.read(file.blob, most_bytes=min(left, LARGEST_FILE_BYTES))

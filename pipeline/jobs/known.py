@@ -34,6 +34,7 @@ def known_to_scan(
     """Return what a scan needs: the sorries and the proofs so far, and the files where it compares by them."""
     rows = queries.sorries(view, repository=repository, branch=branch)
     followed, declarations = queries.taken_of(view, repository=repository)
+    of_branch = next((row for row in queries.branches(view, repository) if row.branch == branch), None)
     files = None
     if by_files:
         files = {file.path: file.blob for file in queries.files(view, repository=repository, branch=branch)}
@@ -52,13 +53,16 @@ def known_to_scan(
         ),
         sorries_of_others=sum(number for name, number in followed.items() if name != branch),
         declarations=declarations,
-        challenges=queries.challenges_of(view, repository=repository, branch=branch),
+        projects=() if of_branch is None else of_branch.lake_projects,
+        challenges=() if of_branch is None else tuple(of_branch.challenges),
     )
 
 
-def known_to_trace(view: sqlite3.Connection, *, repository: str, branch: str) -> TraceKnown:
+def known_to_trace(
+    view: sqlite3.Connection, *, repository: str, branch: str, project: str = ""
+) -> TraceKnown:
     """Return what a trace needs: the line's files, and the branch's open sorries with their goals so far."""
-    line = trace_queries.branch_line(branch)
+    line = trace_queries.branch_line(branch, project)
     goals = {row.sorry: row for row in trace_queries.sorry_goals(view, repository=repository, branch=branch)}
     return TraceKnown(
         line=line,

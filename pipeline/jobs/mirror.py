@@ -14,15 +14,17 @@ import os
 import secrets
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO, cast
 
 from pipeline.jobs.protocol import JobError
+from pipeline.lean.source.projects import NAMES, find_projects
 from pipeline.lean.source.worktree import safe_path
 from store.domain.identity import slug
+from store.events.projects import Project
 
 _REGULAR = frozenset({"100644", "100755", "100664"})
 _STRANGE = {"120000": "a symbolic link", "160000": "a submodule"}
@@ -31,6 +33,8 @@ _MOST_LISTED_BYTES = 256 << 20
 """Some two million files; no repository of Lean has a hundredth of it."""
 _LONGEST_PATH_BYTES = 4096
 _SHOWN_BYTES = 200
+_MOST_PROJECT_BYTES = 4 << 20
+"""A larger file of those that say what a project is says nothing."""
 LARGEST_SHOWN_BYTES = 4 << 20
 """A larger file is not shown."""
 
@@ -164,6 +168,19 @@ class Mirror:
             return []  # git ends with 1 where no file has it
         prefix = "" if sha is None else f"{sha}:"
         return [name.decode("utf-8", "replace").removeprefix(prefix) for name in _fields(said)]
+
+    def projects(self, sha: str, files: Iterable[TreeFile] | None = None) -> tuple[Project, ...]:
+        """Return the Lake projects of a commit; `files` are all of it, where they are listed already."""
+        every = self.files(sha) if files is None else files
+        named = {
+            file.path: file.blob for file in every if file.readable and PurePosixPath(file.path).name in NAMES
+        }
+
+        def read(blob: str) -> bytes:
+            data = self.read(blob, most_bytes=_MOST_PROJECT_BYTES)
+            return b"" if isinstance(data, int) else data
+
+        return find_projects(named, read)
 
     def at_root(self, sha: str, name: str) -> TreeFile | None:
         """The regular file of this name at a commit's root, if there is one."""

@@ -32,6 +32,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.jobs import preemption
 from pipeline.jobs.inputs import InputError, Inputs
+from pipeline.lean.source.projects import project_folder
 from store.files import HeldError, Lock, lock, write_whole
 
 if TYPE_CHECKING:
@@ -119,6 +120,22 @@ class JobSpec(Generic[SpecCo]):
         if self.worktree is None:
             raise bad_spec(self.kind, "worktree: there is none")
         return self.worktree
+
+    def project(self, folder: str) -> Path:
+        """Return a Lake project's folder in the worktree; "" is the root.
+
+        Raises:
+            JobError: the worktree has no such folder, or only behind a link.
+        """
+        try:
+            return project_folder(self.place, folder)
+        except OSError as error:
+            raise JobError(
+                "no_project",
+                f"{folder} is no folder of the commit: {error.strerror}",
+                remedy="nothing: the next commit's projects are found by itself",
+                deterministic=True,
+            ) from error
 
     def input(self, name: str) -> Path:
         """Return the file of an input, verified.

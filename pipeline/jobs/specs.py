@@ -18,6 +18,7 @@ from pipeline.lean.pool import PoolLimits
 from store.domain.life import GivenProof
 from store.domain.matching import LivingSorry
 from store.domain.records import Seen, TraceGap
+from store.events.projects import Project
 from store.events.proofs import ProofFound
 
 _Count = Annotated[int, Field(ge=0)]
@@ -43,6 +44,7 @@ class ScanKnown(Spec):
         proofs: our proofs of the repository's sorries that were not rejected.
         sorries_of_others: sorries in the source of the repository's other branches.
         declarations: of all of the repository's branches.
+        projects: the Lake projects, as of the last scan.
         challenges: the modules that a comparator.json names, as of the last scan.
     """
 
@@ -52,6 +54,7 @@ class ScanKnown(Spec):
     proofs: tuple[GivenProof, ...] = ()
     sorries_of_others: int = 0
     declarations: int = 0
+    projects: tuple[Project, ...] = ()
     challenges: tuple[str, ...] = ()
 
 
@@ -115,11 +118,13 @@ class BuildSpec(Spec):
         hosts: names and globs that the step with a network may reach.
         modules: what to build; () is the default targets.
         schemes: allowed in packages' URLs.
+        folder: of the Lake project; "" is the root.
     """
 
     repository: str
     branch: str
     sha: _Sha
+    folder: str = ""
     lean: LeanBackend
     cache: Path
     timeout_s: _Seconds
@@ -196,12 +201,16 @@ class TraceSpec(Spec):
         include, exclude: path patterns (`pipeline.lean.source.globs`).
         file_timeout_s: Lean's time for one file.
         limits: of the REPL processes; each works on one file at a time.
+        folder: of the Lake project; "" is the root.
+        without: the folders in it that are projects of their own.
         known: filled in when the job starts.
     """
 
     repository: str
     branch: str
     sha: str
+    folder: str = ""
+    without: tuple[str, ...] = ()
     lean: LeanBackend
     url: str
     name: str
@@ -461,6 +470,7 @@ class ProveSpec(Spec):
         budget_key: the budget's name, under which attempts are remembered.
         parallel: files at once.
         journal: a folder that all prove jobs share: a search that was killed continues from it. None: nothing is kept.
+        folder: of the Lake project that the sorries are in; "" is the root.
 
     Its input `KNOWN` has the proofs of the same statements and the lemmas; without it neither is used.
     """
@@ -468,6 +478,7 @@ class ProveSpec(Spec):
     repository: str
     branch: str
     sha: str
+    folder: str = ""
     lean: LeanBackend
     limits: PoolLimits
     rung: AnyRung
@@ -555,13 +566,14 @@ class Candidate(Spec):
 
 
 class CheckSpec(Candidate):
-    """Judge one proof. `second_kernel`: as `[lean]` says it.
+    """Judge one proof. `second_kernel`: as `[lean]` says it; `folder`: of the Lake project ("" is the root).
 
     `alike`: what is recorded with the same text for the declaration's other sorries; the verdict is of each. They agree
     in `what_is_judged`.
     """
 
     lean: LeanBackend
+    folder: str = ""
     alike: tuple[Candidate, ...] = ()
     second_kernel: str = "auto"
 
@@ -663,10 +675,11 @@ class GrpoSpec(Spec):
 class TrainGrpoSpec(TrainTacticsSpec):
     """Train a tactic model with Lean's reward, in a worktree of the trace's commit that is built.
 
-    `lean` judges, in processes with these `limits`.
+    `lean` judges, in processes with these `limits`, in the Lake project in this `folder`.
     """
 
     lean: LeanBackend
+    folder: str = ""
     limits: PoolLimits
     grpo: GrpoSpec = GrpoSpec()
 

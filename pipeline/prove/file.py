@@ -55,6 +55,7 @@ class FileProver:
         pool: ReplPool,
         project: Path,
         path: str,
+        shown: str | None = None,
         budget: Budget,
         done: Callable[[Attempt], None],
         engine: Engine | None = None,
@@ -68,8 +69,9 @@ class FileProver:
         """Args:
         backend: runs Lean.
         pool: of its processes.
-        project: the folder of the paths.
-        path: the file.
+        project: the folder of the Lake project.
+        path: the file in it.
+        shown: the file's path in the repository, as premises have it; None: the same.
         budget: for one sorry.
         done: receives each attempt.
         engine: the rung; None: the curated tactics.
@@ -84,6 +86,7 @@ class FileProver:
         self._pool = pool
         self._project = project
         self._path = path
+        self._shown = path if shown is None else shown
         self._budget = budget
         self._done = done
         self._data = b""
@@ -154,7 +157,7 @@ class FileProver:
         self._key = ReplKey.of_file(self._backend, self._project, self._source)
         imports = self._source.imports
         core_only = closure(self._project, imports).core_only
-        self._place = FilePlace(self._path, imports, core_only=core_only)
+        self._place = FilePlace(self._shown, imports, core_only=core_only)
         self._propose = self._engine.propose(self._place)
         self._reached = self._source.header_end
         return fitting

@@ -46,6 +46,7 @@ from pipeline.prove.whole_declaration import AnswerJournal
 from pipeline.prove.whole_file import WholeFile
 from store.domain.identity import proof_id, short_hash
 from store.events.base import BlobRef
+from store.events.projects import inside, outside
 from store.events.proofs import AttemptFinished, ProofFound
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class ProveJob:
     def __init__(self, spec: JobSpec[ProveSpec], reporter: Reporter) -> None:
         self._spec = spec
         self._given = given = spec.parameters
-        self._project = spec.place
+        self._project = spec.project(given.folder)
         self._reporter = reporter
         self._outcomes: dict[str, int] = {}
         self._done = 0
@@ -74,7 +75,7 @@ class ProveJob:
         given = self._given
         files: dict[str, list[SorryToProve]] = {}
         for wanted in given.sorries:
-            files.setdefault(wanted.path, []).append(wanted)
+            files.setdefault(inside(wanted.path, given.folder), []).append(wanted)
         if given.journal is not None:
             forget_old_journals(given.journal)
         known, lemmas = self._known()
@@ -151,6 +152,7 @@ class ProveJob:
                 pool=pool,
                 project=self._project,
                 path=path,
+                shown=outside(path, given.folder),
                 budget=given.budget,
                 done=done,
                 engine=rung,

@@ -31,8 +31,15 @@ from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.backend import LeanBackend, Leans
-from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attach, empty_lake, remove_tree
-from pipeline.lean.build.lake import LAKEFILES
+from pipeline.lean.build.build_cache import (
+    BuildKey,
+    BuildMissingError,
+    all_builds,
+    attach,
+    empty_lake,
+    remove_tree,
+)
+from pipeline.lean.source.projects import LAKEFILES
 from pipeline.lean.source.scanner import read_file
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from pipeline.serve.schemas import WHOLE, Problem
@@ -255,7 +262,11 @@ def find_commit(
         return Commit(known, newest_of, sha, chosen=not newest_of)
     tips = {row.scanned or row.tip: row for row in rows}
     if spec.built and spec.backend != "simulator":
-        builds = [build for build, _ in all_builds(spec.cache) if build.repository == repository]
+        builds = [
+            build
+            for build, _ in all_builds(spec.cache)
+            if (build.repository, build.project) == (repository, "")
+        ]
         builds = [build for build in builds if branch is None or build.sha in tips]
         if builds:
             sha = max(builds, key=lambda one: one.built_at).sha
@@ -333,11 +344,18 @@ def checked_out(
                 f"{commit.repository.key} at {commit.sha[:10]} has no {path} that can be read: {error.strerror}",
                 "name a file of that commit, or send its text",
             ) from error
+        if below := _project_below(folder, path):
+            raise Problem(
+                409,
+                "project_below_root",
+                f"{path} belongs to the Lake project in {below}, and this server works in one at a repository's root",
+                "have the daemon search there: `everlean trigger prove`",
+            )
         lean = leans.for_toolchain(_toolchain(folder))
         empty_lake(folder)
         if lean.is_lean and spec.built:
             try:
-                held.enter_context(attach(folder, spec.cache, commit.repository.key, commit.sha))
+                held.enter_context(attach(folder, spec.cache, BuildKey(commit.repository.key, commit.sha)))
             except BuildMissingError as error:
                 lean = _no_build(lean, str(error))
         yield Checkout(commit, folder, path, data, text is not None, lean)
@@ -407,6 +425,13 @@ def _put(folder: Path, path: str, data: bytes) -> None:
         raise Problem(
             422, "bad_path", f"{path}: a file and a folder of the commit have this name", "name another file"
         ) from error
+
+
+def _project_below(folder: Path, path: str) -> str:
+    """Return the folder of the Lake project that a file belongs to where the root has none; "" where it has."""
+    around = (str(one) for one in PurePosixPath(path).parents)
+    found = next((one for one in around if any((folder / one / name).is_file() for name in LAKEFILES)), ".")
+    return "" if any((folder / name).is_file() for name in LAKEFILES) or found == "." else found
 
 
 def _toolchain(folder: Path) -> str:

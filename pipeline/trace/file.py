@@ -572,7 +572,7 @@ class FileTracer:
         # To a REPL a `module` file would be another one.
         lean = self._backend.reading(asked.text.own_header)
         if lean.kind == "server":
-            answer = await self._told(lean, item.path, asked.data)
+            answer = await self._told(lean, item.name, asked.data)
             asked.told = answer.sorries
             yield answer.units, answer
             return

@@ -43,11 +43,11 @@ class Run:
         JobError: a path pattern is none, or the worktree is not there.
         """
         self._given = given = spec.parameters
-        self._project = spec.place
-        if not self._project.is_dir():
+        if not spec.place.is_dir():
             raise JobError(
-                "no_worktree", f"{self._project}: no such folder", remedy="the worktree has to be made anew"
+                "no_worktree", f"{spec.place}: no such folder", remedy="the worktree has to be made anew"
             )
+        self._project = spec.project(given.folder)
         try:
             self._meant = path_filter(given.include, given.exclude)
         except ValueError as error:
@@ -59,12 +59,14 @@ class Run:
         tracer = f"{self._tracer_name} {TRACER_VERSION}"
         core = Path(given.lean.sysroot) / "src" / "lean" if given.lean.sysroot else None
         self._tree = Tree(
-            self._project,
+            spec.place,
             sha=given.sha,
             tracer=tracer,
             lean=given.lean.toolchain,
             core=core if core is not None and core.is_dir() else None,
             linked_packages=not given.lean.simulated,
+            folder=given.folder,
+            without=given.without,
         )
         self._head = self._head_of(self._tree.toolchain, metadata={}, seconds=0.0)
         self._pool = ReplPool(given.limits)
@@ -119,6 +121,7 @@ class Run:
             tracer_version=TRACER_VERSION,
             source="lean",
             line=given.known.line,
+            project=given.folder,
             metadata=metadata,
             simulated=given.lean.simulated,
             seconds=seconds,

@@ -11,18 +11,19 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.lean.build.dependencies import MANIFEST
+from pipeline.lean.source.manifest import MANIFEST
+from pipeline.lean.source.projects import read_toolchain
 from pipeline.lean.source.scanner import parse
-from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, StrangeFileError, read_beginning, read_inside
+from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, StrangeFileError, read_inside
 from store.domain.identity import git_blob
+from store.events.projects import outside
 
 MOST_BYTES = MOST_SOURCE_BYTES
 """A larger file is a gap."""
-_MOST_TOOLCHAIN_BYTES = 1024
 PACKAGES = ".lake/packages"
 CORE = f"{PACKAGES}/lean4/src/lean"
 """Where LeanDojo has Lean's own source."""
@@ -53,8 +54,11 @@ class LeanFile:
 
 
 class Tree:
-    """A worktree. `lean` is the toolchain of the Lean that traces it ("": not known), `core` the folder with Lean's own
-    source, None where that is not here."""
+    """A Lake project in a worktree: the one in this `folder`, without the projects below it.
+
+    `lean` is the toolchain of the Lean that traces it ("": not known), `core` the folder with Lean's own source, None
+    where that is not here. Paths of its files are the repository's, those of dependencies begin with `.lake`.
+    """
 
     def __init__(
         self,
@@ -65,27 +69,30 @@ class Tree:
         lean: str,
         core: Path | None,
         linked_packages: bool,
+        folder: str = "",
+        without: Collection[str] = (),
     ) -> None:
-        self._root = worktree
+        self._root = worktree / folder
+        self._folder = folder
+        self._without = frozenset(without)
         self._like = sha
         self._tracer = tracer
         self._lean = lean.strip()
-        toolchain = read_beginning(worktree, "lean-toolchain", most_bytes=_MOST_TOOLCHAIN_BYTES)
-        self.toolchain = toolchain.decode("utf-8", errors="replace").strip()
-        self._manifest = _blob(worktree, MANIFEST, like=sha)
+        self.toolchain = _toolchain(worktree, folder)
+        self._manifest = _blob(self._root, MANIFEST, like=sha)
         self.files = {item.path: item for item in self._project()}
         self._by_name: dict[str, list[str]] = {}
         for path in sorted(self.files, key=lambda path: (path.count("/"), path)):
             self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
-        self._libraries = list(_libraries(worktree, core=core, linked=linked_packages))
+        self._libraries = list(_libraries(self._root, core=core, linked=linked_packages))
         self._dependencies: dict[str, LeanFile | None] = {}
         self._keys: dict[str, str] = {}
 
     def find(self, module: str) -> LeanFile | None:
         """Return the file of a module: the project's own, else a dependency's, else None."""
         relative = "/".join(part.strip("«»") for part in module.split(".")) + ".lean"
-        if relative in self.files:
-            return self.files[relative]
+        if (own := outside(relative, self._folder)) in self.files:
+            return self.files[own]
         # A library may have its sources in a folder of its own (`srcDir`); the least deep one is it.
         for path in self._by_name.get(relative.rpartition("/")[2], ()):
             if path.endswith("/" + relative):
@@ -157,13 +164,17 @@ class Tree:
             inside = Path(folder)
             top = inside == self._root
             names[:] = sorted(
-                name for name in names if not (top and name in _SKIPPED) and not (inside / name).is_symlink()
+                name
+                for name in names
+                if not (top and name in _SKIPPED)
+                and not (inside / name).is_symlink()
+                and (inside / name).relative_to(self._root).as_posix() not in self._without
             )
             for name in sorted(files):
                 file = inside / name
                 if name.endswith(".lean") and stat.S_ISREG(file.lstat().st_mode):
-                    inside_root = file.relative_to(self._root).as_posix()
-                    yield self._read(self._root, inside_root, inside_root)
+                    name = file.relative_to(self._root).as_posix()
+                    yield self._read(self._root, name, outside(name, self._folder))
 
     def _dependency(self, relative: str) -> LeanFile | None:
         for folder, shown in self._libraries:
@@ -219,6 +230,13 @@ def _libraries(worktree: Path, *, core: Path | None, linked: bool) -> Iterator[t
             yield package, f"{PACKAGES}/{package.name}"
             if (package / "src").is_dir():
                 yield package / "src", f"{PACKAGES}/{package.name}/src"
+
+
+def _toolchain(worktree: Path, folder: str) -> str:
+    try:
+        return read_toolchain(worktree, folder)[1].decode("utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _blob(root: Path, name: str, *, like: str) -> str:

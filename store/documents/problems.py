@@ -16,8 +16,8 @@ from typing import Literal
 
 from store.documents.grades import DOUBT, DOUBT_REMEDY
 from store.documents.jobs import try_again
-from store.documents.repositories import HEALTHY_STATES, Repository, because
-from store.text import ago, clean, counted, headline
+from store.documents.repositories import HEALTHY_STATES, Repository, because, projects_missing
+from store.text import ago, clean, counted, headline, listed
 from store.view.rows import (
     LARGER,
     JobRow,
@@ -29,6 +29,7 @@ from store.view.rows import (
 )
 
 FAILED_JOBS_NAMED = 5
+PROJECTS_NAMED = 3
 
 
 class ProblemCode(enum.StrEnum):
@@ -95,6 +96,8 @@ class ProblemCode(enum.StrEnum):
     """a disk has no room. [Free some space](#when-a-disk-fills-up-or-fails)."""
     DISK_READ_ONLY = "disk_read_only"
     """a folder cannot be written. Mount it writable, `fsck`; [more](#when-a-disk-fills-up-or-fails)."""
+    PROJECT_MISSING = "project_missing"
+    """a branch has no Lake project in a folder that `projects` names. Correct `projects` in its `[[repos]]`."""
     TOO_LARGE = "too_large"
     """more sorries or declarations than `[scan]` allows; the rest is counted only. Raise the limit, or
     exclude the file."""
@@ -212,6 +215,24 @@ def repository_problems(repositories: list[Repository]) -> list[Problem]:
         )
         for item in repositories
         if item.watched and item.enabled and item.state not in HEALTHY_STATES
+    ]
+
+
+def project_problems(repositories: list[Repository]) -> list[Problem]:
+    """Return where the settings choose folders that are no Lake projects: nothing is built, traced or proved there."""
+    return [
+        problem(
+            ProblemCode.PROJECT_MISSING,
+            f"{item.repository}: {head.branch} has no Lake project in {listed(missing, PROJECTS_NAMED)}, but in"
+            f" {listed([one.name for one in head.lake_projects], PROJECTS_NAMED)}",
+            "correct `projects` in its [[repos]]",
+            severity="warning",
+            subject=item.repository,
+        )
+        for item in repositories
+        if item.watched and item.enabled
+        for head in item.heads
+        if head.state == "live" and (missing := projects_missing(head, item.projects))
     ]
 
 

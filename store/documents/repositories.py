@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from store.documents.document import of_row
+from store.events.projects import worked_on
+from store.text import listed
 from store.view import queries, trace_queries
 from store.view.counts import NO_SORRIES, sorry_counts
 from store.view.rows import BranchRow, GapRow, PolledRepository, TooLargeRow
@@ -17,7 +20,7 @@ HEALTHY_STATES = frozenset({"new", "ok"})
 
 @dataclass(frozen=True, slots=True)
 class Head(BranchRow):
-    SHOWN: ClassVar = ("branch", "state", "tip", "scanned", "toolchain", "rewrites")
+    SHOWN: ClassVar = ("branch", "state", "tip", "scanned", "projects", "rewrites")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class TooLarge(TooLargeRow):
 @dataclass(frozen=True, slots=True)
 class Trace:
     branch: str
+    project: str
+    """the folder of the Lake project; `""` for the root"""
     trace: str
     sha: str
     files_seen: int
@@ -54,7 +59,7 @@ class Repository(PolledRepository):
     heads: list[Head]
     """Its branches."""
     traces: list[Trace]
-    """The newest of each branch."""
+    """The newest of each branch and Lake project."""
     sorries: dict[str, int]
     """By state, of the [default branch](glossary.md)."""
     sorries_elsewhere: int
@@ -97,8 +102,10 @@ def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[Trace
     found: dict[str, list[Trace]] = defaultdict(list)
     for row in trace_queries.newest_measures(database):
         named = trace_queries.gaps_of_trace(database, row.trace) if gaps else None
-        branch = row.line.removeprefix("branch:")
-        found[row.repository].append(of_row(Trace, row, branch=branch, lacking=row.gaps, gaps=named))
+        branch, project = trace_queries.place_of_line(row.line)
+        found[row.repository].append(
+            of_row(Trace, row, branch=branch, project=project, lacking=row.gaps, gaps=named)
+        )
     return found
 
 
@@ -106,3 +113,21 @@ def because(item: Repository) -> str:
     """Describe the problem, beginning with the repository."""
     reason = item.reason or item.state
     return reason if reason.startswith(f"{item.repository}:") else f"{item.repository}: {reason}"
+
+
+def projects_said(head: Head, chosen: Sequence[str]) -> str:
+    """Say which Lake projects a branch has and which of them are only scanned; "" of one at the root alone."""
+    projects = head.lake_projects
+    if all(not one.folder for one in projects):
+        return ""
+    worked = worked_on(projects, chosen)
+    named = [f"{one.name} ({one.toolchain.rpartition(':')[2] or 'no lean-toolchain'})" for one in projects]
+    rest = [one.name for one in projects if one not in worked]
+    only = f"; only scanned, for `projects` does not name them: {listed(rest, 5)}" if rest else ""
+    return f"Lake projects in {listed(named, 5)}{only}"
+
+
+def projects_missing(head: Head, chosen: Sequence[str]) -> tuple[str, ...]:
+    """Return the chosen folders in which a scanned branch has no Lake project."""
+    have = {one.folder for one in head.lake_projects}
+    return tuple(one or "." for one in chosen if one not in have) if head.projects is not None else ()

@@ -66,9 +66,15 @@ def job_id(kind: str, *key: str) -> str:
     return f"{kind}-{short_hash(kind, *key)}"
 
 
-def trace_id(url: str, commit: str, lean_version: str, tracer: str, tracer_version: str) -> str:
-    """Identify a trace as LeanDojo identifies a repository: what was traced, for which Lean, by which tracer."""
-    return short_hash("trace", url, commit, lean_version, tracer, tracer_version)
+def trace_id(
+    url: str, commit: str, lean_version: str, tracer: str, tracer_version: str, project: str = ""
+) -> str:
+    """Identify a trace as LeanDojo identifies a repository: what was traced, for which Lean, by which tracer.
+
+    Of a Lake project that is not at the root it is another one, by its folder.
+    """
+    below = (project,) if project else ()
+    return short_hash("trace", url, commit, lean_version, tracer, tracer_version, *below)
 
 
 def split_key(full_name: str, statement: str | None) -> str:

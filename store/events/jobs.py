@@ -127,17 +127,18 @@ class TriggerEnded(EventBody):
 
 
 class ProjectBuilt(EventBody):
-    """A commit was built with its own toolchain and its manifest's dependencies.
+    """A Lake project of a commit was built with its own toolchain and its manifest's dependencies.
 
-    `toolchain` is the text of its `lean-toolchain`, `dependencies` the key of the fetched packages ("" without any).
-    `modules_failed` names the modules that did not build; the others did. The compiled files lie in the cache and
-    are no part of the log: `size_bytes` is what they take there.
+    `project` is its folder ("" is the root), `toolchain` the text of its `lean-toolchain`, `dependencies` the key of
+    the fetched packages ("" without any). `modules_failed` names the modules that did not build; the others did. The
+    compiled files lie in the cache and are no part of the log: `size_bytes` is what they take there.
     """
 
     type: ClassVar[str] = "project_built"
     repository: str
     branch: str
     sha: Sha
+    project: str
     toolchain: str
     dependencies: str
     modules_failed: tuple[str, ...]

@@ -18,6 +18,7 @@ class RepositoryWatched(EventBody):
     branches: tuple[str, ...]
     include: tuple[str, ...]
     exclude: tuple[str, ...]
+    projects: tuple[str, ...]
     every_s: float
     enabled: bool
     opt_out: bool

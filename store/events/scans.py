@@ -11,6 +11,7 @@ from pydantic import AwareDatetime
 
 from store.events.base import BlobRef, EventBody, Sha
 from store.events.places import SorryPlace
+from store.events.projects import Project
 
 Went = Literal["deleted", "restated", "became an axiom", "unchecked", "hidden"]
 """How a sorry went that is not filled."""
@@ -70,9 +71,8 @@ class CommitScanned(EventBody):
     """All Lean files of a commit are accounted for; the sorry events of the commit stand before this one.
 
     `include` and `exclude` are the path patterns that it was scanned with: with others it is scanned again.
-    `toolchain` is the text of the `lean-toolchain` at the root ("" without one), `manifest` the git blob of
-    `lake-manifest.json` ("" without one), `challenges` the modules that a comparator.json, in whatever folder, names as
-    challenges, whose sorries are there by design.
+    `projects` are its Lake projects, by folder, `challenges` the modules that a comparator.json, in whatever folder,
+    names as challenges, whose sorries are there by design.
     """
 
     type: ClassVar[str] = "commit_scanned"
@@ -82,8 +82,7 @@ class CommitScanned(EventBody):
     base: Sha | None
     include: tuple[str, ...]
     exclude: tuple[str, ...]
-    toolchain: str
-    manifest: str
+    projects: tuple[Project, ...]
     files_scanned: int
     files_removed: int
     files_failed: int

@@ -328,8 +328,11 @@ def attempts(db: sqlite3.Connection, *, sorry: str | None = None) -> list[Attemp
 
 
 def toolchains(db: sqlite3.Connection) -> list[str]:
-    """Return the texts of the `lean-toolchain` files of the live branches, each once."""
-    found = "SELECT DISTINCT toolchain FROM branches WHERE state = 'live' AND toolchain IS NOT NULL"
+    """Return the texts of the `lean-toolchain` files of the live branches' projects, each once."""
+    found = (
+        "SELECT DISTINCT json_extract(project.value, '$.toolchain') "
+        "FROM branches, json_each(projects_json) AS project WHERE state = 'live'"
+    )
     return [text for (text,) in db.execute(found)]
 
 
@@ -655,14 +658,6 @@ def reached(
         sorry: SorryProgress(frozenset(rungs.get(sorry, ())), goals.get(sorry), sorry in proved)
         for sorry in (*rungs, *(proved - set(rungs)))
     }
-
-
-def challenges_of(db: sqlite3.Connection, *, repository: str, branch: str) -> tuple[str, ...]:
-    """Return the challenge modules of a branch as of its last scan; none before one."""
-    row = db.execute(
-        "SELECT challenges_json FROM branches WHERE repository = ? AND branch = ?", (repository, branch)
-    ).fetchone()
-    return () if row is None else tuple(json.loads(row[0]))
 
 
 def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:

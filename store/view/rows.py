@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from store.events.projects import Project
 from store.text import and_more, counted
 from store.view.schema import Index, table
 
@@ -58,6 +59,8 @@ class RepositoryRow:
     """The configured names and globs."""
     include: list[str]
     exclude: list[str]
+    projects: list[str]
+    """The configured folders of Lake projects; none: the root, or all where it has none."""
     default_branch: str | None
     state: str
     """`new`, `ok`, or what is wrong (the problems of `everlean status`)."""
@@ -86,8 +89,7 @@ class BranchRow:
     """A branch of a repository.
 
     `scanned_seq` is the log position of the newest scan, `scanned_include_json` and
-    `scanned_exclude_json` the path patterns that it had, `toolchain` the text of its `lean-toolchain` ("" without one)
-    and `manifest` the blob of its `lake-manifest.json`; None before the first scan.
+    `scanned_exclude_json` the path patterns that it had, `projects_json` its Lake projects; None before the first scan.
     """
 
     repository: str
@@ -101,13 +103,18 @@ class BranchRow:
     scanned_seq: int | None
     scanned_include: list[str]
     scanned_exclude: list[str]
-    toolchain: str | None
-    """the text of its `lean-toolchain`"""
-    manifest: str | None
+    projects: list[dict[str, str]] | None
+    """its Lake projects: `folder` (`""` for the root), `toolchain` (the text of its `lean-toolchain`) and `manifest`
+    (the blob of its `lake-manifest.json`)"""
     challenges: list[str]
     """the modules that a comparator.json names as challenges"""
     rewrites: int
     """how many force-pushes"""
+
+    @property
+    def lake_projects(self) -> tuple[Project, ...]:
+        """Its Lake projects, by folder; none before the first scan."""
+        return tuple(Project(**one) for one in self.projects or ())
 
 
 @table(

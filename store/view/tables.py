@@ -22,7 +22,7 @@ NOT_PROJECTED = frozenset({"poll_states", "view_position"})
 """Tables whose rows do not follow from the log (see their rows' docstrings)."""
 
 
-@table("builds", key=("repository", "sha"))
+@table("builds", key=("repository", "sha", "project"))
 class BuildRow:
     """A commit that lake has built, as of its newest build. The compiled files themselves are cache and may be gone.
 
@@ -31,6 +31,8 @@ class BuildRow:
 
     repository: str
     sha: str
+    project: str
+    """the folder of the Lake project; `""` for the root"""
     seq: int
     branch: str
     toolchain: str

@@ -82,11 +82,12 @@ def newest_trace(db: sqlite3.Connection, repository: str, *, simulated: bool = F
 def trace_of_branch(
     db: sqlite3.Connection, repository: str, branch: str, *, simulated: bool = False
 ) -> TraceRow | None:
-    """Return the newest trace of a branch's line or of its scanned commit; the simulator's only if asked for, and where
-    Lean made none."""
+    """Return the newest trace of a branch's lines or of its scanned commit; the simulator's only if asked for, and
+    where Lean made none."""
     rows = db.execute(
         f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE repository = :repository AND state = 'current' "
-        "AND simulated <= :simulated AND (line = :line OR sha = (SELECT scanned FROM branches "
+        "AND simulated <= :simulated AND (line = :line OR substr(line, 1, length(:line) + 1) = :line || ':' "
+        "OR sha = (SELECT scanned FROM branches "
         "WHERE repository = :repository AND branch = :branch)) ORDER BY simulated, seq DESC LIMIT 1",
         {
             "repository": repository,
@@ -204,9 +205,17 @@ def _stream(db: sqlite3.Connection, cls: type[Row], statement: str, parameters: 
         yield from make_all(cls, chunk)
 
 
-def branch_line(branch: str) -> str:
-    """Return the line of our own traces of a branch."""
-    return f"branch:{branch}"
+def branch_line(branch: str, project: str = "") -> str:
+    """Return the line of our own traces of a branch, of the Lake project in this folder."""
+    return (
+        f"branch:{branch}:{project}" if project else f"branch:{branch}"
+    )  # no branch has a colon in its name
+
+
+def place_of_line(line: str) -> tuple[str, str]:
+    """Return the branch and the folder of the Lake project that a line of our own traces is of."""
+    branch, _, project = line.removeprefix(branch_line("")).partition(":")
+    return branch, project
 
 
 def newest_measures(db: sqlite3.Connection) -> list[MeasureRow]:
@@ -220,12 +229,14 @@ def newest_measures(db: sqlite3.Connection) -> list[MeasureRow]:
     )
 
 
-def closed_by_other(db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool) -> int:
-    """Return the log position at which the other tracer (of Lean and the simulator) last closed a commit of a branch;
-    0 for never."""
+def closed_by_other(
+    db: sqlite3.Connection, *, repository: str, branch: str, project: str = "", simulated: bool
+) -> int:
+    """Return the log position at which the other tracer (of Lean and the simulator) last closed a commit of a branch's
+    project; 0 for never."""
     row = db.execute(
         "SELECT max(seq) FROM trace_measures WHERE repository = ? AND line = ? AND simulated <> ?",
-        (repository, branch_line(branch), int(simulated)),
+        (repository, branch_line(branch, project), int(simulated)),
     ).fetchone()
     return row[0] or 0
 

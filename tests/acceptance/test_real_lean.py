@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from daemon.lock import holder
-from pipeline.lean.build.dependencies import read_manifest
+from pipeline.lean.source.manifest import read_manifest
 from pipeline.lean.source.scanner import scan_source
 from tests.acceptance import real_lean
 from tests.acceptance.real_lean import choose, grades, main, perform, prepare, steps

@@ -11,9 +11,10 @@ import pytest
 from daemon.results.mail import series_mail
 from pipeline.bump import __main__ as job
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.build.dependencies import DependencyError, Fetcher, GitPackage, PackageFiles
+from pipeline.lean.build.dependencies import DependencyError, Fetcher, PackageFiles
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.sandbox.network import Rules
+from pipeline.lean.source.manifest import GitPackage
 from tests.support.bump import bump, git
 from tests.support.lean.toolchain import Answer, make_toolchain
 

@@ -11,7 +11,8 @@ import pytest
 
 from pipeline.bump.raising import Raised, raised
 from pipeline.jobs.protocol import JobError
-from pipeline.lean.build.dependencies import GitPackage, PackageFiles
+from pipeline.lean.build.dependencies import PackageFiles
+from pipeline.lean.source.manifest import GitPackage
 
 OLD, NEW = "a" * 40, "b" * 40
 URL = "https://x.org/base"

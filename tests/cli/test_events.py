@@ -26,7 +26,7 @@ OTHER = "github.com/demo/two"
 @pytest.fixture
 def log(filled: StateFolder) -> list[StoredEvent]:
     """Two repositories' events, appended in three moments."""
-    filled.add(f"repository:{OTHER}", RepositoryWatched(
+    filled.add(f"repository:{OTHER}", RepositoryWatched(projects=(),
         repository=OTHER, url=f"https://{OTHER}", branches=(), include=("**/*.lean",), exclude=(), every_s=300.0,
         enabled=True, opt_out=False,
     ))  # fmt: skip

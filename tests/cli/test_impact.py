@@ -10,6 +10,7 @@ import pytest
 from daemon.settings import load
 from store.domain.identity import slug
 from store.domain.records import ConstantUse, Premise, TracedFile, TracedTheorem
+from store.events.projects import Project
 from store.events.scans import CommitScanned
 from tests.support.reference import DOCS
 from tests.support.state_folder import OTHER_SORRY, REPOSITORY, SORRY, StateFolder, fill, record_traced
@@ -101,7 +102,7 @@ def test_the_blueprint_of_the_scanned_commit_is_counted_beside_the_trace(folder:
     git("clone", "-q", "--bare", str(work), str(mirror))
     folder.add(f"repository:{REPOSITORY}", CommitScanned(
         repository=REPOSITORY, branch="main", sha=sha, base=None, include=("**/*.lean",), exclude=(),
-        toolchain="", manifest="", files_scanned=0, files_removed=0, files_failed=0, seconds=0.1, challenges=(),
+        projects=(Project("", "", ""),), files_scanned=0, files_removed=0, files_failed=0, seconds=0.1, challenges=(),
     ))  # fmt: skip
     folder.write()
     first, second = folder.everlean("sorries", "--by", "impact", "--all", "--json").json["sorries"]

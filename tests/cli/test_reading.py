@@ -13,6 +13,7 @@ import pytest
 
 from daemon.cli.context import ExitCode
 from store.domain.identity import slug
+from store.events.projects import Project
 from store.events.proofs import AttemptFinished, ProofFound
 from store.events.repositories import CommitObserved
 from store.events.scans import CommitScanned, SorryMoved, SorryOpened, SorryWritten
@@ -406,7 +407,7 @@ def test_nothing_recorded_yet_is_said_with_the_remedy(folder: StateFolder) -> No
 def test_a_sorry_that_is_there_by_design_is_shown_with_that_mark(filled: StateFolder) -> None:
     filled.add(f"repository:{REPOSITORY}", CommitScanned(
         repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
-        toolchain="", manifest="", files_scanned=1, files_removed=0, files_failed=0, seconds=0.1,
+        projects=(Project("", "", ""),), files_scanned=1, files_removed=0, files_failed=0, seconds=0.1,
         challenges=("Demo",),
     ))  # fmt: skip
     filled.write()

@@ -12,6 +12,7 @@ import pytest
 
 from daemon.settings import load
 from store import sorrydb
+from store.events.projects import Project
 from store.events.scans import CommitScanned
 from store.events.traces import SorryStated
 from tests.support.state_folder import OTHER_SORRY, REPOSITORY, TIP, StateFolder, fill, sorry_place
@@ -161,7 +162,7 @@ def state(folder: StateFolder, *, simulated: bool = False) -> None:
     ))  # fmt: skip
     folder.add(f"repository:{REPOSITORY}", CommitScanned(
         repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
-        toolchain="leanprover/lean4:v4.21.0", manifest="", files_scanned=0, files_removed=0, files_failed=0,
+        projects=(Project("", "leanprover/lean4:v4.21.0", ""),), files_scanned=0, files_removed=0, files_failed=0,
         seconds=0.1, challenges=(),
     ))  # fmt: skip
     folder.write()

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.lean.toolchain.toolchains import Toolchain, Toolchains, parse_version
+from store.events.projects import Project
 from store.events.repositories import BranchCreated, RepositoryWatched
 from store.events.scans import CommitScanned
 from tests.support.daemon.remote import Remote
@@ -69,14 +70,14 @@ class Machine:
     def needs(self, repository: str, toolchain: str, branch: str = "main") -> None:
         """Record that a watched branch was scanned and what its `lean-toolchain` says."""
         stream, sha = f"repository:{repository}", "a" * 40
-        self.folder.add(stream, RepositoryWatched(
+        self.folder.add(stream, RepositoryWatched(projects=(),
             repository=repository, url=f"https://{repository}", branches=(), include=("**/*.lean",), exclude=(),
             every_s=300.0, enabled=True, opt_out=False,
         ))  # fmt: skip
         self.folder.add(stream, BranchCreated(repository=repository, branch=branch, tip=sha, is_default=True))
         self.folder.add(stream, CommitScanned(
             repository=repository, branch=branch, sha=sha, base=None, include=("**/*.lean",), exclude=(),
-            toolchain=toolchain, manifest="", files_scanned=0, files_removed=0, files_failed=0, seconds=0.1,
+            projects=(Project("", toolchain, ""),), files_scanned=0, files_removed=0, files_failed=0, seconds=0.1,
             challenges=(),
         ))  # fmt: skip
         self.folder.write()

@@ -56,7 +56,7 @@ class History:
         self.view = View.open(folder / "database.db", self.reader)
         self.runs = 0
         self.append(
-            RepositoryWatched(
+            RepositoryWatched(projects=(),
                 repository=self.key, url=str(self.remote.path), branches=(), include=("**/*.lean",), exclude=(),
                 every_s=300.0, enabled=True, opt_out=False,
             )

@@ -28,6 +28,7 @@ from store.events.base import EventBody
 from store.events.bumps import BumpAsked
 from store.events.jobs import JobFailed, JobStarted, WorkPaused
 from store.events.places import SorryPlace
+from store.events.projects import Project
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened
 from store.log.envelope import NewEvent
@@ -112,7 +113,9 @@ def tip(toolchain: str) -> list[EventBody]:
     return [
         BranchCreated(**about, tip=events.sha(1), is_default=True),
         events.observed(events.sha(1)).model_copy(update=about),
-        events.commit_scanned(events.sha(1)).model_copy(update={**about, "toolchain": toolchain}),
+        events.commit_scanned(events.sha(1)).model_copy(
+            update={**about, "projects": (Project("", toolchain, ""),)}
+        ),
     ]
 
 

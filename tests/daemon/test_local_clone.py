@@ -151,7 +151,7 @@ def world(tmp_path: Path) -> World:
     clone.git("config", "user.name", "Grace")
     clone.git("config", "user.email", "grace@example.org")
     folder = make_folder(tmp_path)
-    folder.add(f"repository:{KEY}", RepositoryWatched(
+    folder.add(f"repository:{KEY}", RepositoryWatched(projects=(),
         repository=KEY, url=str(remote.path), branches=(), include=("**/*.lean",), exclude=(), every_s=300.0,
         enabled=True, opt_out=False,
     ))  # fmt: skip
@@ -415,7 +415,7 @@ def test_the_watched_repository_itself_is_a_clone_of_it(world: World) -> None:
 def test_a_proof_of_another_repository_is_refused(world: World) -> None:
     proof = world.proofs()["one"]
     other: Any = {"repository": "local/remotes/other", "url": str(world.clone.path)}
-    world.folder.add("repository:local/remotes/other", RepositoryWatched(
+    world.folder.add("repository:local/remotes/other", RepositoryWatched(projects=(),
         **other, branches=(), include=("**/*.lean",), exclude=(), every_s=300.0, enabled=True, opt_out=False,
     ))  # fmt: skip
     world.folder.write()

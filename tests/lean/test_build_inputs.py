@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.build.dependencies import GitPackage, ManifestError, read_manifest
 from pipeline.lean.build.lake import BuildLog, Step
+from pipeline.lean.source.manifest import GitPackage, ManifestError, read_manifest
 
 REV = "c" * 40
 GIT = {

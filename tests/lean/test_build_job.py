@@ -22,8 +22,10 @@ from pipeline.jobs.protocol import JobError, JobSpec, Reporter
 from pipeline.jobs.specs import BuildSpec
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.build import build_cache, dependencies
-from pipeline.lean.build.dependencies import GitFailedError, fetch_package, read_manifest
+from pipeline.lean.build.build_cache import BuildKey
+from pipeline.lean.build.dependencies import GitFailedError, fetch_package
 from pipeline.lean.sandbox.network import Gateway, Rules
+from pipeline.lean.source.manifest import read_manifest
 from tests.support.daemon import warm
 from tests.support.lean.toolchain import StandIn, make_toolchain
 from tests.support.specs import raw_spec
@@ -195,8 +197,8 @@ def test_a_project_is_built_and_a_job_gets_the_build(yard: BuildFolder) -> None:
         ("a" * 40, yard.tools.toolchain, "")
     ]
     assert ended.progress[-1]["total"] == 2
-    assert build_cache.present(yard.cache) == {(REPOSITORY, "a" * 40)}
-    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40) as attached:
+    assert build_cache.present(yard.cache) == {BuildKey(REPOSITORY, "a" * 40)}
+    with build_cache.attach(fresh, yard.cache, BuildKey(REPOSITORY, "a" * 40)) as attached:
         assert attached.packages is None
         assert (fresh / ".lake/build/lib/lean/Demo/Basic.olean").is_file()
 
@@ -214,7 +216,7 @@ def test_packages_are_fetched_at_their_revision_and_lie_read_only_in_the_cache(y
     assert (packages / "helper/Helper.lean").read_text("utf-8") == "theorem h : True := trivial\n"
     assert (packages / "helper/Helper.lean").stat().st_mode & 0o222 == 0
     fresh = yard.worktree("two", {})
-    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+    with build_cache.attach(fresh, yard.cache, BuildKey(REPOSITORY, "a" * 40)):
         assert (fresh / ".lake" / "packages").readlink() == packages
 
 
@@ -344,7 +346,7 @@ def test_a_build_in_which_some_modules_fail_is_kept_and_says_which(yard: BuildFo
     assert ended.events[0]["modules_failed"] == ["Demo.Bad", "Demo.Behind"]
     assert ended.summary["first_errors"] == ["Demo/Bad.lean:1:0: unknown identifier 'foo'"]
     fresh = yard.worktree("two", {})
-    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+    with build_cache.attach(fresh, yard.cache, BuildKey(REPOSITORY, "a" * 40)):
         found = {path.stem for path in (fresh / ".lake/build").rglob("*.olean")}
     assert found == {"Good"}
 
@@ -402,7 +404,7 @@ def test_nothing_stale_is_left_where_a_later_build_fails(yard: BuildFolder) -> N
 
     assert ended.summary["seeded_with"] == first
     assert ended.summary["modules_failed"] == ["Demo", "Demo.Basic"]
-    with build_cache.attach(fresh, yard.cache, REPOSITORY, second):
+    with build_cache.attach(fresh, yard.cache, BuildKey(REPOSITORY, second)):
         assert {path.stem for path in (fresh / ".lake/build").rglob("*.olean")} == {"Other"}
 
 
@@ -474,7 +476,7 @@ def test_compiled_files_that_a_repository_brings_are_not_believed(yard: BuildFol
     yard.build(tree)
     fresh = yard.worktree("two", {".lake/build/lib/lean/Forged.olean": "forged"})
 
-    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+    with build_cache.attach(fresh, yard.cache, BuildKey(REPOSITORY, "a" * 40)):
         assert not list((fresh / ".lake").rglob("Forged*"))
 
 
@@ -581,7 +583,7 @@ def test_a_job_that_is_killed_at_any_step_leaves_nothing_half_done(yard: BuildFo
     ended = yard.build(yard.worktree("two", files))
 
     assert job.returncode == -signal.SIGKILL
-    assert build_cache.present(yard.cache) == {(REPOSITORY, "a" * 40)}
+    assert build_cache.present(yard.cache) == {BuildKey(REPOSITORY, "a" * 40)}
     assert swept.removed_builds == ()
     assert [path for path in whole if not (path / "dependency.json").is_file()] == []
     assert len(whole) == at.startswith("Built")
@@ -633,5 +635,42 @@ def test_a_real_lake_builds_a_project_in_the_sandbox(tmp_path: Path) -> None:
 
     assert ended.summary["modules_failed"] == ["Demo", "Demo.B"]
     fresh = yard.worktree("two", {})
-    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+    with build_cache.attach(fresh, yard.cache, BuildKey(REPOSITORY, "a" * 40)):
         assert {path.stem for path in (fresh / ".lake/build").rglob("*.olean")} == {"A"}
+
+
+def below(yard: BuildFolder, name: str, folder: str, files: dict[str, str]) -> Path:
+    """Make a checkout with a Lake project in a folder of it, whose toolchain is named at the root."""
+    worktree = yard.worktree(name, {f"{folder}/{path}": text for path, text in files.items()})
+    (worktree / "lakefile.toml").rename(worktree / folder / "lakefile.toml")
+    return worktree
+
+
+def test_a_project_below_the_root_is_built_there_with_the_toolchain_above(yard: BuildFolder) -> None:
+    worktree = below(yard, "one", "lean/four", TWO)
+    ended = yard.build(worktree, folder="lean/four")
+    assert ended.summary["modules_failed"] == []
+    assert [(event["project"], event["toolchain"]) for event in ended.events] == [
+        ("lean/four", yard.tools.toolchain)
+    ]
+    assert not (worktree / ".lake").exists(), "the root is no project"
+    fresh = below(yard, "two", "lean/four", TWO)
+    with build_cache.attach(fresh, yard.cache, BuildKey(REPOSITORY, "a" * 40, "lean/four")):
+        assert (fresh / "lean/four/.lake/build/lib/lean/Demo/Basic.olean").is_file()
+    again = yard.build(fresh, "b" * 40)
+    assert again.reason == "lakefile_missing"
+    assert "its top folder" in again.last["remedy"]
+
+
+def test_a_project_that_requires_one_beside_it_says_so(yard: BuildFolder) -> None:
+    entry = {"type": "path", "name": "other", "dir": "../other"}
+    ended = yard.build(
+        below(yard, "one", "lean", {**TWO, "lake-manifest.json": manifest(entry)}), folder="lean"
+    )
+    assert ended.reason == "manifest_refused"
+    assert "its project lean: lake-manifest.json: package other: dir" in ended.last["message"]
+
+
+def test_a_folder_that_the_commit_has_not_is_no_project(yard: BuildFolder) -> None:
+    ended = yard.build(yard.worktree("one", TWO), folder="lean")
+    assert (ended.reason, ended.last["deterministic"]) == ("no_project", True)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pipeline.lean.build import build_cache
-from pipeline.lean.build.build_cache import Build, remove_tree
+from pipeline.lean.build.build_cache import Build, BuildKey, remove_tree
 from pipeline.lean.build.dependencies import read_dependencies
 from pipeline.lean.build.sources import read_sources
 
@@ -33,6 +33,7 @@ def a_build(letter: str, **changes: Any) -> Build:
     fields: dict[str, Any] = {
         "repository": REPOSITORY,
         "sha": sha(letter),
+        "project": "",
         "toolchain": "leanprover/lean4:v4.21.0",
         "dependencies": "",
         "lakefile": "f" * 64,
@@ -93,7 +94,7 @@ def entry(cache: Path, letter: str) -> Path:
 
 
 def commits(cache: Path) -> set[str]:
-    return {commit[0] for _, commit in build_cache.present(cache)}
+    return {one.sha[0] for one in build_cache.present(cache)}
 
 
 # --- attaching ------------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ def test_a_job_gets_a_copy_that_it_may_write(tmp_path: Path) -> None:
     cache = stored(tmp_path, "a")
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    with build_cache.attach(fresh, cache, REPOSITORY, sha("a")) as attached:
+    with build_cache.attach(fresh, cache, BuildKey(REPOSITORY, sha("a"))) as attached:
         olean = fresh / ".lake/build/lib/lean/Demo.olean"
         kept = entry(cache, "a") / "build/lib/lean/Demo.olean"
         assert attached.build.sha == sha("a")
@@ -117,7 +118,7 @@ def test_the_packages_are_a_link_into_the_cache(tmp_path: Path) -> None:
     folder = packages(cache)
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    with build_cache.attach(fresh, cache, REPOSITORY, sha("a")) as attached:
+    with build_cache.attach(fresh, cache, BuildKey(REPOSITORY, sha("a"))) as attached:
         assert attached.packages == folder / "packages"
         assert (fresh / ".lake/packages").readlink() == folder / "packages"
 
@@ -127,9 +128,9 @@ def test_what_was_not_built_says_so_and_changes_nothing(tmp_path: Path) -> None:
     fresh = worktree(tmp_path, "fresh", {"Own": ""})
 
     with pytest.raises(build_cache.BuildMissingError, match="no build in"):
-        build_cache.attach(fresh, cache, REPOSITORY, sha("b"))
+        build_cache.attach(fresh, cache, BuildKey(REPOSITORY, sha("b")))
     with pytest.raises(build_cache.BuildMissingError, match="packages are gone"):
-        build_cache.attach(fresh, cache, REPOSITORY, sha("a"))
+        build_cache.attach(fresh, cache, BuildKey(REPOSITORY, sha("a")))
     assert build_cache.present(cache) == set()
     assert (fresh / ".lake/build/lib/lean/Own.olean").is_file()
 
@@ -141,7 +142,7 @@ def test_packages_that_are_folders_of_the_project_keep_their_own_builds(tmp_path
     build_cache.store(cache, tree, a_build("a", nested=("sub/part",)), read_sources(tree))
     fresh = worktree(tmp_path, "fresh", {})
     (fresh / "sub/part").mkdir(parents=True)
-    with build_cache.attach(fresh, cache, REPOSITORY, sha("a")):
+    with build_cache.attach(fresh, cache, BuildKey(REPOSITORY, sha("a"))):
         assert (fresh / "sub/part/.lake/build/lib/lean/Part.olean").is_file()
 
 
@@ -334,7 +335,7 @@ def test_attaching_counts_as_use(tmp_path: Path) -> None:
         used_at(entry(cache, letter), 100 + ord(letter))
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    build_cache.attach(fresh, cache, REPOSITORY, sha("a")).close()
+    build_cache.attach(fresh, cache, BuildKey(REPOSITORY, sha("a"))).close()
     build_cache.sweep(cache, build_cache.usage(cache).bytes - 1)
 
     assert commits(cache) == {"a"}
@@ -345,7 +346,7 @@ def test_what_a_job_uses_is_not_removed_nor_its_packages(tmp_path: Path) -> None
     packages(cache)
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    with build_cache.attach(fresh, cache, REPOSITORY, sha("a")):
+    with build_cache.attach(fresh, cache, BuildKey(REPOSITORY, sha("a"))):
         swept = build_cache.sweep(cache, 0)
         assert (swept.removed_builds, swept.removed_dependencies) == ((), ())
         assert swept.kept_in_use == 2
@@ -377,8 +378,8 @@ def test_a_job_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     program = (
-        "import sys; from pathlib import Path; from pipeline.lean.build import build_cache\n"
-        f"held = build_cache.attach(Path({str(fresh)!r}), Path({str(cache)!r}), {REPOSITORY!r}, {sha('a')!r})\n"
+        "import sys; from pathlib import Path; from pipeline.lean.build.build_cache import BuildKey, attach\n"
+        f"held = attach(Path({str(fresh)!r}), Path({str(cache)!r}), BuildKey({REPOSITORY!r}, {sha('a')!r}))\n"
         "print('up', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -473,3 +474,30 @@ def test_asking_what_is_present_is_quick_with_many_builds(tmp_path: Path) -> Non
 
     assert len(found) == 300
     assert time.process_time() - started < 1.0
+
+
+def test_a_project_below_the_root_has_a_build_of_its_own(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a")
+    below = worktree(tmp_path, "below", {"Demo": "another"})
+    build_cache.store(cache, below, a_build("a", project="lean/four"), read_sources(below))
+    key = BuildKey(REPOSITORY, sha("a"), "lean/four")
+    assert build_cache.present(cache) == {BuildKey(REPOSITORY, sha("a")), key}
+    fresh = tmp_path / "fresh"
+    (fresh / "lean/four/.lake/build").mkdir(parents=True)
+    with build_cache.attach(fresh, cache, key):
+        assert (fresh / "lean/four/.lake/build/lib/lean/Demo.olean").read_text().endswith("another")
+        assert not (fresh / ".lake").exists()
+    assert len(build_cache.sweep(cache, 0).removed_builds) == 2
+
+
+@pytest.mark.parametrize("kind", ["link", "nothing"])
+def test_a_build_is_attached_to_no_folder_behind_a_link(tmp_path: Path, kind: str) -> None:
+    cache = stored(tmp_path, "a", project="lean")
+    fresh, outside = tmp_path / "fresh", tmp_path / "outside"
+    fresh.mkdir()
+    outside.mkdir()
+    if kind == "link":
+        (fresh / "lean").symlink_to(outside)
+    with pytest.raises(build_cache.BuildMissingError, match="lean: no folder, or behind a link"):
+        build_cache.attach(fresh, cache, BuildKey(REPOSITORY, sha("a"), "lean"))
+    assert not [*outside.iterdir()]

@@ -183,3 +183,29 @@ def test_git_agrees_about_the_blob(court: GateProject) -> None:
     file = court.project / "A.lean"
     theirs = subprocess.run(["git", "hash-object", str(file)], capture_output=True, text=True).stdout.strip()
     assert git_blob(file.read_bytes(), like=theirs) == theirs
+
+
+def test_a_proof_of_a_project_below_the_root_is_judged_there_and_recorded_with_the_repository_s_paths(
+    court: GateProject,
+) -> None:
+    court.project.rename(court.folder / "x")
+    court.project.mkdir()
+    inner = court.project / "lean"
+    (court.folder / "x").rename(inner)
+    (court.project / "lean-toolchain").write_text(f"{TOOLCHAIN}\n")
+    spec = court.spec(HONEST, lean="credulous")
+    (court.project / "A.lean").rename(inner / "A.lean")
+    proof = spec.parameters.proof.model_copy(update={"path": "lean/A.lean"})
+    below = spec.parameters.model_copy(update={"proof": proof, "folder": "lean"})
+    (verdict,) = court.recorded(replace(spec, parameters=below))
+    assert isinstance(verdict, ProofVerified), verdict
+    assert verdict.material is not None
+    assert [one.path for one in verdict.material.inputs] == ["lean-toolchain", "lean/lakefile.toml"]
+    patch = (spec.staging / verdict.patch.sha256).read_text()
+    assert "+++ b/lean/A.lean\n" in patch
+    assert (inner / "A.lean").read_text("utf-8") == FILE.replace("HOLE", "sorry")
+
+    (court.project / "lean-toolchain").write_text("leanprover/lean4:v4.1.0\n")
+    (other,) = court.recorded(replace(spec, parameters=below))
+    assert other.type == "proof_checked"
+    assert "the project's lean-toolchain names leanprover/lean4:v4.1.0" in other.checks[-1].evidence

@@ -111,7 +111,7 @@ def run_job(jobs: JobProcesses, kind: str, parameters: dict[str, Any], folder: P
     return outcome
 
 
-def prove(project: Project, folder: Path, **changes: Any) -> Outcome:
+def prove(project: Project, at: Path, **changes: Any) -> Outcome:
     parameters: dict[str, Any] = {
         "repository": "local/x/demo",
         "branch": "main",
@@ -125,7 +125,7 @@ def prove(project: Project, folder: Path, **changes: Any) -> Outcome:
         "parallel": 2,
         "sorries": list(project.sorries()),
     }
-    return run_job(project.jobs, "prove", {**parameters, **changes}, folder)
+    return run_job(project.jobs, "prove", {**parameters, **changes}, at)
 
 
 def check(project: Project, proof: ProofFound, folder: Path, *, lean: LeanBackend | None = None) -> Outcome:
@@ -326,3 +326,29 @@ def test_a_spec_that_cannot_be_read_is_named(project: Project, tmp_path: Path) -
     outcome = prove(project, tmp_path / "job", budget={})
     assert outcome.last["reason"] == "bad_spec"
     assert outcome.last["deterministic"] is True
+
+
+def test_a_project_below_the_root_is_searched_and_its_patch_is_the_repository_s(
+    jobs: JobProcesses, tmp_path: Path
+) -> None:
+    whole = Project(tmp_path / "whole", jobs)
+    (whole.folder / "lean").mkdir()
+    for one in whole.folder.iterdir():
+        if one.name not in (".git", "lean"):
+            one.rename(whole.folder / "lean" / one.name)
+    whole.commit("moved")
+    hard = FALSE | CLASSICAL | CONDITIONAL
+    easy = (one for one in whole.sorries() if one["kind"] == "theorem" and one["declaration"] not in hard)
+    wanted = [next(easy)]
+    outcome = prove(whole, tmp_path / "prove", folder="lean", sorries=wanted)
+    assert outcome.returncode == 0, outcome.last
+    (found,) = outcome.proofs()
+    assert found.path == wanted[0]["path"]
+    assert found.path.startswith("lean/")
+    parameters = {"worktree": str(whole.folder), "lean": simulator(), "proof": found, "folder": "lean"}
+    judged = run_job(jobs, "check", parameters, tmp_path / "check")
+    (verdict,) = judged.bodies
+    assert isinstance(verdict, ProofChecked), verdict
+    patch = (judged.staging / verdict.patch.sha256).read_text()
+    assert f"+++ b/{found.path}\n" in patch
+    git("apply", "--check", str(judged.staging / verdict.patch.sha256), at=whole.folder)

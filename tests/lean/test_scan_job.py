@@ -104,7 +104,7 @@ class Outcome:
 
 @dataclass
 class Scans:
-    """Runs the job commit by commit, and keeps the sorries and the challenges as the database would."""
+    """Runs the job commit by commit, and keeps the sorries, the projects and the challenges as the database would."""
 
     jobs: JobProcesses
     upstream: Upstream
@@ -113,6 +113,7 @@ class Scans:
     exclude: list[str] = field(default_factory=list)
     living: dict[str, dict[str, Any]] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
+    projects: list[dict[str, str]] = field(default_factory=list)
     challenges: list[str] = field(default_factory=list)
     base: str | None = None
     runs: int = 0
@@ -133,6 +134,7 @@ class Scans:
             "known": {
                 "sorries": [{"sorry": key, "place": place} for key, place in self.living.items()],
                 "closed": sorted(self.closed),
+                "projects": self.projects,
                 "challenges": self.challenges,
                 **{name: changed.pop(name) for name in ScanKnown.model_fields if name in changed},
                 **changed.pop("known", {}),
@@ -159,7 +161,7 @@ class Scans:
                 del self.living[data["sorry"]]
                 self.closed.add(data["sorry"])
             elif event["type"] == "commit_scanned":
-                self.challenges = data["challenges"]
+                self.projects, self.challenges = data["projects"], data["challenges"]
         self.base = sha
         return outcome
 
@@ -638,3 +640,21 @@ def test_a_lost_base_is_no_obstacle_where_the_files_are_known(scans: Scans) -> N
         "theorems_followed",
         "commit_scanned",
     ]
+
+
+def test_a_commit_s_lake_projects_are_found_and_followed(scans: Scans) -> None:
+    def told(outcome: Outcome) -> list[tuple[str, str]]:
+        (closed,) = outcome.of("commit_scanned")
+        return [(one["folder"], one["toolchain"]) for one in closed["projects"]]
+
+    files = {"lean/lakefile.toml": "", "lean/lean-toolchain": "v4.20.0\n", "lean/A.lean": OPEN}
+    assert told(scans.step(files)) == [("lean", "v4.20.0")]
+    assert told(scans.step({"lean/A.lean": PROVED})) == [("lean", "v4.20.0")], "nothing says otherwise"
+    assert told(scans.step({"lean/lean-toolchain": None, "lean-toolchain": "v4.22.0\n"})) == [
+        ("lean", "v4.22.0")
+    ]
+    assert told(scans.step({"book/lakefile.lean": "", "book/lean-toolchain": "v4.21.0\n"})) == [
+        ("book", "v4.21.0"),
+        ("lean", "v4.22.0"),
+    ]
+    assert told(scans.step({"book/lakefile.lean": None, "lean/lakefile.toml": None})) == [("", "v4.22.0")]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import repos
+from pipeline.jobs.known import known_to_trace
 from store.documents.repositories import Head, described_repositories
 from store.documents.sorries import describe_sorries
 from store.leandojo.choosing import NothingToExportError
@@ -204,7 +205,7 @@ def test_repos_says_how_complete_a_trace_is_and_why(
     assert len(found[0].traces[0].gaps or ()) == sum(trace.lacking.values())
     repos.show(found, running=False)
     assert "  premise_site: Base.lean: no definition site is known of" in capsys.readouterr().out
-    gone = Head(KEY, "main", "deleted", traced.sha, traced.sha, None, [], [], None, None, [], 0)
+    gone = Head(KEY, "main", "deleted", traced.sha, traced.sha, None, [], [], None, [], 0)
     repos.show([replace(brief, heads=[gone])], running=False)
     assert "trace of" not in capsys.readouterr().out, "a branch that is no more is in --json only"
 
@@ -331,3 +332,41 @@ def test_a_job_without_lean_or_with_half_a_spec_says_what_is_missing(workshop: W
     dead = simulator_that_fails(workshop.root, importing="Init", fault="exit-before-ready")
     assert workshop.trace(lean=dead).last["reason"] == "lean_does_not_start"
     assert trace_queries.traces(workshop.db) == []
+
+
+def test_a_project_below_the_root_is_traced_on_a_line_of_its_own_under_the_repository_s_paths(
+    workshop: Workshop,
+) -> None:
+    own = {f"lean/{path}": text for path, text in FILES.items()}
+    workshop.commit(
+        {
+            **own,
+            "lean/lakefile.toml": "",
+            "lean/doc/lakefile.toml": "",
+            "lean/doc/D.lean": BASE,
+            "E.lean": BASE,
+        }
+    )
+    known = known_to_trace(workshop.db, repository=KEY, branch="main", project="lean")
+    assert known.line == "branch:main:lean"
+    outcome = workshop.trace(known=known, folder="lean", without=["doc"])
+    assert outcome.returncode == 0, outcome.last
+    lean_files = {path for path in own if path.endswith(".lean")}
+    assert outcome.traced == lean_files, "neither the project below nor what lies in none"
+    (use,) = workshop.theorem("twice").tactics[0].premises
+    assert (use.full_name, use.def_path) == ("Base.swap", "lean/Base.lean")
+    assert workshop.file("lean/Mid.lean").imports == ("lean/Base.lean",)
+    (brief,) = described_repositories(workshop.db)
+    assert [(one.branch, one.project, one.sha) for one in brief.traces] == [("main", "lean", workshop.sha)]
+    later = known_to_trace(workshop.db, repository=KEY, branch="main", project="lean")
+    again = workshop.trace(known=later, folder="lean", without=["doc"])
+    assert again.summary["traced"] == 0
+    other = workshop.trace(
+        known=known_to_trace(workshop.db, repository=KEY, branch="main", project="lean/doc"),
+        folder="lean/doc",
+    )
+    assert other.traced == {"lean/doc/D.lean"}
+    assert [one.project for one in described_repositories(workshop.db)[0].traces] == ["lean", "lean/doc"]
+    found = trace_queries.trace_of_branch(workshop.db, KEY, "main", simulated=True)
+    assert found is not None
+    assert found.line == "branch:main:lean/doc"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.jobs.mirror import Mirror
-from pipeline.lean.build.dependencies import package_folders
 from pipeline.lean.build.sources import read_sources
 from pipeline.lean.source.imports import closure, local_file
+from pipeline.lean.source.manifest import package_folders
 from pipeline.lean.source.worktree import (
     FileTooLargeError,
     StrangeFileError,

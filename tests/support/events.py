@@ -33,6 +33,7 @@ from store.events.jobs import (
     WorkTriggered,
 )
 from store.events.places import SorryPlace
+from store.events.projects import Project
 from store.events.proofs import (
     AttemptFinished,
     Check,
@@ -219,6 +220,7 @@ def watched(**changes: Any) -> RepositoryWatched:
         "branches": (),
         "include": ("**/*.lean",),
         "exclude": (),
+        "projects": (),
         "every_s": 300.0,
         "enabled": True,
         "opt_out": False,
@@ -249,8 +251,7 @@ def commit_scanned(commit: str, *, base: str | None = None, branch: str = BRANCH
         base=base,
         include=("**/*.lean",),
         exclude=(),
-        toolchain="",
-        manifest="",
+        projects=(Project("", "", ""),),
         files_scanned=1,
         files_removed=0,
         files_failed=0,

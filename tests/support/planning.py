@@ -14,6 +14,7 @@ from daemon.settings import Settings
 from pipeline.lean.backend import find_leans
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
+from store.events.projects import Project
 from store.events.repositories import BranchCreated
 from store.log.reader import LogReader
 from store.log.upcast import read_body
@@ -70,8 +71,10 @@ def created(*, repository: str = KEY, branch: str = "main", tip: int = 1) -> lis
     ]
 
 
-def commit_scanned(number: int, *, repository: str = KEY, **changes: Any) -> EventBody:
-    return events.commit_scanned(sha(number)).model_copy(update={"repository": repository, **changes})
+def commit_scanned(number: int, *, repository: str = KEY, toolchain: str = "", **changes: Any) -> EventBody:
+    """Return the end of a scan; `toolchain` is that of the one Lake project, at the root."""
+    given = {"projects": (Project("", toolchain, ""),), **changes}
+    return events.commit_scanned(sha(number)).model_copy(update={"repository": repository, **given})
 
 
 def started(job: DueJob) -> list[EventBody]:

@@ -20,6 +20,7 @@ from store.domain.records import Declaration, ScannedFile, TracedFile
 from store.events.base import BlobRef, EventBody
 from store.events.jobs import JobFailed, JobStarted, JobSucceeded
 from store.events.places import SorryPlace
+from store.events.projects import Project
 from store.events.proofs import Check, CheckedVersion, ProofChecked, ProofFound, ProofVerified
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
 from store.events.scans import (
@@ -213,7 +214,7 @@ def fill(folder: StateFolder) -> None:
     ))  # fmt: skip
     folder.add(stream, CommitScanned(
         repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
-        toolchain="", manifest="", files_scanned=1, files_removed=0, files_failed=0, seconds=0.1, challenges=(),
+        projects=(Project("", "", ""),), files_scanned=1, files_removed=0, files_failed=0, seconds=0.1, challenges=(),
     ))  # fmt: skip
     for job, simulated in (("prove-1111", False), ("prove-2222", True)):
         start_job(folder, job, simulated=simulated)
@@ -236,7 +237,7 @@ def fill(folder: StateFolder) -> None:
 
 
 def watch(folder: StateFolder, repository: str) -> None:
-    folder.add(f"repository:{repository}", RepositoryWatched(
+    folder.add(f"repository:{repository}", RepositoryWatched(projects=(),
         repository=repository, url=f"https://{repository}", branches=(), include=("**/*.lean",), exclude=(),
         every_s=300.0, enabled=True, opt_out=False,
     ))  # fmt: skip

@@ -178,6 +178,7 @@ class Workshop:
         self.view.catch_up()
         self.db = queries.connect(self.root / "database.db")
         watched = RepositoryWatched(
+            projects=(),
             repository=KEY,
             url=URL,
             branches=(),

@@ -5,6 +5,7 @@
                                       nested/<dir>/   the same of packages that are folders of the project
                                       sources.json    hash of each source file with its imports (`sources`)
                                       lock            held shared (flock) by every job that uses the build
+    <cache>/builds/<repository>/<sha>-<hash>/         the same of a Lake project below the root, by its folder
     <cache>/dependencies/<key>/                       see `dependencies`; the same lock
 
 An entry appears and vanishes by one rename. The modification time of `lock` is the time of the last use. Locks belong
@@ -28,12 +29,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from pipeline.lean.build.sources import Sources
 from pipeline.lean.sandbox.bounded import taken_by
-from store.domain.identity import slug
+from pipeline.lean.source.projects import project_folder
+from store.domain.identity import short_hash, slug
 from store.files import HeldError, Lock, lock, sync
 
 # ---- entries
@@ -49,11 +51,13 @@ SCHEMA = 1
 class Build:
     """The identity of a stored build. `dependencies` is a key or ""; `lakefile` the hash of the project's lakefile.
 
-    `nested` are the folders of the project that are packages of their own. `built_at` is seconds since 1970.
+    `project` is the project's folder in the repository; `nested` are the folders of the project that are packages of
+    their own. `built_at` is seconds since 1970.
     """
 
     repository: str
     sha: str
+    project: str
     toolchain: str
     dependencies: str
     lakefile: str
@@ -62,6 +66,18 @@ class Build:
     bytes: int
     seconds: float
     built_at: float
+
+    @property
+    def key(self) -> BuildKey:
+        return BuildKey(self.repository, self.sha, self.project)
+
+
+class BuildKey(NamedTuple):
+    """What a build is of: a commit, and the folder of a Lake project in it ("" is the root)."""
+
+    repository: str
+    sha: str
+    project: str = ""
 
 
 def read_build(folder: Path) -> Build | None:
@@ -93,9 +109,10 @@ def folders(place: Path, *, depth: int) -> list[Path]:
     return inside if depth == 1 else [below for path in inside for below in folders(path, depth=depth - 1)]
 
 
-def folder_of(cache: Path, repository: str, sha: str) -> Path:
-    """Return where a commit's build is or would be."""
-    return cache.absolute() / BUILDS / slug(repository) / sha
+def folder_of(cache: Path, key: BuildKey) -> Path:
+    """Return where a build is or would be."""
+    name = f"{key.sha}-{short_hash('project', key.project)}" if key.project else key.sha
+    return cache.absolute() / BUILDS / slug(key.repository) / name
 
 
 def last_use(folder: Path) -> float:
@@ -410,6 +427,7 @@ def _remove_leftovers(cache: Path) -> None:
 __all__ = [
     "Build",
     "BuildInUse",
+    "BuildKey",
     "BuildMissingError",
     "SweepResult",
     "Usage",
@@ -454,35 +472,44 @@ class BuildInUse:
         self.close()
 
 
-def attach(worktree: Path, cache: Path, repository: str, sha: str) -> BuildInUse:
-    """Give a worktree of the commit its compiled files and packages, and hold them.
+def attach(worktree: Path, cache: Path, key: BuildKey) -> BuildInUse:
+    """Give a project in a worktree of its commit its compiled files and packages, and hold them.
 
     What `.lake` held in the worktree is removed first: the repository itself may have brought it. Its new content is a
     copy that the job may write (blocks are shared where the file system can), the packages are a link into the cache.
 
     Raises:
-        BuildMissingError: the cache has no such build.
+        BuildMissingError: the cache has no such build, or the worktree no such project.
     """
-    folder = folder_of(cache, repository, sha)
+    folder = folder_of(cache, key)
+    try:
+        project = project_folder(worktree, key.project)
+    except OSError as error:
+        raise BuildMissingError(f"{key.repository} at {key.sha}: {key.project}: {error.strerror}") from error
     held: list[Lock] = []
     try:
         build = read_build(folder) if hold(folder, held) else None
         if build is None:
             raise BuildMissingError(
-                f"{repository} at {sha}: no build in {cache / BUILDS}; it is made by a build job, see `everlean jobs`"
+                f"{key.repository} at {key.sha}{_where(key.project)}: no build in {cache / BUILDS}; it is made by a"
+                " build job, see `everlean jobs`"
             )
         packages = hold_packages(cache, build.dependencies, held)
         for tree, stored in trees(build.nested):
-            lake = empty_lake(worktree, tree)
+            lake = empty_lake(project, tree)
             if (folder / stored).is_dir():
                 _copy(folder / stored, lake / "build")
         if packages is not None:
-            (worktree / ".lake" / "packages").symlink_to(packages)
+            (project / ".lake" / "packages").symlink_to(packages)
     except BaseException:
         for one in held:
             one.release()
         raise
     return BuildInUse(build, packages, held)
+
+
+def _where(project: str) -> str:
+    return f", {project}" if project else ""
 
 
 def hold_packages(cache: Path, key: str, held: list[Lock]) -> Path | None:
@@ -502,7 +529,7 @@ def hold_packages(cache: Path, key: str, held: list[Lock]) -> Path | None:
 
 
 def store(cache: Path, worktree: Path, build: Build, sources: Sources) -> Build:
-    """Move a worktree's compiled files into the cache; return the build with the bytes that it takes.
+    """Move a project's compiled files into the cache; return the build with the bytes that it takes.
 
     Links and what is no file are left out: those who read here are not in a sandbox. An earlier build of the commit
     is replaced.
@@ -524,7 +551,7 @@ def store(cache: Path, worktree: Path, build: Build, sources: Sources) -> Build:
             done = dataclasses.replace(build, bytes=taken)
             write(temporary / "sources.json", dict(sources.hashes))
             write(temporary / "build.json", {"schema": SCHEMA, **asdict(done)})
-            folder = folder_of(cache, build.repository, build.sha)
+            folder = folder_of(cache, build.key)
             folder.parent.mkdir(parents=True, exist_ok=True)
             put_aside(folder)
             temporary.rename(folder)
@@ -548,7 +575,7 @@ def seed(
     found = [
         (build, folder)
         for build, folder in all_builds(cache)
-        if build.repository == like.repository
+        if (build.repository, build.project) == (like.repository, like.project)
         and (build.toolchain, build.dependencies, build.lakefile, build.nested)
         == (like.toolchain, like.dependencies, like.lakefile, like.nested)
     ]
@@ -573,10 +600,10 @@ def seed(
     return ""
 
 
-def present(cache: Path) -> set[tuple[str, str]]:
-    """Return (repository, sha) of every build that a job could be given, packages included."""
+def present(cache: Path) -> set[BuildKey]:
+    """Return what of every build that a job could be given is of, packages included."""
     return {
-        (build.repository, build.sha)
+        build.key
         for build, _ in all_builds(cache)
         if not build.dependencies or (cache / DEPENDENCIES / build.dependencies / "dependency.json").is_file()
     }

@@ -27,10 +27,10 @@ from pipeline.lean.sandbox.command import (
     bubblewrap,
     unconfined,
 )
+from pipeline.lean.source.projects import LAKEFILES
 
 __all__ = ["Bounds", "Ending", "LakeRunner", "Outcome", "run_bounded"]
 
-LAKEFILES = ("lakefile.lean", "lakefile.toml")
 MOST_PROCESSES = 1024
 """What is allowed to lake and all that it starts, in the bounds of a build: it starts about as many as there are
 cores. Threads have a bound of their own, `Limits.processes`."""

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Self, cast
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.build.dependencies import package_folders
 from pipeline.lean.client.errors import ReplDied, ReplProtocolError, ReplStartError, ReplTimeout
 from pipeline.lean.sandbox.command import LEAN_RESERVES, Limits, SandboxError, bubblewrap, unconfined
+from pipeline.lean.source.manifest import package_folders
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 # So much may a process say that was asked nothing; what it said is an error's text, no more.

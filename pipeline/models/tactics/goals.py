@@ -23,6 +23,7 @@ from pipeline.lean.pool.pool import ReplKey, Setup
 from pipeline.lean.source.scanner import Command, SourceFile, parse
 from pipeline.models.errors import RewardError
 from pipeline.models.text import state_text
+from store.events.projects import inside
 
 NAME = "everlean_goal"
 _TARGET = "⊢ "
@@ -131,13 +132,15 @@ def place_here() -> Places:
 class SourcePlaces:
     """Finds the place of each row's theorem in a checkout: its file's imports, and the file's text before it."""
 
-    def __init__(self, backend: LeanBackend, project: Path) -> None:
+    def __init__(self, backend: LeanBackend, project: Path, folder: str = "") -> None:
         """Args:
         backend: what runs Lean.
-        project: the folder of the checkout, built, at the commit that the rows were traced at.
+        project: the folder of the Lake project in the checkout, built, at the commit that the rows were traced at.
+        folder: where in its repository, whose the rows' paths are, the project lies.
         """
         self._backend = backend
         self._project = project
+        self._folder = folder
         self._read = lru_cache(maxsize=64)(self._read_file)
 
     def __call__(self, row: Mapping[str, Any]) -> GoalContext | None:
@@ -155,7 +158,7 @@ class SourcePlaces:
         return GoalContext(key, Setup(prefix=prefix), file.preambles[number])
 
     def _read_file(self, path: str) -> _SourcePieces | None:
-        file = self._project / path
+        file = self._project / inside(path, self._folder)
         if not file.resolve().is_relative_to(self._project.resolve()) or not file.is_file():
             return None
         data = file.read_bytes()

@@ -42,6 +42,7 @@ def learn(
     parent: str | None,
     lean: LeanBackend,
     project: Path,
+    folder: str,
     limits: PoolLimits,
     premises: RowPremises = NO_PREMISES,
     on_step: OnStep = lambda _done, _total: None,
@@ -58,7 +59,8 @@ def learn(
         grpo: the other settings.
         parent: the checkpoint to start from.
         lean: the judge.
-        project: the checkout that the dataset was traced at, built.
+        project: the Lake project of the checkout that the dataset was traced at, built.
+        folder: where in its repository it lies.
         limits: of Lean's processes.
         premises: what the prompts have beside their goals.
         on_step: takes (optimiser steps done, in all) after each.
@@ -91,7 +93,7 @@ def learn(
             temperature=grpo.temperature,
             kl_beta=grpo.kl_beta,
             max_steps=grpo.max_steps,
-            places=SourcePlaces(lean, project),
+            places=SourcePlaces(lean, project, folder),
             limits=limits,
             trl=grpo.trl,
             max_seq_len=config.max_seq_len,
@@ -171,7 +173,8 @@ class GrpoJob(TacticsJob):
             order.grpo,
             parent=order.parent,
             lean=order.lean,
-            project=self.spec.place,
+            project=self.spec.project(order.folder),
+            folder=order.folder,
             limits=order.limits,
             premises=self._premises,
             on_step=on_step,

@@ -164,11 +164,11 @@ def job_released(db: sqlite3.Connection, _event: StoredEvent, body: JobReleased)
 
 
 def project_built(db: sqlite3.Connection, event: StoredEvent, body: ProjectBuilt) -> None:
-    """Add the build, or replace an earlier one of the same commit."""
+    """Add the build, or replace an earlier one of the same project at the commit."""
     upsert(
         db,
         "builds",
-        key={"repository": body.repository, "sha": body.sha},
+        key={"repository": body.repository, "sha": body.sha, "project": body.project},
         values={
             "seq": event.seq,
             "branch": body.branch,

@@ -48,6 +48,7 @@ def repository_watched(db: sqlite3.Connection, event: StoredEvent, body: Reposit
             "branches_json": as_json(body.branches),
             "include_json": as_json(body.include),
             "exclude_json": as_json(body.exclude),
+            "projects_json": as_json(body.projects),
         },
         once={
             "state": "new",

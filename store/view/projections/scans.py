@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
 from store.domain.identity import theorem_id
 from store.domain.records import ScannedFile
@@ -152,14 +153,13 @@ def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: CommitScann
     )
     db.execute(
         "UPDATE branches SET scanned = ?, scanned_seq = ?, scanned_include_json = ?, scanned_exclude_json = ?, "
-        "toolchain = ?, manifest = ?, challenges_json = ? WHERE repository = ? AND branch = ?",
+        "projects_json = ?, challenges_json = ? WHERE repository = ? AND branch = ?",
         (
             body.sha,
             event.seq,
             as_json(body.include),
             as_json(body.exclude),
-            body.toolchain,
-            body.manifest,
+            as_json([asdict(one) for one in body.projects]),
             as_json(body.challenges),
             body.repository,
             body.branch,

@@ -21,6 +21,7 @@ from pipeline.jobs.child import LONGEST_LINE_BYTES
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import ScanSpec
 from store.domain.records import ScannedFile
+from store.events.projects import Project
 from store.events.scans import CommitScanned, FileScanned
 
 _NO_LINES = {
@@ -201,8 +202,7 @@ def _batch(
         base=None,
         include=spec.parameters.include,
         exclude=spec.parameters.exclude,
-        toolchain="",
-        manifest="",
+        projects=(Project("", "", ""),),
         files_scanned=1,
         files_removed=0,
         files_failed=0,

@@ -147,7 +147,7 @@ def with_package(court: GateProject, *, trusted: bool, key: str = "") -> Case:
     (folder / dependencies.DESCRIPTION).write_text(json.dumps({"schema": 1, **fields}))
     (court.project / ".lake").mkdir()
     (court.project / ".lake" / "packages").symlink_to(folder / "packages")
-    (court.project / dependencies.MANIFEST).write_bytes(MANIFEST)
+    (court.project / "lake-manifest.json").write_bytes(MANIFEST)
     return Case(PROOF, file="import Lib\n" + FILE, rules=(REFUSED,))
 
 

@@ -31,8 +31,10 @@ from pipeline.jobs.specs import (
     GeneratorRung,
     ProveSpec,
     ScanSpec,
+    TraceSpec,
 )
 from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.build.build_cache import BuildKey
 from store.domain.identity import slug
 from store.domain.records import ScannedFile
 from store.events.base import BlobRef, EventBody
@@ -45,6 +47,7 @@ from store.events.jobs import (
     WorkTriggered,
 )
 from store.events.places import SorryPlace
+from store.events.projects import Project
 from store.events.proofs import ProofFound
 from store.events.repositories import BranchRewritten, BranchUnwatched
 from store.events.scans import SorryMoved, SorryOpened
@@ -148,7 +151,7 @@ class World:
         self,
         *bodies: Sequence[EventBody],
         leans: Leans = SIMULATOR,
-        builds: Collection[tuple[str, str]] = (),
+        builds: Collection[BuildKey] = (),
         running: Collection[str] = (),
         now: datetime = NOW,
         judges: Judges = NO_JUDGES,
@@ -466,7 +469,7 @@ def test_with_a_real_lean_a_tip_is_built_before_anything_is_asked_of_it(world: W
     (build,) = plan.due
     assert (build.kind, build.sha, build.simulated, build.built) == ("build", sha(1), False, False)
     assert asked(build, BuildSpec).lean.toolchain == OLD
-    plan = world.plan(leans=real(OLD), builds={(KEY, sha(1))})
+    plan = world.plan(leans=real(OLD), builds={BuildKey(KEY, sha(1))})
     assert kinds(plan) == ["trace", "prove"]
     assert all(job.built for job in plan.due)
 
@@ -499,7 +502,7 @@ def test_a_build_that_failed_for_good_waits_for_another_commit_or_for_someone_wh
 
 def test_a_build_that_was_swept_from_the_cache_is_made_again_when_it_is_needed(world: World) -> None:
     (build,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD)).due
-    assert kinds(world.plan(succeeded(build), leans=real(OLD), builds={(KEY, sha(1))})) == ["prove"]
+    assert kinds(world.plan(succeeded(build), leans=real(OLD), builds={BuildKey(KEY, sha(1))})) == ["prove"]
     (again,) = world.plan(leans=real(OLD)).due
     assert (again.job, again.attempt) == (build.job, 2)
 
@@ -509,7 +512,7 @@ def test_a_build_that_was_swept_from_the_cache_is_left_at_that_where_nothing_is_
 ) -> None:
     world.configure(trace=True)
     (build,) = world.plan(created(), scanned(1, toolchain=OLD), leans=real(OLD)).due
-    (trace,) = world.plan(succeeded(build), leans=real(OLD), builds={(KEY, sha(1))}).due
+    (trace,) = world.plan(succeeded(build), leans=real(OLD), builds={BuildKey(KEY, sha(1))}).due
     assert (build.kind, trace.kind) == ("build", "trace")
     assert world.plan(succeeded(trace), leans=real(OLD)).due == ()
     proof = found("p" * 16, simulated=False, toolchain=OLD)
@@ -521,10 +524,10 @@ def test_a_proof_is_checked_with_the_lean_and_the_build_of_its_own_commit(world:
     proof = found("p" * 16, simulated=False, toolchain=OLD)
     world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), proof)
     world.plan(observed(2), scanned(2, toolchain=NEW))
-    builds = {(KEY, sha(2))}
+    builds = {BuildKey(KEY, sha(2))}
     old, *_ = world.plan(leans=real(OLD, NEW), builds=builds).due
     assert (old.kind, old.sha, asked(old, BuildSpec).lean.toolchain) == ("build", sha(1), OLD)
-    check, *_ = world.plan(leans=real(OLD, NEW), builds={*builds, (KEY, sha(1))}).due
+    check, *_ = world.plan(leans=real(OLD, NEW), builds={*builds, BuildKey(KEY, sha(1))}).due
     assert (check.kind, asked(check, CheckSpec).lean.toolchain, check.built) == ("check", OLD, True)
 
 
@@ -542,7 +545,7 @@ def test_a_proof_that_may_be_proposed_is_checked_again_where_its_branch_has_gone
         if isinstance(body, ProofFound)
     ]
     world.plan(created(), sorry(name), scanned(1, toolchain=OLD), proof, done)
-    builds = {(KEY, sha(1)), (KEY, sha(2))}
+    builds = {BuildKey(KEY, sha(1)), BuildKey(KEY, sha(2))}
     assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds))
     world.plan(observed(2), scanned(2, toolchain=NEW))
     check = next(one for one in world.plan(leans=real(OLD, NEW), builds=builds).due if one.kind == "check")
@@ -553,7 +556,7 @@ def test_a_proof_that_may_be_proposed_is_checked_again_where_its_branch_has_gone
     assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds)), "once a tip"
     world.configure(entry="pull_requests = false")
     world.plan(observed(3), scanned(3, toolchain=NEW))
-    builds.add((KEY, sha(3)))
+    builds.add(BuildKey(KEY, sha(3)))
     assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds)), "no one asked for it"
 
 
@@ -575,7 +578,7 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
         for name in "ab"
         for body in found(name * 16, simulated=False, toolchain=OLD)
     ]
-    builds = {(KEY, sha(1)), (KEY, sha(2))}
+    builds = {BuildKey(KEY, sha(1)), BuildKey(KEY, sha(2))}
     plan = world.plan(created(), stand, scanned(1, toolchain=OLD), texts, leans=real(OLD), builds=builds)
     (check,) = [one for one in plan.due if one.kind == "check"]
     given = asked(check, CheckSpec)
@@ -631,7 +634,7 @@ def test_a_proof_in_doubt_is_checked_again_once_its_branch_names_a_lean_without_
     world: World,
 ) -> None:
     judges, leans = doubted(world), real(OLD, "leanprover/lean4:v4.21.0", NEW)
-    builds = {(KEY, sha(number)) for number in (1, 2, 3)}
+    builds = {BuildKey(KEY, sha(number)) for number in (1, 2, 3)}
     assert "check" not in kinds(world.plan(leans=leans, builds=builds, judges=judges)), "nothing is new"
     world.plan(observed(2), scanned(2, toolchain="leanprover/lean4:v4.21.0"))
     assert "check" not in kinds(world.plan(leans=leans, builds=builds, judges=judges)), "it has the fault too"
@@ -647,7 +650,7 @@ def test_a_proof_in_doubt_is_checked_again_once_its_branch_names_a_lean_without_
 def test_a_proof_in_doubt_is_checked_again_where_it_was_with_a_second_kernel_that_came_since(
     world: World,
 ) -> None:
-    judges, builds = doubted(world), {(KEY, sha(1))}
+    judges, builds = doubted(world), {BuildKey(KEY, sha(1))}
     for since, due in (("2020-01-01T00:00:00.000000Z", 0), ("2999-01-01T00:00:00.000000Z", 1)):
         judges = replace(judges, second_since=since)
         found_due = world.plan(leans=real(OLD), builds=builds, judges=judges).due
@@ -669,7 +672,7 @@ def test_a_trace_is_made_once_a_commit_and_again_with_other_patterns_or_another_
     world.configure(trace=True)
     (trace,) = world.plan(created(), scanned(1, toolchain=OLD)).due
     assert world.plan(succeeded(trace)).due == ()
-    (real_one,) = world.plan(leans=real(OLD), builds={(KEY, sha(1))}).due
+    (real_one,) = world.plan(leans=real(OLD), builds={BuildKey(KEY, sha(1))}).due
     assert (real_one.kind, real_one.simulated) == ("trace", False)
     assert real_one.job != trace.job
 
@@ -732,7 +735,7 @@ def test_patterns_that_come_back_have_the_tip_traced_again(world: World) -> None
 
 def test_lean_has_its_turn_again_where_the_simulator_had_the_last_word(world: World) -> None:
     world.configure(trace=True)
-    builds = {(KEY, sha(1))}
+    builds = {BuildKey(KEY, sha(1))}
     world.plan(created(), scanned(1, toolchain=OLD))
     jobs = []
     for leans in (real(OLD), SIMULATOR, real(OLD), SIMULATOR):
@@ -991,3 +994,72 @@ def test_with_try_bumps_the_newest_release_is_tried_once_a_week_where_the_branch
 def test_where_the_branch_has_the_newest_release_no_bump_is_tried(world: World) -> None:
     world.configure(entry='try_bumps = "weekly"')
     assert world.plan(created(), scanned(1, toolchain=NEW), leans=real(OLD, NEW)).due == ()
+
+
+def in_folders(number: int, *projects: Project) -> list[EventBody]:
+    """Return a scan that found these Lake projects, and a file in each and beside them."""
+    file, closed = scanned(number)
+    paths = ["lean/A.lean", "book/B.lean", "docs/B.lean", "C.lean", "A.lean"]
+    files = [file.model_copy(update={"path": path}) for path in paths]
+    return [*files, closed.model_copy(update={"projects": projects})]
+
+
+def sorry_in(name: str, path: str) -> list[EventBody]:
+    (opened,) = sorry(name)
+    assert isinstance(opened, SorryOpened)
+    return [opened.model_copy(update={"place": replace(opened.place, path=path)})]
+
+
+TWO_PROJECTS = (Project("book", NEW, ""), Project("lean", OLD, ""))
+
+
+def test_each_lake_project_is_built_traced_and_proved_in_by_its_own_lean(world: World) -> None:
+    world.configure(trace=True)
+    stand = [*sorry_in("a", "lean/A.lean"), *sorry_in("b", "book/B.lean"), *sorry_in("c", "C.lean")]
+    due = world.plan(created(), stand, in_folders(1, *TWO_PROJECTS), leans=real(OLD, NEW)).due
+    builds = [(one.project, asked(one, BuildSpec)) for one in due]
+    assert [(name, spec.folder, spec.lean.toolchain) for name, spec in builds] == [
+        ("book", "book", NEW),
+        ("lean", "lean", OLD),
+    ]
+    assert len({one.job for one in due}) == 2
+    book, lean = BuildKey(KEY, sha(1), "book"), BuildKey(KEY, sha(1), "lean")
+    due = world.plan(leans=real(OLD, NEW), builds={book}).due
+    assert {(one.kind, one.project) for one in due} == {
+        ("build", "lean"), ("trace", "book"), ("prove", "book"),
+    }  # fmt: skip
+    due = world.plan(leans=real(OLD, NEW), builds={book, lean}).due
+    assert len({one.job for one in due}) == len(due) == 4
+    assert {one.project: asked(one, TraceSpec).lean.toolchain for one in due if one.kind == "trace"} == {
+        "book": NEW,
+        "lean": OLD,
+    }
+    searches = {one.project: asked(one, ProveSpec) for one in due if one.kind == "prove"}
+    assert {name: (spec.folder, spec.lean.toolchain) for name, spec in searches.items()} == {
+        "book": ("book", NEW),
+        "lean": ("lean", OLD),
+    }
+    assert {name: [one.sorry for one in spec.sorries] for name, spec in searches.items()} == {
+        "book": ["b"],
+        "lean": ["a"],
+    }, "what lies in no project is in no search"
+    due = world.plan(leans=real(OLD), builds={lean}).due
+    assert {(one.kind, one.project) for one in due} == {("trace", "lean"), ("prove", "lean")}
+
+
+@pytest.mark.parametrize(
+    ("entry", "folders"),
+    [("", [""]), ('projects = ["docs"]', ["docs"]), ('projects = [".", "docs"]', ["", "docs"])],
+)
+def test_beside_a_project_at_the_root_others_are_worked_on_where_they_are_chosen(
+    world: World, entry: str, folders: list[str]
+) -> None:
+    world.configure(trace=True, entry=entry)
+    root = Project("", OLD, "")
+    stand = [*sorry_in("a", "A.lean"), *sorry_in("b", "docs/B.lean")]
+    due = world.plan(created(), stand, in_folders(1, root, Project("docs", OLD, ""))).due
+    assert sorted({one.project for one in due}) == folders
+    traces = [asked(one, TraceSpec) for one in due if one.kind == "trace"]
+    assert [(spec.folder, spec.without) for spec in traces] == [
+        (folder, () if folder else ("docs",)) for folder in folders
+    ]

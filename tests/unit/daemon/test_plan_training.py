@@ -23,6 +23,7 @@ from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainGrpoSpec, TrainSpec, TrainTacticsSpec
 from pipeline.lean.backend import Leans
+from pipeline.lean.build.build_cache import BuildKey
 from pipeline.models.config import ProgressConfig, tactics_config
 from store.events.base import EventBody
 from store.events.jobs import JobReleased, WorkTriggered
@@ -145,7 +146,7 @@ class World:
         leans: Leans = SIMULATOR,
         trainable: bool = True,
         running: Sequence[str] = (),
-        builds: Sequence[tuple[str, str]] = (),
+        builds: Sequence[BuildKey] = (),
     ) -> Plan:
         async def go() -> Plan:
             async with self.deployment.opened() as parts:
@@ -454,7 +455,7 @@ def test_lean_rewards_in_a_commit_that_is_built_and_the_build_comes_first(world:
         world.learn(job, name, at=at, simulated=False)
     (build,) = world.plan(leans=leans).due
     assert (build.kind, build.sha) == ("build", sha(1))
-    (rewarded,) = world.plan(leans=leans, builds=[(ONE, sha(1))]).due
+    (rewarded,) = world.plan(leans=leans, builds=[BuildKey(ONE, sha(1))]).due
     assert (rewarded.kind, rewarded.built, rewarded.simulated) == ("train_grpo", True, False)
     assert not asked(rewarded, TrainGrpoSpec).lean.simulated
 

@@ -15,6 +15,7 @@ from daemon.jobs.due import DueJob
 from daemon.planning.plan import Plan, Planner
 from daemon.planning.repository import RepositoryJobs
 from daemon.settings import Repo
+from pipeline.lean.build.build_cache import BuildKey
 from store.events.base import EventBody
 from store.log.envelope import NewEvent
 from tests.support.daemon.deployment import Deployment
@@ -63,7 +64,7 @@ def test_after_any_events_the_plan_is_the_one_that_is_made_anew(tmp_path: Path, 
                     turns.plan,
                     settings=settings,
                     leans=rng.choice([SIMULATOR, SIMULATOR, NO_LEAN]),
-                    builds={(OTHER, "a" * 40)} if rng.random() < 0.2 else set(),
+                    builds={BuildKey(OTHER, "a" * 40)} if rng.random() < 0.2 else set(),
                     now=now,
                     trainable=rng.random() < 0.9,
                     running=rng.choice([set(), set(), lanes, {"models"}]),

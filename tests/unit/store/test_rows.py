@@ -54,7 +54,7 @@ def test_a_declaration_makes_the_key_the_indexes_and_the_columns_of_a_table() ->
         assert made[:2] == [("repository", "TEXT", 1, 1), ("branch", "TEXT", 1, 2)]
         assert ("scanned_seq", "INTEGER", 0, 0) in made
         assert ("scanned_include_json", "TEXT", 1, 0) in made
-        assert ("toolchain", "TEXT", 0, 0) in made
+        assert ("projects_json", "TEXT", 0, 0) in made
         indexes = connection.execute(
             "SELECT name, \"unique\", origin, partial FROM pragma_index_list('files')"
         )

@@ -1,0 +1,107 @@
+"""The Lake projects of a repository: folders with a lakefile, each with a toolchain and a manifest of its own.
+
+No project is what lies in a hidden folder, or is a package of a project that has it in its manifest by its path. A
+repository without any lakefile counts as one project at its root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from pipeline.lean.source.manifest import MANIFEST, path_packages
+from pipeline.lean.source.worktree import read_inside
+from store.events.projects import Project, outside, plain_folder
+
+LAKEFILES = ("lakefile.lean", "lakefile.toml")
+TOOLCHAIN = "lean-toolchain"
+NAMES = frozenset({*LAKEFILES, TOOLCHAIN, MANIFEST})
+"""The files by which a repository says which projects it has."""
+MOST_PROJECTS = 100
+MOST_TOOLCHAIN_BYTES = 1024
+_OLD_PACKAGES = "lake-packages"
+
+
+def find_projects(files: Mapping[str, str], read: Callable[[str], bytes]) -> tuple[Project, ...]:
+    """Return the projects of a commit, by folder; of very many those that lie least deep.
+
+    Args:
+        files: the blobs of the commit's files of these `NAMES`, by path.
+        read: returns a blob's bytes, none where it is too large.
+    """
+    folders = {
+        _folder(path)
+        for path in files
+        if PurePosixPath(path).name in LAKEFILES
+        and plain_folder(_folder(path))
+        and _OLD_PACKAGES not in PurePosixPath(path).parts
+    }
+    packages = {
+        outside(name, folder)
+        for folder in folders
+        if (manifest := outside(MANIFEST, folder)) in files
+        for name in path_packages(read(files[manifest]))
+    }
+    own = sorted(folders - packages, key=lambda folder: (len(PurePosixPath(folder).parts), folder))
+    found = []
+    for folder in own[:MOST_PROJECTS] or [""]:
+        named = next((path for path in toolchain_files(folder) if path in files), None)
+        manifest = outside(MANIFEST, folder)
+        found.append(
+            Project(
+                folder=folder,
+                toolchain="" if named is None else one_line_of(read(files[named])),
+                manifest=files.get(manifest, ""),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: one.folder))
+
+
+def toolchain_files(folder: str) -> Iterator[str]:
+    """Yield where a project's `lean-toolchain` may be: in its folder or above, the nearest first, as elan looks."""
+    for one in (PurePosixPath(folder), *PurePosixPath(folder).parents):
+        yield str(one / TOOLCHAIN)
+
+
+def project_folder(worktree: Path, folder: str) -> Path:
+    """Return a project's folder in a worktree, reached without any link.
+
+    Raises:
+        NotADirectoryError: it is none.
+    """
+    place = worktree / folder
+    if folder and not (
+        plain_folder(folder) and place.is_dir() and place.resolve() == worktree.resolve() / folder
+    ):
+        raise NotADirectoryError(20, "no folder, or behind a link", folder)
+    return place
+
+
+def worktree_of(project: Path, folder: str) -> Path:
+    """Return the worktree that has a project in this folder."""
+    return project.parents[len(PurePosixPath(folder).parts) - 1] if folder else project
+
+
+def read_toolchain(worktree: Path, folder: str = "") -> tuple[str, bytes]:
+    """Return the path of a project's `lean-toolchain` in a worktree, and what is in it.
+
+    Raises:
+        FileNotFoundError: it has none.
+        OSError: it is not read (`pipeline.lean.source.worktree`).
+    """
+    for path in toolchain_files(folder):
+        try:
+            return path, read_inside(worktree, path, most_bytes=MOST_TOOLCHAIN_BYTES)
+        except FileNotFoundError:
+            continue
+    raise FileNotFoundError(2, "no such file", TOOLCHAIN)
+
+
+def one_line_of(data: bytes) -> str:
+    """Return the text of a `lean-toolchain`; a file that is not one line of text names no toolchain."""
+    text = data.decode("utf-8", "replace").strip()
+    return text if text.isprintable() else ""
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
