@@ -29,13 +29,20 @@ from pipeline.lean.source.context import (
 )
 from pipeline.lean.source.lexer import lex, words
 from pipeline.versions import Chains, Definition, Version
-from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS, THEOREM_KINDS, UNPROVED_KINDS
+from store.domain.keywords import (
+    DECLARATION_KEYWORDS,
+    INSTANCE_KINDS,
+    PROVABLE_KINDS,
+    THEOREM_KINDS,
+    UNPROVED_KINDS,
+)
 from store.domain.matching import Compared, Decl, Outcome
 
 MOST_IN_FORCE = 500_000
 """Parts in force at declarations, in all, that are compared where they differ."""
 _MOST_REACHED = 5000
 """Definitions that the words of one statement are followed through."""
+_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS)
 _BINDERS = words(
     "fun λ intro intros rintro obtain rcases have let with next case rename_i set generalize choose"
 )
@@ -43,6 +50,7 @@ _BINDERS_END = words("=> := : ; | <;> ↦ at")
 
 Side = Literal[0, 1]
 """The version before, and the one now."""
+Lookup = Callable[[str], list[Definition]]
 Beside = Callable[[Side, str], "Version | None"]
 """Reads the file of a module on a side."""
 
@@ -115,6 +123,16 @@ class _Side:
         own = [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
         return own, self.opened(self.chain(path, index))
 
+    def opens(self, path: str, index: int, namespace: str) -> bool:
+        """Return whether what is scoped to a namespace holds at a declaration."""
+        if self.versions[path].declarations[index].name.startswith(f"{namespace}."):
+            return True
+        last = namespace.rpartition(".")[2]
+        lines = self.parts(self.chain(path, index))
+        return any(
+            name.rpartition(".")[2] == last for part in lines if part.kind == "open" for name in part.names
+        )
+
 
 def full_names(word: str, own: list[str], others: Iterable[Opened], has: Callable[[str], bool]) -> list[str]:
     """Return what a word means: the longest beginning of it that is a name, in the innermost namespace.
@@ -181,6 +199,8 @@ class Meanings:
         hidden, unchecked = ("", "") if new is None else self._marked(old, now, was, new)
         if hidden:
             return Outcome("hidden", hidden, statement)
+        if old.kind in _KINDS and now.kind not in _KINDS:
+            return Outcome("hidden", f"{now.name} is in the command {now.kind}", statement)
         if old.statement_hash != now.statement_hash:
             return Outcome("restated", "the statement changed", statement)
         if not unchecked and old.kind in THEOREM_KINDS and now.kind not in PROVABLE_KINDS | INSTANCE_KINDS:
@@ -281,7 +301,8 @@ class Meanings:
             for sign, some in (("-", gone), ("+", come)):
                 for part in some:
                     if part.kind == "open":
-                        if not self._own_namespace(part):
+                        # What `open scoped` brings are notations, which are compared themselves.
+                        if opened(part.text) and not self._own_namespace(part):
                             doubtful.append(f"{sign} {part.text}")
                     elif concerned(part, words, bound) or (
                         part.kind == "variable" and sign == "+" and part.names[0] in proof
@@ -388,7 +409,11 @@ class Meanings:
         moved = opened or old.name.rpartition(".")[0] != now.name.rpartition(".")[0]
         if not named & (self._unsettled | extra | (self._last_names if moved else set())):
             return
-        before, after = self._reached(0, old, words, apart), self._reached(1, now, words, apart)
+        looks = self._lookup(0, old, apart), self._lookup(1, now, apart)
+        if extra:
+            files = {version.item.path for some in apart for version in some}
+            words = [word for word in words if self._told(word, old, now, looks, files)]
+        before, after = self._reached(0, old, words, looks[0]), self._reached(1, now, words, looks[1])
         if before.keys() == after.keys():
             return
         come = {one.name for key, one in after.items() if key not in before}
@@ -397,14 +422,10 @@ class Meanings:
         yield from (f"- {name}" for name in sorted(gone - come))
         yield from (f"+ {name}" for name in sorted(come - gone))
 
-    def _reached(
-        self,
-        number: Side,
-        item: Decl,
-        words: Collection[str],
-        apart: tuple[tuple[Version, ...], tuple[Version, ...]],
-    ) -> dict[str, Definition]:
-        """Return all that the words of a statement mean, and what these definitions mean, each by its meaning."""
+    def _lookup(
+        self, number: Side, item: Decl, apart: tuple[tuple[Version, ...], tuple[Version, ...]]
+    ) -> Lookup:
+        """Return what gives the definitions of a full name that a declaration can see."""
         side = self._sides[number]
         hidden = {version.item.path for version in apart[1 - number]}
         extra: dict[str, list[Definition]] = defaultdict(list)
@@ -413,22 +434,50 @@ class Meanings:
                 extra[one.name].append(one)
         start = side.versions[item.path].declarations[item.index].byte_start
 
-        def of(name: str) -> list[Definition]:
+        def lookup(name: str) -> list[Definition]:
             some = [*side.by_name.get(name, ()), *extra.get(name, ())]
             return [
                 one for one in some if one.path not in hidden and (one.path != item.path or one.byte < start)
             ]
 
+        return lookup
+
+    def _told(
+        self, word: str, old: Decl, now: Decl, looks: tuple[Lookup, Lookup], files: Collection[str]
+    ) -> bool:
+        """Return whether both versions tell what a word means, or both do not.
+
+        `files` are those that one version alone imports: what they bring, another import may have brought as well.
+        """
+        meant = []
+        for number, item in ((0, old), (1, now)):
+            lookup = looks[number]
+            names = full_names(
+                word,
+                *self._sides[number].sees(item.path, item.index),
+                lambda name, lookup=lookup: bool(lookup(name)),  # type: ignore[misc]
+            )
+            meant.append([one for name in names for one in lookup(name)])
+        before, after = meant
+        if bool(before) == bool(after):
+            return True
+        return any(one.path not in files for one in before or after)
+
+    def _reached(
+        self, number: Side, item: Decl, words: Collection[str], lookup: Lookup
+    ) -> dict[str, Definition]:
+        """Return all that the words of a statement mean, and what these definitions mean, each by its meaning."""
+        side = self._sides[number]
         found: dict[str, Definition] = {}
         own, others = side.sees(item.path, item.index)
         todo = [(set(words), own, others)]
         while todo and len(found) < _MOST_REACHED:
             some, own, others = todo.pop()
             for word in some:
-                names = full_names(word, own, others, lambda name: bool(of(name)))
+                names = full_names(word, own, others, lambda name: bool(lookup(name)))
                 if not names and "." in word:
                     names = [name for part in word.split(".")[1:] for name in self._redefined.get(part, ())]
-                for one in (one for name in names for one in of(name)):
+                for one in (one for name in names for one in lookup(name)):
                     key = self._hash(one)
                     if key in found:
                         continue
@@ -505,14 +554,13 @@ class Meanings:
         return found
 
     def _other_items(self, old: Decl, now: Decl, statement: str, words: Collection[str]) -> Iterator[str]:
-        for sign, items, decl, versions in (
-            ("-", self._items_apart[0], old, self._old),
-            ("+", self._items_apart[1], now, self._new),
-        ):
+        for number, sign, decl, versions in ((0, "-", old, self._old), (1, "+", now, self._new)):
             start = versions[decl.path].declarations[decl.index].byte_start
-            for path, item in items:
+            for path, item in self._items_apart[number]:
                 mine = path == decl.path
                 if (item.local and not mine) or (mine and item.byte >= start):
+                    continue
+                if item.scope and not self._sides[number].opens(decl.path, decl.index, item.scope):
                     continue
                 if uses(item, statement, words):
                     yield f"{sign} {item.text if len(item.text) <= 120 else item.text[:119] + '…'}"

@@ -63,6 +63,9 @@ _BEFORE_A_TACTIC = words("by ; <;> · . => ( | first try then else all_goals any
 _PIECE_OF_A_NAME = re.compile(r"`{1,2}(?:sorr|sorryA)\b|\"(?:sorr|sorryA|ax|axi|axio)\"")
 _JOINED = re.compile(r"\+\+|append|mkStr|mkSimple|toName")
 _MODIFIER = re.compile(r"\b(?:unsafe|partial)\b")
+_SCOPED = re.compile(r"\bscoped\b")
+_HEAD = 200
+"""Characters in which a modifier stands."""
 _NOT_DEFINED = PROVABLE_KINDS | INSTANCE_KINDS
 
 
@@ -214,16 +217,24 @@ class Version:
     def items(self) -> tuple[Item, ...]:
         """The notations, macros and instances, in their order."""
         found = [
-            notation_of(lex(command.text).code, command.keyword, byte=command.byte_start)
+            (notation_of(lex(command.text).code, command.keyword, byte=command.byte_start), command.text)
             for command in self.source.commands
             if command.keyword in NOTATIONS
         ]
-        found += [
-            instance_of(self.code_of(index), one.statement, byte=one.byte_start)
-            for index, one in enumerate(self.declarations)
-            if one.kind == "instance"
+        for index, one in enumerate(self.declarations):
+            if one.kind == "instance":
+                code = self.code_of(index)
+                found.append((instance_of(code, one.statement, byte=one.byte_start), code))
+        items = [
+            item._replace(scope=self._namespace(item.byte)) if _SCOPED.search(text[:_HEAD]) else item
+            for item, text in found
         ]
-        return tuple(sorted(found, key=lambda item: item.byte))
+        return tuple(sorted(items, key=lambda item: item.byte))
+
+    def _namespace(self, byte: int) -> str:
+        """Return the namespace that is open at a byte."""
+        lines = self.source.preamble_at(byte).splitlines()
+        return ".".join(line.split()[1] for line in lines if line.startswith("namespace "))
 
     @cached_property
     def defined(self) -> tuple[Definition, ...]:

@@ -171,6 +171,9 @@ FILLINGS = {
         "set_option trace.profiler true in\nset_option weak.linter.all false in\ntheorem foo : 1 = 1",
         "rfl", "filled", "filled",
     ),
+    "a command that reads like a theorem": _one(
+        f"{FALSE} := sorry\n", "claim foo : False := proof\n", "hidden", "hidden"
+    ),
     "an own command": _one(
         f"{FALSE} := sorry\n",
         'macro "claim" n:ident ":" t:term : command => `(theorem $n : True := trivial)\n\nclaim foo : False\n',

@@ -77,8 +77,10 @@ def parts_of(line: str) -> tuple[Part, ...]:
         return tuple(part for binder in _binders(rest) for part in _variables(binder))
     if word in ("include", "omit"):
         return (Part("include", line, tuple(_WORDS.findall(rest))),)
-    if word in ("open", "export") and opened(line):
-        return (Part("open", line, tuple(one.namespace for one in opened(line))),)
+    if word in ("open", "export"):
+        scoped = rest.removeprefix("scoped ")
+        names = [one.namespace for one in opened(line)] if scoped == rest else _WORDS.findall(scoped)
+        return (Part("open", line, tuple(names)),)
     if word == "set_option" and rest.split(" ")[0] in _MEANING_OPTIONS:
         return (Part("option", line),)
     given = _TAKES_EFFECT_NOW.search(line) if word == "attribute" else None
@@ -172,6 +174,10 @@ class Item(NamedTuple):
     named: tuple[str, ...] = ()
     sorry: bool = False
     """a sorry is in it, which each use brings"""
+    apart: bool = False
+    """each of the signs may be used by itself"""
+    scope: str = ""
+    """the namespace that has to be open for what is `scoped`"""
 
 
 NOTATIONS = words(
@@ -228,6 +234,7 @@ def notation_of(code: str, keyword: str, *, byte: int) -> Item:
         _LOCAL.search(text) is not None,
         frozenset(signs - {""}),
         sorry=_SORRY.search(lex(text).bare) is not None,
+        apart=keyword in ("macro_rules", "elab_rules", "syntax"),
     )
 
 
@@ -255,13 +262,16 @@ def _after_the_last_colon(statement: str) -> str:
 def uses(item: Item, statement: str, words: Collection[str]) -> bool:
     """Return whether a statement could mean something else where this item comes, goes or changes.
 
+    A notation is used with all of its signs, a macro's rules each with their own.
+
     Args:
         item: a notation, a macro or an instance.
         statement: the text.
         words: its names, with those of its variables' types.
     """
     if item.kind == "notation":
-        return any(sign in words if sign[0].isalpha() else sign in statement for sign in item.signs)
+        found = [sign in words if sign[0].isalpha() else sign in statement for sign in item.signs]
+        return bool(found) and (any(found) if item.apart else all(found))
     if not item.named:
         return True
     name, *arguments = item.named
