@@ -523,22 +523,12 @@ class _Difference:
             if version.exits >= 0 and (old is None or old.exits < 0):
                 message = "#exit, after which Lean reads nothing"
                 yield Finding("hidden", path, *version.place(version.exits), "", message)
-            known = set() if old is None else {item.text for item in old.items}
-            for item in version.items:
-                if item.text not in known and any(_swallows(sign) for sign in item.signs):
-                    message = f"a token in which a text or comment seems to begin: {item.text[:60]}"
-                    yield Finding("hidden", path, *version.place(item.byte), "", message)
             for character, count in version.unseen.items():
                 if count > gone[character]:
                     at = version.data.find(character.encode())
                     message = f"the invisible character U+{ord(character):04X}"
                     yield Finding("hidden", path, *version.place(at), "", message)
                 gone[character] -= min(count, gone[character])
-
-
-def _swallows(token: str) -> bool:
-    """Return whether what stands behind a library's token could be read as a text or a comment, and is none to Lean."""
-    return any(edge in token for edge in ('"', "--", "/-", "-/"))
 
 
 def _only(these: Mapping[str, Version], others: Mapping[str, Version]) -> Iterator[tuple[Version, Command]]:

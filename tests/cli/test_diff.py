@@ -211,7 +211,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
     ),
     "a token in which a text seems to begin": (
         edited("def two", f"local notation {TEXT} => id\ntheorem ok := =\" h\naxiom cheat : False\n-- \"\n\ndef two"),
-        [("hidden", "")],
+        [("axiom", "Demo.cheat"), ("unread", "")],
     ),
     "commands that only show": (edited("def two", "#print axioms done\n#check sorryAx\n\ndef two"), []),
     "a file that git has elsewhere": (

@@ -201,6 +201,33 @@ def test_what_a_block_of_a_document_does_not_close_is_named_with_its_line() -> N
     assert scan_source(VERSO.encode(), path="A.lean").error == "a comment that begins in line 7 is not closed"
 
 
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ('local notation "=--" => id\ntheorem a : p := (=-- sorry)', "sorry"),
+        ('local notation "⁻\'\\"" => id\ntheorem a : p := ⁻\'" (sorry) -- "', "sorry"),
+        ('notation "=\\"" => id\ntheorem a : p := =" q\naxiom b : r\n-- "', "axiom"),
+        ('def r := leading_parser "=--" >> termParser\ntheorem a : p := (=-- sorry)', "sorry"),
+        ('syntax "q/-" term : term\ntheorem a : p := q/- sorry', "sorry"),
+        ('macro "k" n:num s:str t:term : term => `($t)\ntheorem a : p := k 0r"\\" sorry -- "', "sorry"),
+        ('macro "q<-" t:term : term => `($t)\ntheorem a : p := q<--sorry', "sorry"),
+    ],
+)
+def test_tokens_that_hold_what_opens_a_comment_hide_nothing(source: str, seen: str) -> None:
+    scan = scan_source(source.encode(), path="A.lean")
+    assert {"sorry": bool(scan.sorries), "axiom": scan.declarations[-1].kind == "axiom"}[seen]
+    eats = any(token in source for token in ("=--", "⁻'", '=\\"', "q/-"))
+    assert (scan.error is not None) == eats
+    assert scan.error is None or scan.error.startswith(
+        "a token that holds what opens a comment or a string: "
+    )
+
+
+def test_arrows_of_dashes_and_strings_of_programs_are_no_such_tokens() -> None:
+    source = 'infixr:25 " --> " => f\nmacro "a" : term => `(f "x--" "\\"")\ndef b := "q--"\n'
+    assert scan_source(source.encode(), path="A.lean").error is None
+
+
 def test_the_statement_of_a_command_is_what_stands_before_what_it_does() -> None:
     scan = scan_source(f"{BEFORE_THE_FIRST}\n{LIBRARY_COMMANDS}".encode(), path="A.lean")
     stated = {one.kind: one.statement for one in scan.declarations}

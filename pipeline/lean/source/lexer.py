@@ -169,14 +169,25 @@ def printable(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def lex(text: str, *, line: int = 1) -> Lexed:
-    """Mask comments, strings and quoted names; see the module. `line` is the number of the text's first line."""
+def lex(text: str, *, line: int = 1, tokens: Iterable[str] = ()) -> Lexed:
+    """Mask comments, strings and quoted names; see the module.
+
+    Args:
+        text: a file, or a piece of one.
+        line: the number of its first line.
+        tokens: of the file's own notations those that hold what would open a comment or string.
+    """
     try:
-        return Lexer(text, interpolate=True, line=line).run()
+        return Lexer(text, interpolate=True, line=line, tokens=tokens).run()
     except _OpenHole:
         # A `{` in an interpolated string never closed. Reading such strings as plain ones loses the code in
         # their holes, reading on inside the hole would lose the rest of the file.
-        return Lexer(text, interpolate=False, line=line).run()
+        return Lexer(text, interpolate=False, line=line, tokens=tokens).run()
+
+
+def _at_its_beginning(token: str) -> str:
+    """Return a regex for a token that is not the end of a name."""
+    return (rf"(?<![{ID_REST}])" if _IN_NAME.match(token) else "") + re.escape(token)
 
 
 class _OpenHole(Exception):  # noqa: N818 - control flow inside this module
@@ -186,8 +197,16 @@ class _OpenHole(Exception):  # noqa: N818 - control flow inside this module
 class Lexer:
     """Reads a text once. Without `interpolate` a string with holes is a plain one, as Lean's tokens are."""
 
-    def __init__(self, text: str, *, interpolate: bool, line: int = 1) -> None:
+    def __init__(self, text: str, *, interpolate: bool, line: int = 1, tokens: Iterable[str] = ()) -> None:
         self.text = text
+        self.tokens = frozenset(tokens)
+        self.next, self.next_in_hole = _NEXT, _NEXT_IN_HOLE
+        if self.tokens:
+            longest_first = sorted(self.tokens, key=len, reverse=True)
+            own = "|".join(_at_its_beginning(token) for token in longest_first)
+            self.next, self.next_in_hole = (
+                re.compile(f"{own}|{one.pattern}") for one in (_NEXT, _NEXT_IN_HOLE)
+            )
         self.interpolate = interpolate
         self.line = line
         self.code: list[str] = []
@@ -203,10 +222,12 @@ class Lexer:
         if text.startswith("\ufeff"):
             self._put(0, 1, code=" ", bare=" ")
         at = self.done
-        while match := (_NEXT_IN_HOLE if self.holes else _NEXT).search(text, at):
+        while match := (self.next_in_hole if self.holes else self.next).search(text, at):
             start, at = match.span()
             what = text[start]
-            if what in "-/":
+            if match.group() in self.tokens:
+                self._put(start, at, code=text[start:at], bare=text[start:at])
+            elif what in "-/":
                 if not self._token_begins(start):
                     at = start + 1
                 elif what == "-":
@@ -219,14 +240,8 @@ class Lexer:
                 at = self._string(start)
             elif what == "«":
                 self._quoted_name(start, at)
-            elif what == "{":
-                self.holes[-1] += 1
-            elif what == "}":
-                if self.holes[-1]:
-                    self.holes[-1] -= 1
-                else:
-                    self.holes.pop()
-                    at = self._interpolated(start, at)
+            elif what in "{}":
+                at = self._brace(what, start, at)
             elif self._character_begins(start):
                 self._put(start, at, code=text[start:at], bare=STRING_FILLER * (at - start))
             else:
@@ -238,6 +253,17 @@ class Lexer:
         bare = _apart("".join([*self.bare, rest]))
         parts = tuple(self.parts) or ((0, len(text)),)
         return Lexed(text, code, bare, self.docs, tuple(self.errors), parts)
+
+    def _brace(self, what: str, start: int, at: int) -> int:
+        """Count a brace inside of a hole; the last one ends it."""
+        if what == "{":
+            self.holes[-1] += 1
+        elif self.holes[-1]:
+            self.holes[-1] -= 1
+        else:
+            self.holes.pop()
+            return self._interpolated(start, at)
+        return at
 
     def _token_begins(self, start: int) -> bool:
         """Return whether a token, or a comment, may begin at `start`: what is before it is read as Lean reads it."""
@@ -279,7 +305,7 @@ class Lexer:
 
     def _block(self, start: int, end: int) -> None:
         """Take in a block of Lean, which is read by itself: what it does not close ends with it."""
-        block = lex(self.text[start:end], line=self._line(start))
+        block = lex(self.text[start:end], line=self._line(start), tokens=self.tokens)
         self._put(start, end, code=block.code, bare=block.bare)
         self.docs.update((start + first, start + last) for first, last in block.docs.items())
         self.errors += block.errors
@@ -485,6 +511,8 @@ LEAVE_NOTHING = words("#check #check_failure #print #reduce #synth #exit")
 """Commands of which nothing stays, whatever they hold; `#eval` can declare."""
 NOTATIONS = words("notation notation3 infix infixl infixr prefix postfix")
 """Commands whose text is only what their uses are put for."""
+MAKES_TOKENS = NOTATIONS | words("syntax macro elab")
+"""Commands whose strings, before a `=>`, become tokens."""
 LAKE = words("package require lean_lib lean_exe input_file input_dir target extern_lib script post_update")
 """Commands of a lakefile.lean, which are names elsewhere."""
 TAKES_DOC = words("blueprint_comment library_note")

@@ -26,6 +26,7 @@ from pipeline.lean.source.commands import RawCommand, Split, split
 from pipeline.lean.source.declarations import Head, Scopes, name_parts, read_command, read_head, scope_name
 from pipeline.lean.source.lexer import (
     LEAVE_NOTHING,
+    MAKES_TOKENS,
     NOTATIONS,
     STRING_FILLER,
     Lexed,
@@ -197,6 +198,29 @@ _MARK = re.compile(
 """An attribute by which a project says that a sorry is for people: `@[exercise]`, `@[simp, Book.exercise 3]`."""
 
 
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_PARSER = re.compile(r"(?:leading|trailing)_parser")
+_EATS = re.compile(r'.(?:--|/-|")', re.DOTALL)
+
+
+def _eating_tokens(lexed: Lexed, commands: Split) -> tuple[str, ...]:
+    """Return the tokens that a file's notations make of what opens a comment or a string, behind their beginning.
+
+    At the beginning of a token Lean looks for comments and strings first.
+    """
+    found: dict[str, None] = {}
+    programs = "ing_parser" in lexed.bare
+    for command in commands.commands:
+        notation = command.keyword in MAKES_TOKENS
+        if notation or (programs and _PARSER.search(lexed.bare, command.word_end, command.end)):
+            end = lexed.bare.find("=>", command.word_end, command.end) if notation else -1
+            for string in _STRING.finditer(lexed.code, command.word_end, end if end >= 0 else command.end):
+                token = string.group(1).strip().replace('\\"', '"').replace("\\\\", "\\")
+                if _EATS.search(token):
+                    found[token] = None
+    return tuple(found)
+
+
 @dataclass(slots=True)
 class _DeclarationSpan:
     """A declaration's borders in the text and the end of its statement, beside its record.
@@ -214,10 +238,15 @@ class _DeclarationSpan:
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
-        text, self.problem = decode(data)
-        self.lexed: Lexed = lex(text)
-        self.positions = Positions(text, self.lexed.bare)
-        self.split: Split = split(self.lexed, self.positions)
+        text, problem = decode(data)
+        self.problems = [problem] if problem else []
+        self._split(lex(text))
+        tokens = _eating_tokens(self.lexed, self.split)
+        if tokens:
+            # Here they are read as what they are; who imports this file may read them wrong.
+            self._split(lex(text, tokens=tokens))
+            named = ", ".join(map(repr, tokens))
+            self.problems.append(f"a token that holds what opens a comment or a string: {printable(named)}")
         self.candidates = candidates(self.lexed)
         # For each command that closes or opens scopes: how many. The position of a block's command for `mutual`. The
         # commands that declare.
@@ -225,6 +254,11 @@ class _Reader:
         self.opened: dict[int, int] = {}
         self.mutual_ends: dict[int, int] = {}
         self.declaring: set[int] = set()
+
+    def _split(self, lexed: Lexed) -> None:
+        self.lexed = lexed
+        self.positions = Positions(lexed.text, lexed.bare)
+        self.split: Split = split(lexed, self.positions)
 
     def scan(self, path: str) -> ScannedFile:
         return self._scanned(path, self._declarations())
@@ -256,7 +290,7 @@ class _Reader:
         return printable(normalise(code))
 
     def _scanned(self, path: str, found: list[_DeclarationSpan]) -> ScannedFile:
-        problems = [self.problem] if self.problem else []
+        problems = [*self.problems]
         nul = self.lexed.text.find("\0")
         if nul >= 0:
             problems.append(f"a NUL at byte {self.positions.byte(nul)}")
