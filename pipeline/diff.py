@@ -10,7 +10,6 @@ It reads text. What a macro makes of its arguments and what a dependency brings 
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 import subprocess
@@ -21,6 +20,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
+from pipeline.jobs.attributes import Attributes
 from pipeline.jobs.mirror import Changes, Mirror, TreeFile
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.source.scanner import Command
@@ -84,7 +84,6 @@ _ANSWERED = re.compile(r"\banswer ?\( ?sorry ?\)")
 _BUILD = frozenset(
     {"lean-toolchain", "lakefile.toml", "lakefile.lean", "lake-manifest.json", ".gitattributes"}
 )
-_CHANGES_BYTES = re.compile(r"^(?:ident|filter=.+|working-tree-encoding=.+|eol=crlf)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,25 +246,10 @@ def _built_otherwise(changes: Changes) -> Iterator[Finding]:
 
 def _not_as_committed(unchanged: Unchanged, new: Mapping[str, Version]) -> Iterator[Finding]:
     """Report changed files that git writes otherwise than they are committed: Lean reads what is in the checkout."""
-    for path, text in unchanged.attributes() if new else ():
-        folder = path.rpartition("/")[0]
-        for line in text.splitlines():
-            pattern, *attributes = line.split() or [""]
-            altering = [one for one in attributes if _CHANGES_BYTES.match(one)]
-            if not altering or pattern.startswith("#"):
-                continue
-            for file in sorted(new):
-                inside = file.removeprefix(f"{folder}/") if folder else file
-                if file.startswith(folder) and _matches(inside, pattern):
-                    message = f"{path} has git write it with {', '.join(altering)}: what is built is not what was read"
-                    yield Finding("unread", file, 0, 0, "", message)
-
-
-def _matches(path: str, pattern: str) -> bool:
-    """Return whether a pattern of .gitattributes takes a path; one without a slash takes the names in every folder."""
-    if "/" not in pattern:
-        return fnmatch.fnmatchcase(PurePosixPath(path).name, pattern)
-    return fnmatch.fnmatchcase(path, pattern.lstrip("/").replace("**/", "*"))
+    attributes = Attributes(dict(unchanged.attributes() if new else ()).get)
+    for path in new:
+        if altered := attributes.altered(path):
+            yield Finding("unread", path, 0, 0, "", altered)
 
 
 def _strange(items: Iterable[TreeFile], meant: Callable[[str], bool]) -> Iterator[Finding]:

@@ -28,6 +28,9 @@ from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any
 
+from pipeline.jobs.attributes import MOST_BYTES as MOST_ATTRIBUTES_BYTES
+from pipeline.jobs.attributes import NAME as ATTRIBUTES
+from pipeline.jobs.attributes import Attributes
 from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec, run_job
 from pipeline.jobs.specs import ScanKnown, ScanSpec
@@ -227,6 +230,7 @@ def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, A
     work = _work(mirror, given)
     progress = _Progress(reporter, total=len(work.present) + len(work.gone))
     earlier = _Earlier(mirror, given, work)
+    attributes = Attributes(lambda path: mirror.text_at(given.sha, path, most_bytes=MOST_ATTRIBUTES_BYTES))
     files: list[FileScanned] = []
     cut: dict[str, int] = {}
     room = _Room(given)
@@ -241,6 +245,9 @@ def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, A
     for item in work.present:
         progress.at(item.path)
         read = _read(mirror, item)
+        if altered := attributes.altered(item.path):
+            problems = "; ".join(filter(None, (read.scan.error, altered)))
+            read = replace(read, scan=replace(read.scan, error=problems))
         scan = read.scan
         was, stands = earlier.declarations(item.path), _kept(read, item, given)
         room.free(len(was))
@@ -338,9 +345,12 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
         changes = mirror.changes(base, sha)
         changed = {item.path for item in (*changes.present, *changes.before)}
         present = [item for item in changes.present if meant(item.path)]
+        if any(PurePosixPath(path).name == ATTRIBUTES for path in changed):
+            present = [item for item in mirror.files(sha) if meant(item.path)]
         gone = {path for path in changes.gone if meant(path)}
         gone |= {path for path in lived_in if not meant(path)}  # the patterns changed
-        before = {item.path: item.blob for item in changes.before if item.readable and meant(item.path)}
+        before = {item.path: item.blob for item in present if item.readable and item.path not in changed}
+        before |= {item.path: item.blob for item in changes.before if item.readable and meant(item.path)}
     affected = {item.path for item in present if item.readable} | gone
     # What the sorries say goes before all: it is the version that they were recorded in.
     before = before | {item.place.path: item.place.blob for item in given.known.sorries}

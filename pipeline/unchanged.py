@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import PurePosixPath
 
+from pipeline.jobs import attributes
 from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.lean.source.imports import module_path
 from pipeline.meaning import Side
@@ -13,7 +14,6 @@ from pipeline.versions import Version, version_of
 
 MOST_READ = 300
 """Unchanged files with a sorry that are read, to say what proofs rest on."""
-_MOST_ATTRIBUTES_BYTES = 1 << 20
 
 
 class Unchanged:
@@ -61,8 +61,8 @@ class Unchanged:
     def attributes(self) -> Iterator[tuple[str, str]]:
         """Yield the `.gitattributes` of the later commit: path and text."""
         for path, item in sorted(self._files[1].items()):
-            if PurePosixPath(path).name == ".gitattributes":
-                data = self._mirror.read(item.blob, most_bytes=_MOST_ATTRIBUTES_BYTES)
+            if PurePosixPath(path).name == attributes.NAME:
+                data = self._mirror.read(item.blob, most_bytes=attributes.MOST_BYTES)
                 if isinstance(data, bytes):
                     yield path, data.decode("utf-8", "replace")
 

@@ -88,7 +88,7 @@ class _Git:
         """Write a line."""
         # One that ended says so by an answer that ends.
         with contextlib.suppress(BrokenPipeError):
-            self.stdin.write(line.encode("ascii"))
+            self.stdin.write(line.encode())
             self.stdin.flush()
 
     def close(self, *, kill: bool = False) -> str:
@@ -187,6 +187,15 @@ class Mirror:
         path = name.encode()
         blob = self._root_of(sha)[1].get(path)
         return None if blob is None else _tree_file(path, blob)
+
+    def text_at(self, sha: str, path: str, *, most_bytes: int) -> str | None:
+        """Return the text of a commit's file; None where there is none, or it is longer."""
+        if "\n" in path:  # ends the question
+            return None
+        found = self._object(f"{sha}:{path}", most_bytes=most_bytes)
+        if found is None or found[1] != "blob" or isinstance(found[2], int):
+            return None
+        return found[2].decode("utf-8", "replace")
 
     def changes(self, base: str, sha: str) -> Changes:
         """Return the changes from `base` to `sha`; a rename is one file gone and one present."""

@@ -423,6 +423,23 @@ def test_files_that_cannot_be_read_in_full_are_reported_and_stop_nothing(scans: 
     assert outcome.of("commit_scanned")[0]["files_failed"] == 3
 
 
+def test_files_that_git_writes_otherwise_than_they_are_committed_are_named(scans: Scans) -> None:
+    scans.step({"A.lean": OPEN, "b/B.lean": PROVED, "b/C.lean": PROVED})
+    attributes = {
+        ".gitattributes": "* text=auto\n*.lean ident\n",
+        "b/.gitattributes": "C.lean -ident eol=crlf\n",
+    }
+    outcome = scans.step(attributes)
+    assert outcome.of("sorry_removed") == outcome.of("sorry_opened") == []
+    bodies = {file["path"]: file["error"] for file in outcome.of("file_scanned")}
+    said = "has git write it with {}: what is built is not what was read"
+    assert bodies == {
+        "A.lean": f".gitattributes {said.format('ident')}",
+        "b/B.lean": f".gitattributes {said.format('ident')}",
+        "b/C.lean": f"b/.gitattributes {said.format('eol=crlf')}",
+    }
+
+
 def test_the_same_scan_twice_asks_for_the_same_facts(scans: Scans) -> None:
     scans.step({"A.lean": OPEN * 2, "B.lean": "example : True := sorry\n" * 2})
     sha = scans.upstream.commit({"A.lean": OPEN, "B.lean": None, "C.lean": "example : True := sorry\n"})
