@@ -274,14 +274,12 @@ class _Difference:
 
     @cached_property
     def _meanings(self) -> Meanings:
-        steps = list(sorry_steps(self._compared))
-        filled = any(isinstance(step, Filled) for step in steps)
         return Meanings(
             self._old,
             self._new,
             self._compared,
             beside=self._unchanged.module,
-            elsewhere=self._unchanged.with_a_sorry(self._new) if filled else (),
+            elsewhere=lambda: self._unchanged.with_a_sorry(self._new),
         )
 
     def findings(self) -> Iterator[Finding]:

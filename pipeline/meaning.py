@@ -167,7 +167,7 @@ class Meanings:
         compared: their declarations, and which are the same.
         beside: reads a file that only one version imports.
         sorried: the full names of declarations elsewhere that have a sorry.
-        elsewhere: versions of unchanged files, for the macros with a sorry in them.
+        elsewhere: gives versions of unchanged files with a sorry in them, where someone asks.
     """
 
     def __init__(
@@ -178,10 +178,10 @@ class Meanings:
         *,
         beside: Beside = lambda _side, _module: None,
         sorried: Collection[str] = (),
-        elsewhere: Iterable[Version] = (),
+        elsewhere: Callable[[], Iterable[Version]] = tuple,
     ) -> None:
         self._old, self._new, self._compared = old, new, compared
-        self._beside, self._sorried_elsewhere, self._elsewhere = beside, sorried, tuple(elsewhere)
+        self._beside, self._sorried_elsewhere, self._read_elsewhere = beside, sorried, elsewhere
         self._chains = Chains()
         self._left = MOST_IN_FORCE
         self._differences: dict[tuple[int, int], tuple[list[Part], list[Part]]] = {}
@@ -244,6 +244,10 @@ class Meanings:
             if any(sign in words if sign[0].isalpha() else sign in code for sign in item.signs):
                 return f"a sorry of `{item.text[:60]}`"
         return ""
+
+    @cached_property
+    def _elsewhere(self) -> tuple[Version, ...]:
+        return tuple(self._read_elsewhere())
 
     @cached_property
     def _macros(self) -> list[tuple[str, Item]]:

@@ -524,12 +524,14 @@ class _Judge:
     @cached_property
     def _meanings(self) -> Meanings:
         given = self._given
-        unchanged = None if given.base is None else Unchanged(self._mirror, given.base, given.sha)
+        # Without a base there are no imports to compare.
+        unchanged = Unchanged(self._mirror, given.base or given.sha, given.sha)
         return Meanings(
             self._old,
             self._new,
             self._compared,
-            beside=(lambda _side, _module: None) if unchanged is None else unchanged.module,
+            beside=unchanged.module,
+            elsewhere=lambda: unchanged.with_a_sorry(self._affected, macros=True),
             sorried={
                 item.place.declaration
                 for item in given.known.sorries

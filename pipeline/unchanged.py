@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from pipeline.jobs import attributes
 from pipeline.jobs.mirror import Mirror, TreeFile
+from pipeline.lean.source.context import NOTATIONS
 from pipeline.lean.source.imports import module_path
 from pipeline.meaning import Side
 from pipeline.versions import Version, version_of
@@ -51,10 +52,16 @@ class Unchanged:
         file = next((item for item in some if f"/{item.path}".endswith(f"/{path}")), None)
         return None if file is None else self._version(file)
 
-    def with_a_sorry(self, changed: Collection[str]) -> Iterator[Version]:
-        """Yield the unchanged files of the later commit that say sorry, `MOST_READ` of them at most."""
+    def with_a_sorry(self, changed: Collection[str], *, macros: bool = False) -> Iterator[Version]:
+        """Yield the unchanged files of the later commit that say sorry, `MOST_READ` of them at most.
+
+        With `macros` only those that also say one of the words that give syntax a meaning.
+        """
         files = self._files[1]
-        paths = [path for path in self._mirror.saying("sorry", self._commits[1]) if path.endswith(".lean")]
+        paths = [path for path in self._mirror.saying(("sorry",), self._commits[1]) if path.endswith(".lean")]
+        if macros and paths:
+            having = set(self._mirror.saying(sorted(NOTATIONS), self._commits[1]))
+            paths = [path for path in paths if path in having]
         for path in [path for path in paths if path in files and path not in changed][:MOST_READ]:
             yield self._version(files[path])
 

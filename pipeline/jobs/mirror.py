@@ -156,14 +156,15 @@ class Mirror:
             if mode in _REGULAR:
                 yield _tree_file(path, blob)
 
-    def saying(self, word: str, sha: str | None) -> list[str]:
-        """Return the paths of the text files that have a word, at a commit or of what is staged.
+    def saying(self, words: Iterable[str], sha: str | None) -> list[str]:
+        """Return the paths of the text files that have one of these words, at a commit or of what is staged.
 
         A file whose content is not here, as in a partial clone, is left out.
         """
         where = ["--cached"] if sha is None else [sha]
         try:
-            said = self._git("grep", "-z", "-l", "-I", "-w", "--full-name", "-F", "-e", word, *where)
+            asked = (part for word in words for part in ("-e", word))
+            said = self._git("grep", "-z", "-l", "-I", "-w", "--full-name", "-F", *asked, *where)
         except JobError:
             return []  # git ends with 1 where no file has it
         prefix = "" if sha is None else f"{sha}:"

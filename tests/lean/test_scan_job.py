@@ -311,6 +311,25 @@ def test_a_life_from_commit_to_commit(scans: Scans) -> None:
     )
 
 
+def test_a_macro_of_an_unchanged_file_and_another_s_sorry_do_not_fill(scans: Scans) -> None:
+    scans.step(
+        {
+            "Easy.lean": 'macro "easy" : tactic => `(tactic| sorry)\n',
+            "Gap.lean": "theorem gap : 1 = 2 := sorry\n",
+            "A.lean": "import Easy\nimport Gap\ntheorem a : 1 = 2 := by\n  sorry\ntheorem b : 1 = 2 := by\n  sorry\n",
+        }
+    )
+    outcome = scans.step(
+        {
+            "A.lean": "import Easy\nimport Gap\ntheorem a : 1 = 2 := by\n  easy\ntheorem b : 1 = 2 := by\n  exact gap\n"
+        }
+    )
+    (gone,) = outcome.of("sorry_removed")
+    assert (gone["how"], "easy" in gone["detail"]) == ("hidden", True)
+    (filled,) = outcome.of("sorry_filled")
+    assert filled["rests_on"] == ["gap"]
+
+
 def test_a_moved_file_is_one_gone_and_one_read(scans: Scans) -> None:
     scans.step({"A.lean": OPEN})
     outcome = scans.step({"A.lean": None, "B.lean": OPEN})
