@@ -61,7 +61,7 @@ def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_sa
     with closing(queries.connect(settings.paths.database_db)) as view:
         (row,) = queries.too_large(view)
         assert row.said == said
-    for command in (["status"], ["repos"], ["sorries"], ["theorems"], ["search", "s1"]):
+    for command in (["status"], ["repos"], ["sorries"], ["theorems", "--text", "s1"]):
         shown = CliRunner().invoke(build(), [*command, "--config", str(deployment.config)]).output
         assert said in " ".join(shown.split()), command
     CliRunner().invoke(
