@@ -194,11 +194,6 @@ def test_the_text_says_in_one_line_that_it_is_not_now(story: RecordedStory) -> N
     assert "LAST POLL" not in status
 
 
-def test_a_group_takes_the_option_before_its_verb_too(story: RecordedStory) -> None:
-    assert story.document("proofs", "--as-of", "30", "list")["as_of"]["seq"] == 30
-    assert story.document("jobs", "list", "--as-of", "30")["as_of"]["seq"] == 30
-
-
 @pytest.mark.parametrize(
     ("moment", "says"),
     [

@@ -122,19 +122,6 @@ def test_a_node_says_what_keeps_it_from_running_jobs(folder: StateFolder) -> Non
     assert "cannot be used" in broken.out
 
 
-def test_an_option_of_every_verb_stands_before_it_or_after_it(filled: StateFolder) -> None:
-    after = filled.everlean("sorries", "show", "5a", "--json", "--as-of", "9", "--config", "config.toml")
-    for before in (
-        ("--config", "config.toml", "--as-of", "9", "--json", "sorries", "show", "5a"),
-        ("--json", "--config=config.toml", "sorries", "--as-of=9", "show", "5a"),
-    ):
-        answer = filled.everlean(*before)
-        assert (answer.code, answer.out) == (0, after.out), answer.err
-    assert filled.everlean("--json", "config", "check").json["valid"]
-    refused = filled.everlean("--json", "run")
-    assert (refused.code, "No such option: --json" in refused.err) == (2, True)
-
-
 def test_help_names_each_verb_under_what_it_is_for_with_an_example_and_its_whole_text(
     folder: StateFolder,
 ) -> None:

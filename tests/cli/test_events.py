@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import signal
 import subprocess
@@ -249,14 +248,3 @@ def test_follow_ends_with_an_error_when_another_log_takes_the_place_of_this_one(
     _, told = follower.process.communicate(timeout=20)
     assert follower.process.returncode == 1
     assert "moved or replaced" in told
-
-
-def test_a_reader_that_goes_away_ends_it_quietly(filled: StateFolder, log: list[StoredEvent]) -> None:
-    command = f"{COMMAND} events --json --since 0 | head -n 1"
-    done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, check=False, cwd=filled.root,
-        env={**os.environ, "EVERLEAN_CONFIG": str(filled.config)},
-    )  # fmt: skip
-    assert json.loads(done.stdout)["seq"] == log[0].seq
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr

@@ -85,11 +85,6 @@ def test_without_a_trace_all_is_unknown_and_in_the_order_of_places(filled: State
     assert filled.everlean("sorries", "--json").json["sorries"][0]["impact"] is None, "nobody asked"
 
 
-def test_another_order_is_refused(filled: StateFolder) -> None:
-    answer = filled.everlean("sorries", "--by", "size")
-    assert (answer.code, "'place', 'impact'" in answer.err) == (2, True)
-
-
 def test_the_blueprint_of_the_scanned_commit_is_counted_beside_the_trace(folder: StateFolder) -> None:
     fill(folder)
     mirror = load(folder.config).paths.mirrors / f"{slug(REPOSITORY)}.git"

@@ -33,6 +33,7 @@ from tests.support.state_folder import (
     environment,
     fill,
     make_folder,
+    open_sorry,
 )
 
 COMMAND = Path(sys.executable).parent / "everlean"
@@ -137,6 +138,13 @@ def test_sorries_are_found_by_words_by_file_and_by_state(filled: StateFolder) ->
         assert ids(**found) == [OTHER_SORRY], found
     for missed in ({"text": "alpha"}, {"file": "2.lean"}, {"file": "Demo%2.lean"}, {"branch": "other"}):
         assert ids(**missed) == [], missed
+
+
+def test_a_sorry_of_two_branches_is_found_once_with_the_other_one_named(filled: StateFolder) -> None:
+    open_sorry(filled, "next", OTHER_SORRY, "Demo.beta")
+    _, page = call(filled, "search_sorries")
+    assert page["total"] == 1
+    assert [(one["branch"], one["also_on"]) for one in page["sorries"]] == [("main", ["next"])]
 
 
 def test_two_thousand_sorries_with_long_statements_are_listed_in_less_than_8_kb(filled: StateFolder) -> None:

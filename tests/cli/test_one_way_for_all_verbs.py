@@ -11,8 +11,6 @@ import pytest
 
 from daemon.cli import app
 from store.documents.lookup import UnresolvedError, one_of
-from store.events.repositories import BranchCreated
-from store.events.scans import SorryOpened
 from tests.support.state_folder import (
     OTHER_SORRY,
     REPOSITORY,
@@ -21,7 +19,7 @@ from tests.support.state_folder import (
     environment,
     fill,
     make_folder,
-    sorry_place,
+    open_sorry,
     watch,
 )
 
@@ -67,17 +65,45 @@ def test_without_a_standard_output_nothing_is_written(folder: StateFolder) -> No
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    "words", [("version",), ("scan", "Demo.lean"), ("repos",), ("status",), ("sorries",)], ids=" ".join
-)
-def test_global_options_stand_before_and_after_every_verb(
-    words: tuple[str, ...], folder: StateFolder
-) -> None:
+PLACES = {
+    ("version",): ("--json",),
+    ("scan", "Demo.lean"): ("--json",),
+    ("repos",): ("--json", "--as-of=9"),
+    ("sorries", "show", "5a"): ("--json", "--as-of", "9"),
+    ("proofs", "list"): ("--json", "--state", "verified"),
+    ("jobs", "list"): ("--json", "--limit", "1"),
+    ("models", "list"): ("--json", "--model", "progress"),
+}
+"""Verbs, with options that may stand before them; those that are not of every verb only before one of a group."""
+
+
+@pytest.mark.parametrize("words", PLACES, ids=" ".join)
+def test_an_option_means_the_same_wherever_it_stands(words: tuple[str, ...], folder: StateFolder) -> None:
     (folder.root / "Demo.lean").write_text("theorem a : True := sorry\n", encoding="utf-8")
-    options = ("--config", str(folder.config), "--json")
-    answers = [folder.everlean(*order, cwd=folder.root) for order in ((*options, *words), (*words, *options))]
-    assert answers[0].code == answers[1].code, answers[1].err
-    assert [answer.json["schema"] for answer in answers] == [1, 1]
+    options, config = PLACES[words], ("--config", str(folder.config))
+    orders = [(*words, *options, *config), (*config, *words[:1], *options, *words[1:])]
+    if not {"--state", "--limit", "--model"} & set(options):
+        orders.append((*options, *config, *words))
+    answers = [folder.everlean(*order, cwd=folder.root) for order in orders]
+    assert [answer.code for answer in answers] == [0] * len(orders), answers[0].err
+    assert len({answer.out for answer in answers}) == 1
+    assert answers[0].json["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--json", "run"), "No such option: --json"),
+        (("jobs", "--kind", "dream"), "'dream' is not one of 'scan', 'build'"),
+        (("sorries", "--by", "size"), "'place', 'impact'"),
+        (("trigger", "dance", "one"), "'trace', 'train', 'prove'"),
+    ],
+)
+def test_what_no_verb_takes_is_a_wrong_command_line(
+    words: tuple[str, ...], said: str, folder: StateFolder
+) -> None:
+    answer = folder.everlean(*words)
+    assert (answer.code, said in answer.err) == (2, True), answer.err
 
 
 def test_every_error_for_people_is_there_under_its_name() -> None:
@@ -129,30 +155,9 @@ def test_a_bare_name_lists_and_without_rows_says_so(verb: str, folder: StateFold
 LATER = "c0" * 8
 
 
-def open_on(folder: StateFolder, branch: str, sorry: str, name: str) -> None:
-    """Record a sorry of a commit after the first one, on a branch that is watched."""
-    stream = f"repository:{REPOSITORY}"
-    if branch != "main":
-        folder.add(
-            stream, BranchCreated(repository=REPOSITORY, branch=branch, tip="d" * 40, is_default=False)
-        )
-    folder.add(
-        stream,
-        SorryOpened(
-            repository=REPOSITORY,
-            branch=branch,
-            sha="d" * 40,
-            sorry=sorry,
-            place=sorry_place(name, line=30),
-            reopened=False,
-        ),
-    )
-    folder.write()
-
-
 def test_a_sorry_is_listed_once_for_all_branches_and_counted_as_in_status(folder: StateFolder) -> None:
-    open_on(folder, "next", OTHER_SORRY, "Demo.beta")
-    open_on(folder, "next", LATER, "Demo.later")
+    open_sorry(folder, "next", OTHER_SORRY, "Demo.beta")
+    open_sorry(folder, "next", LATER, "Demo.later")
     rows = folder.everlean("sorries", "--json").json["sorries"]
     assert [row["sorry"] for row in rows].count(OTHER_SORRY) == 1
     listed = {row["sorry"]: (row["branch"], row["branches"]) for row in rows}
@@ -166,7 +171,7 @@ def test_a_sorry_is_listed_once_for_all_branches_and_counted_as_in_status(folder
 
 
 def test_what_is_new_is_listed_without_what_was_there_at_first(folder: StateFolder) -> None:
-    open_on(folder, "main", LATER, "Demo.later")
+    open_sorry(folder, "main", LATER, "Demo.later")
     news = folder.everlean("sorries", "--since", "1d", "--json").json["sorries"]
     assert {(item["sorry"], item["state"]) for item in news} == {(SORRY, "verified"), (LATER, "open")}
     text = folder.everlean("sorries", "--since", "1d", env={"COLUMNS": "80"}).out

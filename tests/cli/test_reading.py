@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.context import ExitCode
 from store.domain.identity import slug
 from store.events.projects import Project
 from store.events.proofs import AttemptFinished, ProofFound
@@ -286,20 +285,6 @@ def test_a_proof_without_a_patch_says_why(filled: StateFolder) -> None:
     assert "has no patch, it is candidate" in answer.err
 
 
-def test_options_of_a_group_also_hold_before_the_verb(filled: StateFolder) -> None:
-    answer = filled.everlean(
-        "proofs", "--json", "--config", str(filled.config), "show", PROOF, env={"EVERLEAN_CONFIG": ""}
-    )
-    assert answer.json["proof"]["proof"] == PROOF
-
-
-def test_a_filter_before_the_verb_of_a_group_is_not_lost(filled: StateFolder) -> None:
-    found = filled.everlean("proofs", "--state", "verified", "list", "--json").json["proofs"]
-    assert [row["proof"] for row in found] == [PROOF]
-    assert len(filled.everlean("jobs", "--limit", "1", "list", "--json").json["jobs"]) == 1
-    assert filled.everlean("sorries", "--state", "filled", "list", "--json").json["sorries"] == []
-
-
 def test_jobs_logs_prints_what_the_job_wrote(filled: StateFolder) -> None:
     log = filled.state / "jobs" / "prove-1111" / "1" / "stderr.log"
     log.parent.mkdir(parents=True)
@@ -367,20 +352,6 @@ def test_a_narrow_terminal_cuts_statements_and_never_ids(filled: StateFolder) ->
     narrow = filled.everlean("sorries", env={"COLUMNS": "60"}).out
     assert OTHER_SORRY[:8] in narrow
     assert ": ∀ x, x = x" in wide
-
-
-def test_a_closed_pipe_ends_the_command_without_a_traceback(filled: StateFolder) -> None:
-    with subprocess.Popen(
-        [COMMAND, "events", "--json", "--config", filled.config], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, env=environment(filled.root),
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        said = process.stderr.read().decode()
-        assert process.wait(timeout=30) == ExitCode.OUTPUT_CLOSED
-    assert "Traceback" not in said
-    assert "BrokenPipe" not in said
 
 
 def test_reading_changes_nothing_in_the_state_folder(filled: StateFolder) -> None:

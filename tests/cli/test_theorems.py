@@ -111,25 +111,6 @@ def test_a_theorem_that_is_a_lemma_now_is_shown_as_one(filled: Any) -> None:
     assert said.count("appeared") == 1, "it is no step of its life"
 
 
-def test_lives_are_listed_by_state_and_name(grown: Any) -> None:
-    def names(*options: str) -> list[str]:
-        return [row["name"] for row in grown.everlean("theorems", "lives", "--json", *options).json["lives"]]
-
-    assert names() == ["Demo.beta", "Demo.omega"]
-    assert names("--state", "deleted") == ["Demo.beta"]
-    assert names("--state", "present", "--repo", "one") == ["Demo.omega"]
-    assert names("--name", "*.beta") == ["Demo.beta"]
-    assert names("--branch", "other") == []
-    limited = grown.everlean("theorems", "lives", "--json", "--limit", "1").json
-    assert (len(limited["lives"]), limited["truncated"]) == (1, True)
-    table = grown.everlean("theorems", "lives").out
-    assert ALPHA[:8] in table
-    assert "deleted" in table
-    refused = grown.everlean("theorems", "lives", "--state", "lost")
-    assert refused.code == 2
-    assert '"lost" is none of present, deleted' in refused.err
-
-
 def test_the_life_as_of_an_earlier_event_is_the_one_known_then(grown: Any) -> None:
     history = grown.everlean("theorems", "show", "Demo.omega", "--json").json["branches"][0]["history"]
     then = str(history[1]["seq"])
@@ -140,7 +121,7 @@ def test_the_life_as_of_an_earlier_event_is_the_one_known_then(grown: Any) -> No
 def test_what_is_not_known_or_not_clear_is_an_error_with_its_remedy(grown: Any) -> None:
     nothing = grown.everlean("theorems", "show", "Demo.nothing")
     assert nothing.code == 1
-    assert "`everlean theorems lives` lists them" in nothing.err
+    assert "`everlean theorems` lists them" in nothing.err
     scan(grown, ["gamma"], path="Gamma.lean")
     grown.write()
     unfollowed = grown.everlean("theorems", "show", "Demo.gamma")
@@ -156,10 +137,3 @@ def test_what_is_not_known_or_not_clear_is_an_error_with_its_remedy(grown: Any) 
     assert "name one by its id" in unclear.err
     assert "A.lean" in unclear.err
     assert "B.lean" in unclear.err
-
-
-def test_the_list_is_the_same_with_and_without_its_verb(filled: Any) -> None:
-    plain = filled.everlean("theorems", "--json", "--name", "Demo.beta").json
-    assert filled.everlean("theorems", "list", "--name", "Demo.beta", "--json").json == plain
-    assert filled.everlean("theorems", "--json", "--name", "Demo.beta", "list").json == plain
-    assert [row["name"] for row in plain["theorems"]] == ["Demo.beta"]

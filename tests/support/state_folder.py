@@ -279,6 +279,24 @@ def sorry_place(name: str, *, line: int) -> SorryPlace:
     )  # fmt: skip
 
 
+def open_sorry(folder: StateFolder, branch: str, sorry: str, name: str) -> None:
+    """Record a sorry of a commit after the first one, on a branch that is watched, and write."""
+    stream = f"repository:{REPOSITORY}"
+    if branch != "main":
+        created = BranchCreated(repository=REPOSITORY, branch=branch, tip="d" * 40, is_default=False)
+        folder.add(stream, created)
+    opened = SorryOpened(
+        repository=REPOSITORY,
+        branch=branch,
+        sha="d" * 40,
+        sorry=sorry,
+        place=sorry_place(name, line=30),
+        reopened=False,
+    )
+    folder.add(stream, opened)
+    folder.write()
+
+
 def scan(folder: StateFolder, names: list[str], *, path: str = "Demo.lean", kind: str = "theorem") -> None:
     """Record one file with a theorem of each name."""
     declarations = tuple(
