@@ -40,7 +40,7 @@ from pipeline.lean.source.manifest import (
     ManifestError,
     read_manifest,
 )
-from pipeline.lean.source.projects import LAKEFILES, read_toolchain
+from pipeline.lean.source.projects import LAKEFILES, toolchain_text
 from pipeline.lean.toolchain.toolchains import VersionError, install_command, parse_version
 from store.events.jobs import ProjectBuilt
 from store.files import Lock
@@ -149,7 +149,7 @@ class Building:
 
     def _lake(self) -> tuple[LakeRunner, str]:
         given = self._given
-        wanted = self._toolchain()
+        wanted = toolchain_text(self._spec.place, given.folder)[:_LONGEST_TOOLCHAIN].strip()
         if not any((self._project / name).is_file() for name in LAKEFILES):
             raise JobError(
                 "lakefile_missing",
@@ -166,14 +166,6 @@ class Building:
                 remedy=_installing(wanted),
             )
         return runner, wanted or given.lean.toolchain
-
-    def _toolchain(self) -> str:
-        """Return the text of the project's `lean-toolchain`; "" where it has none that is read."""
-        try:
-            _, data = read_toolchain(self._spec.place, self._given.folder)
-        except OSError:
-            return ""
-        return data.decode("utf-8", errors="replace")[:_LONGEST_TOOLCHAIN].strip()
 
     def _manifest(self) -> Manifest:
         """Read the manifest; a project that requires nothing may do without one, and then gets an empty one."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.lean.source.manifest import MANIFEST
-from pipeline.lean.source.projects import read_toolchain
+from pipeline.lean.source.projects import toolchain_text
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, StrangeFileError, read_inside
 from store.domain.identity import git_blob
@@ -78,7 +78,7 @@ class Tree:
         self._like = sha
         self._tracer = tracer
         self._lean = lean.strip()
-        self.toolchain = _toolchain(worktree, folder)
+        self.toolchain = toolchain_text(worktree, folder)
         self._manifest = _blob(self._root, MANIFEST, like=sha)
         self.files = {item.path: item for item in self._project()}
         self._by_name: dict[str, list[str]] = {}
@@ -230,13 +230,6 @@ def _libraries(worktree: Path, *, core: Path | None, linked: bool) -> Iterator[t
             yield package, f"{PACKAGES}/{package.name}"
             if (package / "src").is_dir():
                 yield package / "src", f"{PACKAGES}/{package.name}/src"
-
-
-def _toolchain(worktree: Path, folder: str) -> str:
-    try:
-        return read_toolchain(worktree, folder)[1].decode("utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _blob(root: Path, name: str, *, like: str) -> str:

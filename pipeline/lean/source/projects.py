@@ -6,11 +6,12 @@ repository without any lakefile counts as one project at its root.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from pipeline.lean.source.manifest import MANIFEST, path_packages
-from pipeline.lean.source.worktree import read_inside
+from pipeline.lean.source.worktree import read_beginning, read_inside
 from store.events.projects import Project, outside, plain_folder
 
 LAKEFILES = ("lakefile.lean", "lakefile.toml")
@@ -95,6 +96,13 @@ def read_toolchain(worktree: Path, folder: str = "") -> tuple[str, bytes]:
         except FileNotFoundError:
             continue
     raise FileNotFoundError(2, "no such file", TOOLCHAIN)
+
+
+def toolchain_text(worktree: Path, folder: str = "") -> str:
+    """Return the beginning of a project's `lean-toolchain`, of any size and content; "" where there is none to read."""
+    named = next((one for one in toolchain_files(folder) if os.path.lexists(worktree / one)), TOOLCHAIN)
+    data = read_beginning(worktree, named, most_bytes=MOST_TOOLCHAIN_BYTES)
+    return data.decode("utf-8", errors="replace").strip()
 
 
 def one_line_of(data: bytes) -> str:
