@@ -291,8 +291,9 @@ def _show_one(item: Sorry, paths: Paths) -> None:
             say(f"  {line}")
     say(styled("history", "bold"))
     for step in item.history:
+        by = f" ({step.by})" if step.by else ""
         seen = f" (seen {ago(step.recorded_at)})" if step.noticed else ""
-        line = f"  {ago(step.at):<10} {step.step:<8} {step.sha[:10]}  {clean(step.detail)}{seen}"
+        line = f"  {ago(step.at):<10} {step.step:<8} {step.sha[:10]}  {clean(step.detail)}{by}{seen}"
         say(clean_block(line).rstrip())
 
 

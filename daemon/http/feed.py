@@ -87,6 +87,8 @@ def feed(database: sqlite3.Connection, repository: str | None) -> bytes:
         _add(entry, "id", f"urn:uuid:{event_id('feed', *about)}")
         _add(entry, "title", f"{one.text}: {sorry.declaration}")
         _add(entry, "updated", one.at)
+        if one.by:
+            _add(ET.SubElement(entry, "author"), "name", one.by)
         _add(entry, "summary", f"{sorry.path}:{sorry.line} in {sorry.repository} ({sorry.branch})")
         if sorry.url:
             ET.SubElement(entry, "link", href=sorry.url)

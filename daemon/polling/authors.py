@@ -7,7 +7,6 @@ fetched in one request for many files. What git says is bounded and cleaned here
 
 from __future__ import annotations
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from daemon.polling.errors import GitError, NoSpaceError, SlowGitError
 from daemon.polling.git import Author, Git
 from daemon.store_service import StoreService
 from store.backoff import Backoff
+from store.domain.identity import pull_request_of
 from store.events.scans import SorryWritten
 from store.log.envelope import NewEvent
 from store.text import clean, counted, cut
@@ -41,15 +41,8 @@ _EVENTS_IN_A_BATCH = 300
 _PAUSE_S, _PAUSE_WITH_MORE_S = 20.0, 1.0
 _AGAIN = Backoff(300.0, 86_400.0)
 _TOO_MANY = f"its file has more than {MOST_VERSIONS:,} earlier versions"
-_NUMBER = re.compile(r"\(#(\d{1,9})\)\s*$|^Merge pull request #(\d{1,9})\b")
 
 log = structlog.get_logger("daemon.authors")
-
-
-def pull_request(subject: str) -> int | None:
-    """Return the number of a pull request that a commit's subject ends with, or that its merge names."""
-    found = _NUMBER.search(subject)
-    return None if found is None else int(found[1] or found[2])
 
 
 class Authors:
@@ -179,7 +172,7 @@ class Authors:
     async def _subjects(self, mirror: Path, tip: str, authors: Iterable[Author]) -> dict[str, str]:
         """Return by commit the subject that names its pull request: its own, or that of the merge that brought it."""
         subjects = {author.sha: author.subject for author in authors}
-        unnumbered = {sha for sha, subject in subjects.items() if pull_request(subject) is None}
+        unnumbered = {sha for sha, subject in subjects.items() if pull_request_of(subject) is None}
         if not unnumbered:
             return subjects
         merges = await self._git.merges_of(mirror, tip, unnumbered, most_commits=MOST_COMMITS)
@@ -203,7 +196,7 @@ def _written(one: UnwrittenSorry, author: Author, subject: str) -> SorryWritten:
         sha=author.sha,
         author=cut(clean(author.name), LONGEST_NAME),
         authored_at=author.authored_at,
-        pull_request=pull_request(subject),
+        pull_request=pull_request_of(subject),
         reason="",
     )
 

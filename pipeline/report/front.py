@@ -181,11 +181,17 @@ def digest(front: Front) -> list[str]:
         "Accepted, not verified",
         [f"{placed(one.sorry)}: everlean proofs show {one.proof.proof}" for one in waiting.candidates],
     )
-    part("New", [placed(one.sorry) for one in front.opened if one.sorry.in_source], front.came)
-    part("Filled", [f"{placed(one.sorry)}, {one.text}" for one in front.filled], front.filled_number)
+    part("New", [f"{placed(one.sorry)}{_by(one)}" for one in front.opened if one.sorry.in_source], front.came)
+    part(
+        "Filled", [f"{placed(one.sorry)}, {one.text}{_by(one)}" for one in front.filled], front.filled_number
+    )
     part("Needs attention", [f"{one.text} -> {one.remedy}" for one in front.problems])
     part("Oldest", [f"{placed(one)}, {age(one)}" for one in front.oldest[:3]])
     return lines
+
+
+def _by(news: News) -> str:
+    return f" ({news.by})" if news.by else ""
 
 
 def age(sorry: Sorry) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from store.documents.proofs import Proof, describe_proofs
-from store.documents.sorries import Sorry, SorryKey, describe_sorries
+from store.documents.sorries import Sorry, SorryKey, by_text, describe_sorries
 from store.view import report_queries
 from store.view.reading import read
 from store.view.report_queries import Turn
@@ -36,6 +36,8 @@ class News:
     """One of `WORDS`."""
     at: str
     """When the commit was made."""
+    by: str
+    """Its author and pull request: "Ada, #7"."""
 
     @property
     def text(self) -> str:
@@ -71,7 +73,15 @@ def describe_news(view: sqlite3.Connection, turns: Sequence[Turn]) -> list[News]
     sorries: dict[SorryKey, Sorry] = {
         (one.repository, one.branch, one.sorry): one for one in describe_sorries(view, rows)
     }
-    return [News(sorries[turn.repository, turn.branch, turn.sorry], turn.what, turn.at) for turn in turns]
+    return [
+        News(
+            sorries[turn.repository, turn.branch, turn.sorry],
+            turn.what,
+            turn.at,
+            by_text(turn.author, turn.pull_request),
+        )
+        for turn in turns
+    ]
 
 
 def describe_waiting(view: sqlite3.Connection, here: Sequence[SorryRow]) -> Waiting:

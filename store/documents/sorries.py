@@ -45,12 +45,17 @@ class Claim(ClaimRow):
 
 @dataclass(frozen=True, slots=True)
 class Step(SorryStepRow):
-    SHOWN: ClassVar = ("seq", "step", "sha", "at", "recorded_at", "detail")
+    SHOWN: ClassVar = ("seq", "step", "sha", "at", "recorded_at", "author", "pull_request", "detail")
 
     @property
     def noticed(self) -> bool:
         """Whether the daemon saw it so much later that both times matter."""
         return parse_time(self.recorded_at) - parse_time(self.at) > _NOTICED_AT_ONCE
+
+    @property
+    def by(self) -> str:
+        """The author of its commit and the pull request."""
+        return by_text(self.author, self.pull_request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,7 @@ class Sorry(SorryRow):
         """By whom it was written, in which commit and pull request; "" where that is not known."""
         if not self.written_sha:
             return ""
-        number = "" if self.pull_request is None else f", #{self.pull_request}"
-        return f"{clean(self.written_by) or 'nobody'} in {self.written_sha[:10]}{number}"
+        return by_text(f"{self.written_by} in {self.written_sha[:10]}", self.pull_request)
 
     @property
     def in_source(self) -> bool:
@@ -107,6 +111,12 @@ class Sorry(SorryRow):
         design = f", by design ({self.by_design})" if self.by_design and self.state == "open" else ""
         claim = f", claimed by {clean(self.claim.agent)}" if self.claim and self.state == "open" else ""
         return f"{self.state}{by}{doubt}{design}{claim}"
+
+
+def by_text(author: str, pull_request: int | None) -> str:
+    """Return by whom and in which pull request something was done: "Ada, #7"; "" where neither is known."""
+    number = "" if pull_request is None else f"#{pull_request}"
+    return ", ".join(one for one in (clean(author), number) if one)
 
 
 def describe_sorries(

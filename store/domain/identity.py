@@ -157,6 +157,15 @@ def _local_key(path: Path) -> str:
     return "/".join(("local", *names[:-1], *(name.removesuffix(".git") for name in names[-1:])))
 
 
+_PULL_REQUEST = re.compile(r"\(#(\d{1,9})\)\s*$|^Merge pull request #(\d{1,9})\b")
+
+
+def pull_request_of(subject: str) -> int | None:
+    """Return the number of a pull request that a commit's subject ends with, or that its merge names."""
+    found = _PULL_REQUEST.search(subject)
+    return None if found is None else int(found[1] or found[2])
+
+
 def line_url(repository: str, sha: str, path: str, line: int) -> str:
     """Return the address of a line at a commit, by the repository's key; "" where its forge is none that is known."""
     host, _, name = repository.partition("/")

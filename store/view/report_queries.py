@@ -50,13 +50,15 @@ TURNS = ("opened", "reopened", "filled", "removed", "restated", "became an axiom
 
 
 class Turn(NamedTuple):
-    """A step at which a sorry came or went (one of `TURNS`); `at` and `detail` are the step's."""
+    """A step at which a sorry came or went (one of `TURNS`); the rest is the step's."""
 
     repository: str
     branch: str
     sorry: str
     step: str
     at: str
+    author: str
+    pull_request: int | None
     detail: str
     first_read: bool
     """The sorry was there when its branch was first read, and is not new."""
@@ -104,7 +106,7 @@ _TURNS = (
     # The conditions are asked of branches, and not of every step.
     "WITH lines AS MATERIALIZED (SELECT DISTINCT repository, branch FROM sorries), "
     "shown AS MATERIALIZED (SELECT * FROM lines WHERE {}) "
-    "SELECT repository, branch, sorry, step, at, detail, step = 'opened' AND EXISTS (SELECT 1 "
+    "SELECT repository, branch, sorry, step, at, author, pull_request, detail, step = 'opened' AND EXISTS (SELECT 1 "
     "FROM commits AS c WHERE c.repository = sorry_steps.repository AND c.branch = sorry_steps.branch "
     "AND c.sha = sorry_steps.sha AND c.baseline = 1) FROM sorry_steps "
     f"WHERE step IN {TURNS!r} AND recorded_at >= ? "

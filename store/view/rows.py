@@ -394,6 +394,10 @@ class SorryStepRow:
     """When its commit was made; of a step of a proof or a trace, when it was recorded."""
     recorded_at: str
     """When the daemon saw it."""
+    author: str
+    """The author of its commit; empty for a step of a proof or a trace."""
+    pull_request: int | None
+    """The number of the pull request in the subject of its commit."""
     detail: str
     """a line for people"""
 

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import pytest
 
 from daemon.polling import authors as module
-from daemon.polling.authors import Authors, pull_request
+from daemon.polling.authors import Authors
 from daemon.polling.git_process import GitProcess
 from pipeline.jobs.mirror import Mirror
 from pipeline.lean.source.scanner import read_file
-from store.domain.identity import sorry_id
+from store.domain.identity import pull_request_of, sorry_id
 from store.events.scans import SorryOpened
 from store.log.envelope import NewEvent
 from store.sqlite import connect_readonly
@@ -235,7 +235,7 @@ SUBJECTS = {
 
 @pytest.mark.parametrize(("subject", "number"), SUBJECTS.items())
 def test_the_number_of_a_pull_request_stands_at_a_subjects_end(subject: str, number: int | None) -> None:
-    assert pull_request(subject) == number
+    assert pull_request_of(subject) == number
 
 
 def test_nothing_is_asked_where_the_setting_says_so(deployment: Deployment, remote: Remote) -> None:

@@ -10,8 +10,10 @@ after a revert), that proof holds there too.
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from operator import attrgetter
 
+from store.domain.identity import pull_request_of
 from store.events.places import SorryPlace
 from store.events.proofs import ClaimReleased, SorryClaimed
 from store.events.scans import (
@@ -24,10 +26,12 @@ from store.events.scans import (
     SorryWritten,
 )
 from store.log.envelope import StoredEvent, utc_text
+from store.text import clean, cut
 from store.view.projections.rows import as_json, quoted, upsert
 
 # Statements here name their index: SQLite, which has no statistics here, would take one that reads all sorries
 # of the repository, or all verified proofs.
+LONGEST_AUTHOR = 200
 _SORRY = "repository = ? AND branch = ? AND sorry = ?"
 _PLACE = SorryPlace.__slots__
 _place_of = attrgetter(*_PLACE)
@@ -61,7 +65,7 @@ def sorry_opened(db: sqlite3.Connection, event: StoredEvent, body: SorryOpened) 
             "written_at": None,
             "pull_request": None,
         },
-        once={"opened_sha": body.sha, "opened_at": _time_of(db, event, *_where(body)[:2], body.sha)},
+        once={"opened_sha": body.sha, "opened_at": _commit(db, event, body).at},
     )
     detail = f"{_spot(body.place)}, {body.place.mode} mode, in {body.place.kind} {body.place.declaration}"
     if proof is not None:
@@ -178,7 +182,7 @@ def _for_each(
 ) -> None:
     for repository, branch, sorry, sha in db.execute(select, (proof,)).fetchall():
         db.execute(f"{update} WHERE {_SORRY}", (proof, repository, branch, sorry))
-        add_step(db, event, (repository, branch, sorry), step, sha, detail, at=event.recorded_at)
+        add_step(db, event, (repository, branch, sorry), step, sha, detail)
 
 
 def _verified_proof(db: sqlite3.Connection, body: SorryOpened) -> str | None:
@@ -221,17 +225,27 @@ def _spot(place: SorryPlace) -> str:
 
 
 def _step(db: sqlite3.Connection, event: StoredEvent, body: SorryEvent, step: str, detail: str) -> None:
-    at = _time_of(db, event, body.repository, body.branch, body.sha)
-    add_step(db, event, _where(body), step, body.sha, detail, at=at)
+    add_step(db, event, _where(body), step, body.sha, detail, _commit(db, event, body))
 
 
-def _time_of(db: sqlite3.Connection, event: StoredEvent, repository: str, branch: str, sha: str) -> str:
-    """Return when a commit was made; no clock of a committer is ahead of ours."""
-    key = (repository, branch, sha)
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    at: str
+    author: str = ""
+    pull_request: int | None = None
+
+
+def _commit(db: sqlite3.Connection, event: StoredEvent, body: SorryEvent) -> _Commit:
+    """Return when a commit was made and by whom; no clock of a committer is ahead of ours."""
     row = db.execute(
-        "SELECT committed_at FROM commits WHERE repository = ? AND branch = ? AND sha = ?", key
+        "SELECT committed_at, author, subject FROM commits WHERE repository = ? AND branch = ? AND sha = ?",
+        (body.repository, body.branch, body.sha),
     ).fetchone()
-    return event.recorded_at if row is None else min(row[0], event.recorded_at)
+    if row is None:
+        return _Commit(event.recorded_at)
+    return _Commit(
+        min(row[0], event.recorded_at), cut(clean(row[1]), LONGEST_AUTHOR), pull_request_of(row[2])
+    )
 
 
 def add_step(
@@ -241,12 +255,13 @@ def add_step(
     step: str,
     sha: str,
     detail: str,
-    *,
-    at: str,
+    commit: _Commit | None = None,
 ) -> None:
-    """Add a step to the life of a sorry (repository, branch, sorry) that happened `at` a time."""
+    """Add a step to the life of a sorry (repository, branch, sorry): a commit's, else one of the event's time."""
+    of = commit or _Commit(event.recorded_at)
     db.execute(
-        "INSERT INTO sorry_steps (repository, branch, sorry, seq, step, sha, at, recorded_at, detail) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*where, event.seq, step, sha, at, event.recorded_at, detail),
+        "INSERT INTO sorry_steps "
+        "(repository, branch, sorry, seq, step, sha, at, recorded_at, author, pull_request, detail) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*where, event.seq, step, sha, of.at, event.recorded_at, of.author, of.pull_request, detail),
     )

@@ -140,7 +140,7 @@ def sorry_stated(db: sqlite3.Connection, event: StoredEvent, body: SorryStated) 
     if body.before is not None:
         why = ", its own text is the same" if body.same_text else ""
         detail = f"{mark}goal: {_one_line(body.before)} -> {_one_line(body.goal)}{why}"
-    add_step(db, event, where, "stated", body.sha, detail, at=event.recorded_at)
+    add_step(db, event, where, "stated", body.sha, detail)
 
 
 def _one_line(goal: str) -> str:

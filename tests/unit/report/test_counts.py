@@ -41,7 +41,9 @@ WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def step(number: int, sorry: str, what: str, detail: str = "") -> Turn:
-    return Turn(REPOSITORY, "main", sorry, what, f"2026-01-01T00:00:{number:02}.000000Z", detail, False)
+    return Turn(
+        REPOSITORY, "main", sorry, what, f"2026-01-01T00:00:{number:02}.000000Z", "Ada", None, detail, False
+    )
 
 
 def test_a_history_counts_what_was_opened_filled_by_whom_and_removed() -> None:

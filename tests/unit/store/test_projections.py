@@ -299,13 +299,14 @@ def test_a_sorry_lives_from_opened_to_filled_and_reopened(world: World) -> None:
 
 def test_a_step_has_the_time_of_its_commit_which_is_never_later_than_it_was_seen(world: World) -> None:
     ahead = observed(sha(2), parent=sha(1)).model_copy(
-        update={"committed_at": datetime(2999, 1, 1, tzinfo=UTC)}
+        update={"committed_at": datetime(2999, 1, 1, tzinfo=UTC), "subject": "b (#12)"}
     )
     below = replace(SPOT, line=SPOT.line + 1)
     world.tell(CREATED, observed(sha(1)), ahead, opened(), moved("line", spot=below))
     first, second = queries.sorry_steps(world.db, SORRY)
     assert (first.at, second.at) == ("2026-01-01T00:00:00.000000Z", second.recorded_at)
     assert world.sorry().opened_at == first.at < first.recorded_at
+    assert (first.author, first.pull_request, second.pull_request) == ("Ada", None, 12)
 
 
 def test_a_move_from_a_place_to_the_same_place_is_no_step(world: World) -> None:
