@@ -20,7 +20,7 @@ from daemon.cli.options import ProofId, Repo
 from daemon.cli.render import fields, note, say, styled, table
 from store.documents.attempts import Attempt
 from store.documents.document import of_row
-from store.documents.grades import DOUBT, kernel_text
+from store.documents.grades import DOUBT
 from store.documents.lookup import one_match, resolve, search_named
 from store.documents.proofs import Proof, best_of_each_sorry, describe_proofs, of_each_text, proof_label
 from store.text import ago, clean, clean_block, counted
@@ -182,22 +182,13 @@ def _show(call: Call, row: Proof, others: Sequence[ProofRow]) -> None:
             ("declaration", clean(row.declaration)),
             ("place", clean(f"{row.path} bytes {row.byte_start}-{row.byte_end}")),
             ("repository", f"{row.repository} ({row.branch}) at {row.sha}"),
-            ("fits", f"no, it is stale: {row.stale}" if row.stale else f"the tip of {row.branch}"),
-            ("found by", _finder(row)),
+            ("fits", "" if row.stale else f"the tip of {row.branch}"),
             ("found", ago(row.found_at)),
             ("found again", _why_again(row, others)),
-            ("checked by", _judge(row)),
-            ("reason", clean(row.reason)),
-            ("rests on", ", ".join(row.conditional_on)),
-            ("axioms", ", ".join(row.axioms)),
-            ("kernel", kernel_text(row.grade, row.kernel)),
+            ("checked", ago(row.checked_at, never="")),
+            *((name, clean(text)) for name, text in row.facts.items() if name != "in doubt"),
             ("in doubt", _doubt(row)),
-            ("not checked", ", ".join(row.not_checked)),
             ("patch", f"everlean proofs patch {row.proof}" if row.patch_sha256 else "none"),
-            (
-                "proposed",
-                f"{clean(row.pull_request_url)}, {ago(row.pull_request_at)}" if row.pull_request_url else "",
-            ),
         )
     )
     _show_text(call, row)
@@ -208,20 +199,6 @@ def _show(call: Call, row: Proof, others: Sequence[ProofRow]) -> None:
             [(item["step"], item["verdict"], item["by"], item["evidence"]) for item in row.checks],
             shrink=(3,),
         )
-
-
-def _finder(row: Proof) -> str:
-    attempt = row.attempt
-    model = f", model {clean(attempt.model)}" if attempt is not None and attempt.model else ""
-    told = f"; {clean(attempt.detail)}" if attempt is not None and attempt.detail else ""
-    return f"{row.prover}, rung {row.rung}{model}, {row.toolchain or 'no toolchain'}, job {row.job}{told}"
-
-
-def _judge(row: ProofRow) -> str:
-    if row.checked_job is None:
-        return ""
-    by = dict.fromkeys(item["by"] for item in row.checks if item["verdict"] != "not_checked")
-    return clean(f"{', '.join(by) or 'nobody'}, job {row.checked_job}, {ago(row.checked_at)}")
 
 
 def _why_again(row: ProofRow, others: Sequence[ProofRow]) -> str:

@@ -32,7 +32,7 @@ from daemon.store_service import StoreService
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from pipeline.lean.source.splice import Replacement, splice
 from store.documents.by_design import by_design
-from store.documents.grades import JUDGED, doubt_text, kernel_text
+from store.documents.grades import JUDGED, doubt_text
 from store.documents.proofs import Proof
 from store.domain.identity import event_id, git_blob, slug
 from store.errors import IdempotencyError
@@ -496,26 +496,7 @@ def text_of(row: Proof, ground: TargetState) -> PullRequestText:
     title = title_of(row)
     judged = "; ".join(filter(None, (JUDGED[row.grade], doubt_text(row.doubts))))
     message = f"{title}\n\nFound by everlean, a program, and {judged}."
-    found = row.attempt
-    model = found.model if found is not None else ""
-    whose = "weights of the retriever" if "+" in model else "weights"
-    weights = f" ({whose} {_code(f'sha256:{found.weights}')})" if found is not None and found.weights else ""
-    facts = [
-        ("Proof", _code(row.proof)),
-        ("Lean toolchain", _code(row.judge)),
-        (
-            "Checked at commit",
-            f"{_code(row.checked_sha)}, which the pull request is made on ({_code(ground.base)})",
-        ),
-        ("Kernel", _code(kernel_text(row.grade, row.kernel))),
-        *((("Doubt", in_doubt(row)),) if row.doubts else ()),
-        ("Prover", f"{_code(row.prover)}, rung {row.rung}"),
-        ("Model", f"{_code(model)}{weights}" if model else "none"),
-        ("Seed", "unknown" if found is None else str(found.seed)),
-        ("Axioms", ", ".join(map(_code, row.axioms)) or "none"),
-        ("Cost", "unknown" if found is None else found.took),
-        ("Not checked", ", ".join(map(_code, row.not_checked)) or "nothing"),
-    ]
+    facts = {"proof": row.proof, **row.facts}
     checks = [
         f"- {_code(item['step'])}: {item['verdict']} (by {_code(item['by'])}): {_code(item['evidence'])}"
         for item in row.checks
@@ -525,7 +506,10 @@ def text_of(row: Proof, ground: TargetState) -> PullRequestText:
         "",
         _BY_A_PROGRAM.format(judged=judged),
         "",
-        *(f"- {name}: {value}" for name, value in facts),
+        f"The pull request is made on {_code(row.checked_sha)} ({_code(ground.base)}), which was checked.",
+        "",
+        *(f"- {name}: {_code(text)}" for name, text in facts.items()),
+        *((f"- {in_doubt(row)}",) if row.doubts else ()),
         "",
         "What was checked:",
         "",

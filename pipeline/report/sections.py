@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -153,7 +153,7 @@ def proofs(view: sqlite3.Connection) -> Section | None:
     verified = sum(row.n for row in verdicts if row.state == "verified")
     total = sum(row.n for row in verdicts)
     shown = [
-        (heading, [macro("proof", proof=one, facts="; ".join(_facts(one))) for one in newest], of)
+        (heading, [macro("proof", proof=one) for one in newest], of)
         for heading, of, is_verified in (
             ("The newest proofs that Lean verified", verified, True),
             ("The newest other texts: candidates, conditional, rejected", total - verified, False),
@@ -204,18 +204,3 @@ def _dollars(row: Searches) -> str | None:
     return f"{row.usd:.2f}" + (
         f" for {row.priced:,} of {row.attempts:,}" if row.priced < row.attempts else ""
     )
-
-
-def _facts(one: Proof) -> Iterator[str]:
-    yield f"proof {one.proof}"
-    yield f"{one.path}, commit {one.sha[:9]}, found {moment(one.found_at)} UTC by {one.prover}, rung {one.rung}"
-    if one.state == "verified":
-        yield f"axioms: {', '.join(one.axioms) or 'none'}"
-    if one.not_checked:
-        yield f"not checked: {', '.join(one.not_checked)}"
-    if one.reason:
-        yield f"reason: {one.reason}"
-    if one.stale:
-        yield f"does not fit any more: {one.stale}"
-    if one.pull_request_url:
-        yield f"pull request: {one.pull_request_url}"

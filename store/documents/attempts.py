@@ -40,6 +40,12 @@ class Attempt(AttemptRow):
         return self.outcome + (" SIMULATED" if self.simulated else "")
 
     @property
+    def weights_text(self) -> str:
+        """Return the hash of the weights, and whose they are where a retriever stands before a generator."""
+        whose = " (of the retriever)" if "+" in self.model else ""
+        return f"sha256:{self.weights}{whose}" if self.weights else ""
+
+    @property
     def took(self) -> str:
         """Return what it took: states, calls of Lean, time, tokens and money."""
         took = [counted(self.nodes, "node"), counted(self.repl_calls, "REPL call"), span(self.seconds)]

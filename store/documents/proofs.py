@@ -9,7 +9,7 @@ from typing import Literal
 
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
-from store.documents.grades import GRADES, grade_text
+from store.documents.grades import GRADES, doubt_text, grade_text, kernel_text
 from store.view import queries
 from store.view.rows import PROOF_STATES, ProofRow
 
@@ -29,6 +29,34 @@ class Proof(ProofRow):
     """Why the verdict is this one; empty where there is nothing to add to it."""
     attempt: Attempt | None
     """The attempt that found it; null where its job ended before that was recorded."""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return what people are told of how it was found and judged, by name; what is empty is left out."""
+        found = self.attempt
+        judges = dict.fromkeys(check["by"] for check in self.checks if check["verdict"] != "not_checked")
+        facts = {
+            "found by": f"{self.prover}, rung {self.rung}, with {self.toolchain or 'no toolchain'}",
+            "model": "" if found is None else found.model,
+            "weights": "" if found is None else found.weights_text,
+            "seed": "unknown" if found is None else str(found.seed),
+            "took": "unknown" if found is None else found.took,
+            "how": "" if found is None else found.detail,
+            "found in": self.job,
+            "checked by": ", ".join(judges) or ("nobody" if self.checked_job else ""),
+            "checked in": self.checked_job or "",
+            "Lean": self.judge,
+            "checked at": self.checked_sha if self.judge else "",
+            "reason": self.reason,
+            "rests on": ", ".join(self.conditional_on),
+            "axioms": ", ".join(self.axioms) or ("none" if self.state == "verified" else ""),
+            "kernel": kernel_text(self.grade, self.kernel),
+            "in doubt": doubt_text(self.doubts),
+            "not checked": ", ".join(self.not_checked),
+            "stale": self.stale or "",
+            "proposed": self.pull_request_url or "",
+        }
+        return {name: text for name, text in facts.items() if text}
 
     @property
     def text(self) -> str:

@@ -133,7 +133,7 @@ def test_a_stale_proof_is_left_out_and_marked_with_its_reason_where_all_are_list
     (line,) = (line for line in filled.everlean("proofs", "--all").out.splitlines() if PROOF[:8] in line)
     assert f"stale: {reason}" in line
     shown = filled.everlean("proofs", "show", PROOF)
-    assert f"no, it is stale: {reason}" in shown.out
+    assert reason in shown.out.split(" stale ")[1]
     assert f"everlean: stale, {reason}" in filled.everlean("proofs", "patch", PROOF).err
     (proof,) = filled.everlean("sorries", "show", SORRY, "--json").json["proofs"]
     assert proof["stale"] == reason
@@ -174,11 +174,14 @@ def test_what_found_a_proof_and_what_judged_it_are_named_apart(filled: StateFold
     tell(filled, found(), attempt, verified(filled))
     shown = filled.everlean("proofs", "show", SECOND).out
     told = " ".join(shown.split())
-    assert (
-        f"found by generator, rung 2, model tactics-3, v4.21.0, job prove-second; by the tactics of proof {PROOF}"
-        in told
-    )
-    assert "job check-second" in told.split("checked by ")[1].split(" reason ")[0]
+    for fact in (
+        "found by generator, rung 2, with v4.21.0",
+        "model tactics-3",
+        f"how by the tactics of proof {PROOF}",
+        "found in prove-second",
+        "checked in check-second",
+    ):
+        assert fact in told
     document = filled.everlean("proofs", "show", SECOND, "--json").json["proof"]
     assert (document["job"], document["checked_job"], document["stale"]) == (
         "prove-second",

@@ -206,7 +206,7 @@ def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(worl
     done = world.pr()
     assert done.exit_code == 0, done.exception
     (pull,) = world.pulls
-    assert f"`sha256:{saved.weights}`" in pull["body"]
+    assert f"- weights: `sha256:{saved.weights}`" in pull["body"]
     assert pull["html_url"] in done.output
     assert (pull["base"]["ref"], pull["head"]["label"]) == ("main", f"remotes:{BRANCH}")
     assert world.remote.git("rev-parse", f"{BRANCH}^") == world.sha
@@ -214,9 +214,9 @@ def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(worl
     after = world.remote.git("show", f"{BRANCH}:{PATH}")
     assert after + "\n" == FILE.replace("sorry", "rfl")
     for evidence in (
-        "found by a program", "`leanprover/lean4:v4.21.0`", "`generator`, rung 2", "`tactics-3`", "Seed: 7",
-        "`propext`", "1,000 tokens", "$0.0125", "`compile`: passed",
-        "Kernel: `kernel replayed all, by leanchecker; no second kernel`",
+        "found by a program", "- Lean: `leanprover/lean4:v4.21.0`", "- found by: `generator, rung 2, with ",
+        "- model: `tactics-3`", "- seed: `7`", "- axioms: `propext`", "1,000 tokens", "$0.0125", "`compile`: passed",
+        "- kernel: `kernel replayed all, by leanchecker; no second kernel`",
         "opt_out_authors", world.sha,
     ):  # fmt: skip
         assert evidence in pull["body"]
@@ -302,7 +302,7 @@ def test_checked_again_where_the_branch_has_gone_on_it_is_proposed_there(world: 
     )
     assert world.pr().exit_code == 0
     (pull,) = world.pulls
-    assert f"- Checked at commit: `{tip}`" in pull["body"]
+    assert f"- checked at: `{tip}`" in pull["body"]
     after = world.remote.git("show", f"{BRANCH}:{PATH}")
     assert "one line more" in after
     assert after.endswith("3 = 3 := by\n  rfl")
