@@ -44,13 +44,15 @@ def scan(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder.")],
 ) -> Answer:
     """List declarations and sorries of Lean files."""
-    from pipeline.lean.source.folder import scan_files, shown_path
+    from pipeline.lean.source.folder import lean_3_projects, scan_files, shown_path
     from store.domain.keywords import THEOREM_KINDS
 
     if not path.exists():
         raise CliError(f"{path}: no such file or folder; name a Lean file or a folder that holds some")
     if not path.is_dir() and path.suffix != ".lean":
         note(f"everlean: {clean(shown_path(str(path)))} is no .lean file; it is read as if it were one")
+    for manifest in lean_3_projects(path):
+        note(f"everlean: {clean(manifest)} is of a Lean 3 project, which is read as if it were Lean 4")
     found = scan_files(path)
     totals = Totals(
         files=len(found),

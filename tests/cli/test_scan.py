@@ -117,6 +117,17 @@ def test_commands_that_are_not_understood_are_listed_with_their_first_place(tmp_
     assert found["totals"]["not_understood"] == 3
 
 
+def test_a_project_of_lean_3_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "leanpkg.toml").write_text(
+        '[package]\nlean_version = "leanprover-community/lean:3.42.1"\n'
+    )
+    (tmp_path / "old" / "a.lean").write_text("theorem a : p := sorry\n")
+    done = scan(".", cwd=tmp_path)
+    assert "old/leanpkg.toml is of a Lean 3 project" in done.stderr
+    assert done.stdout.startswith("old/a.lean:1:17: sorry in a\n")
+
+
 def test_an_absent_path_is_an_error(tmp_path: Path) -> None:
     done = scan("none", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")

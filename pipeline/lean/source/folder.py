@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline.lean.source.projects import LAKEFILES, LEAN_3
 from pipeline.lean.source.scanner import scan_source
 from store.domain.records import ScannedFile
 
@@ -15,6 +16,16 @@ SKIPPED_FOLDERS = frozenset({".git", ".lake"})
 def scan_files(path: Path) -> list[ScannedFile]:
     """Scan a file, or each Lean file of a folder and those below it, in the order of their names."""
     return [_scan_one(file, name) for file, name in _lean_files(path)]
+
+
+def lean_3_projects(path: Path) -> list[str]:
+    """Return the files that say that a folder, or one below it, is a project of Lean 3, which has no lakefile."""
+    found = []
+    for folder, folders, names in os.walk(path, followlinks=False):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+        if LEAN_3 in names and not set(LAKEFILES).intersection(names):
+            found.append(shown_path(Path(folder, LEAN_3).relative_to(path).as_posix()))
+    return found
 
 
 def _lean_files(path: Path) -> Iterator[tuple[Path, str]]:

@@ -1,12 +1,14 @@
 """The Lake projects of a repository: folders with a lakefile, each with a toolchain and a manifest of its own.
 
 No project is what lies in a hidden folder, or is a package of a project that has it in its manifest by its path. A
-repository without any lakefile counts as one project at its root.
+repository without any lakefile counts as one project at its root, or as those of Lean 3 (`leanpkg.toml`) that it has:
+their toolchain says so, and nothing here builds them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -16,11 +18,13 @@ from store.events.projects import Project, outside, plain_folder
 
 LAKEFILES = ("lakefile.lean", "lakefile.toml")
 TOOLCHAIN = "lean-toolchain"
-NAMES = frozenset({*LAKEFILES, TOOLCHAIN, MANIFEST})
+LEAN_3 = "leanpkg.toml"
+NAMES = frozenset({*LAKEFILES, TOOLCHAIN, MANIFEST, LEAN_3})
 """The files by which a repository says which projects it has."""
 MOST_PROJECTS = 100
 MOST_TOOLCHAIN_BYTES = 1024
 _OLD_PACKAGES = "lake-packages"
+_LEAN_3_VERSION = re.compile(rb'^\s*lean_version\s*=\s*"([^"\n]{1,200})"', re.MULTILINE)
 
 
 def find_projects(files: Mapping[str, str], read: Callable[[str], bytes]) -> tuple[Project, ...]:
@@ -44,8 +48,8 @@ def find_projects(files: Mapping[str, str], read: Callable[[str], bytes]) -> tup
         for name in path_packages(read(files[manifest]))
     }
     own = sorted(folders - packages, key=lambda folder: (len(PurePosixPath(folder).parts), folder))
-    found = []
-    for folder in own[:MOST_PROJECTS] or [""]:
+    found = [] if own else _of_lean_3(files, read)
+    for folder in own[:MOST_PROJECTS] or ([] if found else [""]):
         named = next((path for path in toolchain_files(folder) if path in files), None)
         manifest = outside(MANIFEST, folder)
         found.append(
@@ -56,6 +60,17 @@ def find_projects(files: Mapping[str, str], read: Callable[[str], bytes]) -> tup
             )
         )
     return tuple(sorted(found, key=lambda one: one.folder))
+
+
+def _of_lean_3(files: Mapping[str, str], read: Callable[[str], bytes]) -> list[Project]:
+    named = sorted(
+        path for path in files if PurePosixPath(path).name == LEAN_3 and plain_folder(_folder(path))
+    )
+    return [
+        Project(folder=_folder(path), toolchain=one_line_of(version.group(1)), manifest="")
+        for path in named[:MOST_PROJECTS]
+        if (version := _LEAN_3_VERSION.search(read(files[path])))
+    ]
 
 
 def toolchain_files(folder: str) -> Iterator[str]:

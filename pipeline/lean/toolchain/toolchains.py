@@ -97,6 +97,8 @@ def parse_version(text: str) -> LeanVersion:
             " (v4.21.0, v4.22.0-rc3, nightly-2025-08-01)"
         )
     numbered, nightly = _NUMBERED.fullmatch(release), _NIGHTLY.fullmatch(release)
+    if origin.endswith("/lean") and release.startswith("3."):
+        raise VersionError(f"{shown(name)}: Lean 3, another language, whose projects are scanned and no more")
     if numbered is None and nightly is None:
         raise VersionError(
             f"{shown(name)}: no Lean version; write it like v4.21.0, v4.22.0-rc3 or nightly-2025-08-01"

@@ -215,6 +215,7 @@ def test_a_repl_on_path_needs_a_known_version(machine: Machine) -> None:
         ("leanprover/lean4:stable", "channel"),
         ("evil/lean4:v4.21.0", "no proof"),
         ("/opt/lean", "no Lean version"),
+        ("leanprover-community/lean:3.42.1", "Lean 3, another language"),
         ("../../v4.21.0", "no Lean version"),
     ],
 )

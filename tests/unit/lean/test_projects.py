@@ -34,6 +34,16 @@ def packages(*folders: str) -> str:
     ("files", "projects"),
     [
         pytest.param({}, [("", "", "")], id="no lakefile at all"),
+        pytest.param(
+            {"old/leanpkg.toml": '[package]\nlean_version = "leanprover-community/lean:3.42.1"\n'},
+            [("old", "leanprover-community/lean:3.42.1", "")],
+            id="a project of Lean 3",
+        ),
+        pytest.param(
+            {"leanpkg.toml": 'lean_version = "lean:3.4.2"', "lakefile.lean": "", "lean-toolchain": NEW},
+            [("", NEW, "")],
+            id="a leanpkg.toml that was left beside a lakefile",
+        ),
         pytest.param({"lean-toolchain": f"{NEW}\n"}, [("", NEW, "")], id="a toolchain alone"),
         pytest.param(
             {"lakefile.toml": "", "lean-toolchain": NEW, "lake-manifest.json": "{}"},
