@@ -143,7 +143,7 @@ class Status:
     simulated_proofs: int | None
     """how many are the simulator's"""
     theorems: int | None
-    """how many theorems and lemmas, on watched branches"""
+    """how many theorems and lemmas, of the default branches"""
     log: Log
     """where it ends"""
     lean: str

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from store.documents.sorries import Sorry, describe_sorries
+from store.documents.sorries import Sorry, describe_sorries, distinct
 from store.domain.identity import line_url
 from store.events.projects import project_of
 from store.leandojo.folder import replaced_file
@@ -193,7 +193,7 @@ BY_DESIGN = "it is there by design"
 
 
 def database(view: sqlite3.Connection, *, repository: str | None = None, goalless: bool = False) -> Database:
-    """Return the open sorries of watched branches at their scanned commits.
+    """Return the open sorries of watched branches at their scanned commits, each once for all branches.
 
     Args:
         goalless: also those whose goal Lean has not stated; it is "" then. A goal of the simulator is none.
@@ -202,7 +202,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     urls = {row.repository: row for row in queries.repositories(view)}
     records: list[Record] = []
     left_out: dict[str, int] = {}
-    rows = queries.sorries(view, repository=repository, state="open", watched_only=True)
+    rows, _ = distinct(view, queries.sorries(view, repository=repository, state="open", watched_only=True))
     for item in describe_sorries(view, rows):
         branch = branches[item.repository, item.branch]
         said = item.goal if item.goal is not None and item.goal.stands and not item.goal.simulated else None

@@ -663,10 +663,8 @@ def _plain(data: bytes, *, ends: bool = False) -> bytes:
 
 def _source(item: SorryDocument, instance: Instance, *, lines: int) -> Source | None:
     """Return so many lines around a sorry; None where the file is not at hand."""
-    if (
-        item.state not in ("open", "verified")
-        or (data := file_of(instance.paths.mirrors, item.repository, item.blob)) is None
-    ):
+    data = file_of(instance.paths.mirrors, item.repository, item.blob) if item.in_source else None
+    if data is None:
         return None
     head, token, tail = (
         data[start:end].decode("utf-8", errors="replace")

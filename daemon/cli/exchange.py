@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,8 @@ from daemon.cli.render import note, say, table
 from store.text import clean, counted, span
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from daemon.results.lean_eval import Submission
     from store.leandojo.documents import Exported, Imported
     from store.leandojo.progress import ProgressReport
@@ -32,7 +34,7 @@ _Repos = Annotated[
     typer.Option(
         "--repo",
         metavar="R",
-        help="Only this repository (key or its end); may be repeated.",
+        help="Only this repository: its key, or a part that only it has; may be repeated.",
         autocompletion=repositories,
     ),
 ]
@@ -160,12 +162,23 @@ def write_out(
             log=log,
             view=database,
             mode=mode,
-            repositories=repo or (),
+            repositories=_traced(database, repo),
             every_commit=every_commit,
             simulated=simulated,
         )
     done = Exported.of(report)
     return Answer(done, lambda: _show_export(done))
+
+
+def _traced(database: sqlite3.Connection, names: Sequence[str] | None) -> list[str]:
+    """Return the keys of the traced repositories that the names mean; the names where none is traced."""
+    from store.documents.lookup import one_of
+    from store.view.trace_queries import traces
+
+    keys = sorted({row.repository for row in traces(database)})
+    return [
+        one_of(keys, name, lists="everlean curriculum --simulated") if keys else name for name in names or ()
+    ]
 
 
 def _show_export(done: Exported) -> None:
@@ -202,7 +215,9 @@ def progress(
     from store.leandojo.progress import export_progress
 
     with call.view() as database:
-        report = export_progress(out.absolute(), view=database, repositories=repo or (), simulated=simulated)
+        report = export_progress(
+            out.absolute(), view=database, repositories=_traced(database, repo), simulated=simulated
+        )
     done = replace(report, seconds=round(report.seconds, 3))
     return Answer(done, lambda: _show_progress(done))
 

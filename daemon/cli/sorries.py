@@ -266,7 +266,6 @@ def _show(found: OneSorry, paths: Paths) -> None:
 
 
 def _show_one(item: Sorry, paths: Paths) -> None:
-    there = item.state in ("open", "verified")
     false = ": the statement is false as it stands, by a proof of its negation" if item.disproved else ""
     goal = item.goal
     by = f"{'SIMULATED, ' if goal.simulated else ''}at {goal.sha[:10]}" if goal else ""
@@ -274,7 +273,7 @@ def _show_one(item: Sorry, paths: Paths) -> None:
     fields(
         (
             ("place", clean(f"{item.path}:{item.line}:{item.column}")),
-            ("link", item.url if there else ""),
+            ("link", item.url if item.in_source else ""),
             ("repository", f"{item.repository} ({item.branch})"),
             ("declaration", clean(f"{item.kind} {item.declaration}")),
             ("statement", clean(item.statement)),
@@ -285,7 +284,7 @@ def _show_one(item: Sorry, paths: Paths) -> None:
             ("proof", item.verified_proof or ""),
         )
     )
-    if there and (source := _source(item, paths)):
+    if item.in_source and (source := _source(item, paths)):
         say(styled("source", "bold"))
         for line in source:
             say(f"  {line}")

@@ -1,7 +1,7 @@
 """What others show of the daemon: GET /badge.svg, how many sorries there are, and GET /feed.atom, what became of them.
 
-With `?repo=` of one watched repository, by its key or the end of it. Both are read from the view, and made anew only
-where it has changed.
+With `?repo=` of one watched repository, by its key or a part that only it has. Both are read from the view, and made
+anew only where it has changed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pipeline.loopback import names_this_machine
+from store.documents.lookup import UnresolvedError, one_of
 from store.documents.news import describe_news
 from store.domain.identity import event_id
 from store.errors import LogError
@@ -43,10 +44,6 @@ class Ask(Protocol):
     """Asks the view (`StoreService.ask`)."""
 
     def __call__(self, question: Callable[[sqlite3.Connection], Answer], /) -> Awaitable[Answer]: ...
-
-
-class NotWatchedError(Exception):
-    """No watched repository is called so, or several are."""
 
 
 def badge(database: sqlite3.Connection, repository: str | None) -> bytes:
@@ -127,7 +124,7 @@ def feed_routes(
             name = request.query_params.get("repo")
             try:
                 position, content = await ask(lambda database: current(database, name))
-            except NotWatchedError as error:
+            except UnresolvedError as error:
                 return PlainTextResponse(f"{error}\n", status_code=404)
             except (LogError, sqlite3.Error) as error:
                 return PlainTextResponse(f"the view cannot be read: {error}\n", status_code=503)
@@ -145,9 +142,4 @@ def _meant(database: sqlite3.Connection, name: str | None) -> str | None:
     if name is None:
         return None
     keys = [one.repository for one in queries.repositories(database, watched_only=True)]
-    found = [key for key in keys if key == name or key.endswith(f"/{name}")]
-    if name in found:
-        return name
-    if len(found) != 1:
-        raise NotWatchedError("repo names no watched repository, or several; `everlean repos` lists them")
-    return found[0]
+    return one_of(keys, name, lists="everlean repos")

@@ -245,7 +245,7 @@ def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     )
     yield _gauge(
         "theorems",
-        "Theorems and lemmas on watched branches.",
+        "Theorems and lemmas of the default branch.",
         ("repository",),
         [((repository,), number) for repository, number in view.theorems],
     )

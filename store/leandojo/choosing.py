@@ -87,17 +87,21 @@ def choose(
         raise NothingToExportError(
             f"no traced commit is known{hidden}: trace one, or import one with `everlean import leandojo`"
         )
-    wanted = {_full_key(name, {row.repository for row in rows}) for name in repositories}
-    rows = [row for row in rows if not wanted or row.repository in wanted]
+    known = {row.repository for row in rows}
+    if missing := sorted({*repositories} - known):
+        raise NothingToExportError(
+            f'no trace of "{missing[0]}" is known; there are traces of {", ".join(sorted(known))}'
+        )
+    rows = [row for row in rows if not repositories or row.repository in repositories]
     if trace is not None:
         found = [ChosenTrace(row, in_dataset=True) for row in rows if row.trace == trace]
         if not found:
             raise NothingToExportError(
-                f"no trace {trace} is known of {', '.join(sorted(wanted)) or 'anything'}"
+                f"no trace {trace} is known of {', '.join(sorted(repositories)) or 'anything'}"
             )
         return found
-    known = {_commit(row) for row in rows if row.tracer == TRACER}
-    rows = [row for row in rows if not (row.tracer == DATASET_TRACER and _commit(row) in known)]
+    told = {_commit(row) for row in rows if row.tracer == TRACER}
+    rows = [row for row in rows if not (row.tracer == DATASET_TRACER and _commit(row) in told)]
     newest: dict[str, str] = {}
     newest_of_ours: dict[str, str] = {}
     for row in rows:  # the newest first
@@ -126,17 +130,6 @@ def in_order(db: sqlite3.Connection, rows: Sequence[tuple[TraceRow, bool]]) -> l
 
 def _commit(row: TraceRow) -> tuple[str, str]:
     return row.url, row.sha
-
-
-def _full_key(name: str, known: Collection[str]) -> str:
-    found = [key for key in known if key == name] or [key for key in known if key.endswith(f"/{name}")]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise NothingToExportError(
-            f'no trace of "{name}" is known; there are traces of {", ".join(sorted(known))}'
-        )
-    raise NothingToExportError(f'"{name}" is the end of {", ".join(sorted(found))}; write more of it')
 
 
 PROVEN, SORRY_PROVED, SORRY_UNPROVED = THEOREM_LISTS

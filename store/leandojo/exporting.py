@@ -463,7 +463,7 @@ def export_leandojo(
     """Write an export to `out`, in the place of an earlier one. The daemon may be running.
 
     `view` is a connection for questions (`store.view.queries.connect`), or one to the view as of an earlier time.
-    Of `repositories` (keys, or the ends of them) an empty list means all. `every_commit` takes all imported commits of
+    Of `repositories` (their keys) an empty list means all. `every_commit` takes all imported commits of
     a repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`, always does.
     `trace` is the id of the only one that is taken, whatever came after it.
     Without `with_database` no dynamic_database.json is written: LeanDojo's own merged folders have none.

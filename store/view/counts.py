@@ -1,8 +1,9 @@
-"""How many there are: sorries, once for all branches, and theorems, proofs, jobs and files.
+"""How many there are: sorries and theorems, once for all branches, proofs and jobs.
 
 A repository's number of sorries is that of its default branch. What else its other watched branches have in their
 source is a second number beside it, so a branch without differences changes neither. Where the default branch is not
-watched, or not known, every watched branch counts, and a sorry that several have counts once.
+watched, or not known, every watched branch counts, and a sorry that several have counts once. Theorems are those of the
+default branch too; where it is not watched, or not known, of the branch with the most.
 """
 
 from __future__ import annotations
@@ -39,9 +40,8 @@ NO_SORRIES = SorryCounts(dict.fromkeys(SORRY_STATES, 0), 0)
 class Counts:
     """Counts by state. Every known state is a key, with 0 for an empty one.
 
-    Sorries, theorems, declarations and files count on watched branches only (see `queries.on_watched_branch`): what
-    a deleted or unwatched branch had is kept and listed, but is no one's open work. `theorems` are the declarations
-    of kind theorem or lemma; one on two branches counts twice, as files do. Sorries are `SorryCounts`.
+    What a deleted or unwatched branch had is kept and listed, but is no one's open work, and not counted. `theorems`
+    are the declarations of kind theorem or lemma. Sorries are `SorryCounts`.
     """
 
     sorries: dict[str, int]
@@ -49,8 +49,6 @@ class Counts:
     proofs: dict[str, int]
     jobs: dict[str, int]
     theorems: int
-    declarations: int
-    files: int
     simulated_proofs: int
 
 
@@ -124,25 +122,26 @@ def disproved(db: sqlite3.Connection) -> int:
     return int(row[0])
 
 
+def theorem_counts(db: sqlite3.Connection) -> dict[str, int]:
+    """Count the theorems and lemmas of each repository, by its key."""
+    of_branches = (
+        f"SELECT repository, branch, sum(declarations) AS n FROM tallies WHERE kind IN {THEOREM_KINDS!r} "
+        f"AND {on_counted_branch('tallies')} GROUP BY repository, branch"
+    )
+    return dict(
+        _pairs(db, f"SELECT repository, max(n) FROM ({of_branches}) GROUP BY repository ORDER BY repository")
+    )
+
+
 def count_all(db: sqlite3.Connection) -> Counts:
     """Count what there is, without reading the declarations themselves."""
-    here = on_watched_branch("counted")
-    kinds = dict(
-        _pairs(db, f"SELECT kind, sum(declarations) FROM tallies AS counted WHERE {here} GROUP BY kind")
-    )
-    # Grouped by branch first, out of an index alone: the condition is checked for branches and not for every row.
-    files = "SELECT repository, branch, count(*) AS n FROM files GROUP BY repository, branch"
     sorries = added_up(sorry_counts(db).values())
     return Counts(
         sorries=sorries.by_state,
         sorries_elsewhere=sorries.elsewhere,
         proofs=_by_state(db, "proofs", PROOF_STATES),
         jobs=_by_state(db, "jobs", JOB_STATES),
-        theorems=sum(kinds.get(kind, 0) for kind in THEOREM_KINDS),
-        declarations=sum(kinds.values()),
-        files=int(
-            db.execute(f"SELECT coalesce(sum(n), 0) FROM ({files}) AS counted WHERE {here}").fetchone()[0]
-        ),
+        theorems=sum(theorem_counts(db).values()),
         simulated_proofs=int(db.execute("SELECT count(*) FROM proofs WHERE simulated = 1").fetchone()[0]),
     )
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from store.view import queries
-from store.view.counts import SorryCounts, on_counted_branch, sorry_counts
+from store.view.counts import SorryCounts, counted_branches, on_counted_branch, sorry_counts, theorem_counts
 from store.view.queries import on_watched_branch
 from store.view.reading import columns, make_all, read
 from store.view.rows import NotifierRow, ProofRow, SorryRow
@@ -131,18 +131,16 @@ def turns(db: sqlite3.Connection) -> list[Turn]:
 def turns_since(db: sqlite3.Connection, since: str, *, every_branch: bool = False) -> list[Turn]:
     """Return the comings and goings of sorries that were seen since a moment, the newest first.
 
-    They are those of the branches that are counted, each once; with `every_branch` those of all watched branches.
+    Each is one of a branch whose sorries are counted; with `every_branch` also of another watched branch, where no
+    counted one has it.
     """
     condition = (on_watched_branch if every_branch else on_counted_branch)("lines")
     found = [*map(Turn._make, db.execute(_TURNS.format(condition, "DESC"), (since,)))]
-    if every_branch:
-        return found
+    counted = counted_branches(db)
     branches: dict[tuple[str, str, str], str] = {}
-    return [
-        one
-        for one in found
-        if branches.setdefault((one.repository, one.sorry, one.what), one.branch) == one.branch
-    ]
+    for one in sorted(found, key=lambda turn: (turn.repository, turn.branch) not in counted):
+        branches.setdefault((one.repository, one.sorry, one.what), one.branch)
+    return [one for one in found if branches[one.repository, one.sorry, one.what] == one.branch]
 
 
 _IN_SOURCE = """
@@ -305,14 +303,7 @@ def numbers(db: sqlite3.Connection) -> ViewNumbers:
             )
         ),
         sorries=sorry_counts(db),
-        theorems=tuple(
-            (repository, n)
-            for repository, n in db.execute(
-                "SELECT repository, sum(declarations) FROM tallies "
-                f"WHERE kind IN {queries.THEOREM_KINDS!r} AND {queries.on_watched_branch('tallies')} "
-                "GROUP BY repository ORDER BY repository"
-            )
-        ),
+        theorems=tuple(theorem_counts(db).items()),
         jobs=tuple(
             JobState(*row)
             for row in db.execute(

@@ -516,7 +516,7 @@ class ProofRow:
     """The one that judged it last."""
 
 
-JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled")
+JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled", "released")
 
 
 @table(

@@ -74,17 +74,14 @@ def test_as_of_exports_what_was_known_then(folder: StateFolder) -> None:
     assert [item["url"] for item in answer.json["repositories"]] == ["https://example.org/demo/one"]
 
 
-def test_a_repository_is_chosen_by_the_end_of_its_key(folder: StateFolder) -> None:
+def test_a_repository_is_chosen_by_a_part_that_only_it_has(folder: StateFolder) -> None:
     trace(folder)
     trace(folder, seed=1, repository="example.org/demo/two")
-    assert folder.everlean("export", "leandojo", "out", "--repo", "two").code == 0
+    assert folder.everlean("export", "leandojo", "out", "--repo", "o/Two").code == 0
     assert {item["url"] for item in theorems(folder.root / "out")} == {"https://example.org/demo/two"}
     answer = folder.everlean("export", "leandojo", "out", "--repo", "three")
     assert answer.code == 1
-    assert (
-        'no trace of "three" is known; there are traces of example.org/demo/one, example.org/demo/two'
-        in answer.err
-    )
+    assert 'no repository is called "three"; `everlean curriculum --simulated` lists them' in answer.err
 
 
 def test_an_import_comes_back_as_it_was(folder: StateFolder) -> None:

@@ -74,19 +74,35 @@ def test_the_feed_has_what_came_and_went_and_hostile_names_stay_text(database: P
     entries = top.findall(f"{ATOM}entry")
     assert entries
     titles = {entry.findtext(f"{ATOM}title") for entry in entries}
-    assert "a sorry came: <b>&�[31m�x" in titles
+    assert "opened: <b>&�[31m�x" in titles
     ids = [entry.findtext(f"{ATOM}id") for entry in entries]
     assert len(set(ids)) == len(ids)
     again = ET.fromstring(get(database, f"/feed.atom?repo={REPOSITORY}").content)
     assert top.findtext(f"{ATOM}id") != again.findtext(f"{ATOM}id")
 
 
+def test_what_several_branches_have_is_told_once_and_the_default_branch_s_before_others(
+    database: Path,
+) -> None:
+    change(database, "DELETE FROM commits")
+    before = get(database, "/feed.atom").text
+    for table in ("branches", "sorries", "sorry_steps"):
+        with closing(connect_readonly(database)) as view:
+            columns = [f'"{row[1]}"' for row in view.execute(f"PRAGMA table_info({table})")]
+        copied = ["'a branch'" if column == '"branch"' else column for column in columns]
+        change(database, f"INSERT INTO {table} SELECT {', '.join(copied)} FROM {table}")
+    assert before.count("<entry>") > 0
+    assert get(database, "/feed.atom").text == before
+    change(database, "UPDATE sorries SET sorry = 'f' || substr(sorry, 2) WHERE branch = 'a branch'")
+    change(database, "UPDATE sorry_steps SET sorry = 'f' || substr(sorry, 2) WHERE branch = 'a branch'")
+    assert get(database, "/feed.atom").text.count("<entry>") == 2 * before.count("<entry>")
+
+
 def test_a_repository_that_is_not_watched_has_neither(database: Path) -> None:
     for path in ("/badge.svg?repo=<x>", "/feed.atom?repo=none"):
         answer = get(database, path)
-        assert answer.status_code == 404
-        assert "no watched repository" in answer.text
-        assert "<x>" not in answer.text
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/plain; charset=utf-8")
+        assert "no repository is called" in answer.text
 
 
 def test_other_names_of_this_machine_and_a_report_that_is_not_served_are_refused(database: Path) -> None:

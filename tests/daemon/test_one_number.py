@@ -14,6 +14,7 @@ from daemon.http.feed import badge
 from pipeline.report.front import Front, changes, digest, front, lead
 from pipeline.report.page import render
 from pipeline.report.sections import history
+from store import sorrydb
 from store.documents.repositories import described_repositories
 from store.sqlite import connect_readonly
 from store.view import report_queries
@@ -21,14 +22,18 @@ from store.view.counts import SorryCounts, count_all, disproved, sorry_counts
 from tests.support.state_folder import REPOSITORY, StateFolder, fill, make_folder
 
 SINCE, NOW = "2026-01-01T00:00:00.000000Z", datetime(2100, 1, 1, tzinfo=UTC)
-OF_BRANCHES = ("branches", "commits", "files", "sorries", "sorry_steps")
+OF_BRANCHES = ("branches", "commits", "files", "sorries", "sorry_goals", "sorry_steps", "tallies")
 
 OUTPUTS: dict[str, Callable[[sqlite3.Connection], object]] = {
-    "status": lambda view: (count_all(view).sorries, count_all(view).sorries_elsewhere, disproved(view)),
+    "status": lambda view: (count_all(view), disproved(view)),
     "repos": lambda view: [(one.sorries, one.sorries_elsewhere) for one in described_repositories(view)],
     "badge": lambda view: badge(view, None),
     "badge of a repository": lambda view: badge(view, REPOSITORY),
-    "metrics": lambda view: report_queries.numbers(view).sorries,
+    "metrics": lambda view: (report_queries.numbers(view).sorries, report_queries.numbers(view).theorems),
+    "export sorrydb": lambda view: (
+        sorrydb.database(view, goalless=True).records,
+        sorrydb.database(view).left_out,
+    ),
     "the first screen": lambda view: (lead(_front(view)), changes(_front(view))),
     "digest": lambda view: digest(_front(view)),
     "history": history,

