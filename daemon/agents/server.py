@@ -77,7 +77,7 @@ from store.errors import LogError
 from store.log.reader import LogReader
 from store.text import shown
 from store.view import queries
-from store.view.rows import SorryRow
+from store.view.rows import SorryRow, SorryState
 
 INSTRUCTIONS = """\
 Sorries of Lean 4 projects: find them, see what was tried, prove them.
@@ -168,9 +168,7 @@ class Tools:
         file: Annotated[str, Field(max_length=1000, description="The path of one file, or its end.")] = "",
         repository: RepositoryName = None,
         branch: Annotated[str | None, Field(max_length=500, description="The name of one branch.")] = None,
-        state: Annotated[
-            Literal["open", "verified", "filled", "removed"], Field(description="The state of the sorries.")
-        ] = "open",
+        state: Annotated[SorryState, Field(description="The state of the sorries.")] = "open",
         order: Annotated[
             Literal["place", "impact"],
             Field(description="The order: place in the source, or impact, what most rests on first."),

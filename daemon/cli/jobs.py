@@ -21,6 +21,7 @@ from store.documents.jobs import Job, describe_jobs, try_again
 from store.documents.live import QueuedJob
 from store.documents.lookup import one_match
 from store.text import ago, clean, clean_block, size, span
+from store.view.rows import JOB_STATES, JobState
 
 if TYPE_CHECKING:
     import sqlite3
@@ -99,12 +100,8 @@ class Log:
 def list_(
     call: Call,
     state: Annotated[
-        Literal["running", "succeeded", "failed", "interrupted", "cancelled", "released"] | None,
-        typer.Option(
-            "--state",
-            metavar="S",
-            help="Only: running, succeeded, failed, interrupted, cancelled, released.",
-        ),
+        JobState | None,
+        typer.Option("--state", metavar="S", help=f"Only: {', '.join(JOB_STATES)}."),
     ] = None,
     kind: Annotated[
         JobKind | None,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -24,7 +24,7 @@ from store.documents.grades import DOUBT
 from store.documents.lookup import one_match, resolve, search_named
 from store.documents.proofs import Proof, best_of_each_sorry, describe_proofs, of_each_text, proof_label
 from store.text import ago, clean, clean_block, counted
-from store.view.rows import ProofRow
+from store.view.rows import PROOF_STATES, ProofRow, ProofState
 
 if TYPE_CHECKING:
     import sqlite3
@@ -109,8 +109,8 @@ def list_(
     call: Call,
     repo: Repo = None,
     state: Annotated[
-        Literal["candidate", "verified", "rejected", "conditional"] | None,
-        typer.Option("--state", metavar="S", help="Only: candidate, verified, rejected, conditional."),
+        ProofState | None,
+        typer.Option("--state", metavar="S", help=f"Only: {', '.join(PROOF_STATES)}."),
     ] = None,
     sorry: Annotated[
         str | None,

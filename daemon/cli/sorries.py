@@ -16,16 +16,18 @@ from daemon.paths import Paths
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.lookup import one_match, resolve
 from store.documents.proofs import Proof, describe_proofs
-from store.documents.sorries import Sorry, by_impact, describe_sorries, distinct
+from store.documents.sorries import Impacts, Sorry, by_impact, describe_sorries, distinct
 from store.log.envelope import utc_text
 from store.text import ago, by_state, clean, clean_block, counted, cut
 from store.view.counts import counted_branches, elsewhere_said
 from store.view.impact import Impact
-from store.view.rows import too_large_said
+from store.view.rows import SORRY_STATES, SorryState, too_large_said
 
 if TYPE_CHECKING:
-    from pipeline.jobs.blueprint import Blueprints
-    from store.view.rows import TooLargeRow
+    import sqlite3
+    from collections.abc import Sequence
+
+    from store.view.rows import SorryRow, TooLargeRow
 
 GROUPS["sorries"] = "List sorries, or show the whole life of one."
 AROUND = 4
@@ -94,11 +96,11 @@ def list_(
     repo: Repo = None,
     branch: Branch = None,
     state: Annotated[
-        Literal["open", "disproved", "verified", "filled", "removed"] | None,
+        Literal[SorryState, "disproved"] | None,
         typer.Option(
             "--state",
             metavar="S",
-            help="Only: open, disproved, verified, filled, removed. Default: open and disproved, with --json or "
+            help=f"Only: {', '.join(SORRY_STATES)}, disproved. Default: open and disproved, with --json or "
             "--since all.",
         ),
     ] = None,
@@ -123,7 +125,6 @@ def list_(
     every: Every = False,
 ) -> Listing[Sorry]:
     """List sorries, each once for all branches that have it."""
-    from pipeline.jobs.blueprint import resting_on
     from store.view import queries
 
     begins = utc_text(time_option(since, "--since")) if since else ""
@@ -145,7 +146,7 @@ def list_(
             database,
             rows,
             moment=call.instance.moment,
-            impacts=resting_on(database, rows, _blueprints(call.instance.paths)) if by == "impact" else {},
+            impacts=_resting_on(database, rows, call.instance.paths) if by == "impact" else {},
             branches=branches,
             histories=call.as_json or bool(since),
         )
@@ -177,7 +178,6 @@ def list_(
 @verb("sorries show", OneSorry, past=True)
 def show(call: Call, sorry: SorryId) -> Answer:
     """Show one sorry: place, history, attempts, proofs."""
-    from pipeline.jobs.blueprint import resting_on
     from store.view import queries
 
     with call.view() as database:
@@ -190,7 +190,7 @@ def show(call: Call, sorry: SorryId) -> Answer:
                 database,
                 rows,
                 moment=call.instance.moment,
-                impacts=resting_on(database, rows, _blueprints(call.instance.paths)),
+                impacts=_resting_on(database, rows, call.instance.paths),
                 histories=True,
             ),
             describe_attempts(database, [chosen]).get(chosen, []),
@@ -212,10 +212,12 @@ def release(call: Call, sorry: SorryId) -> Answer:
     return Answer(Released(held.sorry, held.claim), f"{held.sorry}: {clean(held.agent)} has it no longer")
 
 
-def _blueprints(paths: Paths) -> Blueprints:
-    from pipeline.jobs.blueprint import Blueprints
+def _resting_on(database: sqlite3.Connection, rows: Sequence[SorryRow], paths: Paths) -> Impacts:
+    """Return what rests on sorries; what no one asks for costs a listing no time to load."""
+    from pipeline.jobs.blueprint import Blueprints, resting_on
 
-    return Blueprints(paths.mirrors, lambda problem: note(f"everlean: {clean(problem)}"))
+    blueprints = Blueprints(paths.mirrors, lambda problem: note(f"everlean: {clean(problem)}"))
+    return resting_on(database, rows, blueprints)
 
 
 # ---- For people

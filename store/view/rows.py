@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from store.events.projects import Project
 from store.text import and_more, counted
@@ -307,7 +307,8 @@ UNWRITTEN = "written_sha IS NULL AND state IN ('open', 'verified')"
 """Of a sorry in the source: nobody has asked git who wrote it."""
 
 
-SORRY_STATES = ("open", "verified", "filled", "removed")
+SorryState = Literal["open", "verified", "filled", "removed"]
+SORRY_STATES: tuple[str, ...] = get_args(SorryState)
 
 
 @table(
@@ -443,8 +444,9 @@ class AttemptRow:
     recorded_at: str
 
 
-PROOF_STATES = ("rejected", "conditional", "candidate", "verified")
+ProofState = Literal["rejected", "conditional", "candidate", "verified"]
 """The best last."""
+PROOF_STATES: tuple[str, ...] = get_args(ProofState)
 
 
 @table(
@@ -516,7 +518,8 @@ class ProofRow:
     """The one that judged it last."""
 
 
-JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled", "released")
+JobState = Literal["running", "succeeded", "failed", "interrupted", "cancelled", "released"]
+JOB_STATES: tuple[str, ...] = get_args(JobState)
 
 
 @table(

@@ -12,9 +12,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from store.domain.records import PremiseUse, TracedTactic
 from store.domain.splits import Side, Split, exported_side, files_of
 from store.view.reading import columns, make_all
 from store.view.rows import (
@@ -26,6 +25,9 @@ from store.view.rows import (
     TraceRow,
     TrainingProof,
 )
+
+if TYPE_CHECKING:
+    from store.domain.records import TracedTactic
 
 Row = TypeVar("Row")
 
@@ -132,6 +134,11 @@ def tactics_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list
 
     An import's unknown keys (`extra`) are in the log's payload alone and not here.
     """
+    from store.domain.records import (
+        PremiseUse,
+        TracedTactic,
+    )  # of no use to who only asks how complete a trace is
+
     used = {
         number: tuple(PremiseUse(name, path, (a, b), (c, d)) for _, name, path, a, b, c, d in rows)
         for number, rows in groupby(
