@@ -39,6 +39,7 @@ from pipeline.gate.answers import (
 from pipeline.gate.axioms import ALLOWED_AXIOMS, read_axioms
 from pipeline.gate.export import shown
 from pipeline.gate.preconditions import other_lean, shadowed_library
+from pipeline.gate.references import Place, ends_at, place_of
 from pipeline.gate.second_kernel import Judged, SecondKernel, find_second_kernel, judge_export
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BUILD_BOUNDS, MOST_PROCESSES, Bounds, LakeRunner, Outcome, build
@@ -231,10 +232,13 @@ def not_built_here(project: Path, path: str) -> str | None:
 
     A lakefile can have its build elsewhere; a package's module of the same name would then answer for this one.
     """
-    made = [one for one in _outputs(project, path) if one.suffix == ".olean" and "lib" in one.parts]
-    if made:
+    if _compiled_to(project, path, ".olean"):
         return None
     return f"lake build left no {Path(path).stem}.olean in {project / '.lake' / 'build' / 'lib'}: it builds elsewhere"
+
+
+def _compiled_to(project: Path, path: str, suffix: str) -> list[Path]:
+    return [one for one in _outputs(project, path) if one.suffix == suffix and "lib" in one.parts]
 
 
 @contextmanager
@@ -419,6 +423,7 @@ def findings(
     project: Path,
     path: str,
     patched: bytes,
+    proof_end: int,
     declaration: str,
     made: frozenset[str] | None,
     declared: frozenset[str],
@@ -431,6 +436,7 @@ def findings(
     While it is not closed the patched bytes may be in the worktree, so the caller closes it.
 
     Args:
+        proof_end: where the proof's last word ends in the patched file.
         made: the constants of the proof's own command, as Lean names them; None if no REPL was asked.
         declared: those of the whole file.
         trusted: the folders of compiled modules that need no replay.
@@ -460,6 +466,7 @@ def findings(
         by,
         path,
         patched,
+        proof_end,
         declaration,
         declared,
         second_kernel,
@@ -485,6 +492,7 @@ class _Inquiry:
     by: str
     path: str
     patched: bytes
+    proof_end: int
     declaration: str
     declared: frozenset[str]
     second_kernel: str
@@ -709,8 +717,33 @@ class _Inquiry:
                 self.by,
                 f"lake build +{module}: line {warned[0]}: {self.declaration} uses sorry",
             )
+        end = self._end
+        if end is not None and end < place_of(self.patched, self.proof_end):
+            return Finding(
+                "compile",
+                "failed",
+                self.by,
+                f"lake build +{module}: {self.declaration} ends in line {end[0] + 1}, column {end[1] + 1}: what follows"
+                " there in the proof's text is a command of its own",
+            )
         told = f"`lake build +{module}` with the project's own options: exit status 0; built from sha256 {digest}"
+        if end is None:
+            told += "; the build does not say where the declaration ends"
         return Finding("compile", "passed", self.by, told)
+
+    @property
+    def _end(self) -> Place | None:
+        """Where Lean ends the declaration in the patched file; None if the build left no references that say it."""
+        project = self.runner.project.resolve()
+        for file in _compiled_to(project, self.path, ".ilean"):
+            try:
+                references = read_inside(
+                    project, file.relative_to(project).as_posix(), most_bytes=_MAX_ANSWER_BYTES
+                )
+            except OSError:
+                return None
+            return ends_at(references, self.declaration)
+        return None
 
     @property
     def _source(self) -> Declaration | None:

@@ -30,6 +30,7 @@ from pipeline.gate.source_checks import (
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.forbidden import complaints
+from pipeline.lean.source.lexer import tokens_of_text
 from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
@@ -262,6 +263,7 @@ class Gate:
                 project=self.project,
                 path=proof.path,
                 patched=self.after,
+                proof_end=self._proof_end,
                 declaration=proof.declaration,
                 made=None if compiled is None else compiled.made,
                 declared=self._declared if compiled is None else compiled.declared,
@@ -314,6 +316,12 @@ class Gate:
     def _rests_on(self) -> tuple[str, ...]:
         start = self._declaration(self.after).byte_start
         return rests_on(self.project, path=self.proof.path, patched=self.after, declaration_start=start)
+
+    @property
+    def _proof_end(self) -> int:
+        """Where the proof's last word ends in the patched file."""
+        tokens, _ = tokens_of_text(self.proof.replacement)
+        return self.proof.byte_start + (tokens[-1].byte_end if tokens else 0)
 
     @property
     def _declared(self) -> frozenset[str]:

@@ -198,6 +198,29 @@ def test_a_statement_that_a_variable_makes_another_is_rejected(lean: RealGate) -
     lean.rejected(Case("exact Or.inl h", file=file, declaration="mine"), step="compile")
 
 
+OWN_COMMANDS = (
+    'macro "finish" n:ident : command => `(attribute [simp] $n)\n'
+    'macro "cheat" : command => `(axiom cheat : False)\n'
+)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        " finish helper",
+        "\n  cheat",
+        "\n      set_option maxRecDepth 99 in finish helper",
+        "\n  decreasing_by decreasing_tactic\n  cheat",
+    ],
+)
+def test_a_command_of_the_project_s_own_that_follows_in_the_proof_s_text_is_rejected(
+    lean: RealGate, behind: str
+) -> None:
+    """Nobody but Lean knows its word: it is seen by where Lean ends the declaration."""
+    case = Case(PROOF + behind, file="import Demo.Own\n" + FILE, others={"Demo/Own.lean": OWN_COMMANDS})
+    assert "a command of its own" in lean.rejected(case, step="compile").reason
+
+
 # --- module files ---------------------------------------------------------------------------------------------
 
 HEADER = """module

@@ -57,7 +57,8 @@ def _built(sysroot: Path, module: str, folders: Sequence[str], done: dict[str, b
         return True
     compiled.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "LEAN_PATH": str(_LIBRARY.absolute())}
-    command = (str(sysroot / "bin" / "lean"), "--json", "-o", str(compiled), str(path))
+    references = ("-i", str(compiled.with_suffix(".ilean")))
+    command = (str(sysroot / "bin" / "lean"), "--json", "-o", str(compiled), *references, str(path))
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     lines = []
     for message in map(json.loads, ran.stdout.splitlines()):
