@@ -703,22 +703,29 @@ class Notifications:
         return min(LOOK_S, self._context.settings.notify.failing_for_s)
 
     async def record_failing(self) -> None:
-        """Record which repositories have failed for as long as [notify] failing_for."""
+        """Record which repositories have failed for as long as [notify] failing_for.
+
+        An empty one is reachable, and does not count.
+        """
         before = datetime.now(UTC) - timedelta(seconds=self._context.settings.notify.failing_for_s)
-        rows = await self._store.ask(partial(report_queries.failing_untold, before=utc_text(before)))
-        for row in rows:
+        for row in await self._store.ask(partial(queries.repositories, watched_only=True)):
+            since = row.failing_since
+            if since is None or since > utc_text(before):
+                continue
+            if row.failing_told or row.state == "empty" or not row.enabled:
+                continue
             failing = RepositoryFailing(
                 repository=row.repository,
-                since=datetime.fromisoformat(row.since),
-                problem=row.problem,
+                since=datetime.fromisoformat(since),
+                problem=row.state,
                 reason=row.reason,
                 remedy=row.remedy,
             )
-            name = event_id("repository_failing", row.repository, row.since)
+            name = event_id("repository_failing", row.repository, since)
             await self._store.append(
                 [NewEvent(f"repository:{row.repository}", failing, event_id=name)], wait=True
             )
-            log.warning("repository_failing", repository=row.repository, since=row.since, reason=row.reason)
+            log.warning("repository_failing", repository=row.repository, since=since, reason=row.reason)
 
 
 def _kinds(settings: Settings, name: NotifyChannel) -> tuple[str, ...]:

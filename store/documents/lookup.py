@@ -94,13 +94,7 @@ def theorems_called(database: sqlite3.Connection, asked: str) -> list[TheoremRow
 
     The name may be one that it had before, or the end of one; the id its own, or that of its present statement.
     """
-    rows = (
-        queries.theorem_by_name(database, asked)
-        or queries.theorem_by_prefix(database, asked)
-        or queries.theorem_by_identity(database, asked)
-        or queries.theorem_by_earlier_name(database, asked)
-        or queries.theorem_by_ending(database, asked)
-    )
+    rows = queries.theorems_called(database, asked)
     exact = [row for row in rows if row.theorem == asked]
     if exact:
         return exact

@@ -32,7 +32,6 @@ from store.view.rows import (
     ProofRow,
     ServiceRow,
     SorryRow,
-    SorryStepRow,
     TheoremRow,
     TooLargeRow,
     TriggerRow,
@@ -310,18 +309,6 @@ _UNWRITTEN = (
 )
 
 
-def sorry_steps(
-    db: sqlite3.Connection,
-    sorry: str | None = None,
-    *,
-    repository: str | None = None,
-    branch: str | None = None,
-) -> list[SorryStepRow]:
-    """Return a sorry's life, oldest step first; without one, the lives of all."""
-    equal = {"sorry": sorry, "repository": repository, "branch": branch}
-    return read(db, SorryStepRow, "sorry_steps", equal=equal, order="seq, repository, branch")
-
-
 def attempts(db: sqlite3.Connection, *, sorry: str | None = None) -> list[AttemptRow]:
     """Return what was tried, oldest first."""
     return read(db, AttemptRow, "attempts", equal={"sorry": sorry}, order=ATTEMPT_ORDER)
@@ -494,38 +481,27 @@ def _named(db: sqlite3.Connection, cls: type[Row], name: str, **parameters: str 
     return make_all(cls, rows)
 
 
-_PRESENT_FIRST = "state = 'present' DESC, theorem, repository, branch"
+_THEOREM_WAYS = (
+    "name = ?1",
+    "substr(theorem, 1, length(?1)) = ?1",
+    "identity = ?1",
+    "(repository, branch, theorem) IN (SELECT repository, branch, theorem FROM theorem_versions WHERE name = ?1)",
+    "substr(name, -length(?1) - 1) = '.' || ?1",
+)
 
 
-def theorem_by_prefix(db: sqlite3.Connection, prefix: str) -> list[TheoremRow]:
-    """Return the theorems whose id starts so, on every branch that has or had them."""
-    return by_prefix(db, TheoremRow, "theorems", "theorem", prefix)
+def theorems_called(db: sqlite3.Connection, asked: str) -> list[TheoremRow]:
+    """Return the theorems that a word means, on every branch that has or had them, present ones first.
 
-
-def theorem_by_identity(db: sqlite3.Connection, identity: str) -> list[TheoremRow]:
-    """Return the theorems whose present or last name and statement have this identity (`declarations.theorem`)."""
-    return read(db, TheoremRow, "theorems", equal={"identity": identity}, order="theorem, repository, branch")
-
-
-def theorem_by_name(db: sqlite3.Connection, name: str) -> list[TheoremRow]:
-    """Return the theorems that have this full name, or had it when they were deleted, present ones first."""
-    return read(db, TheoremRow, "theorems", equal={"name": name}, order=_PRESENT_FIRST)
-
-
-def theorem_by_earlier_name(db: sqlite3.Connection, name: str) -> list[TheoremRow]:
-    """Return the theorems that have or had this full name in any version, present ones first. Reads every version."""
-    named = "SELECT repository, branch, theorem FROM theorem_versions WHERE name = ?"
-    conditions = [f"(repository, branch, theorem) IN ({named})"]
-    return read(db, TheoremRow, "theorems", conditions=conditions, parameters=[name], order=_PRESENT_FIRST)
-
-
-def theorem_by_ending(db: sqlite3.Connection, name: str) -> list[TheoremRow]:
-    """Return the theorems whose full name ends so after a dot, present ones first. Reads every name."""
-    conditions = ["substr(name, -length(?)) = ?"]
-    parameters = [f".{name}", f".{name}"]
-    return read(
-        db, TheoremRow, "theorems", conditions=conditions, parameters=parameters, order=_PRESENT_FIRST
-    )
+    They are those of the first way that finds any: the full name (now, or when it was deleted), the beginning of the
+    id, the identity of its present or last name and statement (`declarations.theorem`), a name that it had before, the
+    end of its name after a dot.
+    """
+    for way in _THEOREM_WAYS:
+        order = "state = 'present' DESC, theorem, repository, branch"
+        if found := read(db, TheoremRow, "theorems", conditions=[way], parameters=[asked], order=order):
+            return found
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -604,11 +580,6 @@ def citable_proofs(
     return [
         CitableProofRow(row[0], row[1], row[2], row[3], row[4], tuple(json.loads(row[5]))) for row in rows
     ]
-
-
-def attempt_behind(db: sqlite3.Connection, proof: ProofRow) -> AttemptRow | None:
-    """Return the attempt that found a proof: see `behind`."""
-    return behind(proof, attempts(db, sorry=proof.sorry))
 
 
 def behind(proof: ProofRow, attempts: Iterable[Tried]) -> Tried | None:

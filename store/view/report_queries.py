@@ -13,36 +13,12 @@ from store.view import queries
 from store.view.counts import SorryCounts, counted_branches, on_counted_branch, sorry_counts, theorem_counts
 from store.view.queries import on_watched_branch
 from store.view.reading import columns, make_all, read
-from store.view.rows import NotifierRow, ProofRow, SorryRow
-
-
-@dataclass(frozen=True, slots=True)
-class FailingRow:
-    """A watched repository whose polls have failed since `since` without a break."""
-
-    repository: str
-    since: str
-    problem: str
-    reason: str
-    remedy: str
+from store.view.rows import CheckpointRow, NotifierRow, PolledRepository, ProofRow, SorryRow
 
 
 def notifiers(db: sqlite3.Connection) -> list[NotifierRow]:
     """Return the channels that ever were switched on, by name."""
     return read(db, NotifierRow, "notifiers", order="channel")
-
-
-def failing_untold(db: sqlite3.Connection, before: str) -> list[FailingRow]:
-    """Return the repositories that began to fail before a moment, and of which no `repository_failing` says so yet.
-
-    An empty repository is reachable, and does not count.
-    """
-    rows = db.execute(
-        "SELECT repository, failing_since, state, reason, remedy FROM repositories WHERE watched = 1 AND enabled = 1 "
-        "AND failing_told = 0 AND failing_since <= ? AND state <> 'empty' ORDER BY repository",
-        (before,),
-    )
-    return make_all(FailingRow, rows)
 
 
 TURNS = ("opened", "reopened", "filled", "removed", "restated", "became an axiom", "unchecked", "hidden")
@@ -217,15 +193,6 @@ GOING = ("running", "failed", "interrupted", "cancelled")
 """The states of jobs that a user may have to look at; those that ended well are only counted as they end."""
 
 
-class RepositoryAge(NamedTuple):
-    """A watched, enabled repository: its state, when it was last asked (None: never), since when polls fail (None)."""
-
-    repository: str
-    state: str
-    checked_at: str | None
-    failing_since: str | None
-
-
 class JobState(NamedTuple):
     """The number of jobs of a kind in a state."""
 
@@ -253,14 +220,6 @@ class ProofVerdicts(NamedTuple):
     n: int
 
 
-class Promoted(NamedTuple):
-    """A checkpoint in use."""
-
-    model: str
-    checkpoint: str
-    simulated: bool
-
-
 class Recall(NamedTuple):
     """Recall at k of the retriever in use on a repository's newest test set (None: of several), from 0 to 1."""
 
@@ -276,13 +235,14 @@ class ViewNumbers:
 
     position: int
     stopped: bool
-    repositories: tuple[RepositoryAge, ...]
+    repositories: tuple[PolledRepository, ...]
+    """Those that are watched and enabled."""
     sorries: dict[str, SorryCounts]
     theorems: tuple[tuple[str, int], ...]
     jobs: tuple[JobState, ...]
     job_ends: tuple[JobEnds, ...]
     proofs: tuple[ProofVerdicts, ...]
-    promoted: tuple[Promoted, ...]
+    promoted: tuple[CheckpointRow, ...]
     recalls: tuple[Recall, ...]
     paused: tuple[str, ...]
     notifiers: tuple[NotifierRow, ...]
@@ -294,14 +254,7 @@ def numbers(db: sqlite3.Connection) -> ViewNumbers:
     return ViewNumbers(
         position=0 if checkpoint is None else checkpoint.seq,
         stopped=checkpoint is not None and checkpoint.stopped_seq is not None,
-        repositories=tuple(
-            RepositoryAge(*row)
-            for row in db.execute(
-                "SELECT r.repository, r.state, p.checked_at, r.failing_since FROM repositories AS r "
-                "LEFT JOIN poll_states AS p ON p.repository = r.repository "
-                "WHERE r.watched = 1 AND r.enabled = 1 ORDER BY r.repository"
-            )
-        ),
+        repositories=tuple(row for row in queries.repositories(db, watched_only=True) if row.enabled),
         sorries=sorry_counts(db),
         theorems=tuple(theorem_counts(db).items()),
         jobs=tuple(
@@ -324,12 +277,7 @@ def numbers(db: sqlite3.Connection) -> ViewNumbers:
                 "SELECT verdict, simulated, n FROM proof_tallies ORDER BY verdict, simulated"
             )
         ),
-        promoted=tuple(
-            Promoted(model, checkpoint, bool(simulated))
-            for model, checkpoint, simulated in db.execute(
-                "SELECT model, checkpoint, simulated FROM checkpoints WHERE promoted = 1 ORDER BY model"
-            )
-        ),
+        promoted=tuple(read(db, CheckpointRow, "checkpoints", conditions=["promoted = 1"], order="model")),
         recalls=tuple(_recalls(db)),
         paused=tuple(row.work for row in queries.pauses(db)),
         notifiers=tuple(notifiers(db)),

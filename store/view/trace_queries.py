@@ -53,12 +53,6 @@ def traces(
     )
 
 
-def trace(db: sqlite3.Connection, trace: str) -> TraceRow | None:
-    """Return one trace by its id, withdrawn or not; None where none was closed."""
-    rows = db.execute(f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE trace = ?", (trace,))
-    return next(iter(make_all(TraceRow, rows)), None)
-
-
 def newest_traces(db: sqlite3.Connection, *, simulated: bool = False) -> list[TraceRow]:
     """Return the newest trace of each repository, by repository; those that the simulator made only if asked for."""
     return make_all(

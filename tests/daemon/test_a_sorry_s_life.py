@@ -7,6 +7,7 @@ from pathlib import Path
 from daemon.control_client import request
 from store.view import queries
 from tests.support.daemon.deployment import Deployment
+from tests.support.views import sorry_steps
 
 OPEN = "theorem one : 1 = 1 := by\n  sorry\n"
 MOVED = "-- a comment more\n\n" + OPEN
@@ -32,7 +33,7 @@ def test_a_sorry_that_moves_is_filled_comes_back_and_goes_is_one_sorry_throughou
         deployment.wait_for(lambda: len(deployment.events("job_succeeded")) == 5, what="the jobs' ends")
     view = queries.connect(settings.paths.database_db)
     (sorry,) = queries.sorries(view)
-    steps = [step.step for step in queries.sorry_steps(view, sorry.sorry)]
+    steps = [step.step for step in sorry_steps(view, sorry.sorry)]
     view.close()
     assert steps == ["opened", "moved", "filled", "reopened", "removed"]
     opened = deployment.events("sorry_opened")

@@ -21,6 +21,7 @@ from store.view import queries
 from store.view.rebuild import verify
 from store.view.rows import too_large_said
 from tests.support.daemon.deployment import Deployment
+from tests.support.views import sorry_steps
 
 MOST_MB = 150
 
@@ -198,6 +199,6 @@ def test_a_daemon_that_is_killed_between_the_parts_of_a_scan_scans_again_and_cou
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
     with closing(queries.connect(settings.paths.database_db)) as view:
         assert len(queries.sorries(view)) == 2100
-        assert len(queries.sorry_steps(view)) == 2100, "nothing of the first attempt counts"
+        assert len(sorry_steps(view)) == 2100, "nothing of the first attempt counts"
     assert json.loads(deployment.events("job_succeeded")[0].data_json)["attempt"] == 2
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()

@@ -11,8 +11,9 @@ import pytest
 
 from pipeline.jobs.known import known_to_trace
 from pipeline.lean.pool import PoolLimits
-from store.view import queries, trace_queries
+from store.view import trace_queries
 from tests.support.trace import ALONE, BASE, FILES, KEY, MID, Workshop, simulator, simulator_that_fails
+from tests.support.views import sorry_steps
 
 PROJECT = {path for path in FILES if path.endswith(".lean")}
 
@@ -92,7 +93,7 @@ def record_of(workshop: Workshop) -> dict[str, Any]:
         "measure": replace(measure, trace="", sha="", seq=0, measured_at=""),
         "gaps": trace_queries.gaps_of_trace(workshop.db, newest.trace),
         "goals": {(row.sorry, row.goal) for row in trace_queries.sorry_goals(workshop.db)},
-        "steps": sorted((step.sorry, step.step, step.detail) for step in queries.sorry_steps(workshop.db)),
+        "steps": sorted((step.sorry, step.step, step.detail) for step in sorry_steps(workshop.db)),
     }
 
 

@@ -33,6 +33,7 @@ from tests.support.trace import (
     simulator_that_is_heard,
 )
 from tests.support.trace_rows import theorems_of_trace
+from tests.support.views import sorry_steps
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +231,7 @@ def test_every_open_sorry_has_its_goal(told: Workshop) -> None:
         "open_term": "p q : Prop\nf : p → q\nhp : p\n⊢ q",
         "given_away": "p : Prop\n⊢ p → p",
     }
-    steps = [step for step in queries.sorry_steps(told.db) if step.step == "stated"]
+    steps = [step for step in sorry_steps(told.db) if step.step == "stated"]
     assert len(steps) == 3
     said = "SIMULATED goal: " if told.lean.simulated else "goal: "
     assert all(step.detail.startswith(said) for step in steps)
@@ -310,7 +311,7 @@ def test_a_goal_that_changes_under_an_unchanged_text_is_told(workshop: Workshop)
     assert second["before"] == first["goal"]
     assert second["goal"] == "p : Prop\nh : p\ng : p ∨ p\n⊢ p ∧ p"
     assert second["same_text"]
-    detail = [step.detail for step in queries.sorry_steps(workshop.db) if step.step == "stated"][-1]
+    detail = [step.detail for step in sorry_steps(workshop.db) if step.step == "stated"][-1]
     assert detail.endswith("its own text is the same")
     workshop.commit({"User.lean": user.replace("(h : p) : p ∧ p", "(h : p) : p ∧ True")})
     (third,) = workshop.trace().of("sorry_stated")

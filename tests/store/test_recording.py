@@ -25,7 +25,7 @@ from store.view.rebuild import verify
 from store.view.view import View
 from tests.support.daemon import warm
 from tests.support.memory_log import MemoryLog
-from tests.support.trace_rows import premises_of_trace, theorems_of_trace
+from tests.support.trace_rows import premises_of_trace, theorems_of_trace, trace_of
 from tests.support.traced_repository import STREAM, grown, head, make_traced_repository, sample_events
 
 FIRST, SECOND, THIRD = ("1" * 40, "2" * 40, "3" * 40)
@@ -131,8 +131,7 @@ def test_the_counts_of_the_closing_event_are_those_of_the_whole_commit(
     store: Store, files: list[TracedFile]
 ) -> None:
     recorded = store.record(files, errors={files[2].path: "Lean ran out of memory"})
-    row = q.trace(store.db, recorded.trace)
-    assert row is not None
+    row = trace_of(store.db, recorded.trace)
     assert (row.files_traced, row.files_failed) == (6, 1)
     assert row.completeness == pytest.approx(5 / 6)
     assert row.n_theorems == len(theorems_of_trace(store.db, recorded.trace))
@@ -364,7 +363,6 @@ def test_a_commit_without_files_is_a_trace(store: Store, files: list[TracedFile]
     store.record(files)
     empty = store.record([], head(SECOND))
     assert (empty.files_removed, empty.files_traced) == (6, 0)
-    row = q.trace(store.db, empty.trace)
-    assert row is not None
+    row = trace_of(store.db, empty.trace)
     assert row.completeness == 1
     assert store.paths(empty.trace) == {}

@@ -129,7 +129,6 @@ def test_imports_are_those_of_the_source_in_its_order(traced: Traced) -> None:
 
 
 def test_unknown_traces_and_paths_have_nothing(traced: Traced) -> None:
-    assert q.trace(traced.db, "0" * 16) is None
     assert list(q.files_of_trace(traced.db, "0" * 16)) == []
     assert q.tactics_of_theorem(traced.db, 0, 0) == []
 

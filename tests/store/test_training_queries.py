@@ -17,12 +17,13 @@ from store.events.jobs import JobStarted, JobSucceeded
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.recording import TraceHead, file_event, record_trace
-from store.view import queries, trace_queries
+from store.view import queries
 from store.view.model_queries import Learned, ancestry, learned, new_theorems, undecided
 from store.view.rows import TraceRow
 from store.view.view import View
 from tests.support.events import record
 from tests.support.models import checkpoint_promoted, checkpoint_refused, checkpoint_saved
+from tests.support.trace_rows import trace_of
 from tests.support.traced_repository import head
 
 ONE = "example.org/demo/one"
@@ -55,7 +56,7 @@ class Place:
             self.log, trace=trace, files=files, stage=self.folder / "stage", view=self.db
         ).trace
         self.view.catch_up()
-        row = trace_queries.trace(self.db, found)
+        row = trace_of(self.db, found)
         assert row is not None
         return row
 

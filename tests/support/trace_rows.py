@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from store.view.reading import columns, make_all
-from store.view.rows import PremiseRow, TracedTheoremRow
-from store.view.trace_queries import files_of_trace
+from store.view.rows import PremiseRow, TracedTheoremRow, TraceRow
+from store.view.trace_queries import files_of_trace, traces
 
 Row = TypeVar("Row")
 
@@ -26,6 +26,12 @@ class PremiseOfTrace(PremiseRow):
     """A declaration that proofs may use and the path of its file."""
 
     path: str
+
+
+def trace_of(db: sqlite3.Connection, trace: str) -> TraceRow:
+    """Return a closed trace by its id, withdrawn or not."""
+    (row,) = (row for row in traces(db, state=None) if row.trace == trace)
+    return row
 
 
 def theorems_of_trace(db: sqlite3.Connection, trace: str) -> list[TheoremOfTrace]:

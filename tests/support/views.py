@@ -6,6 +6,8 @@ import sqlite3
 from pathlib import Path
 
 from store.view import tables
+from store.view.reading import read
+from store.view.rows import SorryStepRow
 
 
 class _View(sqlite3.Connection):
@@ -21,3 +23,9 @@ def empty_view(path: Path | str = ":memory:") -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, factory=_View, check_same_thread=False)
     tables.create(connection)
     return connection
+
+
+def sorry_steps(db: sqlite3.Connection, sorry: str | None = None) -> list[SorryStepRow]:
+    """Return the steps of a sorry's life, or of all, oldest first."""
+    order = "seq, repository, branch"
+    return read(db, SorryStepRow, "sorry_steps", equal={"sorry": sorry}, order=order)

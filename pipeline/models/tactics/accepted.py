@@ -179,7 +179,7 @@ def read_accepted(dataset: Path) -> AcceptedProofs:
 
 def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> AcceptedProof | str:
     """Return a proof with its states, or the reason for leaving it out."""
-    attempt = queries.attempt_behind(view, row)
+    attempt = queries.behind(row, queries.attempts(view, sorry=row.sorry))
     if attempt is None or attempt.tree_sha256 is None:
         return NO_STATES
     tree: Any = json.loads(log.blob(attempt.tree_sha256))

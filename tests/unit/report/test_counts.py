@@ -35,6 +35,7 @@ from tests.support.events import (
     watched,
 )
 from tests.support.memory_log import MemoryLog
+from tests.support.views import sorry_steps
 
 Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -115,7 +116,7 @@ def test_the_last_moment_has_as_many_open_as_the_view_has_in_the_source(seed: in
     counts = count_all(view).sorries
     last = followed(report_queries.turns(view))[-1]
     assert last.open == counts["open"] + counts["verified"]
-    steps = Counter(row.step for row in queries.sorry_steps(view))
+    steps = Counter(row.step for row in sorry_steps(view))
     assert last.opened == steps["opened"] + steps["reopened"]
     assert last.by_people + last.by_us == steps["filled"]
     assert last.removed == steps["removed"]

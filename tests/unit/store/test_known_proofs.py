@@ -18,7 +18,7 @@ from store.events.proofs import ProofFound
 from store.events.scans import SorryChanged, SorryFilled, SorryOpened
 from store.events.traces import SorryStated
 from store.view import queries
-from store.view.queries import attempt_behind, citable_proofs, known_proofs
+from store.view.queries import citable_proofs, known_proofs
 from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,
@@ -214,14 +214,14 @@ def test_the_newest_proofs_come_first_and_no_more_than_were_asked_for(world: Wor
 def test_the_attempt_behind_a_proof_is_the_one_of_its_job(world: World) -> None:
     found = world.found()
     (proof,) = queries.proofs(world.db)
-    assert attempt_behind(world.db, proof) is None
+    assert queries.behind(proof, queries.attempts(world.db, sorry=proof.sorry)) is None
     where = world.places[OLD]
     world.tell(attempt(OLD, where, commit=sha(1), model="tactics-1"), attempt(NEW, where, commit=sha(1)))
-    assert attempt_behind(world.db, proof) is None
+    assert queries.behind(proof, queries.attempts(world.db, sorry=proof.sorry)) is None
     world.tell(attempt(OLD, where, commit=sha(1)))
-    behind = attempt_behind(world.db, proof)
-    assert behind is not None
-    assert (behind.sorry, behind.job, behind.rung) == (OLD, found.job, found.rung)
+    found_by = queries.behind(proof, queries.attempts(world.db, sorry=proof.sorry))
+    assert found_by is not None
+    assert (found_by.sorry, found_by.job, found_by.rung) == (OLD, found.job, found.rung)
 
 
 def test_a_proof_keeps_the_job_that_found_it_beside_the_one_that_judged_it(world: World) -> None:

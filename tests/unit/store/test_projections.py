@@ -60,7 +60,7 @@ from tests.support.events import (
     watched,
 )
 from tests.support.memory_log import MemoryLog
-from tests.support.views import empty_view
+from tests.support.views import empty_view, sorry_steps
 
 BRANCH_KEY = {"repository": REPOSITORY, "branch": BRANCH}
 SORRY = "0123456789abcdef"
@@ -93,7 +93,7 @@ class World:
         return row
 
     def steps(self) -> list[str]:
-        return [step.step for step in queries.sorry_steps(self.db, SORRY)]
+        return [step.step for step in sorry_steps(self.db, SORRY)]
 
 
 @pytest.fixture
@@ -301,7 +301,7 @@ def test_a_step_has_the_time_of_its_commit_which_is_never_later_than_it_was_seen
     )
     below = replace(SPOT, line=SPOT.line + 1)
     world.tell(CREATED, observed(sha(1)), ahead, opened(), moved("line", spot=below))
-    first, second = queries.sorry_steps(world.db, SORRY)
+    first, second = sorry_steps(world.db, SORRY)
     assert (first.at, second.at) == ("2026-01-01T00:00:00.000000Z", second.recorded_at)
     assert world.sorry().opened_at == first.at < first.recorded_at
     assert (first.author, first.pull_request, second.pull_request) == ("Ada", None, 12)
@@ -344,7 +344,7 @@ def test_the_steps_of_a_sorry_can_be_read_by_people(world: World) -> None:
     world.tell(opened(), moved("file", "rename", spot=there))
     world.tell(SorryChanged.model_validate(life() | {"place": there, "statement_before": "True"}))
     world.tell(SorryFilled.model_validate(life() | {"by": "us", "proof": "p1"}))
-    assert [step.detail for step in queries.sorry_steps(world.db, SORRY)] == [
+    assert [step.detail for step in sorry_steps(world.db, SORRY)] == [
         "A.lean:2:2, tactic mode, in theorem a",
         "file, rename: A.lean:2:2 -> B.lean:9:2, a -> b",
         "statement: True -> False",
@@ -475,7 +475,7 @@ def test_a_sorry_filled_with_a_simulated_text_says_so(world: World, simulated: b
     found = proof_found(SORRY, SPOT, commit=sha(1), simulated=simulated)
     filled = SorryFilled.model_validate(life() | {"by": "us", "proof": found.proof})
     world.tell(opened(), found, filled)
-    assert word in queries.sorry_steps(world.db, SORRY)[-1].detail
+    assert word in sorry_steps(world.db, SORRY)[-1].detail
 
 
 def test_a_proof_is_found_by_the_start_of_its_id(world: World) -> None:
