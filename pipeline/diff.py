@@ -20,9 +20,9 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
-from pipeline.jobs.attributes import Attributes
 from pipeline.jobs.mirror import Changes, Mirror, TreeFile
 from pipeline.jobs.protocol import JobError
+from pipeline.lean.source.attributes import Attributes
 from pipeline.lean.source.scanner import Command
 from pipeline.meaning import Meanings
 from pipeline.unchanged import Unchanged

@@ -28,13 +28,13 @@ from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any
 
-from pipeline.jobs.attributes import MOST_BYTES as MOST_ATTRIBUTES_BYTES
-from pipeline.jobs.attributes import NAME as ATTRIBUTES
-from pipeline.jobs.attributes import Attributes
 from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec, run_job
 from pipeline.jobs.specs import ScanKnown, ScanSpec
 from pipeline.jobs.version import MOST_TEXT, SHORT_STATEMENT, beginning, content, shortened, unread
+from pipeline.lean.source.attributes import MOST_BYTES as MOST_ATTRIBUTES_BYTES
+from pipeline.lean.source.attributes import NAME as ATTRIBUTES
+from pipeline.lean.source.attributes import Attributes
 from pipeline.lean.source.globs import path_filter
 from pipeline.lean.source.projects import NAMES
 from pipeline.lean.source.scanner import read_file

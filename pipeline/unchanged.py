@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from pipeline.jobs import attributes
 from pipeline.jobs.mirror import Mirror, TreeFile
+from pipeline.lean.source import attributes
 from pipeline.lean.source.context import NOTATIONS
 from pipeline.lean.source.imports import module_path
 from pipeline.meaning import Side

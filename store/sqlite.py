@@ -27,6 +27,8 @@ from store.errors import (
 from store.files import HeldError, Lock, lock
 
 BUSY_TIMEOUT_S = 5.0
+_LINGERING_S = 0.5
+"""For the lock of a writer that was killed: what it was about to start has it too, until that runs its own program."""
 
 _KINDS: dict[int, tuple[type[LogError], str]] = {
     sqlite3.SQLITE_FULL: (
@@ -249,10 +251,10 @@ class WriterLock:
 
     @classmethod
     def take(cls, database: Path) -> WriterLock:
-        """Acquire the lock, without waiting.
+        """Acquire the lock.
 
         Raises:
-            DatabaseLockedError: another writer holds it.
+            DatabaseLockedError: another writer holds it, also after `_LINGERING_S`.
             DatabaseIOError, DatabaseReadOnlyError: the folder is missing or cannot be written.
         """
         path = database.with_name(database.name + ".lock")
@@ -267,7 +269,7 @@ class WriterLock:
                 f"{path}: {error.strerror}; give this user write permission in {database.parent}"
             ) from error
         try:
-            held = lock(descriptor, wait_s=0)
+            held = lock(descriptor, wait_s=_LINGERING_S)
         except HeldError as error:
             raise DatabaseLockedError(
                 f"{database}: process {error.note or 'unknown'} writes it; stop that one first (`everlean status` "

@@ -25,7 +25,6 @@ from tests.support.lean.credulous import TOOLCHAIN, Credulous, Rule
 from tests.support.serve import Served, credulous_elan
 from tests.traps import (
     test_axioms,
-    test_citations,
     test_code_that_runs,
     test_commands,
     test_hidden,
@@ -45,7 +44,6 @@ TRAPS: dict[str, tuple[Mapping[str, str], ...]] = {
         test_sorry_by_any_name.BY_ANOTHER_NAME,
         test_sorry_by_any_name.SEARCHES,
         test_axioms.IN_THE_TEXT,
-        test_citations.BY_RECURSION,
         test_code_that_runs.ACTIONS,
         test_code_that_runs.OPTIONS,
         test_code_that_runs.NO_TACTICS,
@@ -56,7 +54,6 @@ TRAPS: dict[str, tuple[Mapping[str, str], ...]] = {
         test_statement.LOCAL_INSTANCES,
     ),
     "shape": (test_commands.SHAPES,),
-    "statement": (test_citations.LATER,),
 }
 """The suite's traps that the text gives away, by the step of the gate that refuses them."""
 
@@ -255,7 +252,7 @@ def test_a_file_in_which_more_is_changed_than_the_sorry_is_rejected_with_the_lin
     assert [(one["step"], one["verdict"]) for one in answer["findings"]] == [("statement", "failed")]
     submitted = simulated.submit(file=text)
     assert (submitted["verdict"], "proof" in submitted) == ("rejected", False)
-    assert submitted["reason"] == answer["reason"]
+    assert submitted["why"] == answer["reason"]
     assert len(simulated.deployment.events()) == before
 
 
@@ -360,7 +357,8 @@ def test_a_project_whose_lean_is_not_here_is_served_beside_others_and_nothing_is
 ) -> None:
     _, found = lean.call("list_repositories")
     versions = {
-        one["repository"].split("/")[-1]: one["branches"][0]["toolchain"] for one in found["repositories"]
+        one["repository"].split("/")[-1]: one["heads"][0]["projects"][0]["toolchain"]
+        for one in found["repositories"]
     }
     assert versions == {"demo": TOOLCHAIN, "other": ANOTHER}
     _, page = lean.call("search_sorries", repository="other")
