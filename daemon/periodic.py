@@ -18,7 +18,7 @@ from apscheduler.triggers.date import DateTrigger
 
 from daemon.context import Context
 from daemon.http.metrics import AGAIN_S, MetricsListener
-from daemon.polling.authors import Authors
+from daemon.polling.past import Past
 from daemon.polling.schedule import PollScheduler
 from daemon.results.notifications import CHANNELS, Notifications
 from daemon.scheduler import PLAN_EVERY_S
@@ -51,8 +51,8 @@ def table(
     *,
     polls: PollScheduler,
     poll: Callable[[], Awaitable[None]],
-    authors: Authors,
-    ask_authors: Callable[[], Awaitable[None]],
+    past: Past,
+    ask_past: Callable[[], Awaitable[None]],
     plan: Callable[[], Awaitable[None]],
     watcher: ConfigWatcher,
     notifications: Notifications,
@@ -63,7 +63,7 @@ def table(
     """Return the periodic work of a daemon."""
     return (
         Row("polls", poll, polls.tick_s),
-        Row("authors", ask_authors, lambda: authors.pause_s, first_s=authors.pause_s),
+        Row("past", ask_past, lambda: past.pause_s, first_s=past.pause_s),
         Row("plan", plan, lambda: PLAN_EVERY_S, first_s=PLAN_EVERY_S),
         Row("configuration", watcher.look_again, lambda: RESCAN_S, first_s=RESCAN_S),
         *notification_rows(notifications),

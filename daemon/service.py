@@ -40,10 +40,10 @@ from daemon.logs import configure
 from daemon.main_loop import Heartbeat, MainLoop
 from daemon.maintenance import Maintenance
 from daemon.periodic import Periodic, channel_row, table
-from daemon.polling.authors import Authors
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import Forge, GitHub
+from daemon.polling.past import Past
 from daemon.polling.poller import Poller
 from daemon.polling.schedule import PollScheduler
 from daemon.polling.webhooks import Webhooks
@@ -365,9 +365,7 @@ class Service:
         )
         self._poller = Poller(store=self._store, git=self._git, github=None, paths=paths)
         self._polls = PollScheduler(self._poller, self.context)
-        self._authors = Authors(
-            store=self._store, git=self._git, mirror=self._poller.mirror, context=self.context
-        )
+        self._past = Past(store=self._store, git=self._git, mirror=self._poller.mirror, context=self.context)
         self._connect(settings)
         cgroups = await asyncio.to_thread(cgroups_here)
         local = LocalEngine(
@@ -442,8 +440,8 @@ class Service:
             table(
                 polls=self._polls,
                 poll=self._poll_tick,
-                authors=self._authors,
-                ask_authors=self._authors_tick,
+                past=self._past,
+                ask_past=self._past_tick,
                 plan=self._plan_tick,
                 watcher=self._watcher,
                 notifications=self._notifications,
@@ -633,9 +631,9 @@ class Service:
         if await self._work.polls_wait() is None:
             await self._polls.tick()
 
-    async def _authors_tick(self) -> None:
+    async def _past_tick(self) -> None:
         if await self._work.polls_wait() is None:
-            await self._authors.look()
+            await self._past.look()
 
     async def _plan_tick(self) -> None:
         # A toolchain, or what training needs, may have been installed since; a token that was refused, renewed; a file

@@ -42,6 +42,7 @@ JobKind = Literal[
     "train_grpo",
     "train_progress",
     "evaluate",
+    "count",
 ]
 COLUMNS: list[Column[Job | QueuedJob]] = [
     Column("ID", lambda item: item.job, id=True),

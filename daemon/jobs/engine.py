@@ -94,7 +94,7 @@ class Order:
             memory_bytes=due.memory_bytes,
             whole_bytes=due.whole_bytes,
             commit=Commit(due.repository, due.sha, due.built, due.project) if due.needs_worktree else None,
-            mirror=due.repository if due.kind == "scan" else "",
+            mirror=due.repository if due.kind in ("scan", "count") else "",
             gpu=gpu,
             key=due.key,
             node=node,

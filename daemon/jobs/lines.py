@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from daemon.jobs.due import DueJob
 from pipeline.jobs.kinds import KINDS
-from pipeline.jobs.specs import BumpSpec, CheckSpec, EvaluateSpec, ProveSpec, ScanSpec, TrainSpec
+from pipeline.jobs.specs import BumpSpec, CheckSpec, CountSpec, EvaluateSpec, ProveSpec, ScanSpec, TrainSpec
 from store.domain.identity import event_id, proof_id
 from store.events.base import BlobRef, EventBody
 from store.events.models import CheckpointSaved, EvaluationFinished
@@ -166,16 +166,19 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
         if isinstance(value, int) and not -_MOST <= value <= _MOST:
             raise ValueError(f"{body.type}: {name} is {str(value)[:30]}, more than a table can hold")
     # A scan goes on with the commits after its own, and is that of other branches at the same commit.
-    also = job.spec if isinstance(job.spec, ScanSpec) else None
+    alike = job.spec.alike if isinstance(job.spec, ScanSpec) else ()
+    then = job.spec.then if isinstance(job.spec, ScanSpec) else ()
+    if isinstance(job.spec, CountSpec):
+        then = job.spec.commits
     for name, ours, more in (
-        ("branch", job.branch, also.alike if also else ()),
-        ("sha", job.sha, also.then if also else ()),
+        ("branch", job.branch, alike),
+        ("sha", job.sha, then),
         ("job", job.job, ()),
         ("project", job.project, ()),
     ):
         if (spoken := said.get(name, ours)) != ours and spoken not in more:
             raise ValueError(f"{body.type}: {name} is {spoken!r} and not {ours!r}")
-    if job.kind in ("scan", "build"):
+    if job.kind in ("scan", "count", "build"):
         return
     if (spoken := said.get("line", line := branch_line(job.branch, job.project))) != line:
         raise ValueError(f"{body.type}: line is {spoken!r} and not {line!r}")

@@ -25,6 +25,7 @@ from pipeline.jobs.specs import (
     BuildSpec,
     Candidate,
     CheckSpec,
+    CountSpec,
     ScanLimits,
     ScanSpec,
     SearchOrigin,
@@ -206,6 +207,8 @@ class RepositoryJobs:
                 continue
             for project in worked_on(branch.lake_projects, repo.projects):
                 yield from self._in_project(repo, branch, project)
+        if self._settings.scan.history:
+            yield from self._count(repo, {branch.branch for branch in branches})
 
     def _in_project(self, repo: Repo, branch: BranchRow, project: Project) -> Iterator[DueJob]:
         """Yield the jobs of a Lake project of a scanned tip, or the one that builds it for them."""
@@ -405,6 +408,36 @@ class RepositoryJobs:
                     **self._limits(),
                 )
             return
+
+    def _count(self, repo: Repo, branches: Collection[str]) -> Iterator[DueJob]:
+        """Yield the job that counts the sorries of the commits before the first sight, the newest first."""
+        commits = [row for row in queries.past_uncounted(self._view, repo.key) if row.branch in branches]
+        if not commits:
+            return
+        first = commits[0]
+        identity = job_id("count", repo.key, first.branch, first.sha)
+        standing = self._standings.of(identity)
+        if standing.state != "ready":
+            return
+        yield DueJob(
+            job=identity,
+            kind="count",
+            attempt=standing.attempt,
+            lane="count",  # one at a time, so that a slot stays for what is new
+            repository=repo.key,
+            branch=first.branch,
+            sha=first.sha,
+            describes=f"count {repo.key} {first.branch} before {first.committed_at[:10]}",
+            simulated=False,
+            spec=CountSpec(
+                repository=repo.key,
+                branch=first.branch,
+                commits=tuple(row.sha for row in commits),
+                include=repo.include,
+                exclude=repo.exclude,
+            ),
+            **self._limits(),
+        )
 
     def _alike(self, scans: Sequence[DueJob]) -> Iterator[DueJob]:
         """Yield scans, the first ones of branches at the same commit as one job; first ones go one after the other."""

@@ -1,4 +1,4 @@
-"""Who wrote each sorry, and when: git is asked in the background, one repository at a time, at the lowest priority.
+"""Who wrote each sorry, and when, as git says.
 
 A sorry that a watched commit brought was written in it. Of all others (those that were there at the first sight of a
 branch, and those that a merge brought) `git blame` says who wrote the line. The versions of the files that it reads are
@@ -15,12 +15,9 @@ from pathlib import Path
 
 import structlog
 
-from daemon.context import Context
-from daemon.polling.branch_diff import is_mirror
 from daemon.polling.errors import GitError, NoSpaceError, SlowGitError
 from daemon.polling.git import Author, Git
 from daemon.store_service import StoreService
-from store.backoff import Backoff
 from store.domain.identity import pull_request_of
 from store.events.scans import SorryWritten
 from store.log.envelope import NewEvent
@@ -38,8 +35,6 @@ MOST_COMMITS = 100_000
 """Of the newest of a history, among which the merges are looked for that brought a commit."""
 LONGEST_NAME = 200
 _EVENTS_IN_A_BATCH = 300
-_PAUSE_S, _PAUSE_WITH_MORE_S = 20.0, 1.0
-_AGAIN = Backoff(300.0, 86_400.0)
 _TOO_MANY = f"its file has more than {MOST_VERSIONS:,} earlier versions"
 
 log = structlog.get_logger("daemon.authors")
@@ -52,52 +47,21 @@ class Authors:
         mirror: the bare mirror of a repository.
     """
 
-    def __init__(
-        self, *, store: StoreService, git: Git, mirror: Callable[[str], Path], context: Context
-    ) -> None:
-        self.pause_s = _PAUSE_S
-        """The pause before the next turn."""
+    def __init__(self, *, store: StoreService, git: Git, mirror: Callable[[str], Path]) -> None:
         self._store = store
         self._git = git
         self._mirror = mirror
-        self._context = context
-        self._failures: dict[str, tuple[int, float]] = {}
-        """By repository how often git failed in a row, and until when it is left alone."""
 
-    async def look(self) -> None:
-        """Record who wrote the sorries of the next repository that has some.
+    async def record(self, repository: str) -> None:
+        """Record who wrote a repository's sorries.
 
         Raises:
+            GitError: git could not say, and may later.
             StoreFailedError: it could not be recorded.
         """
-        self.pause_s = _PAUSE_S
-        if not self._context.settings.scan.authors or self._store.room.problem:
-            return
-        enabled = {repo.key for repo in self._context.settings.repos if repo.enabled}
-        now = time.monotonic()
-        waiting = [
-            key
-            for key in await self._store.ask(queries.unwritten_repositories)
-            if key in enabled and self._failures.get(key, (0, 0.0))[1] <= now and is_mirror(self._mirror(key))
-        ]
-        if not waiting:
-            return
-        self.pause_s = _PAUSE_WITH_MORE_S
-        repository = waiting[0]
         sorries = await self._store.ask(
             partial(queries.unwritten_sorries, repository=repository, limit=MOST_SORRIES)
         )
-        try:
-            await self._record(repository, sorries)
-        except GitError as error:
-            failures = self._failures.get(repository, (0, 0.0))[0] + 1
-            wait_s = _AGAIN.wait_s(failures)
-            self._failures[repository] = failures, time.monotonic() + wait_s
-            log.warning("authors_unknown", repository=repository, reason=str(error), again_after_s=wait_s)
-        else:
-            self._failures.pop(repository, None)
-
-    async def _record(self, repository: str, sorries: Sequence[UnwrittenSorry]) -> None:
         mirror, began = self._mirror(repository), time.monotonic()
         brought = {one.opened_sha for one in sorries if one.opened_sha is not None}
         commits = await self._git.authors(mirror, sorted(brought))
@@ -159,7 +123,7 @@ class Authors:
         names = await self._git.earlier_names(mirror, tip, paths)
         missing = await self._git.missing_versions(mirror, tip, names)
         if len(missing) <= MOST_VERSIONS:
-            await self._git.bring(mirror, missing)
+            await self._git.bring(mirror, missing, in_background=True)
             return paths
         if len(paths) == 1:
             return ()

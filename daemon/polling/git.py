@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 from daemon.polling.errors import GitError
@@ -65,6 +65,16 @@ class Author:
     authored_at: datetime
     subject: str
     parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DatedCommit:
+    """A commit, its folder listing, and when it was made; `root`: it has no parent."""
+
+    sha: str
+    tree: str
+    at: datetime
+    root: bool
 
 
 class Git(GitProcess):
@@ -260,6 +270,41 @@ class Git(GitProcess):
         )
         return tuple(out.decode().split())
 
+    async def dated(self, mirror: Path, tip: str, *, most: int) -> list[DatedCommit]:
+        """Return the first-parent history of a commit, the newest first, at most so many commits.
+
+        Raises:
+            GitError: the mirror has no such commit.
+        """
+        out = await self._run(
+            "log", "--first-parent", f"--max-count={most}", "--no-show-signature", "--format=%H %T %ct %P",
+            check_sha(tip), "--", mirror=mirror, timeout_s=self._long_s, in_background=True,
+        )  # fmt: skip
+        lines = (line.split(" ", 3) for line in out.decode().splitlines())
+        return [DatedCommit(sha, tree, _time(at), not parents) for sha, tree, at, parents in lines]
+
+    async def differences(self, mirror: Path, trees: Sequence[str]) -> list[dict[str, str]]:
+        """Return for each folder listing but the first what it has other than the one before it: its blobs by path.
+
+        Raises:
+            GitError: the mirror lacks one.
+        """
+        pairs = pairwise(map(check_sha, trees))
+        out = await self._run(
+            "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--stdin", mirror=mirror,
+            text="".join(f"{old} {new}\n" for old, new in pairs), timeout_s=self._long_s, in_background=True,
+        )  # fmt: skip
+        return await asyncio.to_thread(_differences, out, len(trees) - 1)
+
+    async def missing_contents(self, mirror: Path, trees: Iterable[str]) -> set[str]:
+        """Return the contents of files of these folder listings that the mirror lacks.
+
+        Raises:
+            GitError: the mirror lacks one.
+        """
+        lines = "".join(f"{check_sha(tree)}\n" for tree in trees)
+        return set(await self._missing(mirror, lines, in_background=True)) if lines else set()
+
     async def earlier_names(self, mirror: Path, sha: str, paths: Collection[str]) -> set[str]:
         """Return the names that files had in the history of a commit, their present ones among them.
 
@@ -295,7 +340,7 @@ class Git(GitProcess):
         Raises:
             GitError: the mirror has no such commit.
         """
-        return await self._missing(mirror, _of_paths(sha, paths))
+        return await self._missing(mirror, _of_paths(sha, paths), in_background=True)
 
     async def blame(
         self, mirror: Path, sha: str, path: str, ranges: Iterable[tuple[int, int]]
@@ -467,7 +512,7 @@ class Git(GitProcess):
             known = self._origins[mirror] = version, url
         return known[1]
 
-    async def _missing(self, mirror: Path, revisions: str) -> list[str]:
+    async def _missing(self, mirror: Path, revisions: str, *, in_background: bool = False) -> list[str]:
         """Return what `git rev-list` finds to be missing of these revisions, one a line, then "--" and paths."""
         out = await self._run(
             "rev-list",
@@ -479,11 +524,11 @@ class Git(GitProcess):
             mirror=mirror,
             text=revisions,
             timeout_s=self._long_s,
-            in_background="--\n" in revisions,  # the history of files, and not the files of a commit
+            in_background=in_background,
         )
         return [line[1:] for line in out.decode().split() if line.startswith("?")]
 
-    async def bring(self, mirror: Path, objects: Sequence[str]) -> int:
+    async def bring(self, mirror: Path, objects: Sequence[str], *, in_background: bool = False) -> int:
         """Fetch objects, all in one request; return how many they are.
 
         Raises:
@@ -513,9 +558,26 @@ class Git(GitProcess):
             url=url,
             text="".join(f"{check_sha(one)}\n" for one in objects),
             timeout_s=self._long_s,
+            in_background=in_background,
         )
         self._keep_origin(mirror, url)
         return len(objects)
+
+
+def _differences(out: bytes, number: int) -> list[dict[str, str]]:
+    """Read what git diff-tree --stdin -z says of so many pairs: before the first difference of each a line names it."""
+    found: list[dict[str, str]] = [{} for _ in range(number)]
+    at = -1
+    fields = iter(out.split(b"\0"))
+    for about in fields:
+        *pairs, entry = about.split(b"\n")
+        at += len(pairs)
+        if entry:
+            _, mode, _, blob, _ = entry.decode().split(" ")
+            path = next(fields)
+            if mode.startswith("100"):
+                found[at][path.decode(errors="surrogateescape")] = blob
+    return found
 
 
 def _of_paths(sha: str, paths: Iterable[str]) -> str:

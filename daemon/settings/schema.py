@@ -711,9 +711,10 @@ class Scan(Section):
         3_000_000, ge=1, le=100_000_000, examples=[3000000]
     )
     """Declarations of all branches of a repository; 1 to 100000000"""
-    authors: Flag = Field(True, examples=[True])
-    """`true`: git is asked who wrote each sorry and when, in the background; the earlier versions of its file are
-    fetched for that, up to 20,000 at a time. `false`: no new answers; earlier ones stay"""
+    history: Flag = Field(True, examples=[True])
+    """`true`: git is asked in the background who wrote each sorry and when, and a commit a week of the 5 years before a
+    repository was watched is scanned, to be counted; earlier versions of files are fetched for that, up to 20,000
+    at a time. `false`: no new answers; earlier ones stay"""
 
 
 class Trace(Section):

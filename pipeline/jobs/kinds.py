@@ -14,6 +14,7 @@ from pipeline.jobs.specs import (
     BuildSpec,
     BumpSpec,
     CheckSpec,
+    CountSpec,
     EvaluateSpec,
     ProveSpec,
     ScanSpec,
@@ -37,6 +38,7 @@ Kind = Literal[
     "train_tactics",
     "train_grpo",
     "train_progress",
+    "count",
 ]
 
 
@@ -215,6 +217,14 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "raise [train] memory, or lower batch_size under [train.progress]",
         beside=True,
         model="progress",
+    ),
+    JobKind(
+        "count",
+        "pipeline.count",
+        CountSpec,
+        frozenset({"past_counted"}),
+        "raise [jobs] timeout",
+        "raise [jobs] memory",
     ),
 )
 """All kinds, the most urgent first (`[schedule] priority` says otherwise)."""

@@ -104,6 +104,24 @@ class ScanSpec(Spec):
     known: ScanKnown = ScanKnown()
 
 
+# ---- count: count the sorries of past commits
+
+
+class CountSpec(Spec):
+    """Count the sorries of commits that a branch had before its first sight.
+
+    Attributes:
+        commits: the first is counted, and those after it as long as there is time.
+        include, exclude: path patterns (`pipeline.lean.source.globs`).
+    """
+
+    repository: str
+    branch: str
+    commits: tuple[_Sha, ...]
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+
+
 # ---- build: build a commit with its own toolchain
 
 

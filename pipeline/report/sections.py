@@ -5,11 +5,13 @@ Each is None where there is nothing to show. The prose around them is in `templa
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 
 from pipeline.report.charts import Series, line_chart
 from pipeline.report.html import (
@@ -27,7 +29,7 @@ from pipeline.report.html import (
 from store.documents.proofs import Proof, describe_proofs
 from store.text import span
 from store.view import report_queries
-from store.view.report_queries import Searches, Turn
+from store.view.report_queries import PastNumber, Searches, Turn
 
 MOST_MOMENTS = 60
 """Moments of the history that are shown; of more, the last of each of so many equal parts."""
@@ -47,10 +49,12 @@ class Moment:
     """The sorries at one time: how many were opened, filled and removed until then, and how many are left.
 
     `open` are those still in the source, with a verified proof or not. `by_simulation` were filled with the text of a
-    simulated proof and are counted in no other field than `opened`.
+    simulated proof and are counted in no other field than `opened`. `watched`: a repository was; before that only
+    `open` is known.
     """
 
     at: str
+    watched: bool = True
     opened: int = 0
     by_people: int = 0
     by_us: int = 0
@@ -71,7 +75,7 @@ _FLOWS = {
 
 def history(view: sqlite3.Connection) -> Section | None:
     """Draw how many sorries were open, opened, filled and removed at each moment; None where nothing changed yet."""
-    moments = followed(report_queries.turns(view))
+    moments = followed(report_queries.turns(view), report_queries.past(view))
     if len(moments) < 2:
         return None
     names = [name for name in _FLOWS if any(getattr(one, name) for one in moments)]
@@ -80,29 +84,48 @@ def history(view: sqlite3.Connection) -> Section | None:
         "Sorries of the branches that are watched now",
         positions=_without_repeats([moment(one.at) for one in moments]),
         lines=[
-            Series(_FLOWS[name], tuple(getattr(one, name) for one in moments), name == "by_simulation")
+            Series(
+                _FLOWS[name],
+                tuple(getattr(one, name) if one.watched or name == "open" else None for one in moments),
+                name == "by_simulation",
+            )
             for name in names
         ],
         unit="sorries",
         at=[datetime.fromisoformat(one.at).timestamp() for one in moments],
     )
-    return section("history", "Over time", "drawn", picture=Picture(_HISTORY, picture))
+    return section(
+        "history", "Over time", "drawn", picture=Picture(_HISTORY, picture), counted=not moments[0].watched
+    )
 
 
-def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> tuple[Moment, ...]:
+def followed(
+    turns: Iterable[Turn], past: Iterable[PastNumber] = (), most: int = MOST_MOMENTS
+) -> tuple[Moment, ...]:
     """Follow the sorries through their turns, which come in the order of their times; keep at most `most` moments.
 
-    A sorry on several branches that are counted came with the first and goes with the last of them.
+    A sorry on several branches that are counted came with the first and goes with the last of them. Until its first
+    turn a repository has the number of its `past`.
     """
     total: Counter[str] = Counter()
     present: dict[tuple[str, str], set[str]] = {}
-    moments: dict[str, tuple[Counter[str], int]] = {}
+    before: dict[str, int] = {}
+    watched: set[str] = set()
+    moments: dict[str, tuple[Counter[str], int, bool]] = {}
     at = ""
-    for turn in turns:
+    either: Iterable[PastNumber | Turn] = heapq.merge(past, turns, key=attrgetter("at"))
+    for turn in either:
+        if isinstance(turn, PastNumber) and turn.repository in watched:
+            continue
         if turn.at != at:
             if at:
-                moments[at] = (total.copy(), len(present))
+                moments[at] = (total.copy(), len(present) + sum(before.values()), bool(watched))
             at = turn.at
+        if isinstance(turn, PastNumber):
+            before[turn.repository] = turn.sorries
+            continue
+        watched.add(turn.repository)
+        before.pop(turn.repository, None)
         sorry, what = (turn.repository, turn.sorry), turn.what
         branches = present.setdefault(sorry, set())
         elsewhere = branches - {turn.branch}
@@ -116,9 +139,11 @@ def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> tuple[Moment, .
         if what != "opened":
             del present[sorry]
     if at:
-        moments[at] = (total, len(present))
+        moments[at] = (total, len(present) + sum(before.values()), bool(watched))
     return tuple(
-        Moment(at=time, open=moments[time][1], **moments[time][0]) for time in _thinned(list(moments), most)
+        Moment(at=time, watched=watched_then, open=number, **steps)
+        for time in _thinned(list(moments), most)
+        for steps, number, watched_then in [moments[time]]
     )
 
 

@@ -64,6 +64,8 @@ from store.events.scans import (
     CommitScanned,
     FileRemoved,
     FileScanned,
+    PastCounted,
+    PastListed,
     ScanBegun,
     SorryChanged,
     SorryFilled,
@@ -134,6 +136,8 @@ AnyEvent = (
     | SorryFilled
     | SorryRemoved
     | SorryWritten
+    | PastListed
+    | PastCounted
     | JobStarted
     | JobSucceeded
     | JobFailed

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import AwareDatetime
 
-from store.events.base import BlobRef, EventBody, Sha
+from store.events.base import BlobRef, EventBody, Part, Sha
 from store.events.places import SorryPlace
 from store.events.projects import Project
 
@@ -189,3 +189,39 @@ class SorryWritten(EventBody):
     authored_at: AwareDatetime | None
     pull_request: int | None
     reason: str
+
+
+class PastCommit(Part):
+    """A commit of the time before the first sight of a branch; `begins`: in its week the history does."""
+
+    sha: Sha
+    committed_at: AwareDatetime
+    begins: bool
+
+
+class PastListed(EventBody):
+    """Git said which commits a branch had before its first sight: of each week the last one, the newest first.
+
+    The first of them is that of the first sight. Their Lean files are in the mirror, to be counted. Where in none of
+    their weeks the history begins, more lies before.
+    """
+
+    type: ClassVar[str] = "past_listed"
+    repository: str
+    branch: str
+    commits: tuple[PastCommit, ...]
+
+
+class PastCounted(EventBody):
+    """A commit of the time before the first sight of a branch was scanned, and its sorries were counted.
+
+    It is history: nothing of it is followed, and what came or went there is no step of any life.
+    """
+
+    type: ClassVar[str] = "past_counted"
+    repository: str
+    branch: str
+    sha: Sha
+    sorries: int
+    files: int
+    files_failed: int

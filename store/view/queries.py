@@ -26,6 +26,7 @@ from store.view.rows import (
     DeclarationRow,
     FileRow,
     JobRow,
+    PastCommitRow,
     PauseRow,
     PolledRepository,
     PositionRow,
@@ -307,6 +308,33 @@ _UNWRITTEN = (
     "JOIN branches AS b ON b.repository = s.repository AND b.branch = s.branch "
     f"WHERE b.state = 'live' AND b.scanned IS NOT NULL AND {on_watched_branch('s')}"
 )
+
+
+_PAST_UNLISTED = (
+    # Of the watched branches the default one has the past of the repository, else the first.
+    "SELECT b.repository, b.branch, (SELECT c.sha FROM commits AS c WHERE c.repository = b.repository "
+    "AND c.branch = b.branch AND c.baseline = 1 ORDER BY c.seq LIMIT 1) AS sha FROM branches AS b "
+    "LEFT JOIN repositories AS home ON home.repository = b.repository "
+    f"WHERE b.scanned IS NOT NULL AND {on_watched_branch('b')} "
+    "AND NOT EXISTS (SELECT 1 FROM past_commits AS p WHERE p.repository = b.repository) "
+    "ORDER BY b.repository, b.branch IS NOT home.default_branch, b.branch"
+)
+
+
+def past_unlisted(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:
+    """Return the repositories whose past git was not asked for, each with a branch and the first commit seen there."""
+    found: dict[str, tuple[str, str]] = {}
+    for repository, branch, sha in db.execute(_PAST_UNLISTED):
+        if sha is not None:
+            found.setdefault(repository, (branch, sha))
+    return found
+
+
+def past_uncounted(db: sqlite3.Connection, repository: str) -> list[PastCommitRow]:
+    """Return the commits of the time before the first sight whose sorries are to be counted, the newest first."""
+    conditions, order = ["sorries IS NULL"], "committed_at DESC, sha"
+    equal: dict[str, str | None] = {"repository": repository}
+    return read(db, PastCommitRow, "past_commits", equal=equal, conditions=conditions, order=order)
 
 
 def attempts(db: sqlite3.Connection, *, sorry: str | None = None) -> list[AttemptRow]:

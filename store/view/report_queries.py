@@ -104,6 +104,33 @@ def turns(db: sqlite3.Connection) -> list[Turn]:
     return sorted(found, key=attrgetter("at"))
 
 
+class PastNumber(NamedTuple):
+    """The number of a repository's sorries at a time before it was watched."""
+
+    repository: str
+    at: str
+    sorries: int
+
+
+def past(db: sqlite3.Connection) -> list[PastNumber]:
+    """Return the numbers of sorries before the first sight of each repository, of its branch that is counted, in the
+    order of their times; none of a time of which those of a repository are not known."""
+    rows = [
+        (PastNumber(repository, at, sorries), begins)
+        for repository, at, sorries, begins in db.execute(
+            "SELECT repository, committed_at, sorries, begins FROM past_commits "
+            f"WHERE sorries IS NOT NULL AND {on_counted_branch('past_commits')} "
+            "ORDER BY committed_at, repository, sha"
+        )
+    ]
+    whole = {row.repository for row, begins in rows if begins}
+    known: dict[str, str] = {}
+    for row, _ in rows:
+        known.setdefault(row.repository, "" if row.repository in whole else row.at)
+    since = max(known.values(), default="")
+    return [row for row, _ in rows if row.at >= since]
+
+
 def turns_since(db: sqlite3.Connection, since: str, *, every_branch: bool = False) -> list[Turn]:
     """Return the comings and goings of sorries that were seen since a moment, the newest first.
 

@@ -145,6 +145,25 @@ class CommitRow:
 
 
 @table(
+    "past_commits",
+    key=("repository", "branch", "sha"),
+    indexes=(Index("past_uncounted", ("repository",), where="sorries IS NULL"),),
+)
+class PastCommitRow:
+    """A commit of the time before the first sight of a branch, the last of its week.
+
+    `begins`: in its week the history does. `sorries` is NULL until they are counted.
+    """
+
+    repository: str
+    branch: str
+    sha: str
+    committed_at: str
+    begins: bool
+    sorries: int | None
+
+
+@table(
     "files",
     key=("repository", "branch", "path"),
     indexes=(

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pytest
 
 from daemon.polling import authors as module
-from daemon.polling.authors import Authors
 from daemon.polling.git_process import GitProcess
+from daemon.polling.past import Past
 from pipeline.jobs.mirror import Mirror
 from pipeline.lean.source.scanner import read_file
 from store.domain.identity import pull_request_of, sorry_id
@@ -73,8 +73,8 @@ async def see(parts: Parts) -> None:
     await parts.store.append([NewEvent(f"repository:{parts.repo.key}", body) for body in bodies])
 
 
-def authors_of(parts: Parts) -> Authors:
-    return Authors(store=parts.store, git=parts.git, mirror=parts.poller.mirror, context=parts.context)
+def past_of(parts: Parts) -> Past:
+    return Past(store=parts.store, git=parts.git, mirror=parts.poller.mirror, context=parts.context)
 
 
 def asked(deployment: Deployment) -> dict[str, SorryRow]:
@@ -82,7 +82,7 @@ def asked(deployment: Deployment) -> dict[str, SorryRow]:
 
     async def go(parts: Parts) -> dict[str, SorryRow]:
         await see(parts)
-        await authors_of(parts).look()
+        await past_of(parts).look()
         return {row.declaration: row for row in await parts.store.ask(queries.sorries)}
 
     return with_parts(deployment, go)
@@ -169,7 +169,7 @@ def test_the_history_of_a_folder_that_was_renamed_comes_in_two_requests(
         await see(parts)
         packs = parts.poller.mirror(parts.repo.key) / "objects" / "pack"
         ran, before = count_git(monkeypatch), len([*packs.glob("*.pack")])
-        await authors_of(parts).look()
+        await past_of(parts).look()
         return ran, len([*packs.glob("*.pack")]) - before
 
     ran, fetched = with_parts(deployment, go)
@@ -239,7 +239,7 @@ def test_the_number_of_a_pull_request_stands_at_a_subjects_end(subject: str, num
 
 
 def test_nothing_is_asked_where_the_setting_says_so(deployment: Deployment, remote: Remote) -> None:
-    deployment.write(repos=[remote.path], extra="[scan]\nauthors = false\n")
+    deployment.write(repos=[remote.path], extra="[scan]\nhistory = false\n")
     remote.commit("first", {"A.lean": ALPHA})
     assert asked(deployment)["alpha"].written_sha is None
     assert deployment.events("sorry_written") == []
@@ -253,8 +253,8 @@ def test_what_a_remote_does_not_give_is_asked_again_later(deployment: Deployment
         await see(parts)
         away = remote.path.with_name("away")
         remote.path.rename(away)
-        patient, answers = authors_of(parts), []
-        for turn in (patient, patient, authors_of(parts)):
+        patient, answers = past_of(parts), []
+        for turn in (patient, patient, past_of(parts)):
             await turn.look()
             answers += [row.written_sha for row in await parts.store.ask(queries.sorries)]
             if turn is patient and away.exists():
@@ -268,7 +268,7 @@ def test_what_a_remote_does_not_give_is_asked_again_later(deployment: Deployment
 
 def test_a_daemon_says_who_wrote_what_it_finds(deployment: Deployment, remote: Remote) -> None:
     sha = remote.commit("a (#7)", {"A.lean": ALPHA}, author="Ada", date="2024-03-01T00:00:00Z")
-    hasty = "import daemon.polling.authors as authors\nauthors._PAUSE_S = 0.1"
+    hasty = "import daemon.polling.past as past\npast._PAUSE_S = 0.1"
     with deployment.daemon(prelude=hasty):
         deployment.wait_for(lambda: deployment.events("sorry_written"), what="the author of a sorry")
     (event,) = deployment.events("sorry_written")

@@ -77,7 +77,8 @@ ROWS: Mapping[Kind, Row] = {
 
 
 def test_each_kind_of_job_is_stopped_here() -> None:
-    assert set(ROWS) == set(KINDS)
+    # The past is counted once: tests/daemon/test_past.py kills the daemon then.
+    assert set(ROWS) == set(KINDS) - {"count"}
 
 
 @pytest.mark.parametrize(

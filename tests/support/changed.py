@@ -30,6 +30,7 @@ BY_PROCESS = {
     "pipeline": ("daemon", "e2e"),
     "pipeline.build": ("lean", "e2e"),
     "pipeline.bump": ("bump",),
+    "pipeline.count": ("daemon",),
     "pipeline.gate": ("traps", "lean", "e2e"),
     "pipeline.jobs": ("daemon", "e2e", "life"),
     "pipeline.lean": ("lean", "traps", "e2e"),

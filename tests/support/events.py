@@ -65,6 +65,9 @@ from store.events.scans import (
     CommitScanned,
     FileRemoved,
     FileScanned,
+    PastCommit,
+    PastCounted,
+    PastListed,
     ScanBegun,
     SorryChanged,
     SorryFilled,
@@ -529,6 +532,14 @@ def samples() -> dict[str, EventBody]:
             pull_request=7,
             reason="",
         ),
+        PastListed(
+            **branch,
+            commits=(
+                PastCommit(sha=sha(1), committed_at=datetime(2026, 1, 1, tzinfo=UTC), begins=False),
+                PastCommit(sha=sha(9), committed_at=datetime(2025, 12, 24, tzinfo=UTC), begins=True),
+            ),
+        ),
+        PastCounted(**branch, sha=sha(9), sorries=3, files=2, files_failed=0),
         job_started(),
         JobSucceeded(
             job="scan-1",

@@ -1,4 +1,4 @@
-"""Scanned sources: files, their declarations, and counts by kind.
+"""Scanned sources: files, their declarations, counts by kind, and the numbers of the time before.
 
 A branch's rows are those of its newest scanned commit. The scan of one commit is one batch in the log, or it begins
 with `scan_begun`: then its events change no row before the one that closes it, so the rows of half a scan are never
@@ -18,11 +18,13 @@ from store.events.scans import (
     CommitScanned,
     FileRemoved,
     FileScanned,
+    PastCounted,
+    PastListed,
     ScanBegun,
     SorryEvent,
     TheoremsFollowed,
 )
-from store.log.envelope import StoredEvent
+from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader
 from store.view.projections.rows import as_json, upsert
 
@@ -164,6 +166,32 @@ def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: CommitScann
             body.repository,
             body.branch,
         ),
+    )
+
+
+def past_listed(db: sqlite3.Connection, event: StoredEvent, body: PastListed) -> None:
+    """Add the commits that are to be counted; no clock of a committer is ahead of ours."""
+    db.executemany(
+        "INSERT INTO past_commits (repository, branch, sha, committed_at, begins) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT DO NOTHING",
+        [
+            (
+                body.repository,
+                body.branch,
+                one.sha,
+                min(utc_text(one.committed_at), event.recorded_at),
+                one.begins,
+            )
+            for one in body.commits
+        ],
+    )
+
+
+def past_counted(db: sqlite3.Connection, _event: StoredEvent, body: PastCounted) -> None:
+    """Record the number of a commit's sorries."""
+    db.execute(
+        f"UPDATE past_commits SET sorries = ? WHERE {_BRANCH} AND sha = ?",
+        (body.sorries, body.repository, body.branch, body.sha),
     )
 
 

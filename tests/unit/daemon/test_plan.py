@@ -27,6 +27,7 @@ from pipeline.jobs.specs import (
     BuildSpec,
     BumpSpec,
     CheckSpec,
+    CountSpec,
     CuratedRung,
     GeneratorRung,
     ProveSpec,
@@ -50,7 +51,7 @@ from store.events.places import SorryPlace
 from store.events.projects import Project
 from store.events.proofs import ProofFound
 from store.events.repositories import BranchRewritten, BranchUnwatched
-from store.events.scans import SorryMoved, SorryOpened
+from store.events.scans import PastCommit, PastCounted, PastListed, SorryMoved, SorryOpened
 from store.events.traces import TraceMeasured
 from store.log.envelope import NewEvent
 from store.view import queries
@@ -291,6 +292,43 @@ def test_an_interrupted_job_is_due_at_once(world: World) -> None:
     (job,) = world.plan(created()).due
     (again,) = world.plan(interrupted(job)).due
     assert (again.job, again.attempt) == (job.job, 2)
+
+
+def past(*commits: int, repository: str = KEY, branch: str = "main") -> list[EventBody]:
+    """Return what git says of these commits of the past, the newest first, one a week."""
+    dated = (
+        PastCommit(sha=sha(one), committed_at=NOW - timedelta(weeks=weeks), begins=False)
+        for weeks, one in enumerate(commits)
+    )
+    return [PastListed(repository=repository, branch=branch, commits=tuple(dated))]
+
+
+def past_counted(number: int) -> list[EventBody]:
+    body = PastCounted(repository=KEY, branch="main", sha=sha(number), sorries=1, files=1, files_failed=0)
+    return [body]
+
+
+def test_the_past_is_counted_last_of_all_the_newest_commits_first_and_each_once(world: World) -> None:
+    plan = world.plan(created(), scanned(1), sorry("a"), observed(5), past(1, 8, 7))
+    assert kinds(plan) == ["scan", "count"]
+    plan = world.plan(scanned(5))
+    assert kinds(plan) == ["prove", "count"]
+    job = plan.due[-1]
+    assert asked(job, CountSpec).commits == (sha(1), sha(8), sha(7))
+    assert kinds(world.plan(running=[job.lane])) == ["prove"], "one at a time, whatever the repository"
+    plan = world.plan(past_counted(1), succeeded(job))
+    assert asked(plan.due[-1], CountSpec).commits == (sha(8), sha(7)), "what there was no time for"
+    assert kinds(world.plan(past_counted(8), past_counted(7))) == ["prove"]
+
+
+def test_the_past_of_a_branch_that_is_not_watched_is_not_counted_nor_with_the_setting_off(
+    world: World,
+) -> None:
+    assert kinds(world.plan(created(), scanned(1), past(1, 8))) == ["count"]
+    world.configure(extra="[scan]\nhistory = false\n")
+    assert kinds(world.plan()) == []
+    world.configure(entry='branches = ["other"]')
+    assert kinds(world.plan()) == []
 
 
 def test_sorries_are_attempted_when_the_tip_is_scanned_and_not_before(world: World) -> None:

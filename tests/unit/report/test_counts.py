@@ -16,11 +16,11 @@ from pipeline.report.page import render
 from pipeline.report.sections import MOST_PROOFS, Moment, followed
 from store.events.base import EventBody
 from store.events.repositories import BranchCreated, BranchUnwatched
-from store.events.scans import SorryEvent, SorryFilled, SorryOpened
+from store.events.scans import PastCommit, PastCounted, PastListed, SorryEvent, SorryFilled, SorryOpened
 from store.log.envelope import Expect, NewEvent
 from store.view import queries, report_queries
 from store.view.counts import count_all
-from store.view.report_queries import Searches, Turn
+from store.view.report_queries import PastNumber, Searches, Turn
 from store.view.view import View
 from tests.support.events import (
     REPOSITORY,
@@ -67,6 +67,58 @@ def test_a_history_counts_what_was_opened_filled_by_whom_and_removed() -> None:
         Moment(at(6), opened=4, by_people=1, by_us=1, removed=1, open=1),
         Moment(at(7), opened=4, by_people=1, by_us=1, by_simulation=1, removed=1, open=0),
     )
+
+
+def test_before_a_repository_was_watched_its_number_is_the_one_that_git_s_history_has() -> None:
+    at = "2026-01-01T00:00:0{}.000000Z".format
+    past = [
+        PastNumber(REPOSITORY, at(0), 5),
+        PastNumber("other", at(1), 7),
+        PastNumber(REPOSITORY, at(2), 1),
+        PastNumber("other", at(4), 8),
+    ]
+    assert followed([step(2, "a", "opened"), step(3, "b", "opened")], past) == (
+        Moment(at(0), watched=False, open=5),
+        Moment(at(1), watched=False, open=12),
+        Moment(at(2), opened=1, open=8),
+        Moment(at(3), opened=2, open=9),
+        Moment(at(4), opened=2, open=10),
+    )
+
+
+PASTS = {
+    "both from their beginnings": ({"young": (9, 8), "old": (9, 2)}, "", "old 2, young 8, old 9, young 9"),
+    "one is cut": (
+        {"young": (9, 8), "old": (9, 2), "cut": (9, 7)},
+        "cut",
+        "cut 7, young 8, cut 9, old 9, young 9",
+    ),
+}
+
+
+@pytest.mark.parametrize(("weeks", "cut", "drawn"), PASTS.values(), ids=list(PASTS))
+def test_the_past_is_drawn_from_when_that_of_all_repositories_is_known(
+    weeks: dict[str, tuple[int, ...]], cut: str, drawn: str, view_of: Fill
+) -> None:
+    told: list[tuple[str, EventBody]] = []
+    for repository, days in weeks.items():
+        life = {"repository": repository, "branch": "main"}
+        commits = [
+            PastCommit(
+                sha=sha(f"{day}"),
+                committed_at=datetime(2026, 1, day, tzinfo=UTC),
+                begins=day == days[-1] and repository != cut,
+            )
+            for day in days
+        ]
+        bodies: list[EventBody] = [PastListed(**life, commits=tuple(commits))]
+        bodies += [PastCounted(**life, sha=one.sha, sorries=7, files=1, files_failed=0) for one in commits]
+        told += [(f"repository:{repository}", body) for body in bodies]
+    # Of what is not counted yet nothing is drawn.
+    late = PastCommit(sha=sha("5"), committed_at=datetime(2026, 1, 5, tzinfo=UTC), begins=False)
+    told.append(("repository:late", PastListed(repository="late", branch="main", commits=(late,))))
+    rows = report_queries.past(view_of(told))
+    assert ", ".join(f"{row.repository} {int(row.at[8:10])}" for row in rows) == drawn
 
 
 def test_a_long_history_is_thinned_and_keeps_its_first_and_last_moment() -> None:

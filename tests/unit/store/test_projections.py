@@ -25,6 +25,7 @@ from store.events.repositories import (
 )
 from store.events.scans import (
     FileRemoved,
+    PastListed,
     SorryChanged,
     SorryFilled,
     SorryMoved,
@@ -337,6 +338,39 @@ def test_who_wrote_a_sorry_is_asked_once_and_anew_when_it_comes_back(world: Worl
     assert (world.sorry().written_sha, world.sorry().written_at, asked()) == ("", None, False)
     world.tell(SorryFilled(**life(sha(2)), by="people", proof=None))
     assert not asked()
+
+
+def test_the_past_of_a_repository_is_asked_once_of_the_default_branch_or_else_the_first(world: World) -> None:
+    world.tell(watched())
+    assert queries.past_unlisted(world.db) == {}
+    for branch, first in (("a", 3), ("main", 1), ("z", 5)):
+        life = {"repository": REPOSITORY, "branch": branch}
+        world.tell(
+            BranchCreated(**life, tip=sha(first), is_default=branch == "main"),
+            observed(sha(first)).model_copy(update={**life, "baseline": True}),
+            observed(sha(first + 1)).model_copy(update={**life, "baseline": False}),
+            commit_scanned(sha(first)).model_copy(update=life),
+        )
+    assert queries.past_unlisted(world.db) == {REPOSITORY: ("main", sha(1))}
+    world.tell(BranchUnwatched(repository=REPOSITORY, branch="main", last=sha(1)))
+    assert queries.past_unlisted(world.db) == {REPOSITORY: ("a", sha(3))}
+    world.tell(samples()["past_listed"])
+    assert queries.past_unlisted(world.db) == {}
+
+
+def test_a_commit_of_the_past_is_never_later_than_git_was_asked_and_is_counted_once(world: World) -> None:
+    listed = samples()["past_listed"]
+    assert isinstance(listed, PastListed)
+    first, root = listed.commits
+    late = first.model_copy(update={"committed_at": datetime(2999, 1, 1, tzinfo=UTC)})
+    world.tell(watched(), listed.model_copy(update={"commits": (late, root)}))
+    rows = queries.past_uncounted(world.db, REPOSITORY)
+    assert [(row.sha, row.begins, row.committed_at < "2999") for row in rows] == [
+        (first.sha, False, True),
+        (root.sha, True, True),
+    ]
+    world.tell(samples()["past_counted"])
+    assert [row.sha for row in queries.past_uncounted(world.db, REPOSITORY)] == [first.sha]
 
 
 def test_the_steps_of_a_sorry_can_be_read_by_people(world: World) -> None:

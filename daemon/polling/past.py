@@ -1,0 +1,197 @@
+"""What git knows of the time before a repository was watched, asked in the background, one repository at a time.
+
+First who wrote its sorries (`daemon.polling.authors`), then which commits there were, one a week, whose sorries a job
+counts (`pipeline.count`): the versions of their Lean files are fetched in one request, at most `MOST_VERSIONS`, those
+of the newest weeks first. Dates are strangers' clocks: a commit whose date contradicts most others' is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import structlog
+
+from daemon.context import Context
+from daemon.polling.authors import MOST_COMMITS, MOST_VERSIONS, Authors
+from daemon.polling.branch_diff import is_mirror
+from daemon.polling.errors import GitError
+from daemon.polling.git import DatedCommit, Git
+from daemon.settings import Repo
+from daemon.store_service import StoreService
+from pipeline.lean.source.globs import path_filter
+from store.backoff import Backoff
+from store.events.scans import PastCommit, PastListed
+from store.log.envelope import NewEvent
+from store.text import counted
+from store.view import queries
+
+WEEK = timedelta(days=7)
+LONGEST = timedelta(days=5 * 365)
+"""Before the first sight of a branch."""
+_WEEKS_AT_ONCE = 20
+_PAUSE_S, _PAUSE_WITH_MORE_S = 20.0, 1.0
+_AGAIN = Backoff(300.0, 86_400.0)
+
+log = structlog.get_logger("daemon.past")
+
+
+class Past:
+    """Asks git what it was not asked yet.
+
+    Args:
+        mirror: the bare mirror of a repository.
+    """
+
+    def __init__(
+        self, *, store: StoreService, git: Git, mirror: Callable[[str], Path], context: Context
+    ) -> None:
+        self.pause_s = _PAUSE_S
+        """The pause before the next turn."""
+        self._store = store
+        self._git = git
+        self._mirror = mirror
+        self._context = context
+        self._authors = Authors(store=store, git=git, mirror=mirror)
+        self._failures: dict[tuple[str, str], tuple[int, float]] = {}
+        """By question and repository how often git failed in a row, and until when it is left alone."""
+
+    async def look(self) -> None:
+        """Record what git says of the next repository of which something is to be asked.
+
+        Raises:
+            StoreFailedError: it could not be recorded.
+        """
+        self.pause_s = _PAUSE_S
+        if not self._context.settings.scan.history or self._store.room.problem:
+            return
+        for question, ask, waiting in (
+            ("authors", self._ask_authors, await self._store.ask(queries.unwritten_repositories)),
+            ("past", self._list, await self._store.ask(queries.past_unlisted)),
+        ):
+            if repo := self._next(question, waiting):
+                self.pause_s = _PAUSE_WITH_MORE_S
+                await self._asked(question, repo, ask)
+                return
+
+    def _next(self, question: str, waiting: Collection[str]) -> Repo | None:
+        """Return the first of these repositories that git can be asked about now."""
+        now = time.monotonic()
+        ready = (
+            repo
+            for repo in self._context.settings.repos
+            if repo.enabled
+            and repo.key in waiting
+            and self._failures.get((question, repo.key), (0, 0.0))[1] <= now
+            and is_mirror(self._mirror(repo.key))
+        )
+        return min(ready, key=lambda repo: repo.key, default=None)
+
+    async def _asked(self, question: str, repo: Repo, ask: Callable[[Repo], Awaitable[None]]) -> None:
+        about = question, repo.key
+        try:
+            await ask(repo)
+        except GitError as error:
+            failures = self._failures.get(about, (0, 0.0))[0] + 1
+            wait_s = _AGAIN.wait_s(failures)
+            self._failures[about] = failures, time.monotonic() + wait_s
+            log.warning(f"{question}_unknown", repository=repo.key, reason=str(error), again_after_s=wait_s)
+        else:
+            self._failures.pop(about, None)
+
+    async def _ask_authors(self, repo: Repo) -> None:
+        await self._authors.record(repo.key)
+
+    async def _list(self, repo: Repo) -> None:
+        """Record which commits of a repository's past are to be counted, once their files are there."""
+        began = time.monotonic()
+        unlisted = await self._store.ask(queries.past_unlisted)
+        branch, sha = unlisted[repo.key]
+        history = await self._git.dated(self._mirror(repo.key), sha, most=MOST_COMMITS)
+        weeks, whole = await asyncio.to_thread(weekly, history, now=datetime.now(UTC))
+        taken, versions = await self._fetch(repo, weeks)
+        commits = [
+            PastCommit(
+                sha=one.sha,
+                committed_at=one.at,
+                begins=whole and len(taken) == len(weeks) and one is weeks[-1],
+            )
+            for one in taken
+        ]
+        body = PastListed(repository=repo.key, branch=branch, commits=tuple(commits))
+        await self._store.append([NewEvent(f"repository:{repo.key}", body, actor="git")], wait=True)
+        log.info(
+            "past_listed",
+            sentence=f"asked git for {counted(len(taken), 'week')} of the past of {repo.key}",
+            repository=repo.key,
+            weeks=len(taken),
+            versions=versions,
+            seconds=round(time.monotonic() - began, 3),
+        )
+
+    async def _fetch(self, repo: Repo, weeks: Sequence[DatedCommit]) -> tuple[Sequence[DatedCommit], int]:
+        """Fetch the Lean files of as many of these commits as the bound allows; return the commits, and how many
+        versions came."""
+        mirror, meant = self._mirror(repo.key), path_filter(repo.include, repo.exclude)
+        versions: dict[str, None] = {}
+        taken = 1
+        for start in range(0, len(weeks) - 1, _WEEKS_AT_ONCE):
+            trees = [one.tree for one in weeks[start : start + _WEEKS_AT_ONCE + 1]]
+            missing = await self._git.missing_contents(mirror, trees)
+            for files in await self._git.differences(mirror, trees):
+                more = {blob for path, blob in files.items() if blob in missing and meant(path)}
+                if len(versions.keys() | more) > MOST_VERSIONS:
+                    break
+                versions |= dict.fromkeys(sorted(more))
+                taken += 1
+            if taken < start + len(trees):
+                break
+        await self._git.bring(mirror, [*versions], in_background=True)
+        return weeks[:taken], len(versions)
+
+
+def weekly(history: Sequence[DatedCommit], *, now: datetime) -> tuple[list[DatedCommit], bool]:
+    """Return the first commit and of each week before it the last one, the newest first, and whether none is left out.
+
+    Args:
+        history: the newest first.
+        now: no commit is later.
+    """
+    dated = [replace(one, at=min(one.at, now)) for one in history]
+    first = dated[0]
+    in_order = _in_order([one for one in dated if one.at <= first.at])
+    taken = [first]
+    for one in in_order:
+        if one.at < first.at - LONGEST:
+            return taken, False
+        if _week(one) < _week(taken[-1]):
+            taken.append(one)
+    return taken, history[-1].root
+
+
+def _week(commit: DatedCommit) -> int:
+    return int(commit.at.timestamp() // WEEK.total_seconds())
+
+
+def _in_order(history: Sequence[DatedCommit]) -> list[DatedCommit]:
+    """Return the most commits whose dates agree with their order: a longest non-increasing run."""
+    ends: list[float] = []
+    """By its length less one, the negated date at which a run of this length may end at the earliest."""
+    at: list[int] = []
+    before: list[int | None] = []
+    for number, one in enumerate(history):
+        date = -one.at.timestamp()
+        place = bisect_right(ends, date)
+        before.append(at[place - 1] if place else None)
+        ends[place : place + 1], at[place : place + 1] = [date], [number]
+    found = []
+    last: int | None = at[-1] if at else None
+    while last is not None:
+        found.append(history[last])
+        last = before[last]
+    return found[::-1]
