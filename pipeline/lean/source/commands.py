@@ -298,7 +298,7 @@ class _Splitter:
         for match in _BRACKET.finditer(self.bare, at, limit):
             depth += -1 if match.group() in CLOSERS else 1
             if depth == 0:
-                return match.end()
+                return match.end() if match.group() == "]" else None
         self.wasted += limit - at
         return None
 
@@ -324,13 +324,13 @@ class _Splitter:
         first = self.positions.is_first(begin)
         current = self.current
         if word in CORE:
-            return column == 0 or (
+            return 0 in (column, self.positions.column(prefix.word)) or (
                 self.depth.before(begin) == 0 and not self._is_argument(begin, prefix, first=first)
             )
         known = word in KEYWORDS or word.startswith("#")
         after_in = self._is_taken(begin)
         if known and after_in:
-            return self.depth.before(begin) == 0
+            return True
         if not first:
             return False
         if current and self._after(_EXPECTS_TERM, begin, current):
@@ -361,12 +361,12 @@ class _Splitter:
     def _is_taken(self, begin: int) -> bool:
         """Return whether what begins stands behind the `in` of the command before it.
 
-        Inside of a library's command an `in` may be a term's.
+        In brackets (`∀ᶠ x in l`), and inside of a library's command, an `in` may be a term's.
         """
         current = self.current
         if current is None or current.declares or not self._after(_IN, begin, current):
             return False
-        return current.understood or self.positions.column(begin) == 0
+        return (current.understood or self.positions.column(begin) == 0) and not self.depth.before(begin)
 
     def _is_argument(self, begin: int, prefix: _Prefix, *, first: bool) -> bool:
         """Return whether a reserved word is only mentioned.
@@ -438,7 +438,10 @@ class _Splitter:
 
     def _taken(self, command: RawCommand) -> None:
         """Let a command be what stands behind its `in`, though nothing there is known to begin one."""
-        taken = _THEN.search(self.bare, command.word_end, command.end)
+        depth = _Depth(self.bare)
+        depth.restart(command.word_end)
+        found = _THEN.finditer(self.bare, command.word_end, command.end)
+        taken = next((one for one in found if not depth.before(one.start())), None)
         if taken:
             command.prefixes.append(command.keyword)
             command.keyword = taken.group(1)

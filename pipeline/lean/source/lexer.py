@@ -49,7 +49,8 @@ _VERSO = r"#doc(?<![^\n]#doc)[ \t]*\([^()\n]*\)\s*\"(?:[^\"\\]|\\.)*\"\s*=>"
 _NEXT = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|{_CHAR}|{_VERSO}")
 _NEXT_IN_HOLE = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|[{{}}]|{_CHAR}")
 _FENCE = re.compile(r"^[ \t]*(`{3,})([^\n]*)$", re.MULTILINE)
-_LEAN_BLOCK = re.compile(r"[ \t]*lean(?![\w-])")
+# Verso's own names of blocks of commands, and a project's that end alike: `ioLean`.
+_LEAN_BLOCK = re.compile(r"[ \t]*(?:lean(?:Init|Module)?|\w+Lean)(?![\w-])")
 _IN_NAME = re.compile(f"[{ID_REST}]")
 _FIRST_OF_NAME = re.compile(f"[{ID_FIRST}]")
 _NUMBER = r"(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|[0-9][0-9_]*(?:[eE][0-9_]+)?)"
@@ -513,8 +514,10 @@ NOTATIONS = words("notation notation3 infix infixl infixr prefix postfix")
 """Commands whose text is only what their uses are put for."""
 MAKES_TOKENS = NOTATIONS | words("syntax macro elab")
 """Commands whose strings, before a `=>`, become tokens."""
-LAKE = words("package require lean_lib lean_exe input_file input_dir target extern_lib script post_update")
-"""Commands of a lakefile.lean, which are names elsewhere."""
+LAKE = words(
+    "package require lean_lib lean_exe input_file input_dir target extern_lib script post_update module prelude"
+)
+"""Commands of a lakefile.lean, and words of a header (of a block in a document too), which are names elsewhere."""
 TAKES_DOC = words("blueprint_comment library_note")
 """Commands with a doc comment as their argument."""
 
