@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sqlite3
 import subprocess
 import sys
@@ -15,8 +16,16 @@ from store.view.projections import HANDLERS, PAYLOAD_HANDLERS
 
 
 def test_every_event_type_has_a_projection() -> None:
-    assert set(HANDLERS) | set(PAYLOAD_HANDLERS) == set(EVENT_TYPES.values())
+    assert set(HANDLERS) | set(PAYLOAD_HANDLERS) == set(EVENT_TYPES)
     assert not set(HANDLERS) & set(PAYLOAD_HANDLERS)
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_a_projection_takes_the_event_that_it_is_called_as(name: str) -> None:
+    _, _, body, *_ = inspect.signature(
+        {**HANDLERS, **PAYLOAD_HANDLERS}[name], eval_str=True
+    ).parameters.values()
+    assert issubclass(EVENT_TYPES[name], body.annotation)
 
 
 def test_the_tables_are_strict_and_their_columns_typed() -> None:
