@@ -6,6 +6,7 @@ import inspect
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -22,9 +23,8 @@ def test_every_event_type_has_a_projection() -> None:
 
 @pytest.mark.parametrize("name", EVENT_TYPES)
 def test_a_projection_takes_the_event_that_it_is_called_as(name: str) -> None:
-    _, _, body, *_ = inspect.signature(
-        {**HANDLERS, **PAYLOAD_HANDLERS}[name], eval_str=True
-    ).parameters.values()
+    projection: Callable[..., None] = HANDLERS.get(name) or PAYLOAD_HANDLERS[name]
+    _, _, body, *_ = inspect.signature(projection, eval_str=True).parameters.values()
     assert issubclass(EVENT_TYPES[name], body.annotation)
 
 
