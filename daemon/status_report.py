@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from store.documents.live import JobProgress, QueuedJob
 from store.documents.problems import Problem, ProblemCode, problem
 from store.documents.repositories import Repository
 from store.documents.status import (
+    NEVER_STARTED,
     NOTHING,
     Due,
     LastEvent,
@@ -61,13 +62,13 @@ class RunningJob(JobRow):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    running: list[RunningJob]
+    running: list[RunningJob] | None
     queued: Sequence[QueuedJob]
     """what the living daemon will start, the first 1,000"""
     more_queued: int
     """how many more it will start"""
-    due: Due
-    failed: Sequence[JobRow]
+    due: Due | None
+    failed: Sequence[JobRow] | None
     """those after which none of their kind succeeded there"""
     counts: dict[str, int] | None
     """by state"""
@@ -75,14 +76,14 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    in_use: Sequence[ModelInUse]
+    in_use: Sequence[ModelInUse] | None
     training_waits_for: str | None
     """what this machine lacks"""
 
 
 @dataclass(frozen=True, slots=True)
 class Proving:
-    seconds_today: float
+    seconds_today: float | None
     """from midnight UTC"""
     seconds_per_day: float | None
     """`[prove] hours_per_day`"""
@@ -101,8 +102,8 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    paused: Sequence[PauseRow]
-    triggered: Sequence[TriggeredWork]
+    paused: Sequence[PauseRow] | None
+    triggered: Sequence[TriggeredWork] | None
     """not begun"""
     gpus: Sequence[Gpu]
 
@@ -129,7 +130,7 @@ class Status:
     problems: list[Problem]
     """what is wrong. [The codes](operations.md#common-failures)"""
     repositories: list[Repository] | None
-    """also those that are watched no more; null, as the counts below, where the database cannot be read"""
+    """also those that are watched no more; null, as all below that the database knows, where it cannot be read"""
     jobs: Jobs
     """what is to be said of them now"""
     sorries: dict[str, int] | None
@@ -147,7 +148,7 @@ class Status:
     log: Log
     """where it ends"""
     lean: str
-    """`pantograph`, `server` (Lean's language server), `simulator` or `none`"""
+    """`pantograph`, `server` (Lean's language server), `simulator`, `none`, or `unknown`"""
     lean_detail: str
     """which one, or why there is none"""
     sandbox: str | None
@@ -156,7 +157,7 @@ class Status:
     """those at work"""
     proving: Proving
     """above rung 0"""
-    notifications: Sequence[NotifierRow]
+    notifications: Sequence[NotifierRow] | None
     """the channels; `problem` and what follows it are of one that fails"""
     work: Work
     """what people asked for, and the GPUs"""
@@ -198,7 +199,10 @@ def collect(
 def _status(
     instance: Instance, view: ViewStatus, log: LogStatus, live: DaemonAnswer, problems: list[Problem]
 ) -> Status:
-    service, said = view.service, live.status or LiveStatus()
+    said = live.status or LiveStatus()
+    service = view.service or replace(
+        NEVER_STARTED, lean=said.lean or "unknown", lean_detail=said.lean_detail
+    )
     running = view.running if instance.running or instance.moment is not None else ()
     return of_row(
         Status,
@@ -214,7 +218,9 @@ def _status(
             service.stopped_at,
         ),
         jobs=Jobs(
-            running=[of_row(RunningJob, row, progress=live.progress.get(row.job)) for row in running],
+            running=None
+            if running is None
+            else [of_row(RunningJob, row, progress=live.progress.get(row.job)) for row in running],
             queued=said.queued,
             more_queued=said.more_queued,
             due=view.due,
@@ -301,7 +307,7 @@ def _of_the_daemon(instance: Instance, view: ViewStatus, live: DaemonAnswer) -> 
         problem(ProblemCode(one.code), one.message, one.remedy, subject=str(one.folder)) for one in refused
     ]
     syntax = _syntax_error(instance)
-    if syntax is not None and not view.service.config_errors:
+    if syntax is not None and not (view.service and view.service.config_errors):
         remedy = "everlean config check"
         problems.append(problem(ProblemCode.CONFIG_BROKEN, syntax, remedy, subject=str(instance.config)))
     if (standby := _standby_problem(instance)) is not None:
@@ -334,7 +340,8 @@ def _of_the_daemon(instance: Instance, view: ViewStatus, live: DaemonAnswer) -> 
 
 
 def _not_running(instance: Instance, view: ViewStatus) -> Problem:
-    began, ended = view.service.started_at, view.service.stopped_at
+    service = view.service or NEVER_STARTED
+    began, ended = service.started_at, service.stopped_at
     message = "the daemon is not running"
     if not _ran(instance):
         message = f"the daemon has never run here ({instance.paths.state})"

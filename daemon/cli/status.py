@@ -99,13 +99,13 @@ def show(report: Status) -> None:
             ("proving", _proving(report.proving)),
             *_work(report.work),
             ("jobs", _jobs(jobs, running=daemon.running, earlier=earlier)),
-            ("told", _told(report.notifications)),
+            ("told", _told(report.notifications or ())),
             ("log", f"{log.path}, {counted(log.position, 'event')}"),
             (
                 "config",
                 f"{report.config.path}, loaded {ago(report.config.loaded_at)}"
                 if report.config.loaded_at
-                else f"{report.config.path}, not loaded yet",
+                else f"{report.config.path}{', not loaded yet' if report.repositories is not None else ''}",
             ),
         )
     )
@@ -174,11 +174,13 @@ def _lean(report: Status) -> str:
             return detail
         case "simulator":
             return "SIMULATOR, not Lean: nothing here was checked by Lean"
-    return "none"  # a warning above says why
+    return report.lean  # a problem above says why
 
 
 def _proving(proving: Proving) -> str:
     limit = proving.seconds_per_day
+    if proving.seconds_today is None:
+        return "; ".join(["unknown", *map(clean, proving.waits_for)])
     spent = f"{span(proving.seconds_today)} of search above rung 0 today"
     return "; ".join(
         [spent + (f", of {span(limit)}" if limit is not None else ""), *map(clean, proving.waits_for)]
@@ -189,10 +191,12 @@ def _models(models: Models) -> str:
     in_use = "; ".join(
         f"{item.model} {item.checkpoint}, promoted {ago(item.promoted_at)}"
         + (" SIMULATED" if item.simulated else "")
-        for item in models.in_use
+        for item in models.in_use or ()
     )
     waits = models.training_waits_for
-    return (in_use or "none yet") + (f"; training waits: {clean(waits)}" if waits else "")
+    return (in_use or ("unknown" if models.in_use is None else "none yet")) + (
+        f"; training waits: {clean(waits)}" if waits else ""
+    )
 
 
 def _told(channels: Sequence[NotifierRow]) -> str:
@@ -207,6 +211,8 @@ def _told(channels: Sequence[NotifierRow]) -> str:
 def _jobs(jobs: Jobs, *, running: bool, earlier: bool) -> str:
     """Describe the running and the queued jobs; without a daemon, the jobs due by the database."""
     queued = len(jobs.queued) + jobs.more_queued
+    if jobs.running is None or jobs.due is None:
+        return f"unknown which run, {queued:,} queued" if running else "unknown"
     text = f"{len(jobs.running)} running, {queued:,} queued"
     if queued:
         more = queued - 3
@@ -224,7 +230,9 @@ def _queued(item: QueuedJob) -> str:
 
 def _work(work: Work) -> tuple[tuple[str, str], ...]:
     """Return the lines for people; "" where there is nothing to say."""
-    triggered = "; ".join(f"{item.work} {item.repository} by {clean(item.by)}" for item in work.triggered)
+    triggered = "; ".join(
+        f"{item.work} {item.repository} by {clean(item.by)}" for item in work.triggered or ()
+    )
     gpus = "; ".join(
         f"{gpu.index} {clean(gpu.name)} {gpu.state}" + (f" ({clean(gpu.detail)})" if gpu.detail else "")
         for gpu in work.gpus

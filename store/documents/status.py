@@ -65,14 +65,14 @@ NEVER_STARTED = ServiceRow(
 
 @dataclass(frozen=True, slots=True)
 class ViewStatus:
-    """What the view knows. Without a view to read, what it counts is unknown, which is not 0."""
+    """What the view knows. Without a view to read it is unknown, which is neither 0 nor none."""
 
     problems: list[Problem]
     readable: bool = False
     position: int = 0
     stopped: bool = False
     """It cannot go on behind `position`."""
-    service: ServiceRow = NEVER_STARTED
+    service: ServiceRow | None = None
     repositories: list[Repository] | None = None
     sorries: dict[str, int] | None = None
     sorries_elsewhere: int | None = None
@@ -80,22 +80,23 @@ class ViewStatus:
     proofs: dict[str, int] | None = None
     simulated_proofs: int | None = None
     theorems: int | None = None
-    models: tuple[ModelInUse, ...] = ()
-    seconds_today: float = 0.0
+    models: tuple[ModelInUse, ...] | None = None
+    seconds_today: float | None = None
     """Of search above rung 0, from midnight UTC."""
-    notifications: tuple[NotifierRow, ...] = ()
-    running: tuple[JobRow, ...] = ()
-    failed: tuple[JobRow, ...] = ()
+    notifications: tuple[NotifierRow, ...] | None = None
+    running: tuple[JobRow, ...] | None = None
+    failed: tuple[JobRow, ...] | None = None
     """The jobs after which none of their kind succeeded there."""
-    due: Due = Due(0, 0)
+    due: Due | None = None
     jobs: dict[str, int] | None = None
     """By state."""
-    paused: tuple[PauseRow, ...] = ()
-    triggered: tuple[TriggeredWork, ...] = ()
+    paused: tuple[PauseRow, ...] | None = None
+    triggered: tuple[TriggeredWork, ...] | None = None
 
 
 NOTHING = ViewStatus(
     problems=[],
+    service=NEVER_STARTED,
     repositories=[],
     sorries=dict.fromkeys(rows.SORRY_STATES, 0),
     sorries_elsewhere=0,
@@ -103,7 +104,15 @@ NOTHING = ViewStatus(
     proofs=dict.fromkeys(rows.PROOF_STATES, 0),
     simulated_proofs=0,
     theorems=0,
+    models=(),
+    seconds_today=0.0,
+    notifications=(),
+    running=(),
+    failed=(),
+    due=Due(0, 0),
     jobs=dict.fromkeys(rows.JOB_STATES, 0),
+    paused=(),
+    triggered=(),
 )
 """Where nothing was recorded yet."""
 
@@ -193,7 +202,7 @@ def describe_log(log: LogReader, view: ViewStatus, *, moment: Moment | None = No
         settings.get(part, {}).get(key) for part, key in (("lean", "sandbox"), ("prove", "hours_per_day"))
     )
     problems = []
-    if sandbox == "none" and view.service.lean in ("pantograph", "server"):
+    if sandbox == "none" and view.service and view.service.lean in ("pantograph", "server"):
         problems.append(
             problem(
                 ProblemCode.NO_SANDBOX,

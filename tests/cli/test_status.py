@@ -392,15 +392,20 @@ def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_noth
         "proofs",
         "simulated_proofs",
         "theorems",
+        "notifications",
     )
-    assert [answer.json[name] for name in counts] == [None] * len(counts)
+    unknown = [answer.json[name] for name in counts]
+    unknown += [answer.json["jobs"][name] for name in ("due", "failed", "counts")]
+    unknown += [answer.json["models"]["in_use"], answer.json["proving"]["seconds_today"]]
+    unknown += [answer.json["work"][name] for name in ("paused", "triggered")]
+    assert unknown == [None] * len(unknown)
+    assert answer.json["lean"] == "unknown"
     text = filled.everlean("status").out
     assert "unknown number of repositories" in text.splitlines()[0]
     assert "0 repositories" not in text
+    names = ("lean", "sorries", "proofs", "theorems", "models", "proving", "jobs")
     assert [line.split() for line in text.splitlines() if "unknown" in line][1:] == [
-        ["sorries", "unknown"],
-        ["proofs", "unknown"],
-        ["theorems", "unknown"],
+        [name, "unknown"] for name in names
     ]
     assert answer.json["log"]["position"] > 0
     database.unlink()
