@@ -47,7 +47,7 @@ from pipeline.lean.client.process import lean_path
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import local_file, module_of, module_path, source_folders
 from pipeline.lean.source.manifest import MANIFEST
-from pipeline.lean.source.projects import LAKEFILES, TOOLCHAIN, toolchain_files, worktree_of
+from pipeline.lean.source.projects import LAKEFILES, toolchain_file, worktree_of
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.worktree import read_inside
 from store.domain.records import Declaration
@@ -780,8 +780,7 @@ class _Inquiry:
 def _inputs(project: Path, folder: str) -> tuple[FileHash, ...] | str:
     """Return the files of the repository that name Lean and the packages; a text says why one was not read."""
     found, worktree = [], worktree_of(project, folder)
-    named = next((one for one in toolchain_files(folder) if os.path.lexists(worktree / one)), TOOLCHAIN)
-    for name in (named, *(outside(one, folder) for one in (*LAKEFILES, MANIFEST))):
+    for name in (toolchain_file(worktree, folder), *(outside(one, folder) for one in (*LAKEFILES, MANIFEST))):
         try:
             found.append(FileHash(path=name, sha256=hashlib.sha256(read_inside(worktree, name)).hexdigest()))
         except FileNotFoundError:

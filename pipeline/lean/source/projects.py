@@ -98,6 +98,17 @@ def worktree_of(project: Path, folder: str) -> Path:
     return project.parents[len(PurePosixPath(folder).parts) - 1] if folder else project
 
 
+def toolchain_file(worktree: Path, folder: str) -> str:
+    """Return the path of a project's `lean-toolchain` in a worktree; where it has none, of the one that is missing.
+
+    A link lies there as a text, the path that it leads to (`core.symlinks`): mostly to the next one above.
+    """
+    there = (one for one in toolchain_files(folder) if os.path.lexists(worktree / one))
+    link = f"/{TOOLCHAIN}".encode()
+    names = (one for one in there if not _beginning(worktree, one).endswith(link))
+    return next(names, TOOLCHAIN)
+
+
 def read_toolchain(worktree: Path, folder: str = "") -> tuple[str, bytes]:
     """Return the path of a project's `lean-toolchain` in a worktree, and what is in it.
 
@@ -105,19 +116,17 @@ def read_toolchain(worktree: Path, folder: str = "") -> tuple[str, bytes]:
         FileNotFoundError: it has none.
         OSError: it is not read (`pipeline.lean.source.worktree`).
     """
-    for path in toolchain_files(folder):
-        try:
-            return path, read_inside(worktree, path, most_bytes=MOST_TOOLCHAIN_BYTES)
-        except FileNotFoundError:
-            continue
-    raise FileNotFoundError(2, "no such file", TOOLCHAIN)
+    path = toolchain_file(worktree, folder)
+    return path, read_inside(worktree, path, most_bytes=MOST_TOOLCHAIN_BYTES)
 
 
 def toolchain_text(worktree: Path, folder: str = "") -> str:
     """Return the beginning of a project's `lean-toolchain`, of any size and content; "" where there is none to read."""
-    named = next((one for one in toolchain_files(folder) if os.path.lexists(worktree / one)), TOOLCHAIN)
-    data = read_beginning(worktree, named, most_bytes=MOST_TOOLCHAIN_BYTES)
-    return data.decode("utf-8", errors="replace").strip()
+    return _beginning(worktree, toolchain_file(worktree, folder)).decode("utf-8", errors="replace").strip()
+
+
+def _beginning(worktree: Path, path: str) -> bytes:
+    return read_beginning(worktree, path, most_bytes=MOST_TOOLCHAIN_BYTES)
 
 
 def one_line_of(data: bytes) -> str:

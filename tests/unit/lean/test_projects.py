@@ -12,6 +12,7 @@ from pipeline.lean.source.projects import (
     find_projects,
     project_folder,
     read_toolchain,
+    toolchain_text,
     worktree_of,
 )
 from store.events.projects import Project, below, project_of, worked_on
@@ -179,3 +180,11 @@ def test_the_toolchain_of_a_worktree_is_the_nearest_at_or_above_the_project(tmp_
     (tmp_path / "a/b/lean-toolchain").write_text(NEW)
     assert read_toolchain(tmp_path, "a/b") == ("a/b/lean-toolchain", NEW.encode())
     assert read_toolchain(tmp_path, "a")[0] == "lean-toolchain"
+
+
+def test_a_link_to_a_toolchain_is_the_toolchain_above(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "lean-toolchain").write_text(OLD)
+    (tmp_path / "a/lean-toolchain").write_text("../lean-toolchain")  # as git writes a link here
+    assert read_toolchain(tmp_path, "a") == ("lean-toolchain", OLD.encode())
+    assert toolchain_text(tmp_path, "a") == OLD
