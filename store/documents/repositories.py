@@ -116,7 +116,9 @@ def because(item: Repository) -> str:
 
 
 def projects_said(head: Head, chosen: Sequence[str]) -> str:
-    """Say which Lake projects a branch has and which of them are only scanned; "" of one at the root alone."""
+    """Say which Lake projects a branch has, which of them are only scanned, and that a bump raises none of them in a
+    folder; "" of one at the root alone.
+    """
     projects = head.lake_projects
     if all(not one.folder for one in projects):
         return ""
@@ -124,7 +126,8 @@ def projects_said(head: Head, chosen: Sequence[str]) -> str:
     named = [f"{one.name} ({one.toolchain.rpartition(':')[2] or 'no lean-toolchain'})" for one in projects]
     rest = [one.name for one in projects if one not in worked]
     only = f"; only scanned, for `projects` does not name them: {listed(rest, 5)}" if rest else ""
-    return f"Lake projects in {listed(named, 5)}{only}"
+    no_bump = "" if any(not one.folder for one in worked) else "; a bump raises only one at the root"
+    return f"Lake projects in {listed(named, 5)}{only}{no_bump}"
 
 
 def projects_missing(head: Head, chosen: Sequence[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from pipeline.lean.source.projects import (
     toolchain_text,
     worktree_of,
 )
+from store.documents.repositories import Head, projects_said
 from store.events.projects import Project, below, project_of, worked_on
 
 OLD, NEW = "leanprover/lean4:v4.20.0", "leanprover/lean4:v4.22.0"
@@ -188,3 +189,34 @@ def test_a_link_to_a_toolchain_is_the_toolchain_above(tmp_path: Path) -> None:
     (tmp_path / "a/lean-toolchain").write_text("../lean-toolchain")  # as git writes a link here
     assert read_toolchain(tmp_path, "a") == ("lean-toolchain", OLD.encode())
     assert toolchain_text(tmp_path, "a") == OLD
+
+
+@pytest.mark.parametrize(
+    ("folders", "chosen", "said"),
+    [
+        ([""], [], ""),
+        (["lean"], [], "Lake projects in lean (v4.20.0); a bump raises only one at the root"),
+        (
+            ["", "docs"],
+            [],
+            (
+                "Lake projects in the root (v4.20.0), docs (v4.20.0);"
+                " only scanned, for `projects` does not name them: docs"
+            ),
+        ),
+        (
+            ["", "docs"],
+            ["docs"],
+            (
+                "Lake projects in the root (v4.20.0), docs (v4.20.0);"
+                " only scanned, for `projects` does not name them: the root; a bump raises only one at the root"
+            ),
+        ),
+    ],
+)
+def test_what_is_not_done_in_a_project_is_said_by_its_name(
+    folders: list[str], chosen: list[str], said: str
+) -> None:
+    projects = [{"folder": folder, "toolchain": OLD, "manifest": ""} for folder in folders]
+    head = Head("repo", "main", "live", "a", "a", 1, [], [], projects, [], 0)
+    assert projects_said(head, chosen) == said
