@@ -266,7 +266,7 @@ def _refused(text: str) -> str:
     if len(text) > LONGEST:
         return f"the text has {len(text)} characters, and no tactic has more than {LONGEST}"
     # A search tactic may run, because its suggestion becomes part of the proof in its place.
-    found = complaints(text.removesuffix("?"))
+    found = complaints(text.removesuffix("?"), judged=True)
     return f"the text policy refuses {found[0]}"[:_REASON] if found else ""
 
 

@@ -96,7 +96,7 @@ def texts_of(lemma: Lemma) -> tuple[str, ...]:
     """
     lines = "".join(f"\n  {line}" for tactic in lemma.tactics for line in tactic.split("\n"))
     texts = (f"have {name_of(lemma)} {one} := by{lines}" for one in _stated(lemma))
-    return tuple(text for text in texts if len(text) <= LONGEST and not complaints(text))
+    return tuple(text for text in texts if len(text) <= LONGEST and not complaints(text, judged=True))
 
 
 def _stated(lemma: Lemma) -> tuple[str, ...]:

@@ -39,6 +39,16 @@ ACTIONS = {
     "messages checked away": "exact h\n  #guard_msgs in theorem x : False := h",
     "an initializer": "exact h\n  builtin_initialize x : Unit ← pure ()",
     "a configuration of its own": "exact h\n  declare_config_elab foo Bar",
+    "an evaluated command, its argument glued": "exact h\n  #evalact",
+    "a quoted elaborator": "exact «by_elab» return h",
+    "in a proof that recursion ends": "exact mine p q h\n  termination_by h\n  decreasing_by run_tac act",
+    "a conversion's tactic": "conv => tactic => run_tac act",
+    "a file's text": 'exact absurd h (include_str "/etc/passwd")',
+    "a command under an option": "exact h\n  set_option maxHeartbeats 5 in run_cmd act",
+    "a command under an open namespace": "exact h\n  open Nat in #eval act",
+    "a local macro": 'exact h\n  local macro "x" : tactic => `(tactic| rfl)',
+    "a rule's term": "aesop (add unsafe (by exact unsafe act))",
+    "a program of Lean's beside its lemmas": "exact Lean.Omega.foo Lean.Elab.Command.runLinters",
 }
 OPTIONS = {
     "the kernel by a weak option": "set_option weak.debug.skipKernelTC true in exact h",
@@ -53,6 +63,7 @@ OPTIONS = {
     "what inductive types may be": "set_option bootstrap.inductiveCheckResultingUniverse false in exact h",
     "the command line's own": "set_option internal.cmdlineSnapshots true in exact h",
     "quoted": "set_option «Elab.async» true in exact h",
+    "the kernel, behind another": "set_option maxRecDepth 9 in set_option debug.skipKernelTC true in exact h",
     "an option that nobody knows": "set_option future.dangerous true in exact h",
 }
 NO_TACTICS = {
@@ -73,6 +84,14 @@ NO_TACTICS = {
     "a sorry behind a quoted name": "exact ⟨«h»sorry⟩",
     "a word before a quoted name": "exact h; theorem«extra» : True := trivial",
     "two quoted names": "exact «h»«h»",
+    "a sorry behind a comment that is none": "exact /--/ sorry /- -/ h",
+    "a sorry behind a comment in a comment": "exact /- /- -/ -/ (sorry) -- /- -/",
+    "a sorry between characters": "exact f 'a' sorry 'b'",
+    "a sorry behind a comment with a quotation mark": 'exact h -- it\'s "\n  sorry -- "',
+    "a sorry in a message": 'exact panic! s!"{sorry}"',
+    "compiled code under another name": "open Lean renaming ofReduceBool → ok in exact ok _ _ rfl",
+    "an end with a semicolon": "exact ⟨h.2, h.1⟩; end Demo",
+    "a rest that is left out": "constructor\n  · stop\n    exact h.2\n  · exact h.1",
     "a dotless letter": "natıve_decide",
     "a Roman numeral": "exact ⅽheat",
 }

@@ -55,7 +55,10 @@ while Lean elaborates, and `IO.FS.writeFile` applied to the unit there writes a 
 lies below it has no `IO` in its name."""
 
 _ROOTS_OF_CODE = frozenset({"Lean", "Lake", "System"})
-"""Namespaces of Lean's own programs, with what reads and writes compiled modules: no lemma lives there."""
+"""Namespaces of Lean's own programs, with what reads and writes compiled modules."""
+
+_LEMMAS_THERE = ("Lean.Grind.", "Lean.Omega.", "Lean.Order.", "System.Platform.")
+"""Where lemmas live in them."""
 
 SEARCHES = _words(
     """exact? apply? rw? rw?? hint have? simp? simp_all? dsimp? simpa? aesop? grind? decide? omega? show_term says
@@ -68,7 +71,7 @@ SEARCHES = _words(
 they find nothing (`apply?`, `hint`), and what they find changes with the library: the proof is what they suggest."""
 
 _PRINTS = frozenset(word for word in SEARCHES if word.endswith("?")) | _words(
-    """rw!? apply?! simp?! simp_all?! dsimp?! show_term polyrith observe library_search squeeze_simp rw_search"""
+    """rw!? apply?! simp?! simp_all?! dsimp?! show_term polyrith library_search squeeze_simp rw_search"""
 )
 """Of the searches, what prints what it finds, or asks a server: refused wherever it stands."""
 
@@ -108,14 +111,28 @@ FORBIDDEN_WORDS = (KEYWORDS - _WITH_IN) | _words(
 """Refused as a word of its own: each opens a command, declares something that outlives the proof, leaves the rest
 of the proof out, or runs code while Lean elaborates."""
 
-_LEAN_S_TO_SAY = _words("termination_by decreasing_by")
-"""Of these, what says how a proof ends that cites itself: a real Lean sees whether it does."""
+_LEAN_S_TO_SAY = _words("termination_by decreasing_by checkpoint save stop")
+"""Of these, what says how a proof ends that cites itself, which a real Lean sees, and tactics that variables may be
+called as."""
+
+_STOPS = re.compile(r"(?:\A|[\n;|·]|=>|<;>|(?<!\w)by\s)\s*stop(?![\w.'!?])")
+"""The tactic, which leaves out what follows; elsewhere it is a name."""
+
+_COMMANDS = tuple(
+    _words(
+        """#check #conv #discr_tree_key #eval #exit #find #guard #help #html #import #instances #leansearch #lint
+        #long_names #loogle #min_imports #moogle #norm_num #print #reduce #search #simp #synth #time #unfold? #version
+        #where #whnf #widget"""
+    )
+)
+"""With these begin the commands that evaluate or print. What else begins with `#` may be a notation and a name (`#s`),
+or a library's command, which a real Lean does not take for a part of the proof."""
 
 _PLACES_OF_PROGRAMS = _words("UV FS Process")
 """Of the names, what holds nothing by itself: a hypothesis may be called so, where nothing is opened."""
 
 _CONFIGURATIONS = frozenset({"config", "cfg"})
-_CONSTANTS = _words("true false none some default with in")
+_CONSTANTS = _words("true false True False none some default with in")
 """Besides field names, the words that a tactic's configuration may have."""
 
 _LETTER = re.compile(f"[{ID_REST}λΠΣ]")
@@ -141,6 +158,7 @@ _QUOTED_NAME = re.compile(r"«[^«»\n]*»")
 # Lean ends a name at `»`: a word right behind it, or right before `«`, is another token, and a keyword there is one.
 _GLUED_NAME = re.compile(rf"[{ID_REST}λΠΣ]«|»[{ID_REST}λΠΣ«]")
 _NAME = re.compile(rf"[{ID_FIRST}][{ID_REST}]*")
+_WHOLE_NAME = re.compile(rf"(?<![{ID_REST}]){_NAME.pattern}")
 _CHARACTER = re.compile(r"'(?:[^'\\]|\\[^'\n]{1,10})'|[»\"]'|'[«\"]|«[^»]*'[^»]*»|'\\")
 _STRING_OPENS_AFTER = frozenset(" \n([{⟨,=")
 _STRING_CLOSES_BEFORE = frozenset(" \r\n)]}⟩,;.")
@@ -175,18 +193,17 @@ def complaints(replacement: str, *, judged: bool = False, ends_line: bool = Fals
     if halves:  # no file can hold it
         return tuple(f"U+{ord(half):04X}, which is half of a character" for half in halves)
     found: list[str] = []
+    lexed = lex(replacement)
+    code, bare = lexed.code, lexed.bare
     for character in sorted(set(replacement)):
-        if invisible(character):
+        # In a comment it hides nothing unless it changes how others show.
+        if invisible(character) and (character in code or unicodedata.category(character) != "Mn"):
             found.append(f"the invisible character U+{ord(character):04X}")
         elif unicodedata.category(character) in ("Zs", "Zl", "Zp") and character != " ":
             found.append(f"the white space U+{ord(character):04X}, which is none to Lean")
-    if any(
-        unicodedata.category(b) in ("Mn", "Me") for a, b in itertools.pairwise(replacement) if a.isascii()
-    ):
+    if any(unicodedata.category(b) in ("Mn", "Me") for a, b in itertools.pairwise(code) if a.isascii()):
         found.append("an accent that is put on a letter, which makes a name look like another")
-    found += _ambiguous(replacement)
-    lexed = lex(replacement)
-    bare = lexed.bare
+    found += _ambiguous(replacement, code)
     if lexed.docs:
         found.append("a doc comment, which would document what follows or be a command")
     found += [
@@ -205,8 +222,13 @@ def complaints(replacement: str, *, judged: bool = False, ends_line: bool = Fals
     found += _unbalanced(words)
     found += _commands(words, judged=judged)
     found += _computed(words)
+    if judged and _STOPS.search(bare):
+        found.append("the word stop")
     opens = not _OPENING.isdisjoint(words)
+    excused = _excused(words) if judged else frozenset()
     for position, word in enumerate(words):
+        if position in excused:
+            continue
         following = words[position + 1] if position + 1 < len(words) else ""
         complaint = _word(word, following, judged=judged, opens=opens)
         if complaint is not None and complaint not in found:
@@ -251,7 +273,7 @@ def _word(word: str, following: str, *, judged: bool, opens: bool) -> str | None
         return "an attribute: one on a local declaration outlives the proof"
     if word == "eval" and following == "%":
         return "eval%, which runs code while Lean elaborates"
-    if word.startswith("#") and len(word) > 1 and word[1].isalpha():
+    if word.startswith(_COMMANDS) or (not judged and word[:1] == "#" and word[1:2].isalpha()):
         return f"the command {word}"
     plain = skeleton(word)
     parts = plain.removeprefix("_root_.").split(".")
@@ -261,7 +283,7 @@ def _word(word: str, following: str, *, judged: bool, opens: bool) -> str | None
         return None
     if plain in FORBIDDEN_WORDS or (not bare and any(_forbidden(part) for part in parts)):
         return f"the word {shown}"
-    if parts[0] in _ROOTS_OF_CODE:
+    if parts[0] in _ROOTS_OF_CODE and not (judged and plain.startswith(_LEMMAS_THERE)):
         return f"{shown}, a name of Lean's own programs"
     if plain in (_PRINTS if judged else SEARCHES):
         return f"{shown}, which looks for a proof and is none"
@@ -279,8 +301,23 @@ def _forbidden(part: str) -> bool:
     return part.rstrip("?!") in FORBIDDEN_NAMES or part in FORBIDDEN_NAMES or bool(_UNSAFE.match(part))
 
 
-def _ambiguous(text: str) -> list[str]:
+def _excused(words: list[str]) -> frozenset[int]:
+    """Return the positions of words that are others elsewhere: in `aesop (add unsafe foo)` and `open scoped Foo in`."""
+    found = {at for at in range(1, len(words)) if (words[at - 1], words[at]) == ("open", "scoped")}
+    for at in range(len(words) - 2):
+        if words[at : at + 2] == ["(", "add"] and words[at + 2] != ":=":
+            inside, depth = range(at + 2, _closing(words, at)), 0
+            for inner in inside:
+                depth += (words[inner] in _BRACKETS) - (words[inner] in _CLOSERS)
+                if words[inner] == "unsafe" and depth == 0 and words[inner - 1] in ("add", ","):
+                    found.add(inner)
+    return frozenset(found)
+
+
+def _ambiguous(text: str, code: str) -> list[str]:
     """Return what could be read in two ways: as a string, a character, a number, or as what begins inside one.
+
+    `code` is the text without its comments: where nothing before one is in doubt, it is one to Lean too.
 
     Lean cuts `0'"'` into a number and a character, and `⁻¹'"` may be a token of some library with a string after
     it: the lexer cannot know. So strings are taken only between white space or brackets. In the
@@ -289,27 +326,26 @@ def _ambiguous(text: str) -> list[str]:
     found: list[str] = []
     if re.search(r"\r(?!\n)", text):
         found.append("a carriage return that ends no line")
-    if set("«»") & set(_QUOTED_NAME.sub("", text)):
+    if set("«»") & set(_QUOTED_NAME.sub("", code)):
         found.append("a quoted name that does not end on its line, or a stray « or »")
-    if _GLUED_NAME.search(text):
+    if _GLUED_NAME.search(code):
         found.append("a quoted name with a word right beside it, which Lean reads as two")
-    code = lex(text).code
     if any(
         code[at] != text[at] and code[at - 1] == text[at - 1] and not text[at - 1].isspace()
         for at in range(1, len(text))
     ):
         found.append("a comment right behind a symbol, which could be a part of it")
-    plain = _PLAIN_CHARACTER.sub("0", _RADIX.sub("0", text))
+    plain = _PLAIN_CHARACTER.sub("0", _RADIX.sub("0", code))
     if _NUMBER_IN_WORD.search(plain):
         found.append("a number that runs into a word")
-    if _CHARACTER.search(plain) or _CHARACTER.search(_NAME.sub("x", plain)):
+    if _CHARACTER.search(_WHOLE_NAME.sub("x", plain)):
         found.append("a character literal, or a tick beside a quotation mark")
-    at = text.find('"')
+    at = code.find('"')
     while at >= 0:
-        string = _STRING.match(text, at)
+        string = _STRING.match(code, at)
         before, after = (
-            text[at - 1 : at] if at else "",
-            text[string.end() : string.end() + 1] if string else "",
+            code[at - 1 : at] if at else "",
+            code[string.end() : string.end() + 1] if string else "",
         )
         if (
             string is None
@@ -319,7 +355,7 @@ def _ambiguous(text: str) -> list[str]:
         ):
             found.append("a quotation mark that is not plainly the edge of a string on one line")
             break
-        at = text.find('"', string.end())
+        at = code.find('"', string.end())
     return found
 
 
@@ -372,9 +408,17 @@ def _computed(words: list[str]) -> list[str]:
         if len(value) == 1 and skeleton(value[0]) in ("Unit", "PUnit"):
             continue  # a type, which holds no action
         holds_unit = any(pair in (("(", ")"), ("⟨", "⟩")) for pair in itertools.pairwise(value))
-        if holds_unit or any(skeleton(word).split(".")[-1].casefold() in ("unit", "punit") for word in value):
+        if holds_unit or any(_is_unit(value, inner) for inner in range(len(value))):
             return [f"the unit in ({words[at + 1]} := …), which could run an action while Lean elaborates"]
     return []
+
+
+def _is_unit(words: list[str], at: int) -> bool:
+    """Return whether a word is the unit or its type; `h.unit` is a projection."""
+    *rest, last = skeleton(words[at]).split(".")
+    return last.casefold() == "punit" or (
+        last.casefold() == "unit" and (not rest or rest[-1] in ("", "Unit", "PUnit"))
+    )
 
 
 def _closing(words: list[str], opening: int) -> int:
