@@ -15,6 +15,8 @@ ACTIONS = {
     "writing a file in a configuration": "simp (config := (match IO.FS.writeFile a b () with | _ => {}))",
     "starting a program in a configuration": "decide (config := (IO.Process.run args ()).rec)",
     "the same in the new spelling": "simp (maxSteps := (IO.FS.removeFile a ()).rec) [h]",
+    "an action of the file's open namespace": "simp (maxSteps := act (writeFile a b default))",
+    "a panic's message": 'simp +arith (maxSteps := panic! "no axioms") [h]',
     "an action by its open namespace": "open IO.FS in simp (config := (writeFile a b ()).rec)",
     "an action by a renamed namespace": "open IO renaming println → say in simp (config := (say a ()).rec)",
     "an action from the root": "simp (config := (_root_.IO.FS.writeFile a b ()).rec)",

@@ -132,6 +132,13 @@ _PLACES_OF_PROGRAMS = _words("UV FS Process")
 """Of the names, what holds nothing by itself: a hypothesis may be called so, where nothing is opened."""
 
 _CONFIGURATIONS = frozenset({"config", "cfg"})
+_WITH_OPTIONS = _words(
+    """simp simp! simp_all simp_all! dsimp dsimp! simpa simpa! simp_arith rw rewrite rwa erw omega decide grind lia
+    cutsat apply constructor norm_num norm_num1 ring_nf abel_nf field_simp push_cast norm_cast linarith nlinarith
+    positivity aesop congr! convert split unfold injection"""
+)
+"""Tactics behind which `(name := …)` is an option."""
+_OPTIONS_WITH_TACTICS = frozenset({"disch", "discharger"})
 _CONSTANTS = _words("true false True False none some default with in")
 """Besides field names, the words that a tactic's configuration may have."""
 
@@ -392,19 +399,25 @@ def _commands(words: list[str], *, judged: bool) -> list[str]:
 def _computed(words: list[str]) -> list[str]:
     """Return what a tactic's options compute: Lean evaluates them while it elaborates, with whatever they apply.
 
-    `(config := …)` takes literals, field names, `true`, `false` and `.constructor`. Any other `(name := …)` may be a
-    term's argument or a tactic's option: none may hold the unit, without which no action runs.
+    `(config := …)`, and whatever stands behind a tactic that has options, takes literals, field names, `true`, `false`
+    and `.constructor`. Any other `(name := …)` may be a term's argument or a tactic's option: none may hold the unit,
+    without which no action runs.
     """
-    for at in range(len(words) - 2):
-        if words[at] != "(" or words[at + 2] != ":=" or not _NAME.match(skeleton(words[at + 1])):
+    behind = -1  # where the next option of a tactic would begin
+    for at, word in enumerate(words[:-2]):
+        if skeleton(word) in _WITH_OPTIONS or (at == behind and {word, words[at - 1]} & {"+", "-"}):
+            behind = at + 1
+        if word != "(" or words[at + 2] != ":=" or not _NAME.match(skeleton(words[at + 1])):
             continue
-        end = _closing(words, at)
+        end, name = _closing(words, at), skeleton(words[at + 1])
         value = words[at + 3 : end]
-        if skeleton(words[at + 1]) in _CONFIGURATIONS:
-            for inner, word in enumerate(value, at + 3):
+        if name in _CONFIGURATIONS or (at == behind and name not in _OPTIONS_WITH_TACTICS):
+            for inner, one in enumerate(value, at + 3):
                 named = words[inner - 1] == "." or words[inner + 1 : inner + 2] == [":="]
-                if _NAME.match(skeleton(word)) and not named and word not in _CONSTANTS:
-                    return [f"{word} in ({words[at + 1]} := …), which Lean evaluates while it elaborates"]
+                if _NAME.match(skeleton(one)) and not named and one not in _CONSTANTS:
+                    return [f"{one} in ({words[at + 1]} := …), which Lean evaluates while it elaborates"]
+        if at == behind:
+            behind = end + 1
         if len(value) == 1 and skeleton(value[0]) in ("Unit", "PUnit"):
             continue  # a type, which holds no action
         holds_unit = any(pair in (("(", ")"), ("⟨", "⟩")) for pair in itertools.pairwise(value))
