@@ -32,15 +32,16 @@ class Front:
 
     `came`, `went` and the news are of the time from `since` on, the rest is of `until`: now. `came` counts the new
     sorries, without those that were there when their branch was first read, which `first_read` counts; `went` the
-    others by what became of them. `opened` and `filled` are the newest. `open` counts the sorries in the source, with a
-    verified proof or not, without those `elsewhere`, which only other branches have, and the `not_taken`, which the
-    limits of [scan] leave out; `repositories` are those that have one.
+    others by what became of them. `opened` and `filled` are the newest. `open` and `verified` count the sorries in the
+    source, without those `elsewhere`, which only other branches have, and the `not_taken`, which the limits of [scan]
+    leave out; `repositories` are those that have one.
     """
 
     since: str
     until: str
     watched: int
     open: int
+    verified: int
     elsewhere: int
     not_taken: int
     repositories: int
@@ -103,7 +104,8 @@ def front(
         since=since,
         until=until,
         watched=len(queries.repositories(view, watched_only=True)),
-        open=total.in_source,
+        open=total.by_state["open"],
+        verified=total.by_state["verified"],
         elsewhere=total.elsewhere,
         not_taken=_not_taken(too_large),
         repositories=sum(row.in_source > 0 for row in numbers),
@@ -130,16 +132,17 @@ def _not_taken(rows: Iterable[TooLargeRow]) -> int:
 
 
 def lead(front: Front) -> str:
-    """Say in one sentence how many sorries are open."""
+    """Say in one sentence how many sorries are open, and how many verified."""
     if not front.watched:
         return "No repository is watched."
     among = counted(front.watched, "watched repository")
-    if not front.open and not front.elsewhere and not front.not_taken:
+    if not (front.open or front.verified or front.elsewhere or front.not_taken):
         return f"No sorry is open in {among}."
     where = f" in {among}" if front.watched == 1 else f" in {front.repositories:,} of {among}"
     beyond = f", and {front.not_taken:,} more are beyond the limits of [scan]" if front.not_taken else ""
     elsewhere = elsewhere_said(front.elsewhere)
-    return f"{counted(front.open, 'sorry is', 'sorries are')} open{where}{elsewhere}{beyond}."
+    verified = f" and {counted(front.verified, 'is', 'are')} verified" if front.verified else ""
+    return f"{counted(front.open, 'sorry is', 'sorries are')} open{verified}{where}{elsewhere}{beyond}."
 
 
 def changes(front: Front) -> list[str]:

@@ -141,7 +141,7 @@ def test_the_first_screen_answers_what_a_maintainer_asks(view_of: Fill) -> None:
     top, rest = text.split("Open sorries, by repository and file")
     ready = f"everlean proofs apply {screen(view).waiting.ready[0].proof.proof}, no kernel replay"
     for words in (
-        "4 sorries are open in 2 of 2 watched repositories.",
+        "3 sorries are open and 1 is verified in 2 of 2 watched repositories.",
         "4 new sorries; 1 filled by people; 1 was there when their branches were first read.",
         "Shown false Logic.untrue github.com/ada/logic Logic/Basic.lean:8",
         f"Patches ready Logic.proved github.com/ada/logic Logic/Basic.lean:8 {ready}",
@@ -250,7 +250,7 @@ def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
     made = screen(view_of(week()))
     lines = digest(made)
     assert lines[:2] == [
-        "everlean from 2000-01-01 to 2100-01-01: 4 sorries are open in 2 of 2 watched repositories.",
+        "everlean from 2000-01-01 to 2100-01-01: 3 sorries are open and 1 is verified in 2 of 2 watched repositories.",
         "4 new sorries; 1 filled by people; 1 was there when their branches were first read.",
     ]
     headings = [line for line in lines if line.endswith(":")]
