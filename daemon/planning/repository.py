@@ -411,7 +411,7 @@ class RepositoryJobs:
 
     def _count(self, repo: Repo, branches: Collection[str]) -> Iterator[DueJob]:
         """Yield the job that counts the sorries of the commits before the first sight, the newest first."""
-        commits = [row for row in queries.past_uncounted(self._view, repo.key) if row.branch in branches]
+        commits = [row for row in queries.past_to_count(self._view, repo.key) if row.branch in branches]
         if not commits:
             return
         first = commits[0]

@@ -33,6 +33,8 @@ MOST_VERSIONS = 20_000
 """Of the files of one request."""
 MOST_COMMITS = 100_000
 """Of the newest of a history, among which the merges are looked for that brought a commit."""
+LINES_BEFORE = 10
+"""Of a sorry, by which git tells a line that moved from one that was written."""
 LONGEST_NAME = 200
 _EVENTS_IN_A_BATCH = 300
 _TOO_MANY = f"its file has more than {MOST_VERSIONS:,} earlier versions"
@@ -99,7 +101,9 @@ class Authors:
             reason = _TOO_MANY if path in paths else "its file has a name that git is not asked about"
             if path in readable:
                 try:
-                    ranges = [(line, line) for line in sorted({one.line for one in sorries})]
+                    ranges = [
+                        (max(1, line - LINES_BEFORE), line) for line in sorted({one.line for one in sorries})
+                    ]
                     lines = await self._git.blame(mirror, tip, path, ranges)
                 except NoSpaceError:
                     raise

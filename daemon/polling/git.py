@@ -270,21 +270,32 @@ class Git(GitProcess):
         )
         return tuple(out.decode().split())
 
-    async def dated(self, mirror: Path, tip: str, *, most: int) -> list[DatedCommit]:
+    async def history(self, mirror: Path, tip: str, *, most: int) -> list[DatedCommit]:
         """Return the first-parent history of a commit, the newest first, at most so many commits.
 
         Raises:
             GitError: the mirror has no such commit.
         """
+        return await self._dated(mirror, [tip], "--first-parent", f"--max-count={most}")
+
+    async def dated(self, mirror: Path, shas: Sequence[str]) -> list[DatedCommit]:
+        """Return these commits.
+
+        Raises:
+            GitError: the mirror lacks one.
+        """
+        return await self._dated(mirror, shas, "--no-walk=unsorted") if shas else []
+
+    async def _dated(self, mirror: Path, shas: Sequence[str], *options: str) -> list[DatedCommit]:
         out = await self._run(
-            "log", "--first-parent", f"--max-count={most}", "--no-show-signature", "--format=%H %T %ct %P",
-            check_sha(tip), "--", mirror=mirror, timeout_s=self._long_s, in_background=True,
+            "log", *options, "--no-show-signature", "--format=%H %T %ct %P", "--stdin", mirror=mirror,
+            text="".join(f"{check_sha(sha)}\n" for sha in shas), timeout_s=self._long_s, in_background=True,
         )  # fmt: skip
         lines = (line.split(" ", 3) for line in out.decode().splitlines())
         return [DatedCommit(sha, tree, _time(at), not parents) for sha, tree, at, parents in lines]
 
     async def differences(self, mirror: Path, trees: Sequence[str]) -> list[dict[str, str]]:
-        """Return for each folder listing but the first what it has other than the one before it: its blobs by path.
+        """Return for each folder listing but the first its files that the one before it has not: their blobs by path.
 
         Raises:
             GitError: the mirror lacks one.
@@ -345,7 +356,9 @@ class Git(GitProcess):
     async def blame(
         self, mirror: Path, sha: str, path: str, ranges: Iterable[tuple[int, int]]
     ) -> dict[int, Author]:
-        """Return who wrote lines of a file as a commit has it, by line; changed white space is nobody's work.
+        """Return who wrote lines of a file as a commit has it, by line.
+
+        Changed white space is nobody's work, nor is a text's move to another place of its file.
 
         What `bring` did not fetch, git does, one request at a time.
 
@@ -360,6 +373,7 @@ class Git(GitProcess):
             "blame",
             "--porcelain",
             "-w",
+            "-M",
             *(f"-L{first},{last}" for first, last in ranges),
             check_sha(sha),
             "--",

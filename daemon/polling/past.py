@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -35,6 +36,11 @@ WEEK = timedelta(days=7)
 LONGEST = timedelta(days=5 * 365)
 """Before the first sight of a branch."""
 _WEEKS_AT_ONCE = 20
+_EMPTY = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+"""The listing of a folder without files, which git knows everywhere, by the length of a hash."""
 _PAUSE_S, _PAUSE_WITH_MORE_S = 20.0, 1.0
 _AGAIN = Backoff(300.0, 86_400.0)
 
@@ -60,6 +66,8 @@ class Past:
         self._authors = Authors(store=store, git=git, mirror=mirror)
         self._failures: dict[tuple[str, str], tuple[int, float]] = {}
         """By question and repository how often git failed in a row, and until when it is left alone."""
+        self._there: set[str] = set()
+        """The repositories of whose commits the mirror has what is to be counted."""
 
     async def look(self) -> None:
         """Record what git says of the next repository of which something is to be asked.
@@ -73,6 +81,7 @@ class Past:
         for question, ask, waiting in (
             ("authors", self._ask_authors, await self._store.ask(queries.unwritten_repositories)),
             ("past", self._list, await self._store.ask(queries.past_unlisted)),
+            ("past", self._fetch_again, await self._store.ask(queries.past_uncounted) - self._there),
         ):
             if repo := self._next(question, waiting):
                 self.pause_s = _PAUSE_WITH_MORE_S
@@ -112,7 +121,7 @@ class Past:
         began = time.monotonic()
         unlisted = await self._store.ask(queries.past_unlisted)
         branch, sha = unlisted[repo.key]
-        history = await self._git.dated(self._mirror(repo.key), sha, most=MOST_COMMITS)
+        history = await self._git.history(self._mirror(repo.key), sha, most=MOST_COMMITS)
         weeks, whole = await asyncio.to_thread(weekly, history, now=datetime.now(UTC))
         taken, versions = await self._fetch(repo, weeks)
         commits = [
@@ -134,16 +143,22 @@ class Past:
             seconds=round(time.monotonic() - began, 3),
         )
 
+    async def _fetch_again(self, repo: Repo) -> None:
+        """Fetch what the mirror lacks of the commits that are to be counted: it may have been deleted since."""
+        rows = await self._store.ask(partial(queries.past_to_count, repository=repo.key))
+        await self._fetch(repo, await self._git.dated(self._mirror(repo.key), [row.sha for row in rows]))
+
     async def _fetch(self, repo: Repo, weeks: Sequence[DatedCommit]) -> tuple[Sequence[DatedCommit], int]:
         """Fetch the Lean files of as many of these commits as the bound allows; return the commits, and how many
         versions came."""
         mirror, meant = self._mirror(repo.key), path_filter(repo.include, repo.exclude)
         versions: dict[str, None] = {}
-        taken = 1
-        for start in range(0, len(weeks) - 1, _WEEKS_AT_ONCE):
-            trees = [one.tree for one in weeks[start : start + _WEEKS_AT_ONCE + 1]]
+        taken = 0
+        before = _EMPTY[len(weeks[0].tree)]
+        for start in range(0, len(weeks), _WEEKS_AT_ONCE):
+            trees = [one.tree for one in weeks[start : start + _WEEKS_AT_ONCE]]
             missing = await self._git.missing_contents(mirror, trees)
-            for files in await self._git.differences(mirror, trees):
+            for files in await self._git.differences(mirror, [before, *trees]):
                 more = {blob for path, blob in files.items() if blob in missing and meant(path)}
                 if len(versions.keys() | more) > MOST_VERSIONS:
                     break
@@ -151,8 +166,11 @@ class Past:
                 taken += 1
             if taken < start + len(trees):
                 break
+            before = trees[-1]
         await self._git.bring(mirror, [*versions], in_background=True)
-        return weeks[:taken], len(versions)
+        self._there.add(repo.key)
+        # The first is recorded in any case, so that git is asked once.
+        return weeks[: max(1, taken)], len(versions)
 
 
 def weekly(history: Sequence[DatedCommit], *, now: datetime) -> tuple[list[DatedCommit], bool]:

@@ -330,8 +330,14 @@ def past_unlisted(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:
     return found
 
 
-def past_uncounted(db: sqlite3.Connection, repository: str) -> list[PastCommitRow]:
-    """Return the commits of the time before the first sight whose sorries are to be counted, the newest first."""
+def past_uncounted(db: sqlite3.Connection) -> set[str]:
+    """Return the repositories with commits of the time before the first sight whose sorries are to be counted."""
+    rows = db.execute("SELECT DISTINCT repository FROM past_commits WHERE sorries IS NULL")
+    return {row[0] for row in rows}
+
+
+def past_to_count(db: sqlite3.Connection, repository: str) -> list[PastCommitRow]:
+    """Return those commits of a repository, the newest first."""
     conditions, order = ["sorries IS NULL"], "committed_at DESC, sha"
     equal: dict[str, str | None] = {"repository": repository}
     return read(db, PastCommitRow, "past_commits", equal=equal, conditions=conditions, order=order)

@@ -28,6 +28,7 @@ from tests.support.events import commit_scanned, place
 
 Answer = TypeVar("Answer")
 ALPHA = "theorem alpha : 1 = 1 := by\n  sorry\n"
+DONE = "".join(f"theorem done{n} : {n} = {n} :=\n  rfl\n\n" for n in range(9))
 BETA = "theorem beta : 2 = 2 := by\n  sorry\n"
 
 
@@ -114,6 +115,12 @@ def test_at_first_sight_git_says_who_wrote_each_sorry_and_when(
     found = asked(deployment)
     assert written(found["alpha"]) == (first, "Ada", "2024-03-01", 7)
     assert written(found["beta"]) == (second, "Bob", "2025-04-01", None)
+
+
+def test_a_move_within_a_file_is_nobody_s_work(deployment: Deployment, remote: Remote) -> None:
+    sha = remote.commit("first", {"A.lean": ALPHA + DONE}, author="Ada", date="2024-03-01T00:00:00Z")
+    remote.commit("moved", {"A.lean": DONE + ALPHA}, author="Bob")
+    assert written(asked(deployment)["alpha"]) == (sha, "Ada", "2024-03-01", None)
 
 
 def test_what_a_merge_brought_has_its_author_and_the_number_of_the_merge(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -162,6 +163,21 @@ def test_no_more_versions_are_fetched_than_the_bound_and_the_newest_weeks_go_fir
     assert len(event.data["commits"]) == weeks
     assert event.data["commits"][0]["sha"] == remote.git("rev-parse", "HEAD")
     assert [one["begins"] for one in event.data["commits"]] == [*[False] * (weeks - 1), begins]
+
+
+def test_what_a_deleted_mirror_lost_is_fetched_again_to_be_counted(
+    deployment: Deployment, remote: Remote
+) -> None:
+    async def lose(parts: Parts) -> int:
+        await look(parts)
+        mirror = parts.poller.mirror(parts.repo.key)
+        shutil.rmtree(mirror)
+        await parts.poller.poll(parts.repo)
+        return await look(parts, times=2)
+
+    assert with_parts(deployment, lose) == 1
+    watch(deployment, 4)
+    assert counted(deployment) == [1, 3, 2, 4]
 
 
 def test_with_the_setting_off_nothing_of_the_past_is_asked_fetched_or_counted(

@@ -364,13 +364,13 @@ def test_a_commit_of_the_past_is_never_later_than_git_was_asked_and_is_counted_o
     first, root = listed.commits
     late = first.model_copy(update={"committed_at": datetime(2999, 1, 1, tzinfo=UTC)})
     world.tell(watched(), listed.model_copy(update={"commits": (late, root)}))
-    rows = queries.past_uncounted(world.db, REPOSITORY)
+    rows = queries.past_to_count(world.db, REPOSITORY)
     assert [(row.sha, row.begins, row.committed_at < "2999") for row in rows] == [
         (first.sha, False, True),
         (root.sha, True, True),
     ]
     world.tell(samples()["past_counted"])
-    assert [row.sha for row in queries.past_uncounted(world.db, REPOSITORY)] == [first.sha]
+    assert [row.sha for row in queries.past_to_count(world.db, REPOSITORY)] == [first.sha]
 
 
 def test_the_steps_of_a_sorry_can_be_read_by_people(world: World) -> None:
