@@ -63,6 +63,7 @@ class Listing(Generic[Row]):
         empty: the answer without rows.
         group: returns the headings that stand above a row where they are new.
         above: lines before the table.
+        below: lines after it, without control characters.
         total: the last line, which says how many there are and what is left out.
         more: how to see the rows beyond a limit; "" where none are.
     """
@@ -73,6 +74,7 @@ class Listing(Generic[Row]):
     empty: str
     group: Callable[[Row], tuple[str, ...]] | None = None
     above: Sequence[str] = ()
+    below: Sequence[str] = ()
     total: str = ""
     more: str = ""
     code: int = 0
@@ -83,6 +85,8 @@ class Listing(Generic[Row]):
             say(clean(line))
         if self.rows:
             self._show_rows()
+            for line in self.below:
+                say(line)
             if self.total:
                 say(self.total)
         else:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.answer import Answer
+from daemon.cli.answer import Answer, Column, Listing
 from daemon.cli.completion import repositories
 from daemon.cli.context import GROUPS, Call, CliError, files, verb
-from daemon.cli.render import note, say, table
+from daemon.cli.options import Repo
+from daemon.cli.render import note, say
 from daemon.instance import Instance
 from daemon.paths import SYSTEM_CONFIG, user_config
+from store.documents.lookup import resolve
 from store.documents.repositories import (
     HEALTHY_STATES,
     Repository,
@@ -69,26 +72,24 @@ class Imported:
 @verb("repos", Repositories, past=True)
 def list_(
     call: Call,
+    repo: Repo = None,
     every: Annotated[
         bool, typer.Option("--all", help="Also repositories that left the watchlist; --json always has them.")
     ] = False,
     gaps: Annotated[
         bool, typer.Option("--gaps", help="Also everything that the traces lack, each thing with its reason.")
     ] = False,
-) -> Answer:
+) -> Listing[Repository]:
     """List repositories."""
     with call.view() as database:
-        found = described_repositories(database, gaps=gaps)
-    shown = [item for item in found if item.watched or every]
-    instance = call.instance
-
-    def write() -> None:
-        if shown:
-            show(shown, polls=instance.moment is None, running=instance.running)
-        else:
-            say("no repository is watched; `everlean repos add URL` adds one")
-
-    return Answer(Repositories(found), write)
+        only = resolve(database, repo)
+        found = [one for one in described_repositories(database, gaps=gaps) if only in (None, one.repository)]
+    return listing(
+        [item for item in found if item.watched or every or only or call.as_json],
+        polls=call.instance.moment is None,
+        running=call.instance.running,
+        empty="no repository is watched; `everlean repos add URL` adds one",
+    )
 
 
 @verb("init", Made)
@@ -199,48 +200,61 @@ def _takes_effect(instance: Instance) -> str:
 # ---- The table, which `everlean status` shows too
 
 
-def show(found: list[Repository], *, running: bool, polls: bool = True, details: bool = True) -> None:
-    """Write the table, then (with `details`) each failing repository's reason and remedy, and what was traced.
+def listing(
+    found: list[Repository], *, running: bool, polls: bool = True, details: bool = True, empty: str = ""
+) -> Listing[Repository]:
+    """Return repositories as a table; with `details` the reason and remedy of each that fails, and what was traced.
 
     Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them. Without a
     running daemon none comes next.
     """
-    rows = []
-    for item in found:
-        heads = [head for head in item.heads if head.state == "live"]
-        tips = listed(
-            [
-                f"{head.branch} {head.tip[:10]}{'' if head.scanned == head.tip else ' (scan due)'}"
-                for head in heads
-            ],
-            3,
-        )
-        asked = (ago(item.checked_at), _next(item) if running else "-") if polls else ()
-        number = (
-            f"{item.sorries['open'] + item.sorries['verified']:,}{elsewhere_said(item.sorries_elsewhere)}"
-        )
-        rows.append((item.repository, word(item), number, *asked, tips or "-"))
-    headers = ("REPOSITORY", "STATE", "SORRIES", *(("LAST POLL", "NEXT") if polls else ()), "TIP")
-    table(headers, rows, shrink=(len(headers) - 1, 0))
-    if not details:
-        return
+    polled: list[Column[Repository]] = [
+        Column("LAST POLL", lambda item: ago(item.checked_at)),
+        Column("NEXT", lambda item: _next(item) if running else "-"),
+    ]
+    columns: list[Column[Repository]] = [
+        Column("REPOSITORY", lambda item: item.repository, shrink=True),
+        Column("STATE", word),
+        Column("SORRIES", _sorries),
+        *(polled if polls else ()),
+        Column("TIP", _tips, shrink=True),
+    ]
+    below = [*_troubles(found), *_traced(found)] if details else ()
+    return Listing(found, columns, Repositories(found), empty=empty, below=below)
+
+
+def _sorries(item: Repository) -> str:
+    return f"{item.sorries['open'] + item.sorries['verified']:,}{elsewhere_said(item.sorries_elsewhere)}"
+
+
+def _tips(item: Repository) -> str:
+    live = [head for head in item.heads if head.state == "live"]
+    due = {head.branch: "" if head.scanned == head.tip else " (scan due)" for head in live}
+    return listed([f"{head.branch} {head.tip[:10]}{due[head.branch]}" for head in live], 3) or "-"
+
+
+def _troubles(found: list[Repository]) -> Iterator[str]:
+    """Yield what is wrong with repositories, and which Lake projects they have."""
     for item in found:
         if item.state not in HEALTHY_STATES:
-            say(f"  {clean(because(item))}; {clean(item.remedy)}")
+            yield f"  {clean(because(item))}; {clean(item.remedy)}"
         for said in too_large_said(item.too_large).values():
-            say(clean(f"  {item.repository} {said}; {LARGER}"))
+            yield f"  {clean(f'{item.repository} {said}; {LARGER}')}"
         for head in item.heads:
             if head.state == "live" and (said := projects_said(head, item.projects)):
-                say(clean(f"  {item.repository} {head.branch}: {said}"))
+                yield f"  {clean(f'{item.repository} {head.branch}: {said}')}"
+
+
+def _traced(found: list[Repository]) -> Iterator[str]:
+    """Yield how complete the traces are of branches that are there; `--json` has the others too."""
     for item in found:
         gone = {head.branch for head in item.heads if head.state != "live"}
         for trace in item.traces:
-            if trace.branch in gone:
-                continue  # --json has it
-            say(clean(_completeness(item.repository, trace)))
-            for gap in trace.gaps or ():
-                where = f"{gap.path} {gap.declaration}".strip()
-                say(f"  {clean(gap.kind)}: {clean(where)}: {clean(gap.reason)}")
+            if trace.branch not in gone:
+                yield clean(_completeness(item.repository, trace))
+                for gap in trace.gaps or ():
+                    where = f"{gap.path} {gap.declaration}".strip()
+                    yield f"  {clean(f'{gap.kind}: {where}: {gap.reason}')}"
 
 
 def _completeness(repository: str, trace: Trace) -> str:

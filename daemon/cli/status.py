@@ -112,7 +112,7 @@ def show(report: Status) -> None:
     watched = [item for item in report.repositories or () if item.watched]
     if watched:
         say()
-        repos.show(watched, running=daemon.running, polls=not earlier, details=False)
+        repos.listing(watched, running=daemon.running, polls=not earlier, details=False).show()
     if jobs.running:
         say()
         table(

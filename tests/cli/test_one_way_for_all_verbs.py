@@ -11,6 +11,7 @@ import pytest
 
 from daemon.cli import app
 from store.documents.lookup import UnresolvedError, one_of
+from store.events.repositories import RepositoryUnwatched
 from tests.support.state_folder import (
     OTHER_SORRY,
     REPOSITORY,
@@ -150,6 +151,21 @@ def test_a_bare_name_lists_and_without_rows_says_so(verb: str, folder: StateFold
     watch(empty, REPOSITORY)
     empty.write()
     assert empty.everlean(verb).out == f"no {what} yet\n"
+
+
+def test_repositories_are_listed_and_one_by_a_part_of_its_name_though_it_is_watched_no_more(
+    folder: StateFolder,
+) -> None:
+    watch(folder, "github.com/bea/flt-regular")
+    left = RepositoryUnwatched(repository="github.com/bea/flt-regular")
+    folder.add("repository:github.com/bea/flt-regular", left)
+    folder.write()
+    assert "flt-regular" not in folder.everlean("repos").out
+    for order in (("repos",), ("repos", "list")):
+        assert "unwatched" in folder.everlean(*order, "--repo", "REGULAR").out
+        listed = folder.everlean(*order, "--repo", "REGULAR", "--json").json["repositories"]
+        assert [one["repository"] for one in listed] == ["github.com/bea/flt-regular"]
+    assert "may be" in folder.everlean("repos", "--repo", "i").err
 
 
 LATER = "c0" * 8

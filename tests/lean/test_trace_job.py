@@ -198,16 +198,16 @@ def test_repos_says_how_complete_a_trace_is_and_why(
     (trace,) = brief.traces
     assert (trace.branch, trace.sha, trace.theorems_traced) == ("main", traced.sha, 10)
     assert trace.gaps is None
-    repos.show([brief], running=False)
+    repos.listing([brief], running=False).show()
     said = capsys.readouterr().out
     assert "SIMULATED trace of 4 of 4 files, 10 of 10 theorems" in said
     assert "--gaps lists them" in said
     found = described_repositories(traced.db, gaps=True)
     assert len(found[0].traces[0].gaps or ()) == sum(trace.lacking.values())
-    repos.show(found, running=False)
+    repos.listing(found, running=False).show()
     assert "  premise_site: Base.lean: no definition site is known of" in capsys.readouterr().out
     gone = Head(KEY, "main", "deleted", traced.sha, traced.sha, None, [], [], None, [], 0)
-    repos.show([replace(brief, heads=[gone])], running=False)
+    repos.listing([replace(brief, heads=[gone])], running=False).show()
     assert "trace of" not in capsys.readouterr().out, "a branch that is no more is in --json only"
 
 
