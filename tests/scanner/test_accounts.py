@@ -187,6 +187,15 @@ EXIT = "theorem a : p := q\n#exit\ntheorem b : p := sorry\n"
         ),
         ("theorem a : p := f (x /-- d -/\naxiom b : q", ["theorem a", "axiom b"], [], []),
         ("@[simp theorem a : p := by\naxiom b : q\n)", ["axiom b"], [], ["@"]),
+        (
+            "theorem a : p := q @[simp] lemma b.{u} (h : p) [f (x)] : q := sorry",
+            ["theorem a", "lemma b"],
+            [("b", 1)],
+            [],
+        ),
+        ("#time lemma a : p := sorry", ["lemma a"], [("a", 1)], []),
+        ("theorem a (lemma : p) : q := f lemma x (y) sorry", ["theorem a"], [("a", 1)], []),
+        ("structure A where\n  lemma x : Nat\n  y lemma z : Nat := sorry", ["structure A"], [("A", 3)], []),
         ("Goal : p := sorry theorem a : p := q", ["Goal _Goal", "theorem a"], [("_Goal", 1)], ["Goal"]),
     ],
 )
@@ -327,6 +336,8 @@ PIECES = (
     *(
         "theorem a : p := by\n",
         "lemma b : p := ",
+        "@[simp] lemma b (h : p) : q := ",
+        "(lemma x) ",
         "def c := ",
         "structure D where\n  x : Nat := ",
         "Goal : p := ",

@@ -3,10 +3,10 @@
 Lean reads a command until a token comes that only a command can begin with. So does this: core keywords
 (`theorem`, `end`, …) are reserved and begin a command wherever no bracket is open; words that also occur inside
 terms and tactics (`open`, `set_option`) or that a library reserves (`lemma`, `alias`) do so at the beginning of a
-line that is indented no deeper than the command before. At column 0 open brackets are forgotten, so one that a
-custom notation leaves open costs one command and not the file. A command that no one here knows (a library's
-own) is recognised by its place at column 0 after an empty line, which is how people write them. One that takes another
-behind it on its line (`#time theorem …`) holds that.
+line that is indented no deeper than the command before; `lemma` with a name and a type does so wherever no bracket is
+open. At column 0 open brackets are forgotten, so one that a custom notation leaves open costs one command and not the
+file. A command that no one here knows (a library's own) is recognised by its place at column 0 after an empty line,
+which is how people write them. One that takes another behind it on its line (`#time theorem …`) holds that.
 
 All code behind the header is in some command: what none here begins is one of its own, and so is what Lean does not
 read (`#exit`). In a Verso document each block of Lean is split by itself.
@@ -55,9 +55,7 @@ _EMPTY_LINE = re.compile(r"\n[^\S\n]*\n")
 _HEAD = re.compile(
     rf"[ \t]*(?:[{ID_FIRST}][{ID_REST}]*(?:\.[{ID_FIRST}][{ID_REST}]*)*)?(?:\.\{{|\s*(?::|[(\[{{⦃|]|where\b))"
 )
-_NAMED_HEAD = re.compile(
-    rf"[ \t]+[{ID_FIRST}][{ID_REST}]*(?:\.[{ID_FIRST}][{ID_REST}]*)*(?:\.\{{|\s*(?::|[(\[{{⦃]))"
-)
+_NAMED = re.compile(rf"[ \t]+[{ID_FIRST}][{ID_REST}]*(?:\.[{ID_FIRST}][{ID_REST}]*)*(?:\.\{{[^{{}}]*\}})?\s*")
 _SCOPE_WORD = re.compile(rf"[ \t]+(?:{alternatives(RESERVED_SCOPES)})(?![{ID_REST}.])")
 _BLANK = re.compile(rf"[\s{DOC_MARK}{MODULE_DOC_MARK}]*")
 _START = re.compile(
@@ -264,7 +262,7 @@ class _Splitter:
                 continue
             if bare.startswith("@[", at):
                 own = at if own < 0 else own
-                end = self._attribute_end(at + 1)
+                end = self._bracket_end(at + 1)
                 if end is None:
                     return None, at + 2
                 at = _skip_space(bare, end)
@@ -282,14 +280,23 @@ class _Splitter:
             modifiers.append(word)
             at = match.end()
             if bare.startswith("[", at):  # scoped[Manifold] notation …
-                end = self._attribute_end(at)
+                end = self._bracket_end(at)
                 if end is None:
                     return None, at
                 at = end
             at = _skip_space(bare, at)
         return None, at
 
-    def _attribute_end(self, at: int) -> int | None:
+    def _states(self, prefix: _Prefix) -> bool:
+        """Return whether a name, binders and a type follow: behind a hypothesis that is called `lemma` none do."""
+        name = _NAMED.match(self.bare, prefix.word_end, self.limit)
+        at: int | None = name.end() if name else None
+        while at is not None and self.bare.startswith(("(", "[", "{", "⦃"), at):
+            end = self._bracket_end(at)
+            at = None if end is None else _skip_space(self.bare, end)
+        return at is not None and self.bare.startswith(":", at) and not self.bare.startswith(":=", at)
+
+    def _bracket_end(self, at: int) -> int | None:
         """The offset after the bracket that closes the one at `at`."""
         depth = 0
         limit = min(len(self.bare), at + _LONGEST_ATTRIBUTE)
@@ -298,7 +305,7 @@ class _Splitter:
         for match in _BRACKET.finditer(self.bare, at, limit):
             depth += -1 if match.group() in CLOSERS else 1
             if depth == 0:
-                return match.end() if match.group() == "]" else None
+                return match.end() if CLOSERS.get(match.group()) == self.bare[at] else None
         self.wasted += limit - at
         return None
 
@@ -331,21 +338,20 @@ class _Splitter:
         after_in = self._is_taken(begin)
         if known and after_in:
             return True
-        if not first:
+        stated = word in STATED_BY_LIBRARIES
+        if not first and not (stated and self._states(prefix)):
             return False
         if current and self._after(_EXPECTS_TERM, begin, current):
             waits = word in ("open", "set_option") or not known
-            if waits or (column and word in STATED_BY_LIBRARIES):
+            if waits or (column and stated):
                 return False
         if known:
             if column == 0:
                 return True
             if current and (current.declares or not current.understood) and column > current.column:
                 # Where a library reserves it, it begins a command at any column, as `theorem` does.
-                if word not in STATED_BY_LIBRARIES or current.keyword in HAS_FIELDS:
-                    return False
-                if not _NAMED_HEAD.match(self.bare, prefix.word_end, self.limit):
-                    return False
+                begins = stated and current.keyword not in HAS_FIELDS and self._states(prefix)
+                return begins and self.depth.before(begin) == 0
             return self.depth.before(begin) == 0
         if column or word in CONTINUATIONS or (current and self._after(_GOES_ON, begin, current)):
             return False
