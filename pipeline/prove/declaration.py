@@ -19,7 +19,7 @@ from pipeline.lean.client.messages import Goal, Unit, first_error
 from pipeline.lean.client.repl import ReplDied, ReplRefused
 from pipeline.lean.pool.session import Session, State, StateLost, Stepped
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
-from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
+from pipeline.prove.effort import DeclarationResult, Effort, Joint, SolvedSorry
 from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring
 from pipeline.prove.journal import Journal
 from pipeline.prove.lemmas import RecallProposer, cite, small_budget
@@ -239,14 +239,18 @@ class DeclarationProver:
                 self._session.release([said.state])
 
     async def finish(self) -> DeclarationResult:
-        """Free the states. If every one of several sorries is solved, join their proofs and check the whole text."""
+        """Free the states. If every one of a declaration's sorries is solved, join their proofs and check the text."""
         self._session.release(self._states)
-        if len(self.result.solved) == len(self._declaration.sorries) > 1 and not self._declaration.block:
-            data = self._declaration.data
-            joint = join(data, [solved.replacement for solved in self.result.solved.values()])
+        data, solved = self._declaration.data, self.result.solved
+        for ordinals in self._declaration.ordinals:
+            if len(ordinals) == 1 or not solved.keys() >= set(ordinals):
+                continue
+            joint = join(data, [solved[one].replacement for one in ordinals])
             units = await self._session.process(self._declaration.framed(splice(data, joint)))
-            if first_error(units) is None and not any(unit.uses_sorry for unit in units):
-                self.result.joint = joint
+            # Of a block's other declarations the sorries are still there.
+            sorry = any(unit.uses_sorry for unit in units) and not self._declaration.block
+            if first_error(units) is None and not sorry:
+                self.result.joint.append(Joint(joint, ordinals))
         return self.result
 
     async def search(self, number: int, *, likely: int | None) -> None:

@@ -92,17 +92,30 @@ class SolvedSorry:
     effort: Effort
 
 
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """The proofs of all sorries of one declaration, as one replacement."""
+
+    replacement: Replacement
+    ordinals: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class DeclarationResult:
-    """The results of a declaration. `joint` is set if every one of several sorries was solved and they fit together."""
+    """The results of a command's declarations: one, or those of a `mutual` block."""
 
     solved: dict[int, SolvedSorry] = field(default_factory=dict)
-    """By the sorry's ordinal in the declaration."""
+    """By the sorry's ordinal in the command."""
     unsolved: list[tuple[int | None, Effort]] = field(default_factory=list)
     """With the ordinal of its sorry; None if Lean's goals cannot be matched to sorries."""
-    joint: Replacement | None = None
+    joint: list[Joint] = field(default_factory=list)
+    """Of each declaration with several sorries of which every one was solved, if they fit together."""
     unplaced: str = ""
     """The first complaint about a found proof that fits no sorry's place."""
+
+    def joint_of(self, ordinal: int) -> Joint | None:
+        """Return what fills a sorry and the others of its declaration."""
+        return next((one for one in self.joint if ordinal in one.ordinals), None)
 
     def efforts(self, ordinal: int) -> list[Effort]:
         """Return the failed efforts for a sorry, or for no sorry in particular."""

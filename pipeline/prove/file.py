@@ -296,11 +296,11 @@ class FileProver:
             if solved is None:
                 self._done(in_vain(one, worked))
                 continue
-            replacement = worked.joint or solved.replacement
-            parts = worked.solved.values() if worked.joint else (solved,)
+            joint = worked.joint_of(one.ordinal)
+            replacement = joint.replacement if joint else solved.replacement
+            parts = [worked.solved[other] for other in joint.ordinals] if joint else [solved]
             tactics = tuple(tactic for part in parts for tactic in part.tactics)
-            others = len(worked.solved) - 1
-            said = [f"together with the declaration's other {others}"] if worked.joint else []
+            said = [f"together with the declaration's other {len(parts) - 1}"] if joint else []
             said += [solved.effort.detail] if solved.effort.detail else []
             patched = text_hash(self._source, one, splice(self._data, replacement), path=self._path)
             if patched is None:

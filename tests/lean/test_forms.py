@@ -24,8 +24,7 @@ def number : Nat := sorry
 mutual
 theorem first (p : Prop) (h : p) : p := by
   sorry
-theorem second (p : Prop) (h : p) : p := by
-  sorry
+theorem second (p q : Prop) (h : p) (k : q) : p ∧ q := ⟨sorry, sorry⟩
 end
 
 theorem in_a_row (p q : Prop) (h : p) (k : q) : p ∧ q := by
@@ -50,3 +49,4 @@ def test_propositions_are_searched_whatever_declares_them_and_data_is_not_invent
         "number": "unsupported",
     }
     assert "is data, which may not be invented" in said["some_number"].detail
+    assert said["second"].detail == "together with the declaration's other 1"

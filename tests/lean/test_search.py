@@ -162,7 +162,8 @@ PLACES = [
 def test_a_proof_fits_at_any_place_of_a_sorry(tmp_path: Path, text: str) -> None:
     worked, declaration = prove(tmp_path, text)
     assert len(worked.solved) == len(declaration.sorries), worked
-    replacement = worked.joint or worked.solved[0].replacement
+    joint = worked.joint_of(0)
+    replacement = joint.replacement if joint else worked.solved[0].replacement
     patched = splice(declaration.data, replacement)
 
     async def use(session: Session) -> tuple[bool, bool]:
@@ -187,7 +188,7 @@ def test_one_of_two_sorries_is_filled_alone_where_the_other_cannot_be(tmp_path: 
     text = "theorem t (p q : Prop) : (p → p) ∧ (p → q) := by\n  constructor\n  · sorry\n  · sorry\n"
     worked, _ = prove(tmp_path, text)
     assert set(worked.solved) == {0}
-    assert worked.joint is None
+    assert worked.joint == []
     assert [effort.outcome for _, effort in worked.unsolved] == ["exhausted"]
 
 

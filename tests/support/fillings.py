@@ -33,6 +33,10 @@ OK = "class Ok (p : Prop) : Prop where\n  ok : p\n"
 
 FILLINGS = {
     "a proof": _two("theorem foo : 1 = 1", "theorem foo : 1 = 1", "rfl", "filled", "filled"),
+    "a proof in a file whose lines end otherwise now": _one(
+        'variable (p : Prop)\ntheorem foo : "a\nb" = "a\nb" := by\n  sorry\n',
+        'variable (p : Prop)\r\ntheorem foo : "a\r\nb" = "a\r\nb" := by\r\n  rfl\r\n', "filled", "filled",
+    ),
     "another statement": _two(FALSE, "theorem foo : True", "trivial", "statement"),
     "an axiom": _one(f"{FALSE} := sorry\n", "axiom foo : False\n", "axiom", "became an axiom"),
     "an unsafe definition": _one(f"{FALSE} := sorry\n", "unsafe def foo : False := foo\n", "unchecked", "unchecked"),

@@ -167,9 +167,17 @@ class Declaration:
         return self._frame(text.decode())
 
     @property
+    def ordinals(self) -> list[tuple[int, ...]]:
+        """The ordinals of each declaration's sorries: of several in a `mutual` block each has its proof by itself."""
+        return [
+            tuple(one.ordinal for one in group)
+            for _, group in itertools.groupby(self.sorries, key=lambda one: one.index)
+        ]
+
+    @property
     def block(self) -> bool:
-        """Whether several declarations of a `mutual` block have the sorries: each has its proof by itself."""
-        return len({one.index for one in self.sorries}) > 1
+        """Whether several declarations of a `mutual` block have the sorries."""
+        return len(self.ordinals) > 1
 
     @property
     def may_be_data(self) -> bool:
