@@ -27,7 +27,6 @@ from store.documents.repositories import (
     projects_said,
 )
 from store.text import ago, clean, counted, listed
-from store.view.counts import elsewhere_said
 from store.view.rows import LARGER, too_large_said
 
 if TYPE_CHECKING:
@@ -215,16 +214,12 @@ def listing(
     columns: list[Column[Repository]] = [
         Column("REPOSITORY", lambda item: item.repository, shrink=True),
         Column("STATE", word),
-        Column("SORRIES", _sorries),
+        Column("SORRIES", lambda item: item.sorries_text),
         *(polled if polls else ()),
         Column("TIP", _tips, shrink=True),
     ]
     below = [*_troubles(found), *_traced(found)] if details else ()
     return Listing(found, columns, Repositories(found), empty=empty, below=below)
-
-
-def _sorries(item: Repository) -> str:
-    return f"{item.sorries['open'] + item.sorries['verified']:,}{elsewhere_said(item.sorries_elsewhere)}"
 
 
 def _tips(item: Repository) -> str:

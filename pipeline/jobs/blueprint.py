@@ -107,7 +107,7 @@ def resting_on(
     tips = {(row.repository, row.branch): row.scanned for row in queries.branches(view)}
     by_branch: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
     for row in sorries:
-        if row.state in ("open", "verified"):
+        if row.in_source:
             by_branch[row.repository, row.branch].append(row)
     resting: dict[SorryKey, Impact] = {}
     for (repository, branch), its in by_branch.items():

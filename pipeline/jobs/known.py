@@ -43,9 +43,9 @@ def known_to_scan(
         sorries=tuple(
             LivingSorry(row.sorry, SorryPlace(**{name: getattr(row, name) for name in SorryPlace.__slots__}))
             for row in rows
-            if row.state in ("open", "verified")
+            if row.in_source
         ),
-        closed=frozenset(row.sorry for row in rows if row.state in ("filled", "removed")),
+        closed=frozenset(row.sorry for row in rows if not row.in_source),
         proofs=tuple(
             GivenProof(proof.proof, proof.sorry, proof.declaration_text_hash)
             for proof in queries.proofs(view, repository=repository)
@@ -90,7 +90,7 @@ def known_to_trace(
                 stated=_stated(goals.get(row.sorry)),
             )
             for row in queries.sorries(view, repository=repository, branch=branch)
-            if row.state in ("open", "verified")
+            if row.in_source
         ),
     )
 

@@ -315,7 +315,7 @@ def _standing(row: Repository) -> str:
     words += [f"{row.sorries[state]:,} {way}" for state, way in ways.items() if row.sorries[state]]
     if row.sorries_elsewhere:
         words.append(f"{row.sorries_elsewhere:,} more on other branches")
-    if row.watched and not (row.sorries["open"] or row.sorries["verified"]):
+    if row.watched and not row.in_source:
         words.append("no open sorry")
     return "; ".join(short(one, 200) for one in words)
 

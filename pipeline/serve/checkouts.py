@@ -446,8 +446,6 @@ def _no_build(lean: LeanBackend, why: str) -> LeanBackend:
 
 
 _SHOWN = 10
-_STANDING = frozenset({"open", "verified"})
-"""The states of a sorry that is in the branch's newest file."""
 
 
 class SorryPlace(BaseModel):
@@ -644,9 +642,7 @@ def known_sorry(view: Path, *, repository: str, sorry: str, branch: str | None) 
     except LogError as error:
         raise no_view(error) from error
     rows = [
-        row
-        for row in rows
-        if row.repository == repository and branch in (None, row.branch) and row.state in _STANDING
+        row for row in rows if row.repository == repository and branch in (None, row.branch) and row.in_source
     ]
     if not rows:
         where = repository if branch is None else f"branch {branch} of {repository}"

@@ -12,7 +12,7 @@ from store.documents.document import of_row
 from store.events.projects import worked_on
 from store.text import listed
 from store.view import queries, trace_queries
-from store.view.counts import NO_SORRIES, sorry_counts
+from store.view.counts import NO_SORRIES, elsewhere_said, sorry_counts
 from store.view.rows import BranchRow, GapRow, PolledRepository, TooLargeRow
 
 HEALTHY_STATES = frozenset({"new", "ok"})
@@ -71,6 +71,16 @@ class Repository(PolledRepository):
         *(name for name in PolledRepository.__dataclass_fields__ if not name.startswith("failing_")),
         *("heads", "traces", "sorries", "sorries_elsewhere", "too_large"),
     )
+
+    @property
+    def in_source(self) -> int:
+        """How many sorries the default branch has in its source."""
+        return self.sorries["open"] + self.sorries["verified"]
+
+    @property
+    def sorries_text(self) -> str:
+        """Return that number, and how many more other branches have: "36, and 3 more on other branches"."""
+        return f"{self.in_source:,}{elsewhere_said(self.sorries_elsewhere)}"
 
 
 def described_repositories(database: sqlite3.Connection, *, gaps: bool = False) -> list[Repository]:

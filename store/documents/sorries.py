@@ -95,10 +95,6 @@ class Sorry(SorryRow):
         return by_text(f"{self.written_by} in {self.written_sha[:10]}", self.pull_request)
 
     @property
-    def in_source(self) -> bool:
-        return self.state in ("open", "verified")
-
-    @property
     def state_text(self) -> str:
         """The state for people, with what changes its meaning: how it went, by whom, in doubt, by design, claimed."""
         if self.disproved:
@@ -193,8 +189,8 @@ def distinct(view: sqlite3.Connection, sorries: Sequence[SorryRow]) -> tuple[lis
     counted = counted_branches(view)
 
     def rank(row: SorryRow) -> tuple[bool, bool, int, str]:
-        gone, elsewhere = row.state in ("filled", "removed"), (row.repository, row.branch) not in counted
-        return gone, elsewhere, SORRY_STATES.index(row.state), row.branch
+        elsewhere = (row.repository, row.branch) not in counted
+        return not row.in_source, elsewhere, SORRY_STATES.index(row.state), row.branch
 
     of_each: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
     for row in sorries:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from store.domain.keywords import THEOREM_KINDS
 from store.view.queries import is_disproved, on_watched_branch
-from store.view.rows import JOB_STATES, PROOF_STATES, SORRY_STATES
+from store.view.rows import IN_SOURCE, JOB_STATES, PROOF_STATES, SORRY_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ def sorry_counts(db: sqlite3.Connection) -> dict[str, SorryCounts]:
         "GROUP BY repository, state "
         "UNION ALL SELECT repository, 'elsewhere', count(DISTINCT s.sorry) "
         "FROM others CROSS JOIN sorries AS s USING (repository, branch) "
-        "WHERE s.state IN ('open', 'verified') AND NOT EXISTS (SELECT 1 FROM counted CROSS JOIN sorries AS c "
+        f"WHERE s.{IN_SOURCE} AND NOT EXISTS (SELECT 1 FROM counted CROSS JOIN sorries AS c "
         "USING (repository, branch) WHERE counted.repository = s.repository AND c.sorry = s.sorry "
-        "AND c.state IN ('open', 'verified')) GROUP BY repository ORDER BY repository"
+        f"AND c.{IN_SOURCE}) GROUP BY repository ORDER BY repository"
     )
     found: dict[str, dict[str, int]] = {}
     for repository, state, n in rows:

@@ -18,6 +18,7 @@ from store.domain.keywords import THEOREM_KINDS as THEOREM_KINDS
 from store.sqlite import connect_readonly, statements
 from store.view.reading import by_prefix, first, make_all, named_so, read, select
 from store.view.rows import (
+    IN_SOURCE,
     UNWRITTEN,
     AttemptRow,
     BranchRow,
@@ -172,7 +173,7 @@ def taken_of(db: sqlite3.Connection, *, repository: str) -> tuple[dict[str, int]
     """Return what the scans took of a repository's watched branches: sorries in the source by branch, declarations."""
     sorries = _pairs(
         db,
-        "SELECT branch, count(*) FROM sorries WHERE repository = ? AND state IN ('open', 'verified') "
+        f"SELECT branch, count(*) FROM sorries WHERE repository = ? AND {IN_SOURCE} "
         f"AND {on_watched_branch('sorries')} GROUP BY branch",
         repository,
     )

@@ -13,7 +13,7 @@ from store.view import queries
 from store.view.counts import SorryCounts, counted_branches, on_counted_branch, sorry_counts, theorem_counts
 from store.view.queries import on_watched_branch
 from store.view.reading import columns, make_all, read
-from store.view.rows import CheckpointRow, NotifierRow, PolledRepository, ProofRow, SorryRow
+from store.view.rows import IN_SOURCE, CheckpointRow, NotifierRow, PolledRepository, ProofRow, SorryRow
 
 
 def notifiers(db: sqlite3.Connection) -> list[NotifierRow]:
@@ -155,7 +155,7 @@ WITH lines AS MATERIALIZED (
     LEFT JOIN repositories AS home ON home.repository = b.repository
   WHERE {watched})
 SELECT {columns} FROM lines CROSS JOIN sorries AS s USING (repository, branch)
-WHERE s.state IN ('open', 'verified') GROUP BY s.repository, s.sorry
+WHERE s.{in_source} GROUP BY s.repository, s.sorry
 HAVING min(place)  -- beside it SQLite takes the columns from the row that has the least
 ORDER BY s.repository, s.path, s.byte_start, s.sorry
 """
@@ -164,7 +164,10 @@ ORDER BY s.repository, s.path, s.byte_start, s.sorry
 def sorries_here(db: sqlite3.Connection) -> list[SorryRow]:
     """Return the sorries in the source, each once for all branches, by repository, file and place."""
     names = ", ".join(f's."{name}"' for name in columns(SorryRow))
-    return make_all(SorryRow, db.execute(_IN_SOURCE.format(columns=names, watched=on_watched_branch("b"))))
+    return make_all(
+        SorryRow,
+        db.execute(_IN_SOURCE.format(in_source=IN_SOURCE, columns=names, watched=on_watched_branch("b"))),
+    )
 
 
 def disproved(db: sqlite3.Connection) -> list[tuple[str, str]]:

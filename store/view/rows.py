@@ -322,7 +322,9 @@ class TheoremVersionRow:
     n_sorries: int
 
 
-UNWRITTEN = "written_sha IS NULL AND state IN ('open', 'verified')"
+IN_SOURCE = "state IN ('open', 'verified')"
+"""Of a sorry: the source has it."""
+UNWRITTEN = f"written_sha IS NULL AND {IN_SOURCE}"
 """Of a sorry in the source: nobody has asked git who wrote it."""
 
 
@@ -396,6 +398,10 @@ class SorryRow:
     """When the author wrote it."""
     pull_request: int | None
     """The number of the pull request that brought it."""
+
+    @property
+    def in_source(self) -> bool:
+        return self.state in ("open", "verified")
 
 
 @table("sorry_steps", key=("repository", "branch", "sorry", "seq"))
