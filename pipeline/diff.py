@@ -23,6 +23,7 @@ from typing import Literal, get_args
 from pipeline.jobs.mirror import Changes, Mirror, TreeFile
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.source.attributes import Attributes
+from pipeline.lean.source.forbidden import UNSEEN_NAMES
 from pipeline.lean.source.scanner import Command
 from pipeline.meaning import Meanings
 from pipeline.unchanged import Unchanged
@@ -84,6 +85,8 @@ _ANSWERED = re.compile(r"\banswer ?\( ?sorry ?\)")
 _BUILD = frozenset(
     {"lean-toolchain", "lakefile.toml", "lakefile.lean", "lake-manifest.json", ".gitattributes"}
 )
+_MOST_LAKEFILE_BYTES = 1 << 20
+_LET_PASS = re.compile(rf"(?:\b|(?<=-D))(?:warn\.sorry|{'|'.join(sorted(UNSEEN_NAMES))})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,7 @@ def _compared(
     found = [
         *_Difference(old, new, unchanged).findings(),
         *_strange(changes.strange, meant),
-        *_built_otherwise(changes),
+        *_built_otherwise(mirror, changes),
         *_not_as_committed(unchanged, new),
     ]
     order: tuple[Kind, ...] = get_args(Kind)
@@ -225,23 +228,36 @@ def _compared(
     return Compared(len(old.keys() | new.keys()), tuple(sorted(found, key=place)))
 
 
-def _built_otherwise(changes: Changes) -> Iterator[Finding]:
-    """Report the files by which the project is built, and by which git writes a checkout."""
-    before = {item.path for item in changes.before}
+def _built_otherwise(mirror: Mirror, changes: Changes) -> Iterator[Finding]:
+    """Report the files by which the project is built and git writes a checkout, and what they let pass."""
+    before = {item.path: item for item in changes.before}
+    present = {item.path: item for item in changes.present}
     gone = dict.fromkeys(changes.gone, True)
-    for path in sorted({item.path for item in changes.present} | gone.keys()):
+    for path in sorted(present.keys() | gone.keys()):
         name = PurePosixPath(path).name
-        if name in _BUILD:
-            what = "gone" if path in gone else "changed" if path in before else "new"
-            yield Finding(
-                "build",
-                path,
-                0,
-                0,
-                "",
-                f"{name} is {what}" if what != "changed" else f"{name} changed",
-                gone=path in gone,
-            )
+        if name not in _BUILD:
+            continue
+        what = "is gone" if path in gone else "changed" if path in before else "is new"
+        yield Finding("build", path, 0, 0, "", f"{name} {what}", gone=path in gone)
+        if name.startswith("lakefile.") and path in present:
+            had = set(_let_pass(mirror, before.get(path)))
+            for word, line in _let_pass(mirror, present[path]).items():
+                if word not in had:
+                    kind: Kind = "unchecked" if word in UNSEEN_NAMES else "option"
+                    yield Finding(kind, path, line, 0, "", f"{word} in {name}")
+
+
+def _let_pass(mirror: Mirror, item: TreeFile | None) -> dict[str, int]:
+    """Return the words of a lakefile by which Lean lets pass what it would not, each with its first line."""
+    data = (
+        b"" if item is None or not item.readable else mirror.read(item.blob, most_bytes=_MOST_LAKEFILE_BYTES)
+    )
+    lines = b"" if isinstance(data, int) else data
+    found: dict[str, int] = {}
+    for number, line in enumerate(lines.decode("utf-8", "replace").splitlines(), 1):
+        for word in _LET_PASS.findall(line):
+            found.setdefault(word, number)
+    return found
 
 
 def _not_as_committed(unchanged: Unchanged, new: Mapping[str, Version]) -> Iterator[Finding]:
@@ -278,7 +294,7 @@ class _Difference:
             self._old,
             self._new,
             self._compared,
-            beside=self._unchanged.module,
+            beside=self._unchanged,
             elsewhere=lambda: self._unchanged.with_a_sorry(self._new),
         )
 

@@ -3,13 +3,15 @@
 A sorry is filled when its declaration says what it said, all that the words of its statement depend on in the source
 is what it was, and a proof is there. What a statement depends on: the variables and options in force, what its names
 mean (definitions, and what these name, looked up in the namespaces that are open there), notations, macros and
-instances that it uses. Both versions of the changed files are read for it, and the files of the project that only one
-version imports; what lies in unchanged files is the same. Names are looked up as Lean does it, as far as text tells:
-what `h.foo` means depends on a type, and is taken for every changed `foo`.
+instances that it or these use. Both versions of the changed files are read for it, the files of the project that only
+one version imports, and for a statement that lost its sorry unchanged files between it and what changed. Names are
+looked up as Lean does it, as far as text tells: what `h.foo` means depends on a type, and is taken for every changed
+`foo`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,14 +19,17 @@ from functools import cached_property
 from typing import Literal
 
 from pipeline.lean.source.context import (
+    InForce,
     Item,
     Opened,
     Part,
     concerned,
+    has_signs,
+    is_a_proposition,
     last_parts,
     opened,
+    text_of,
     uses,
-    with_types,
     words_of,
 )
 from pipeline.lean.source.lexer import lex, words
@@ -40,6 +45,8 @@ from store.domain.matching import Compared, Decl, Outcome
 
 MOST_IN_FORCE = 500_000
 """Parts in force at declarations, in all, that are compared where they differ."""
+_MOST_ROUNDS = 3
+"""Unchanged definitions, one resting on the other, that are read between a statement and what changed."""
 _MOST_REACHED = 5000
 """Definitions that the words of one statement are followed through."""
 _KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS)
@@ -50,9 +57,28 @@ _BINDERS_END = words("=> := : ; | <;> ↦ at")
 
 Side = Literal[0, 1]
 """The version before, and the one now."""
-Lookup = Callable[[str], list[Definition]]
-Beside = Callable[[Side, str], "Version | None"]
-"""Reads the file of a module on a side."""
+Lookup = Callable[[str, int], list[Definition]]
+"""Gives the definitions of a full name; in the file itself those before a byte."""
+Names = tuple[Collection[str], list[str], tuple[Opened, ...]]
+"""Names, with the namespaces around the place where they stand, and those that are open there."""
+Reached = dict[str, Definition]
+"""Definitions by what they mean."""
+
+
+class Beside:
+    """What there is beside the files that differ. This one knows of nothing."""
+
+    def module(self, side: Side, module: str) -> Version | None:  # noqa: ARG002
+        """Return the file of a module of the project on a side, by its name."""
+        return None
+
+    def imported(self, path: str) -> Collection[str] | None:  # noqa: ARG002
+        """Return the files that a file imports on either side, directly or not; None: not known."""
+        return None
+
+    def saying(self, names: Collection[str], among: Collection[str]) -> Iterable[Version]:  # noqa: ARG002
+        """Return those of these files that are the same on both sides and have one of the names."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +104,23 @@ class Changed:
 class _Side:
     """All that is defined in the versions of one side."""
 
-    versions: Mapping[str, Version]
+    versions: dict[str, Version]
     chains: Chains
     by_name: dict[str, list[Definition]] = field(default_factory=dict)
     _contexts: dict[str, dict[int, int]] = field(default_factory=dict)
     _parts: dict[int, Counter[Part]] = field(default_factory=dict)
     _opened: dict[int, tuple[Opened, ...]] = field(default_factory=dict)
+    _in_force: dict[int, InForce] = field(default_factory=dict)
     _words: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for version in self.versions.values():
+        given, self.versions = self.versions, {}
+        for version in given.values():
             self.add(version)
 
     def add(self, version: Version) -> None:
+        """Take in what a file defines."""
+        self.versions[version.item.path] = version
         for one in version.defined:
             self.by_name.setdefault(one.name, []).append(one)
 
@@ -110,18 +140,24 @@ class _Side:
             self._opened[chain] = tuple(one for line in lines for one in opened(line))
         return self._opened[chain]
 
+    def in_force(self, path: str, index: int) -> InForce:
+        chain = self.chain(path, index)
+        if chain not in self._in_force:
+            self._in_force[chain] = InForce(self.parts(chain))
+        return self._in_force[chain]
+
     def words(self, one: Definition) -> frozenset[str]:
-        """Return the names that a definition has in it."""
+        """Return the names by which a definition says what it is."""
         key = one.path, one.index
         if key not in self._words:
-            self._words[key] = words_of(self.versions[one.path].code_of(one.index))
+            code = self.versions[one.path].code_of(one.index)
+            self._words[key] = self.in_force(*key).meant(code)
         return self._words[key]
 
     def sees(self, path: str, index: int) -> tuple[list[str], tuple[Opened, ...]]:
         """Return the namespaces whose names a declaration writes without them: its own, innermost first, and opened."""
         parts = self.versions[path].declarations[index].name.split(".")
-        own = [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
-        return own, self.opened(self.chain(path, index))
+        return _around(".".join(parts[:-1])), self.opened(self.chain(path, index))
 
     def opens(self, path: str, index: int, namespace: str) -> bool:
         """Return whether what is scoped to a namespace holds at a declaration."""
@@ -132,6 +168,12 @@ class _Side:
         return any(
             name.rpartition(".")[2] == last for part in lines if part.kind == "open" for name in part.names
         )
+
+
+def _around(namespace: str) -> list[str]:
+    """Return a namespace and those around it, innermost first."""
+    parts = namespace.split(".") if namespace else []
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 def full_names(word: str, own: list[str], others: Iterable[Opened], has: Callable[[str], bool]) -> list[str]:
@@ -165,7 +207,7 @@ class Meanings:
     Args:
         old, new: the versions by path.
         compared: their declarations, and which are the same.
-        beside: reads a file that only one version imports.
+        beside: what there is in other files.
         sorried: the full names of declarations elsewhere that have a sorry.
         elsewhere: gives versions of unchanged files with a sorry in them, where someone asks.
     """
@@ -176,16 +218,19 @@ class Meanings:
         new: Mapping[str, Version],
         compared: Compared,
         *,
-        beside: Beside = lambda _side, _module: None,
+        beside: Beside | None = None,
         sorried: Collection[str] = (),
         elsewhere: Callable[[], Iterable[Version]] = tuple,
     ) -> None:
         self._old, self._new, self._compared = old, new, compared
-        self._beside, self._sorried_elsewhere, self._read_elsewhere = beside, sorried, elsewhere
+        self._beside = beside or Beside()
+        self._sorried_elsewhere, self._read_elsewhere = sorried, elsewhere
         self._chains = Chains()
         self._left = MOST_IN_FORCE
         self._differences: dict[tuple[int, int], tuple[list[Part], list[Part]]] = {}
         self._imported: dict[str, tuple[tuple[Version, ...], tuple[Version, ...]]] = {}
+        self._named: dict[tuple[int, str, int], list[Definition]] = {}
+        self._used: dict[tuple[int, str, int], list[Item]] = {}
 
     # ---- what became of a sorry
 
@@ -241,7 +286,7 @@ class Meanings:
             mine = path == now.path
             if (item.local and not mine) or (mine and item.byte > new.declarations[now.index].byte_start):
                 continue
-            if any(sign in words if sign[0].isalpha() else sign in code for sign in item.signs):
+            if has_signs(item, code, words):
                 return f"a sorry of `{item.text[:60]}`"
         return ""
 
@@ -259,6 +304,15 @@ class Meanings:
         ]
 
     @cached_property
+    def _declared(self) -> dict[str, list[tuple[Version, int]]]:
+        """Every declaration of the files that are read, by its full name."""
+        found: dict[str, list[tuple[Version, int]]] = defaultdict(list)
+        for version in (*self._new.values(), *self._elsewhere):
+            for index, one in enumerate(version.declarations):
+                found[one.name].append((version, index))
+        return found
+
+    @cached_property
     def _sorried(self) -> frozenset[str]:
         found = {item.name for item in self._compared.now if item.places and not item.anonymous}
         for version in self._elsewhere:
@@ -266,20 +320,38 @@ class Meanings:
         return frozenset(found | set(self._sorried_elsewhere))
 
     def _rests_on(self, now: Decl) -> tuple[str, ...]:
-        """Return the declarations with a sorry that a declaration cites by their names."""
+        """Return the declarations with a sorry that a declaration cites by their names, itself or by what it cites."""
         version = self._new.get(now.path)
         if version is None or not self._sorried:
             return ()
-        own, others = self._sides[1].sees(now.path, now.index)
-        code = version.code_of(now.index)
-        bound = bound_names(code.split())
-        found = {
-            name
-            for word in words_of(code)
-            if word.split(".")[0] not in bound
-            for name in full_names(word, own, others, self._sorried.__contains__)
-        }
+        found: set[str] = set()
+        seen = {(now.path, now.index)}
+        todo = [(version, now.index)]
+        while todo and len(seen) < _MOST_REACHED:
+            citing, index = todo.pop()
+            for name in self._cited(citing, index):
+                own = [one for one in self._declared.get(name, ()) if one[0] is citing]
+                some = own or [one for one in self._declared.get(name, ()) if not one[0].private(one[1])]
+                if name in self._sorried and (not own or any(one[0].has_a_sorry(one[1]) for one in own)):
+                    found.add(name)
+                new = [one for one in some if (one[0].item.path, one[1]) not in seen]
+                seen.update((one[0].item.path, one[1]) for one in new)
+                todo += new
         return tuple(sorted(found - {now.name}))
+
+    def _cited(self, version: Version, index: int) -> Iterator[str]:
+        """Yield the full names of declarations that one has in it, among those that are read or have a sorry."""
+        if version.item.path in self._new:
+            own, others = self._sides[1].sees(version.item.path, index)
+        else:
+            own, others = _around(version.declarations[index].name.rpartition(".")[0]), ()
+        code = version.code_of(index)
+        bound = bound_names(code.split())
+        for word in words_of(code):
+            if word.split(".")[0] not in bound:
+                yield from full_names(
+                    word, own, others, lambda name: name in self._sorried or name in self._declared
+                )
 
     # ---- what a statement depends on
 
@@ -294,19 +366,18 @@ class Meanings:
             return Changed(unread=True)
         gone, come = parts
         statement = self._new[now.path].declarations[now.index].statement
-        in_force = (*before.parts(chains[0]), *after.parts(chains[1])) if gone or come else ()
-        words = with_types(words_of(statement), in_force)
+        forces = before.in_force(old.path, old.index), after.in_force(now.path, now.index)
+        words = forces[0].words(statement) | forces[1].words(statement)
         mine: list[str] = []
         around: list[str] = []
         doubtful: list[str] = []
         if gone or come:
             proof = self._words_of_the_proof(now)
-            bound = {name for part in in_force for name in part.names if part.kind != "open"}
+            bound = forces[0].bound | forces[1].bound
             for sign, some in (("-", gone), ("+", come)):
                 for part in some:
                     if part.kind == "open":
-                        # What `open scoped` brings are notations, which are compared themselves.
-                        if opened(part.text) and not self._own_namespace(part):
+                        if not self._own_namespace(part):
                             doubtful.append(f"{sign} {part.text}")
                     elif concerned(part, words, bound) or (
                         part.kind == "variable" and sign == "+" and part.names[0] in proof
@@ -315,17 +386,52 @@ class Meanings:
                         (mine if part.kind in ("variable", "instance", "include") else around).append(
                             f"{sign} {line}"
                         )
+        elsewhere = old.path != now.path or _namespace(old) != _namespace(now)
+        reopened = elsewhere or any(part.kind == "open" for part in (*gone, *come))
+        names = forces[0].meant(statement), forces[1].meant(statement)
+        reached = self._reached_apart(old, now, names, words, reopened=reopened)
         meaning = [
-            *self._other_definitions(
-                old, now, words, opened=any(part.kind == "open" for part in (*gone, *come))
-            ),
-            *self._other_items(old, now, statement, words),
+            *_other_definitions(*reached),
+            *self._other_items(old, now, statement, words, reached, reopened=reopened),
         ]
         return Changed(tuple(mine), tuple(around), tuple(meaning), tuple(doubtful))
 
     @cached_property
     def _sides(self) -> tuple[_Side, _Side]:
-        return _Side(self._old, self._chains), _Side(self._new, self._chains)
+        return _Side(dict(self._old), self._chains), _Side(dict(self._new), self._chains)
+
+    @cached_property
+    def _apart(self) -> set[str]:
+        """The last parts of the names that are defined otherwise in the two versions, or use other notations there."""
+        sides = [
+            {(one.name, self._hash(one)) for some in side.by_name.values() for one in some}
+            for side in self._sides
+        ]
+        found = {name.rpartition(".")[2] for name, _ in sides[0] ^ sides[1]}
+        for number, side in enumerate(self._sides):
+            said_of = {name for _, item in self._items_apart[number] for name in item.named[1:]}
+            for some in side.by_name.values() if self._items_apart[number] else ():
+                for one in some:
+                    if self._items_in(number, one) or not said_of.isdisjoint(self._stands_for(number, one)):
+                        found.add(one.name.rpartition(".")[2])
+        return found
+
+    def _widen(self) -> None:
+        """Read the unchanged files through which the statements that lost a sorry may reach what changed."""
+        paths: set[str] = set()
+        for old, now in self._compared.pairs:
+            if len(old.living) > len(now.places) and old.path in self._old and now.path in self._new:
+                paths.update(*(self._visible(path) or () for path in (old.path, now.path)))
+        names = self._apart
+        for _ in range(_MOST_ROUNDS):
+            paths -= self._sides[0].versions.keys() | self._sides[1].versions.keys()
+            between = list(self._beside.saying(names, paths)) if names and paths else []
+            if not between:
+                break
+            for side in self._sides:
+                for version in between:
+                    side.add(version)
+            names = self._resting_on(names)
 
     def _different(self, chains: tuple[int, int]) -> tuple[list[Part], list[Part]] | None:
         """Return the parts in force that went and came; None if there are too many to compare."""
@@ -371,7 +477,7 @@ class Meanings:
             ):
                 was, new = self._old[old.path], self._new[now.path]
                 if _completes(was, old, new, now):
-                    found[_meaning(new, now.index)] = _meaning(was, old.index)
+                    found[new.meaning_of(now.index)] = was.meaning_of(old.index)
         return found
 
     def _hash(self, one: Definition) -> str:
@@ -384,64 +490,137 @@ class Meanings:
     @cached_property
     def _unsettled(self) -> set[str]:
         """The last parts of the names that mean something else in the two versions, and of all that rests on these."""
-        sides = [
-            {(one.name, self._hash(one)) for some in side.by_name.values() for one in some}
-            for side in self._sides
-        ]
-        found = {name.rpartition(".")[2] for name, _ in sides[0] ^ sides[1]}
-        todo = set(found)
+        self._widen()
+        return self._resting_on(self._apart)
+
+    def _resting_on(self, names: Collection[str]) -> set[str]:
+        """Return the last parts of names with those of all definitions that have one in them."""
+        found = set(names)
         users: dict[str, set[str]] = defaultdict(set)
-        if todo:
-            for side in self._sides:
-                for some in side.by_name.values():
-                    for one in some:
-                        for word in last_parts(side.words(one)):
-                            users[word].add(one.name.rpartition(".")[2])
+        for side in self._sides if found else ():
+            for some in side.by_name.values():
+                for one in some:
+                    for word in last_parts(side.words(one)):
+                        users[word].add(one.name.rpartition(".")[2])
+        todo = set(found)
         while todo:
-            new = users[todo.pop()] - found
-            found |= new
-            todo |= new
+            while todo:
+                new = users[todo.pop()] - found
+                found |= new
+                todo |= new
+            for number, side in enumerate(self._sides):
+                for some in side.by_name.values():
+                    last = some[0].name.rpartition(".")[2]
+                    if last not in found and any(self._items_below(number, one, found) for one in some):
+                        todo.add(last)
+            found |= todo
         return found
 
-    def _other_definitions(
-        self, old: Decl, now: Decl, words: Collection[str], *, opened: bool
-    ) -> Iterator[str]:
-        """Yield the definitions that the words of a statement reach in one version only; `opened`: others are open."""
+    def _items_below(self, number: int, one: Definition, names: Collection[str]) -> bool:
+        """Return whether a definition uses a notation or an instance that has one of these names in it."""
+        items = self._items_with(number, names)
+        if not items:
+            return False
+        side = self._sides[number]
+        code, words = side.versions[one.path].code_of(one.index), last_parts(side.words(one))
+        return any(
+            self._holds(number, item, one.path, one.index) and uses(item[1], code, words) for item in items
+        )
+
+    def _items_with(self, number: int, names: Collection[str]) -> list[tuple[str, Item]]:
+        versions = self._sides[number].versions
+        return [
+            (path, item)
+            for path in sorted(versions)
+            for item in versions[path].items
+            if not item.names.isdisjoint(names) and self._says_something(item)
+        ]
+
+    @cached_property
+    def _items_unsettled(self) -> tuple[list[tuple[str, Item]], list[tuple[str, Item]]]:
+        """The notations and instances of each side that have an unsettled name in them."""
+        return self._items_with(0, self._unsettled), self._items_with(1, self._unsettled)
+
+    def _by_items(
+        self, number: Side, path: str, index: int, text: str, words: Collection[str]
+    ) -> list[Names]:
+        """Return the names in what a text uses of notations and instances, each with the namespaces where it stands."""
+        side = self._sides[number]
+        others = side.opened(side.chain(path, index))
+        return [
+            (item.names, _around(item.namespace), others)
+            for where, item in self._items_unsettled[number]
+            if self._holds(number, (where, item), path, index) and uses(item, text, words)
+        ]
+
+    def _visible(self, path: str) -> Collection[str] | None:
+        """Return a file and those that it imports in either version; None: not known."""
+        found = self._beside.imported(path)
+        return None if found is None else {path, *found}
+
+    def _reached_apart(
+        self,
+        old: Decl,
+        now: Decl,
+        names: tuple[Collection[str], Collection[str]],
+        words: Collection[str],
+        *,
+        reopened: bool,
+    ) -> tuple[Reached, Reached]:
+        """Return the definitions that a statement reaches in each version; none where none can differ.
+
+        Args:
+            old, now: the declaration.
+            names: those by which the statement says what it says, in each version.
+            words: all that it has, with those that its variables bring.
+            reopened: whether names may mean something else because it stands elsewhere, or other namespaces are open.
+        """
         apart = self._imports_apart(old.path, now.path)
-        named = last_parts(words)
+        statement = self._new[now.path].declarations[now.index].statement
+        below = (
+            self._by_items(0, old.path, old.index, statement, words),
+            self._by_items(1, now.path, now.index, statement, words),
+        )
+        named = last_parts([*names[0], *names[1]])
         extra = {one.name.rpartition(".")[2] for some in apart for version in some for one in version.defined}
-        moved = opened or old.name.rpartition(".")[0] != now.name.rpartition(".")[0]
-        if not named & (self._unsettled | extra | (self._last_names if moved else set())):
-            return
-        looks = self._lookup(0, old, apart), self._lookup(1, now, apart)
+        if not any(below) and not named & (
+            self._unsettled | extra | (self._last_names if reopened else set())
+        ):
+            return {}, {}
+        looks = self._lookup(0, old.path, old.path, now.path), self._lookup(1, now.path, old.path, now.path)
         if extra:
             files = {version.item.path for some in apart for version in some}
-            words = [word for word in words if self._told(word, old, now, looks, files)]
-        before, after = self._reached(0, old, words, looks[0]), self._reached(1, now, words, looks[1])
-        if before.keys() == after.keys():
-            return
-        come = {one.name for key, one in after.items() if key not in before}
-        gone = {one.name for key, one in before.items() if key not in after}
-        yield from (f"{name} changed" for name in sorted(come & gone))
-        yield from (f"- {name}" for name in sorted(gone - come))
-        yield from (f"+ {name}" for name in sorted(come - gone))
+            told = {word for word in {*names[0], *names[1]} if self._told(word, old, now, looks, files)}
+            names = told & set(names[0]), told & set(names[1])
+        return self._reached(0, old, names[0], looks[0], below[0]), self._reached(
+            1, now, names[1], looks[1], below[1]
+        )
 
-    def _lookup(
-        self, number: Side, item: Decl, apart: tuple[tuple[Version, ...], tuple[Version, ...]]
-    ) -> Lookup:
-        """Return what gives the definitions of a full name that a declaration can see."""
-        side = self._sides[number]
+    def _lookup(self, number: Side, path: str, was: str, now: str) -> Lookup:
+        """Return what gives the definitions of a full name that a file can see.
+
+        Args:
+            number: the side.
+            path: the file.
+            was, now: its path in each version, for what only one of them imports.
+        """
+        visible = self._visible(path)
+        side, apart = self._sides[number], self._imports_apart(was, now)
         hidden = {version.item.path for version in apart[1 - number]}
         extra: dict[str, list[Definition]] = defaultdict(list)
         for version in apart[number]:
             for one in version.defined:
                 extra[one.name].append(one)
-        start = side.versions[item.path].declarations[item.index].byte_start
 
-        def lookup(name: str) -> list[Definition]:
-            some = [*side.by_name.get(name, ()), *extra.get(name, ())]
+        def lookup(name: str, before: int) -> list[Definition]:
+            some = [
+                *(one for one in side.by_name.get(name, ()) if visible is None or one.path in visible),
+                *extra.get(name, ()),
+            ]
             return [
-                one for one in some if one.path not in hidden and (one.path != item.path or one.byte < start)
+                one
+                for one in some
+                if one.path not in hidden and (one.byte < before if one.path == path else not one.private)
             ]
 
         return lookup
@@ -455,39 +634,61 @@ class Meanings:
         """
         meant = []
         for number, item in ((0, old), (1, now)):
-            lookup = looks[number]
-            names = full_names(
-                word,
-                *self._sides[number].sees(item.path, item.index),
-                lambda name, lookup=lookup: bool(lookup(name)),  # type: ignore[misc]
-            )
-            meant.append([one for name in names for one in lookup(name)])
-        before, after = meant
-        if bool(before) == bool(after):
+            side = self._sides[number]
+            before = side.versions[item.path].declarations[item.index].byte_start
+            meant.append(self._meant((word,), *side.sees(item.path, item.index), looks[number], before))
+        earlier, later = meant
+        if bool(earlier) == bool(later):
             return True
-        return any(one.path not in files for one in before or after)
+        return any(one.path not in files for one in earlier or later)
+
+    def _meant(
+        self, words: Iterable[str], own: list[str], others: tuple[Opened, ...], lookup: Lookup, before: int
+    ) -> list[Definition]:
+        """Return the definitions that names mean in a place."""
+        found = []
+        for word in words:
+            names = full_names(word, own, others, lambda name: bool(lookup(name, before)))
+            if not names and "." in word:
+                names = [name for part in word.split(".")[1:] for name in self._redefined.get(part, ())]
+            found += [one for name in names for one in lookup(name, before)]
+        return found
+
+    def _named_by(self, number: Side, one: Definition) -> list[Definition]:
+        """Return the definitions that a definition names, itself or by the notations and instances that it uses."""
+        key = number, one.path, one.index
+        if key not in self._named:
+            side = self._sides[number]
+            words, code = side.words(one), side.versions[one.path].code_of(one.index)
+            lookup = self._lookup(number, one.path, one.path, one.path)
+            found = []
+            for names in (
+                (words, *side.sees(one.path, one.index)),
+                *self._by_items(number, one.path, one.index, code, last_parts(words)),
+            ):
+                found += self._meant(*names, lookup, one.byte) or self._meant(*names, lookup, sys.maxsize)
+            self._named[key] = found
+        return self._named[key]
 
     def _reached(
-        self, number: Side, item: Decl, words: Collection[str], lookup: Lookup
-    ) -> dict[str, Definition]:
+        self, number: Side, item: Decl, words: Collection[str], lookup: Lookup, below: list[Names]
+    ) -> Reached:
         """Return all that the words of a statement mean, and what these definitions mean, each by its meaning."""
         side = self._sides[number]
-        found: dict[str, Definition] = {}
-        own, others = side.sees(item.path, item.index)
-        todo = [(set(words), own, others)]
+        before = side.versions[item.path].declarations[item.index].byte_start
+        found: Reached = {}
+        todo = [
+            one
+            for names in ((words, *side.sees(item.path, item.index)), *below)
+            for one in self._meant(*names, lookup, before)
+        ]
         while todo and len(found) < _MOST_REACHED:
-            some, own, others = todo.pop()
-            for word in some:
-                names = full_names(word, own, others, lambda name: bool(lookup(name)))
-                if not names and "." in word:
-                    names = [name for part in word.split(".")[1:] for name in self._redefined.get(part, ())]
-                for one in (one for name in names for one in lookup(name)):
-                    key = self._hash(one)
-                    if key in found:
-                        continue
-                    found[key] = one
-                    if one.path in side.versions:
-                        todo.append((set(side.words(one)), *side.sees(one.path, one.index)))
+            one = todo.pop()
+            key = self._hash(one)
+            if key not in found:
+                found[key] = one
+                if one.path in side.versions:
+                    todo += self._named_by(number, one)
         return found
 
     @cached_property
@@ -505,6 +706,8 @@ class Meanings:
 
     def _imports_apart(self, was: str, path: str) -> tuple[tuple[Version, ...], tuple[Version, ...]]:
         """Return the files that only one version of a file imports: of the version before, and of the one now."""
+        if was not in self._old or path not in self._new:
+            return (), ()
         if path not in self._imported:
             before = dict.fromkeys(self._old[was].read.scan.imports)
             after = dict.fromkeys(self._new[path].read.scan.imports)
@@ -515,7 +718,7 @@ class Meanings:
         return self._imported[path]
 
     def _files(self, side: Side, modules: Iterable[str]) -> tuple[Version, ...]:
-        found = (self._beside(side, module) for module in modules)
+        found = (self._beside.module(side, module) for module in modules)
         return tuple(version for version in found if version is not None)
 
     # ---- notations, macros, instances
@@ -527,21 +730,39 @@ class Meanings:
             [(path, item) for path in sorted(side.versions) for item in side.versions[path].items]
             for side in self._sides
         ]
-        counts = [Counter(item.text for _, item in side) for side in sides]
+        counts = [Counter((item.text, item.scope) for _, item in side) for side in sides]
         found: list[list[tuple[str, Item]]] = []
         for number, side in enumerate(sides):
             left = counts[number] - counts[1 - number]
             some = []
             for path, item in side:
-                if left[item.text] > 0:
-                    left[item.text] -= 1
+                if left[item.text, item.scope] > 0:
+                    left[item.text, item.scope] -= 1
                     some.append((path, item))
             found.append(some)
         completed = self._completed_instances
         return (
-            [one for one in found[0] if one[1].text not in completed],
-            [one for one in found[1] if one[1].text not in completed],
+            [one for one in found[0] if one[1].text not in completed and self._says_something(one[1])],
+            [one for one in found[1] if one[1].text not in completed and self._says_something(one[1])],
         )
+
+    def _says_something(self, item: Item) -> bool:
+        """Return whether it is no instance of a proposition: all of these are equal."""
+        return not item.named or not self._propositions.get(
+            item.named[0].rpartition(".")[2], item.proposition
+        )
+
+    @cached_property
+    def _propositions(self) -> dict[str, bool]:
+        """The classes of the changed files by the last parts of their names, and whether their instances are proofs."""
+        found: dict[str, bool] = {}
+        for side in self._sides:
+            for version in side.versions.values():
+                for one in version.declarations:
+                    if one.kind == "class":
+                        last = one.name.rpartition(".")[2]
+                        found[last] = found.get(last, True) and is_a_proposition(one.statement)
+        return found
 
     @cached_property
     def _completed_instances(self) -> set[str]:
@@ -551,23 +772,108 @@ class Meanings:
             if old.living and now.kind == "instance" and old.path in self._old and now.path in self._new:
                 was, new = self._old[old.path], self._new[now.path]
                 if _completes(was, old, new, now):
-                    found |= {
-                        " ".join(was.code_of(old.index).split()),
-                        " ".join(new.code_of(now.index).split()),
-                    }
+                    found |= {text_of(was.code_of(old.index)), text_of(new.code_of(now.index))}
         return found
 
-    def _other_items(self, old: Decl, now: Decl, statement: str, words: Collection[str]) -> Iterator[str]:
-        for number, sign, decl, versions in ((0, "-", old, self._old), (1, "+", now, self._new)):
-            start = versions[decl.path].declarations[decl.index].byte_start
-            for path, item in self._items_apart[number]:
-                mine = path == decl.path
-                if (item.local and not mine) or (mine and item.byte >= start):
+    @cached_property
+    def _items_scoped(self) -> tuple[list[tuple[str, Item]], list[tuple[str, Item]]]:
+        """What is scoped to a namespace in the changed files of each side, and is the same on the other."""
+        found: list[list[tuple[str, Item]]] = []
+        for number, side in enumerate(self._sides):
+            apart = {(path, item) for path, item in self._items_apart[number]}
+            found.append(
+                [
+                    (path, item)
+                    for path in sorted(side.versions)
+                    for item in side.versions[path].items
+                    if item.scope and (path, item) not in apart and self._says_something(item)
+                ]
+            )
+        return found[0], found[1]
+
+    def _holds(self, number: int, one: tuple[str, Item], path: str, index: int) -> bool:
+        """Return whether a notation or an instance of a file holds at a declaration."""
+        where, item = one
+        mine = path == where
+        side = self._sides[number]
+        if (item.local and not mine) or (
+            mine and item.byte >= side.versions[path].declarations[index].byte_start
+        ):
+            return False
+        return not item.scope or side.opens(path, index, item.scope)
+
+    def _items_in(self, number: int, one: Definition) -> list[Item]:
+        """Return what of this side alone a definition uses."""
+        key = number, one.path, one.index
+        if key not in self._used:
+            side = self._sides[number]
+            some = [
+                item for item in self._items_apart[number] if self._holds(number, item, one.path, one.index)
+            ]
+            code = side.versions[one.path].code_of(one.index) if some else ""
+            words = set(side.words(one)) | last_parts(side.words(one)) if some else ()
+            self._used[key] = [item for _, item in some if uses(item, code, words)]
+        return self._used[key]
+
+    def _stands_for(self, number: int, one: Definition) -> Collection[str]:
+        """Return the names of what an abbreviation is: what is said of that is said of it."""
+        side = self._sides[number]
+        version = side.versions.get(one.path)
+        if version is None or version.declarations[one.index].kind != "abbrev":
+            return ()
+        return last_parts(side.words(one))
+
+    def _other_items(
+        self,
+        old: Decl,
+        now: Decl,
+        statement: str,
+        words: Collection[str],
+        reached: tuple[Reached, Reached],
+        *,
+        reopened: bool,
+    ) -> Iterator[str]:
+        """Yield the notations, macros and instances that a statement uses, or what it reaches, in one version only."""
+        found: list[list[Item]] = []
+        for number, decl in enumerate((old, now)):
+            visible = self._visible(decl.path) if self._items_apart[number] else None
+            has = set(words)
+            some: dict[str, Item] = {}
+            for one in reached[number].values():
+                version = self._sides[number].versions.get(one.path)
+                if version is None:
                     continue
-                if item.scope and not self._sides[number].opens(decl.path, decl.index, item.scope):
+                some.update((item.text, item) for item in self._items_in(number, one))
+                has.update(self._stands_for(number, one))
+            for where, item in (
+                *self._items_apart[number],
+                *(self._items_scoped[number] if reopened else ()),
+            ):
+                if visible is not None and where not in visible:
                     continue
-                if uses(item, statement, words):
+                if self._holds(number, (where, item), decl.path, decl.index) and uses(item, statement, has):
+                    some[item.text] = item
+            found.append(list(some.values()))
+        both = {item.said for item in found[0]} & {item.said for item in found[1]}
+        for sign, items in zip("-+", found, strict=True):
+            for item in items:
+                if item.said not in both:
                     yield f"{sign} {item.text if len(item.text) <= 120 else item.text[:119] + '…'}"
+
+
+def _other_definitions(before: Reached, after: Reached) -> Iterator[str]:
+    """Yield the definitions that are reached in one version only."""
+    if before.keys() == after.keys():
+        return
+    come = {one.name for key, one in after.items() if key not in before}
+    gone = {one.name for key, one in before.items() if key not in after}
+    yield from (f"{name} changed" for name in sorted(come & gone))
+    yield from (f"- {name}" for name in sorted(gone - come))
+    yield from (f"+ {name}" for name in sorted(come - gone))
+
+
+def _namespace(item: Decl) -> str:
+    return item.name.rpartition(".")[0]
 
 
 def bound_names(tokens: Iterable[str]) -> set[str]:
@@ -586,10 +892,6 @@ def bound_names(tokens: Iterable[str]) -> set[str]:
 
 def _shown(part: Part) -> str:
     return f"variable {part.text}" if part.kind in ("variable", "instance") else part.text
-
-
-def _meaning(version: Version, index: int) -> str:
-    return f"{version.declarations[index].statement_hash} {version.read.proof_hashes[index]}"
 
 
 def _completes(was: Version, old: Decl, new: Version, now: Decl) -> bool:

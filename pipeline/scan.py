@@ -530,7 +530,7 @@ class _Judge:
             self._old,
             self._new,
             self._compared,
-            beside=unchanged.module,
+            beside=unchanged,
             elsewhere=lambda: unchanged.with_a_sorry(self._affected, macros=True),
             sorried={
                 item.place.declaration

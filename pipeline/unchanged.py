@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import PurePosixPath
 
 from pipeline.jobs.mirror import Mirror, TreeFile
+from pipeline.jobs.protocol import JobError
+from pipeline.jobs.version import content
 from pipeline.lean.source import attributes
+from pipeline.lean.source.commands import imports_of
 from pipeline.lean.source.context import NOTATIONS
 from pipeline.lean.source.imports import module_path
-from pipeline.meaning import Side
+from pipeline.meaning import Beside, Side
 from pipeline.versions import Version, version_of
 
+MOST_FILES = 5000
+"""Lean files of a project whose imports are followed."""
 MOST_READ = 300
-"""Unchanged files with a sorry that are read, to say what proofs rest on."""
+"""Unchanged files that are read for one question: what proofs rest on, what a statement reaches what changed by."""
+MOST_NAMES = 200
+"""Names that are looked for in unchanged files at once."""
 
 
-class Unchanged:
+class Unchanged(Beside):
     """The trees of two commits; without the later one it is what is staged."""
 
     def __init__(self, mirror: Mirror, base: str, head: str | None) -> None:
         self._mirror, self._commits = mirror, (base, head)
         self._read: dict[str, Version] = {}
+        self._header: dict[str, tuple[str, ...]] = {}
+        self._imported: dict[str, Collection[str] | None] = {}
 
     @cached_property
     def _files(self) -> tuple[dict[str, TreeFile], dict[str, TreeFile]]:
@@ -47,10 +57,58 @@ class Unchanged:
 
     def module(self, side: Side, module: str) -> Version | None:
         """Return the file of a module of the project, by its name: its source folder is not asked for."""
+        file = next(iter(self._of_module(side, module)), None)
+        return None if file is None else self._version(file)
+
+    def _of_module(self, side: Side, module: str) -> list[TreeFile]:
         path = f"{module_path(module)}.lean"
         some = self._modules[side].get(PurePosixPath(path).name, ())
-        file = next((item for item in some if f"/{item.path}".endswith(f"/{path}")), None)
-        return None if file is None else self._version(file)
+        return [item for item in some if f"/{item.path}".endswith(f"/{path}")]
+
+    def imported(self, path: str) -> Collection[str] | None:
+        """Return the files that a file imports on either side, directly or not.
+
+        None: a file of them is not here, or the project has more than `MOST_FILES`.
+        """
+        if max(sum(map(len, side.values())) for side in self._modules) > MOST_FILES:
+            return None
+        if path not in self._imported:
+            try:
+                self._imported[path] = self._closure(0, path) | self._closure(1, path)
+            except JobError as error:
+                if error.reason != "object_missing":
+                    raise
+                self._imported[path] = None
+        return self._imported[path]
+
+    def _closure(self, side: Side, path: str) -> set[str]:
+        files = self._files[side]
+        todo, seen = [path], {path}
+        while todo:
+            item = files.get(todo.pop())
+            for module in () if item is None else self._imports(item):
+                new = [one.path for one in self._of_module(side, module) if one.path not in seen]
+                seen.update(new)
+                todo += new
+        return seen
+
+    def _imports(self, item: TreeFile) -> tuple[str, ...]:
+        if item.blob not in self._header:
+            data = content(self._mirror, item) if item.readable else b""
+            text = "" if isinstance(data, str) else data.decode("utf-8", "replace")
+            self._header[item.blob] = imports_of(text)
+        return self._header[item.blob]
+
+    def saying(self, names: Collection[str], among: Collection[str]) -> Iterator[Version]:
+        """Yield those of these files of which both commits have the same and that have one of the names.
+
+        `MOST_READ` files at most are read, and `MOST_NAMES` names looked for.
+        """
+        old, new = self._files
+        paths = self._mirror.saying(sorted(names)[:MOST_NAMES], self._commits[1])
+        same = (path for path in paths if path in among and path in new and old.get(path) == new[path])
+        for path in itertools.islice(same, MOST_READ):
+            yield self._version(new[path])
 
     def with_a_sorry(self, changed: Collection[str], *, macros: bool = False) -> Iterator[Version]:
         """Yield the unchanged files of the later commit that say sorry, `MOST_READ` of them at most.

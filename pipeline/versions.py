@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -20,9 +20,11 @@ from pipeline.jobs.protocol import JobError
 from pipeline.jobs.version import content, shortened, unread
 from pipeline.lean.source.context import (
     NOTATIONS,
+    SAY_NOTHING,
     Item,
     Part,
     before_the_declaration,
+    given_later,
     instance_of,
     notation_of,
     parts_of,
@@ -37,9 +39,18 @@ from pipeline.lean.source.forbidden import (
     invisible,
     skeleton,
 )
-from pipeline.lean.source.lexer import KEYWORDS, LEAVE_NOTHING, Positions, decode, lex, tokens_of_text, words
+from pipeline.lean.source.lexer import (
+    HAS_FIELDS,
+    KEYWORDS,
+    LEAVE_NOTHING,
+    Positions,
+    decode,
+    lex,
+    tokens_of_text,
+    words,
+)
 from pipeline.lean.source.scanner import Command, read_source
-from store.domain.identity import normalise
+from store.domain.identity import normalise, short_hash
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
 from store.domain.matching import (
     Decl,
@@ -62,8 +73,10 @@ _MASKS = {1: " ", 2: " "}
 _BEFORE_A_TACTIC = words("by ; <;> · . => ( | first try then else all_goals any_goals repeat do")
 _PIECE_OF_A_NAME = re.compile(r"`{1,2}(?:sorr|sorryA)\b|\"(?:sorr|sorryA|ax|axi|axio)\"")
 _JOINED = re.compile(r"\+\+|append|mkStr|mkSimple|toName")
-_MODIFIER = re.compile(r"\b(?:unsafe|partial)\b")
-_SCOPED = re.compile(r"\bscoped\b")
+_MODIFIER = re.compile(r"\b(?:unsafe|partial|private)\b")
+_DERIVED = re.compile(r" ?\bderiving ([\w.]+(?:, [\w.]+)*)")
+_GIVE_MEANING = NOTATIONS | {"attribute"}
+_SCOPED = re.compile(r"\bscoped\b(?:\[([^\]\s]*)\])?")
 _HEAD = 200
 """Characters in which a modifier stands."""
 _NOT_DEFINED = PROVABLE_KINDS | INSTANCE_KINDS
@@ -113,6 +126,8 @@ class Definition:
     index: int
     byte: int
     meaning: str
+    private: bool = False
+    """no other file sees it"""
 
 
 class Version:
@@ -125,6 +140,7 @@ class Version:
         self.read = unread(item, data) if isinstance(data, str) else shortened(read)
         self.declarations = self.read.scan.declarations
         self._marks: dict[int, list[Mark]] = {}
+        self._codes: dict[int, str] = {}
 
     @cached_property
     def _starts(self) -> list[tuple[int, int]]:
@@ -155,8 +171,11 @@ class Version:
 
     def code_of(self, index: int) -> str:
         """Return a declaration's text without comments."""
-        one = self.declarations[index]
-        return lex(self.data[one.byte_start : one.byte_end].decode("utf-8", "replace")).code
+        if index not in self._codes:
+            one = self.declarations[index]
+            text = self.data[one.byte_start : one.byte_end].decode("utf-8", "replace")
+            self._codes[index] = lex(text).code
+        return self._codes[index]
 
     # ---- what hides something
 
@@ -216,34 +235,66 @@ class Version:
     @cached_property
     def items(self) -> tuple[Item, ...]:
         """The notations, macros and instances, in their order."""
-        found = [
-            (notation_of(lex(command.text).code, command.keyword, byte=command.byte_start), command.text)
-            for command in self.source.commands
-            if command.keyword in NOTATIONS
-        ]
-        for index, one in enumerate(self.declarations):
-            if one.kind == "instance":
-                code = self.code_of(index)
-                found.append((instance_of(code, one.statement, byte=one.byte_start), code))
-        items = [
-            item._replace(scope=self._namespace(item.byte)) if _SCOPED.search(text[:_HEAD]) else item
-            for item, text in found
-        ]
-        return tuple(sorted(items, key=lambda item: item.byte))
+        instances = {index for index, one in enumerate(self.declarations) if one.kind == "instance"}
+        if not instances and not any(one.keyword in _GIVE_MEANING for one in self.source.commands):
+            return ()
+        found = []
+        for command, lines in self.source.in_force():
+            some = [index for _, index in self._inside(command) if index in instances]
+            items = [(self._instance(index, lines), self.code_of(index)) for index in some]
+            if command.keyword in NOTATIONS:
+                item = notation_of(lex(command.text).code, command.keyword, byte=command.byte_start)
+                items.append((item, command.text))
+            if command.keyword == "attribute":
+                items += [(self._made_one(name, command), "") for name in given_later(lex(command.text).code)]
+            for item, text in items:
+                space = ".".join(line.split()[1] for line in lines if line.startswith("namespace "))
+                scoped = _SCOPED.search(text[:_HEAD])
+                found.append(
+                    item._replace(namespace=space, scope=(scoped.group(1) or space) if scoped else "")
+                )
+        return tuple(sorted(found, key=lambda item: item.byte))
 
-    def _namespace(self, byte: int) -> str:
-        """Return the namespace that is open at a byte."""
-        lines = self.source.preamble_at(byte).splitlines()
-        return ".".join(line.split()[1] for line in lines if line.startswith("namespace "))
+    def _made_one(self, name: str, command: Command) -> Item:
+        """Return the instance that an `attribute` command makes of something; of a file's own it is known of what."""
+        last = name.rpartition(".")[2]
+        own = (one.statement for one in self.declarations if one.name.rpartition(".")[2] == last)
+        item = instance_of(lex(command.text).code, next(own, ""), byte=command.byte_start)
+        return item if "default_instance" not in item.text else item._replace(named=())
+
+    def _instance(self, index: int, lines: Iterable[str]) -> Item:
+        one = self.declarations[index]
+        parts = [part for line in lines for part in parts_of(line)]
+        variables = {name for part in parts if part.kind in ("variable", "instance") for name in part.names}
+        return instance_of(self.code_of(index), one.statement, byte=one.byte_start, variables=variables)
 
     @cached_property
     def defined(self) -> tuple[Definition, ...]:
         """All that a statement may speak of: every declaration that is no theorem and no instance."""
         return tuple(
-            Definition(one.name, self.item.path, index, one.byte_start, f"{one.statement_hash} {proof}")
-            for index, (one, proof) in enumerate(zip(self.declarations, self.read.proof_hashes, strict=True))
+            Definition(
+                one.name,
+                self.item.path,
+                index,
+                one.byte_start,
+                self.meaning_of(index),
+                private=self.private(index),
+            )
+            for index, one in enumerate(self.declarations)
             if one.kind not in _NOT_DEFINED
         )
+
+    def meaning_of(self, index: int) -> str:
+        """Return a hash of what a declaration is, without its name, its attributes and the instances that are derived
+        for it by which nothing means anything else."""
+        one = self.declarations[index]
+        rest = self.read.proof_hashes[index]
+        if b"deriving" in self.data[one.byte_start : one.byte_end] and one.kind in HAS_FIELDS:
+            _, _, body = normalise(self.code_of(index)).partition(
+                one.statement or one.name.rpartition(".")[2]
+            )
+            rest = short_hash("proof", _DERIVED.sub(_left_of_derived, body).strip())
+        return f"{one.statement_hash} {rest}"
 
     # ---- words that count
 
@@ -261,10 +312,24 @@ class Version:
 
     def modifier_of(self, index: int) -> str:
         """Return `unsafe` or `partial`, where the declaration is so called, with which the kernel sees no proof."""
+        return next((word for word in self._modifiers(index) if word in ("unsafe", "partial")), "")
+
+    def private(self, index: int) -> bool:
+        """Return whether no other file sees the declaration."""
+        return "private" in self._modifiers(index)
+
+    def has_a_sorry(self, index: int) -> bool:
+        """Return whether a sorry is in the declaration."""
+        return index in self._sorried
+
+    @cached_property
+    def _sorried(self) -> frozenset[int]:
+        return frozenset(self.owners.values())
+
+    def _modifiers(self, index: int) -> list[str]:
         one = self.declarations[index]
-        head = self.code_of(index)[:200].split(one.kind.split(" ")[-1])[0]
-        found = _MODIFIER.search(head)
-        return found.group() if found else ""
+        head = self.data[one.byte_start : one.byte_start + _HEAD].decode("utf-8", "replace")
+        return _MODIFIER.findall(lex(head).code.split(one.kind.split(" ")[-1])[0])
 
     def marks(self, command: Command) -> list[Mark]:
         """Return the words of a command that count."""
@@ -341,6 +406,12 @@ class Version:
         """Return whether a word stands where a tactic may begin: it could be the name of a hypothesis too."""
         line = self.data[self.data.rfind(b"\n", 0, byte) + 1 : byte]
         return before in _BEFORE_A_TACTIC or not line.strip()
+
+
+def _left_of_derived(match: re.Match[str]) -> str:
+    names = [name.strip() for name in match.group(1).split(",")]
+    left = ", ".join(name for name in names if name not in SAY_NOTHING)
+    return f"deriving {left}" if left else ""
 
 
 def _with(chains: Chains, chain: int, line: str) -> int:

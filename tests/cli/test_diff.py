@@ -263,6 +263,10 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
     "a comment that does not end": ({"A.lean": BASE + "/- and\n"}, [("unread", "")]),
     "a file that is no Lean": ({"notes.txt": "sorry"}, []),
     "lake's own program": ({"lakefile.lean": "axiom x : False"}, [("build", "")]),
+    "a lakefile that lets the kernel be skipped": (
+        {"lakefile.toml": 'moreLeanArgs = ["-Ddebug.skipKernelTC=true", "-Dwarn.sorry=false"]\n'},
+        [("build", ""), ("option", ""), ("unchecked", "")],
+    ),
     "an answer that is asked for": (
         edited("def two", "theorem asked : answer(sorry) ↔ 1 = 1 := by sorry\n\ndef two"),
         [("answer", "Demo.asked"), ("opened", "Demo.asked")],

@@ -29,6 +29,8 @@ def _two(first: str, second: str, proof: str, kinds: str, how: How = "restated")
 FALSE = "theorem foo : False"
 TRUE_LATER = "namespace X\ndef G := False\nend X\nnamespace Y\ndef G := True\nend Y\n"
 TWO_FILES = {"P.lean": "def G := False\n", "Q.lean": "def G := True\n"}
+GOALS = 'scoped[X] notation "GOAL" => False\nscoped[Y] notation "GOAL" => True\n'
+VEC = "structure Vec where\n  x : Nat\n"
 OK = "class Ok (p : Prop) : Prop where\n  ok : p\n"
 
 FILLINGS = {
@@ -70,7 +72,33 @@ FILLINGS = {
     "two sorries of one proof": _one(
         "theorem a : p ∧ q := ⟨sorry, sorry⟩\n", "theorem a : p ∧ q := ⟨h, k⟩\n", "filled", "filled"
     ),
+    "a theorem that rests on one with a sorry": _one(
+        f"theorem baz : False := sorry\ntheorem bar : False := baz\n{FALSE} := sorry\n",
+        f"theorem baz : False := sorry\ntheorem bar : False := baz\n{FALSE} := bar\n", "filled, rests on", "filled",
+    ),
+    "a proved theorem called like one with a sorry": _one(
+        "theorem N.bar : p := sorry\ntheorem bar : p := q\ntheorem foo : p := sorry\n",
+        "theorem N.bar : p := sorry\ntheorem bar : p := q\ntheorem foo : p := bar\n", "filled", "filled",
+    ),
+    "a proved theorem called like a private one elsewhere": Filling(
+        {"A.lean": "import P\ntheorem bar : p := q\ntheorem foo : p := sorry\n",
+         "P.lean": "private theorem bar : p := sorry\n"},
+        {"A.lean": "import P\ntheorem bar : p := q\ntheorem foo : p := bar\n"}, frozenset({"filled"}), "filled",
+    ),
+    "a theorem with a sorry in a file that is the same": Filling(
+        {"A.lean": "import P\ntheorem foo : p := sorry\n", "P.lean": "theorem bar : p := sorry\n"},
+        {"A.lean": "import P\ntheorem foo : p := bar\n"}, frozenset({"filled", "rests on"}), "filled",
+    ),
     # variables
+    "a variable whose type says something else": _two(
+        "def G (n : Nat) := False\nvariable (n : Nat) (h : G n)\ntheorem foo : h = h ∧ P n",
+        "def G (n : Nat) := True\nvariable (n : Nat) (h : G n)\ntheorem foo : h = h ∧ P n", "exact k", "meaning",
+    ),
+    "an instance as a variable, of another class": _two(
+        f"{OK}variable (p : Prop) [Ok p]\ntheorem foo : p",
+        "class Ok (p : Prop) : Prop where\n  ok : p ∧ p\nvariable (p : Prop) [Ok p]\ntheorem foo : p",
+        "exact Ok.ok.1", "meaning",
+    ),
     "a variable that is included": _two(FALSE, f"variable (h : False)\ninclude h\n{FALSE}", "exact h", "statement"),
     "a variable that the proof names": _two(FALSE, f"variable (h : False)\n{FALSE}", "exact h", "statement"),
     "an instance as a variable": _two(f"{OK}{FALSE}", f"{OK}variable [Ok False]\n{FALSE}", "exact Ok.ok", "statement"),
@@ -136,7 +164,130 @@ FILLINGS = {
         "namespace M\ndef G := True\ntheorem foo : G", "namespace N\ndef G := True\ntheorem foo : G", "trivial",
         "filled", "filled",
     ),
+    "a name that the statement binds": _two(
+        "def s := 1\ntheorem foo (s : Nat) : s = s", "def s := 2\ntheorem foo (s : Nat) : s = s", "rfl",
+        "filled", "filled",
+    ),
+    "a name in the binder of its own": _two(
+        "def G := False\ntheorem foo (h : G) (G : Prop) : h = h",
+        "def G := True\ntheorem foo (h : G) (G : Prop) : h = h", "rfl", "meaning",
+    ),
+    "a name behind the bracket that binds it": _two(
+        "def G := False\ntheorem foo : (∀ G : Prop, G → G) ∧ G",
+        "def G := True\ntheorem foo : (∀ G : Prop, G → G) ∧ G", "simp", "meaning",
+    ),
+    "a definition by an alias": _two(
+        "def A := False\ndef B := True\nalias G := A\ntheorem foo : G",
+        "def A := False\ndef B := True\nalias G := B\ntheorem foo : G", "trivial", "meaning",
+    ),
+    "a definition of its own behind where": _two(
+        "def G : Prop := aux\n  where aux := False\ntheorem foo : G",
+        "def G : Prop := aux\n  where aux := True\ntheorem foo : G", "trivial", "meaning",
+    ),
+    "a name that is hidden from what is open": _two(
+        "def G := True\ndef X.G := False\nopen X\ntheorem foo : G",
+        "def G := True\ndef X.G := False\nopen X hiding G\ntheorem foo : G", "trivial", "meaning",
+    ),
+    "a structure from which more is derived": _two(
+        f"{VEC}theorem foo (a : Vec) : a = a", f"{VEC}  deriving Repr, DecidableEq\ntheorem foo (a : Vec) : a = a",
+        "rfl", "filled", "filled",
+    ),
+    "lines that open the same": _two(
+        "open A B\ntheorem foo : p", "open A\nopen B\ntheorem foo : p", "rfl", "filled", "filled"
+    ),
+    "a definition below one that is the same": Filling(
+        {"A.lean": "import M\ntheorem foo : K := sorry\n", "M.lean": "import N\ndef K := H\n",
+         "N.lean": "import P\ndef H := G\n", "P.lean": "def G := False\n"},
+        {"A.lean": "import M\ntheorem foo : K := trivial\n", "P.lean": "def G := True\n"},
+        frozenset({"meaning"}), "restated",
+    ),
+    "a definition below a notation that is the same": Filling(
+        {"A.lean": "import M\ntheorem foo : GOAL := sorry\n", "M.lean": 'import P\nnotation "GOAL" => G\n',
+         "P.lean": "def G := False\n"},
+        {"A.lean": "import M\ntheorem foo : GOAL := trivial\n", "P.lean": "def G := True\n"},
+        frozenset({"meaning"}), "restated",
+    ),
+    "a definition of a file that is not imported": Filling(
+        {"A.lean": "theorem foo : G := sorry\n", "P.lean": "def G := 1\n"},
+        {"A.lean": "theorem foo : G := rfl\n", "P.lean": "def G := 2\n"}, frozenset({"filled"}), "filled",
+    ),
+    "a private definition of another file": Filling(
+        {"A.lean": "import P\ntheorem foo : G := sorry\n", "P.lean": "\n"},
+        {"A.lean": "import P\ntheorem foo : G := rfl\n", "P.lean": "private def G := 3\n"},
+        frozenset({"filled"}), "filled",
+    ),
+    "a file in which the name is another's": Filling(
+        {"A.lean": "def G := False\ntheorem foo : G := sorry\n", "B.lean": "def G := True\n"},
+        {"A.lean": "def G := False\n", "B.lean": "def G := True\ntheorem foo : G := trivial\n"},
+        frozenset({"meaning"}), "restated",
+    ),
+    "a file that imports the definition": Filling(
+        {"A.lean": "def G := 1 = 1\ntheorem foo : G := sorry\n", "B.lean": "\n"},
+        {"A.lean": "def G := 1 = 1\n", "B.lean": "import A\ntheorem foo : G := rfl\n"},
+        frozenset({"filled"}), "filled",
+    ),
     # notations and instances
+    "another scoped notation": _two(
+        f"{GOALS}open scoped X\ntheorem foo : GOAL", f"{GOALS}open scoped Y\ntheorem foo : GOAL", "trivial",
+        "context, meaning",
+    ),
+    "a definition below a notation": _two(
+        'def G := False\nlocal notation "GOAL" => G\ntheorem foo : GOAL',
+        'def G := True\nlocal notation "GOAL" => G\ntheorem foo : GOAL', "trivial", "meaning",
+    ),
+    "how strongly a notation binds": _two(
+        'infixl:65 " ⊕ " => f\ntheorem foo : a ⊕ b * c = a', 'infixl:80 " ⊕ " => f\ntheorem foo : a ⊕ b * c = a',
+        "rfl", "meaning",
+    ),
+    "a notation that is scoped to its namespace": _two(
+        'namespace X\ninfixl:65 " ⊕ " => f\ntheorem foo : a ⊕ b = a',
+        'namespace X\nscoped infixl:65 " ⊕ " => f\ntheorem foo : a ⊕ b = a', "rfl", "filled", "filled",
+    ),
+    "a macro of a file that is imported": Filling(
+        {"A.lean": "import P\ntheorem foo : GOAL := sorry\n", "P.lean": 'macro "GOAL" : term => `(False)\n'},
+        {"A.lean": "import P\ntheorem foo : GOAL := trivial\n", "P.lean": 'macro "GOAL" : term => `(True)\n'},
+        frozenset({"meaning"}), "restated",
+    ),
+    "a program for a term": _two(
+        'elab "GOAL" : term => return mkConst ``False\ntheorem foo : GOAL',
+        'elab "GOAL" : term => return mkConst ``True\ntheorem foo : GOAL', "trivial", "meaning",
+    ),
+    "rules for every application": _two(
+        "theorem foo : f a = 0", "macro_rules | `($g $x) => `(0)\ntheorem foo : f a = 0", "rfl", "meaning"
+    ),
+    "rules for other words of a language": _two(
+        "theorem foo : iprop(a)", "macro_rules | `(iprop(▷ $x)) => `($x)\ntheorem foo : iprop(a)", "rfl",
+        "filled", "filled",
+    ),
+    "syntax of a tactic's patterns": _two(
+        "theorem foo : (a, _) = b", 'syntax "(" pats ")" : pat\nsyntax "_" : pat\ntheorem foo : (a, _) = b', "rfl",
+        "filled", "filled",
+    ),
+    "an instance below a definition": _two(
+        f"{VEC}instance : Add Vec := ⟨f⟩\ndef G := ∀ a : Vec, a + a = a\ntheorem foo : G",
+        f"{VEC}instance : Add Vec := ⟨g⟩\ndef G := ∀ a : Vec, a + a = a\ntheorem foo : G", "rfl", "meaning",
+    ),
+    "an instance of what an abbreviation stands for": _two(
+        f"{VEC}abbrev T := Vec\ninstance : Add Vec := ⟨f⟩\ntheorem foo (a : T) : a + a = a",
+        f"{VEC}abbrev T := Vec\ninstance : Add Vec := ⟨g⟩\ntheorem foo (a : T) : a + a = a", "rfl", "meaning",
+    ),
+    "an instance that goes before others": _two(
+        f"{VEC}instance : Add Vec := ⟨f⟩\ntheorem foo (a : Vec) : a + a = a",
+        f"{VEC}instance (priority := high) : Add Vec := ⟨f⟩\ntheorem foo (a : Vec) : a + a = a", "rfl", "meaning",
+    ),
+    "a definition that is made an instance": _two(
+        f"{VEC}def f : HAdd Nat Nat Vec := ⟨g⟩\ntheorem foo : 1 + 1 = 2",
+        f"{VEC}def f : HAdd Nat Nat Vec := ⟨g⟩\nattribute [default_instance] f\ntheorem foo : 1 + 1 = 2",
+        "rfl", "meaning",
+    ),
+    "an instance with another attribute": _two(
+        f"{VEC}instance : Add Vec := ⟨f⟩\ntheorem foo (a : Vec) : a + a = a",
+        f"{VEC}@[simp] instance f : Add Vec := ⟨f⟩\ntheorem foo (a : Vec) : a + a = a", "rfl", "filled", "filled",
+    ),
+    "an instance that is a proof": _two(
+        f"{OK}theorem foo [Ok p] : Ok p", f"{OK}instance : Ok p := ⟨k⟩\ntheorem foo [Ok p] : Ok p", "exact k",
+        "filled", "filled",
+    ),
     "a notation": _two(
         'local notation "GOAL" => False\ntheorem foo : GOAL',
         'local notation "GOAL" => True\ntheorem foo : GOAL', "trivial", "meaning",
@@ -177,6 +328,11 @@ FILLINGS = {
     ),
     "a command that reads like a theorem": _one(
         f"{FALSE} := sorry\n", "claim foo : False := proof\n", "hidden", "hidden"
+    ),
+    "an own command on the next line": _one(
+        f"{FALSE} := sorry\n",
+        'macro "claim" n:ident ":" t:term : command => `(theorem $n : True := trivial)\nclaim foo : False\n',
+        "hidden", "hidden",
     ),
     "an own command": _one(
         f"{FALSE} := sorry\n",

@@ -6,7 +6,8 @@ terms and tactics (`open`, `set_option`) or that a library reserves (`lemma`, `a
 line that is indented no deeper than the command before; `lemma` with a name and a type does so wherever no bracket is
 open. At column 0 open brackets are forgotten, so one that a custom notation leaves open costs one command and not the
 file. A command that no one here knows (a library's own) is recognised by its place at column 0 after an empty line,
-which is how people write them. One that takes another behind it on its line (`#time theorem …`) holds that.
+which is how people write them, or by the line of the file that makes it. One that takes another behind it on its line
+(`#time theorem …`) holds that.
 
 All code behind the header is in some command: what none here begins is one of its own, and so is what Lean does not
 read (`#exit`). In a Verso document each block of Lean is split by itself.
@@ -39,6 +40,7 @@ from pipeline.lean.source.lexer import (
     Lexed,
     Positions,
     alternatives,
+    lex,
 )
 
 # After these a term or tactic must follow, so `open … in` is part of it.
@@ -65,6 +67,11 @@ _START = re.compile(
 )
 _WORD = re.compile(rf"#?[{ID_FIRST}][{ID_REST}%]*(?!\.[{ID_FIRST}])")
 _THEN = re.compile(rf"(?<![{ID_REST}.])in\s+([{ID_FIRST}][{ID_REST}]*)(?![{ID_REST}.])")
+# A command that the file itself makes: `macro "claim" n:ident … : command`.
+_OWN_COMMAND = re.compile(
+    r'^[^"\n]*\b(?:macro|syntax|elab)\b[^"\n]{0,100}"\s*([A-Za-z_]\w*)\s*"[^=]{0,500}?:\s*command\b',
+    re.MULTILINE,
+)
 _LONGEST_ATTRIBUTE = 20_000
 _MOST_WASTED = 50 * _LONGEST_ATTRIBUTE
 _SPACE = re.compile(r"\s*")
@@ -80,6 +87,8 @@ _IMPORT = re.compile(
     rf"|(?:public\s+|private\s+)?(?:meta\s+)?import\s+(?:all\s+|runtime\s+)?"
     rf"([{ID_FIRST}][{ID_REST}]*(?:\.[{ID_FIRST}][{ID_REST}]*)*))"
 )
+_IMPORT_LINE = re.compile(r"\bimport\b.*")
+_LONGEST_HEADER = 200_000
 
 
 @dataclass(slots=True)
@@ -125,6 +134,20 @@ class Split:
 
 def split(lexed: Lexed, positions: Positions) -> Split:
     """Find the header and the commands. Linear in the text."""
+    at, own_kind, imports = _header(lexed)
+    header_end = _skip_space(lexed.bare, at)
+    commands = _Splitter(lexed, positions, header_end).run()
+    return Split(header_end, own_kind, imports, tuple(commands))
+
+
+def imports_of(text: str) -> tuple[str, ...]:
+    """Return the modules that a file imports, without reading more of it."""
+    ends = [line.end() for line in _IMPORT_LINE.finditer(text, 0, _LONGEST_HEADER)]
+    return _header(lex(text[: ends[-1]]))[2] if ends else ()
+
+
+def _header(lexed: Lexed) -> tuple[int, bool, tuple[str, ...]]:
+    """Return where the imports end, whether it begins with `module` or `prelude`, and the imports."""
     at, imports, own_kind = 0, [], False
     while match := _IMPORT.match(lexed.bare, at):
         at = match.end()
@@ -132,9 +155,7 @@ def split(lexed: Lexed, positions: Positions) -> Split:
         if match.group(2):
             start, end = match.span(2)
             imports.append(lexed.code[start:end])
-    header_end = _skip_space(lexed.bare, at)
-    commands = _Splitter(lexed, positions, header_end).run()
-    return Split(header_end, own_kind, tuple(imports), tuple(commands))
+    return at, own_kind, tuple(imports)
 
 
 def _skip_space(bare: str, at: int) -> int:
@@ -191,6 +212,7 @@ class _Splitter:
         self.commands: list[RawCommand] = []
         self.current: RawCommand | None = None
         self.limit = len(lexed.bare)
+        self.own = frozenset(_OWN_COMMAND.findall(lexed.code)) if '"' in lexed.code else frozenset()
         self.wasted = 0  # characters read in vain behind a `@[` that does not close
 
     def run(self) -> list[RawCommand]:
@@ -360,6 +382,7 @@ class _Splitter:
         return (
             (prefix.decorated and not fields)
             or after_in
+            or word in self.own
             or self._after_empty_line(begin)
             or _SCOPE_WORD.match(self.bare, prefix.word_end, self.limit) is not None
         )

@@ -21,10 +21,16 @@ PartKind = Literal["variable", "instance", "include", "open", "option", "attribu
 _WORD = rf"(?:«[^«»\n]*»|[{ID_FIRST}][{ID_REST}]*)"
 _WORDS = re.compile(rf"{_WORD}(?:\.{_WORD})*")
 _OPENERS = frozenset(CLOSERS.values())
+_BRACKET = re.compile(r"[()\[\]{}⟨⟩⦃⦄]")
+_PIECES = re.compile(rf"(?P<word>{_WORD}(?:\.{_WORD})*)|=>|:=|//|\S")
+_BIND = words("∀ ∃ ∑ ∏ ∫ ⋃ ⋂ ⨆ ⨅ Σ Π λ fun")
+_BELONGS_TO_A_BINDER = frozenset("!'ᶠᵐ_")
+_NAMED = re.compile(rf"\s*({_WORD}(?:\s+{_WORD})*)\s*(:(?!=)|∈|//|\|(?!\|))")
+_IN_A_PATTERN = re.compile(rf"(?<=[⟨(,])\s*({_WORD})\s*(?=[,⟩)])")
 _IN = re.compile(rf"(?<![{ID_REST}.])in(?![{ID_REST}])")
 _BOUND = re.compile(r"[({⦃\[]([^:(){}\[\]⦃⦄]*):")
 _MEANING_OPTIONS = frozenset({"autoImplicit", "relaxedAutoImplicit"})
-_MEANING_ATTRIBUTES = frozenset({"instance", "coe", "default_instance", "macro", "app_unexpander"})
+_MEANING_ATTRIBUTES = frozenset({"instance", "default_instance", "macro"})
 _TAKES_EFFECT_NOW = re.compile(r"\[[^\]]*\]")
 
 
@@ -50,6 +56,102 @@ class Opened(NamedTuple):
 def words_of(text: str) -> frozenset[str]:
     """Return the names that a piece of code has, dotted ones whole."""
     return frozenset(_WORDS.findall(text))
+
+
+class _Scope:
+    """A bracket, or all of a text: the names bound in it, and those that are once a body begins, or it is closed."""
+
+    __slots__ = ("binds", "bound", "gives", "leading", "names", "set_builder", "waits")
+
+    def __init__(self, *, leading: bool = False) -> None:
+        self.bound: set[str] = set()
+        self.names: set[str] = set()
+        self.gives: set[str] = set()
+        self.leading = leading
+        self.binds = self.set_builder = False
+        self.waits = 0
+
+
+def free_words(text: str) -> frozenset[str]:
+    """Return the names that a piece of code has and does not bind itself, dotted ones whole.
+
+    Bound are the names in brackets with a colon that stand before the first colon, as those of a declaration, and what
+    stands behind `∀`, `fun`, `∑`, … and in `{x | …}`, as far as the body goes. Of a bound name's field `h.foo`, `_.foo`
+    is left. In doubt a name is free.
+    """
+    return _Names(text).free()
+
+
+class _Names:
+    """Reads a text once from left to right; `scopes` are the brackets that are open."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.found: set[str] = set()
+        self.scopes = [_Scope(leading=True)]
+
+    def free(self) -> frozenset[str]:
+        at = 0
+        while match := _PIECES.search(self.text, at):
+            piece, at, scope = match.group(), match.end(), self.scopes[-1]
+            if piece in _OPENERS:
+                at = self._opens(scope, match)
+            elif piece in CLOSERS:
+                if len(self.scopes) > 1:
+                    self.scopes.pop()
+                    self.scopes[-1].bound |= scope.gives
+            elif piece in _BIND:
+                scope.leading, scope.binds, scope.waits = False, True, scope.waits + 1
+            elif scope.set_builder and piece in ("|", "//"):
+                scope.bound |= scope.names
+            elif piece in (",", "=>", "↦") and not scope.set_builder:
+                self._body_begins(scope, piece)
+            elif not match.lastgroup or piece in ("in", "where"):
+                if piece not in _BELONGS_TO_A_BINDER:
+                    scope.leading = scope.binds = False
+            else:
+                self._name(scope, piece)
+        return frozenset(self.found)
+
+    def _opens(self, scope: _Scope, match: re.Match[str]) -> int:
+        """Open a bracket; return where reading goes on."""
+        inner, at = _Scope(), match.end()
+        named = _NAMED.match(self.text, at)
+        if named and (scope.leading or scope.binds) and named.group(2) == ":":
+            inner.gives, at = set(named.group(1).split()), named.end()
+        elif named and match.group() == "{" and not (scope.leading or scope.binds):
+            inner.names, inner.set_builder, at = set(named.group(1).split()), True, named.end(1)
+        elif scope.binds:
+            end = _closed(self.text, at)
+            inner.gives = inner.bound = set(_IN_A_PATTERN.findall(self.text, match.start(), end))
+        self.scopes.append(inner)
+        return at
+
+    def _body_begins(self, scope: _Scope, piece: str) -> None:
+        if scope.waits:
+            scope.bound |= scope.names
+        elif piece == "," and len(self.scopes) > 1 and not scope.gives:
+            scope.bound = set()
+        scope.waits, scope.binds, scope.names = max(0, scope.waits - 1), False, set()
+
+    def _name(self, scope: _Scope, name: str) -> None:
+        head, _, rest = name.partition(".")
+        if scope.binds and not rest:
+            scope.names.add(name)
+        elif not any(head in one.bound for one in self.scopes):
+            self.found.add(name)
+        elif rest:
+            self.found.add(f"_.{rest}")
+
+
+def _closed(text: str, at: int) -> int:
+    """Return where the bracket closes in which `at` is."""
+    depth = 1
+    for match in _BRACKET.finditer(text, at):
+        depth += -1 if match.group() in CLOSERS else 1
+        if not depth:
+            return match.end()
+    return len(text)
 
 
 def last_parts(words: Collection[str]) -> set[str]:
@@ -78,15 +180,24 @@ def parts_of(line: str) -> tuple[Part, ...]:
     if word in ("include", "omit"):
         return (Part("include", line, tuple(_WORDS.findall(rest))),)
     if word in ("open", "export"):
-        scoped = rest.removeprefix("scoped ")
-        names = [one.namespace for one in opened(line)] if scoped == rest else _WORDS.findall(scoped)
-        return (Part("open", line, tuple(names)),)
+        return tuple(
+            Part("open", f"{word} {one}", tuple(_WORDS.findall(one.removeprefix("scoped "))[:1]))
+            for one in _namespaces(rest)
+        )
     if word == "set_option" and rest.split(" ")[0] in _MEANING_OPTIONS:
         return (Part("option", line),)
     given = _TAKES_EFFECT_NOW.search(line) if word == "attribute" else None
     if given is not None and words_of(given.group()) & _MEANING_ATTRIBUTES:
         return (Part("attribute", line, tuple(_WORDS.findall(line[given.end() :]))),)
     return ()
+
+
+def _namespaces(text: str) -> list[str]:
+    """Return what an `open` opens, one by one: with `scoped` before each that it is said of."""
+    if "(" in text or " hiding " in text or " renaming " in text:
+        return [text]
+    scoped = text.removeprefix("scoped ")
+    return _WORDS.findall(text) if scoped == text else [f"scoped {one}" for one in _WORDS.findall(scoped)]
 
 
 def _binders(text: str) -> Iterator[str]:
@@ -136,48 +247,108 @@ def concerned(part: Part, words: Collection[str], bound: Collection[str]) -> boo
 
     Args:
         part: of what is in force; `open` is not for here, names are looked up where they are declared.
-        words: the statement's, with those of the types of the variables among them (`with_types`).
+        words: the statement's, with those that its variables bring (`InForce.words`).
         bound: the names of all variables in force.
     """
     if part.kind == "variable":
         return part.names[0] in words
     if part.kind == "instance":
         # Lean takes it for each statement that has all that it speaks of.
-        return last_parts(words_of(part.text)) & set(bound) <= set(words)
+        return all(word in words for word in _words_of(part) if word in bound)
     return part.kind != "open"
 
 
-def with_types(words: Collection[str], parts: Collection[Part]) -> set[str]:
-    """Return words with those of the types of the variables that they name, and so on."""
-    found = set(words) | last_parts(words)
-    types = {part.names[0]: words_of(part.text) for part in parts if part.kind == "variable" and part.names}
-    todo = [name for name in types if name in found]
-    while todo:
-        new = last_parts(types.pop(todo.pop(), frozenset())) - found
-        found |= new
-        todo += [name for name in new if name in types]
-    return found
+class InForce:
+    """The variables and what is included at a declaration, and by which names a text there says what it says."""
+
+    def __init__(self, parts: Collection[Part]) -> None:
+        self._variables = {part.names[0]: part for part in parts if part.kind == "variable"}
+        self._instances = [part for part in parts if part.kind == "instance"]
+        self._included = {name for part in parts if part.kind == "include" for name in part.names}
+        self.bound = self._variables.keys() | {name for part in self._instances for name in part.names}
+        self._needs = {part: _words_of(part) & self.bound for part in self._instances}
+
+    def _brought(self, words: Collection[str]) -> tuple[set[str], list[Part]]:
+        found = set(words) | last_parts(words) | self._included
+        variables, instances = dict(self._variables), list(self._instances)
+        brought: list[Part] = []
+        while True:
+            new = [variables.pop(name) for name in found & variables.keys()]
+            new += [part for part in instances if self._needs[part] <= found]
+            if not new:
+                return found, brought
+            instances = [part for part in instances if not self._needs[part] <= found]
+            brought += new
+            for part in new:
+                found |= _words_of(part)
+
+    def words(self, text: str) -> set[str]:
+        """Return the words of a text with those that its variables bring: what their types say, and the instances of
+        which all variables are there."""
+        return self._brought(words_of(text))[0]
+
+    def meant(self, text: str) -> frozenset[str]:
+        """Return the names by which a text says what it says; what is bound in it, or in force, is none."""
+        names = set(free_words(text))
+        if self.bound:
+            for part in self._brought(words_of(text))[1]:
+                names |= free_words(part.text)
+            names = {
+                f"_.{word.partition('.')[2]}" if word.partition(".")[0] in self.bound else word
+                for word in names - self.bound
+            }
+        return frozenset(names)
+
+
+@lru_cache(maxsize=16_384)
+def _words_in(text: str) -> frozenset[str]:
+    words = words_of(text)
+    return words | frozenset(last_parts(words))
+
+
+@lru_cache(maxsize=16_384)
+def _words_of(part: Part) -> frozenset[str]:
+    return frozenset(last_parts(words_of(part.text)))
 
 
 # ---- notations, macros, instances
 
 
 class Item(NamedTuple):
-    """A notation, macro or instance. `signs` are what a text has that uses it, `named` the constants of an instance's
-    type, its class first; `local`: nothing outside of its file, or before it, sees it."""
+    """A notation, macro or instance.
+
+    `signs` are what a text has that uses it, of each of its rules all; `named` the constants of an instance's type, its
+    class first; `local`: nothing outside of its file, or before it, sees it.
+    """
 
     kind: Literal["notation", "instance"]
     text: str
     byte: int
     local: bool
-    signs: frozenset[str]
+    signs: tuple[frozenset[str], ...]
     named: tuple[str, ...] = ()
     sorry: bool = False
     """a sorry is in it, which each use brings"""
-    apart: bool = False
-    """each of the signs may be used by itself"""
+    in_terms: bool = True
+    namespace: str = ""
+    """where it stands"""
     scope: str = ""
     """the namespace that has to be open for what is `scoped`"""
+
+    @property
+    def proposition(self) -> bool:
+        """Whether an instance is one of a class of propositions, by the names that Mathlib gives these."""
+        return bool(self.named) and _PROPOSITION.fullmatch(self.named[0].rpartition(".")[2]) is not None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that it has in it."""
+        return _words_in(self.text)
+
+    @property
+    def said(self) -> str:
+        """What it is wherever it holds: its text without its own name, documentation and what says where it holds."""
+        return _NOT_SAID.sub("", _INSTANCE_S_NAME.sub(r"\1", self.text))
 
 
 NOTATIONS = words(
@@ -185,10 +356,24 @@ NOTATIONS = words(
     "binder_predicate"
 )
 _ATOM = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_GROUP = r'\((?:[^()"]|"(?:[^"\\]|\\.)*")*'
+_MAY_BE_LEFT_OUT = re.compile(rf"{_GROUP}\)(?:,?[*?+]|,\*,\?)|{_GROUP}<\|>[^()]*\)")
+_CATEGORY = re.compile(r":\s*(\w+)\s*(?:=>|:=|\Z)")
 _PATTERN = re.compile(r"`\((?:(\w+)\s*\|)?((?:[^()]|\([^()]*\))*)\)\s*=>")
-_SIGN = re.compile(rf"\$?[{ID_FIRST}][{ID_REST}.]*|[^\s\w$()]+")
+_SPLICE = re.compile(r"\$\[[^\]]*\][^\s\w()]*|\$(?:\([^()]*\)|[\w'!?]+)(?::\w+)?(?:,\*,?\??|[*?+])?")
+_SIGN = re.compile(rf"[{ID_FIRST}][{ID_REST}.]*|[^\s\w$()]+")
 _LOCAL = re.compile(rf"\blocal\b(?=[^{{}}]*?\b(?:{'|'.join(sorted(NOTATIONS))})\b)")
 _SORRY = re.compile(rf"(?<![{ID_REST}.])(?:sorry|sorryAx|admit)(?![{ID_REST}])")
+
+_ATTRIBUTES = re.compile(
+    r"@\[(?![^\]]*\b(?:default_instance|macro|term_elab|reducible|instance)\b)[^\]]*\] ?"
+)
+_NOT_SAID = re.compile(r"\b(?:scoped(?:\[[^\]]*\])?|local|private|protected|noncomputable|public) ")
+_INSTANCE_S_NAME = re.compile(r"\b(instance(?: \(priority[^)]*\))?) [^\s:(\[{]+(?= [:(\[{])")
+_BOUND_BY_ITSELF = re.compile(r"[^\W\d_][\d₀-₉']*")
+"""A name that Lean takes for a variable where nothing is called so."""
+_NO_TERMS = words("tactic command attr conv doElem level prio prec stx")
+_IN_EVERY_TERM = words("( ) [ ] { } ⟨ ⟩ _ , | : ; . ! ? = := => ← → - + * /")
 
 _SIGNS_OF = {
     name: signs
@@ -206,12 +391,14 @@ _SIGNS_OF = {
     for name in names.split(" ")
 }  # fmt: skip
 """The signs by which a statement uses an instance of a class of Lean's or Mathlib's."""
-_SAY_NOTHING = words(
+SAY_NOTHING = words(
     "Repr ToString ToExpr ToMessageData ToFormat Inhabited Nonempty Subsingleton Hashable Fintype "
     "Finite Countable Encodable Denumerable Decidable DecidableEq DecidablePred DecidableRel "
     "LawfulBEq Infinite Nontrivial TypeName FromJson ToJson Quote Std.Associative Std.Commutative"
 )
 """Classes of which a statement hardly means another instance: all are equal, or they only show."""
+_PROPOSITION = re.compile(r"Is[A-Z]\w*|\w+Class|NeZero|NoZero\w*|CharZero|CharP|Fact|Nontrivial|LawfulBEq")
+_IN_PROP = re.compile(r":\s*Prop\s*(?:where\b|:=|\Z)")
 _BRINGS_SIGNS = re.compile(
     r"(?:[Rr]ing|[Gg]roup|[Ff]ield|Lattice|[Oo]rder|Module|[Mm]onoid|Algebra|WithZero|Domain|Magma|Space|Action|Category|"
     r"Norm\w*|Monad|Applicative|Alternative|Quantale|Frame|Star|SetLike|FunLike|NatCast|IntCast|RatCast)$"
@@ -220,34 +407,86 @@ _BRINGS_SIGNS = re.compile(
 _ANY_SIGN = re.compile(r"[-+*/^•≤<≥>∈⊆∪∩⊔⊓⊤⊥∣↑‖∅0-9\[]|⁻¹|⇑")
 
 
+def text_of(code: str) -> str:
+    """Return a notation's or an instance's text as it is compared: without the attributes that change no meaning."""
+    return _ATTRIBUTES.sub("", normalise(code))
+
+
 def notation_of(code: str, keyword: str, *, byte: int) -> Item:
     """Return what a command that gives syntax a meaning is; `code` is its text without comments."""
-    text = normalise(code)
-    signs = {atom.strip() for atom in _ATOM.findall(text.partition("=>")[0])}
-    for category, pattern in _PATTERN.findall(text) if keyword.endswith("_rules") else ():
-        if category in ("", "term"):
-            signs |= {sign for sign in _SIGN.findall(pattern) if not sign.startswith("$")}
+    text = text_of(code)
+    given = _CATEGORY.search(text)
+    category = given.group(1) if given and keyword in ("syntax", "macro", "elab") else "term"
+    signs: list[frozenset[str]] = []
+    if keyword.endswith("_rules"):
+        for its, pattern in _PATTERN.findall(text):
+            if its in ("", "term"):
+                signs.append(frozenset(_SIGN.findall(_SPLICE.sub(" ", pattern))))
+    else:
+        before = text.partition("=>")[0]
+        needed = _atoms(_MAY_BE_LEFT_OUT.sub(" ", before))
+        signs = [needed] if needed else [frozenset({sign}) for sign in _atoms(before)]
+    if category not in _NO_TERMS and category != "term":
+        # A term has what is of another category between signs of its own.
+        signs = [some - _IN_EVERY_TERM for some in signs if some - _IN_EVERY_TERM]
     return Item(
         "notation",
         text,
         byte,
         _LOCAL.search(text) is not None,
-        frozenset(signs - {""}),
+        tuple(signs),
         sorry=_SORRY.search(lex(text).bare) is not None,
-        apart=keyword in ("macro_rules", "elab_rules", "syntax"),
+        in_terms=category not in _NO_TERMS,
     )
 
 
-def instance_of(code: str, statement: str, *, byte: int) -> Item:
-    """Return what an instance is; `code` is its text without comments, `statement` what stands before its value."""
-    bound = {name for names in _BOUND.findall(statement) for name in names.split()}
+def _atoms(text: str) -> frozenset[str]:
+    return frozenset(atom.strip() for atom in _ATOM.findall(text) if atom.strip())
+
+
+def instance_of(code: str, statement: str, *, byte: int, variables: Collection[str] = ()) -> Item:
+    """Return what an instance is.
+
+    Args:
+        code: its text without comments.
+        statement: what stands before its value.
+        byte: where it begins.
+        variables: the names of those in force there.
+    """
+    bound = {name for names in _BOUND.findall(statement) for name in names.split()} | set(variables)
     named = [
         word
-        for word in _WORDS.findall(_after_the_last_colon(statement))
+        for word in _WORDS.findall(_claimed(_after_the_last_colon(statement)))
         if word not in bound and word not in ("Type", "Sort", "Prop", "fun", "forall")
     ]
-    head = normalise(code)[:200].split("instance")[0]
-    return Item("instance", normalise(code), byte, "local" in head, frozenset(), tuple(named))
+    text = text_of(code)
+    return Item("instance", text, byte, "local" in text[:200].split("instance")[0], (), tuple(named))
+
+
+def is_a_proposition(statement: str) -> bool:
+    """Return whether what a class's statement declares is a proposition."""
+    return _IN_PROP.search(statement) is not None
+
+
+def given_later(code: str) -> tuple[str, ...]:
+    """Return the names that an `attribute` command makes instances, or what else changes a meaning, in all files."""
+    line = normalise(code)
+    given = _TAKES_EFFECT_NOW.search(line)
+    said = frozenset[str]() if given is None else words_of(given.group())
+    if given is None or not said & _MEANING_ATTRIBUTES or said & {"local", "scoped"}:
+        return ()
+    return tuple(_WORDS.findall(line[given.end() :]))
+
+
+def _claimed(of: str) -> str:
+    """Return what stands behind the hypotheses of a type: `C (f x)` of `∀ x, [C x] → C (f x)`."""
+    depth = start = 0
+    universal = of.lstrip().startswith("∀")
+    for at, character in enumerate(of):
+        depth += (character in _OPENERS) - (character in CLOSERS)
+        if not depth and (character == "→" or (character == "," and universal)):
+            start = at + 1
+    return of[start:]
 
 
 def _after_the_last_colon(statement: str) -> str:
@@ -259,25 +498,29 @@ def _after_the_last_colon(statement: str) -> str:
     return statement[start:]
 
 
+def has_signs(item: Item, text: str, words: Collection[str]) -> bool:
+    """Return whether a text with these words has all that one of a notation's rules is made of."""
+    return any(
+        all(sign in words if sign[0].isalpha() else sign in text for sign in some) for some in item.signs
+    )
+
+
 def uses(item: Item, statement: str, words: Collection[str]) -> bool:
     """Return whether a statement could mean something else where this item comes, goes or changes.
-
-    A notation is used with all of its signs, a macro's rules each with their own.
 
     Args:
         item: a notation, a macro or an instance.
         statement: the text.
-        words: its names, with those of its variables' types.
+        words: its names, with those that its variables bring.
     """
     if item.kind == "notation":
-        found = [sign in words if sign[0].isalpha() else sign in statement for sign in item.signs]
-        return bool(found) and (any(found) if item.apart else all(found))
+        return item.in_terms and has_signs(item, statement, words)
     if not item.named:
         return True
     name, *arguments = item.named
-    concrete = {word for word in arguments if word[0].isupper() or "." in word}
+    concrete = {word for word in arguments if not _BOUND_BY_ITSELF.fullmatch(word)}
     has = set(words) | ({"Nat", "ℕ"} if re.search(r"\d", statement) else set())
-    if name in _SAY_NOTHING or not last_parts(concrete) <= has:
+    if name in SAY_NOTHING or not last_parts(concrete) <= has:
         return False
     if name in has:
         return True
