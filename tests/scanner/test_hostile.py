@@ -198,6 +198,7 @@ _SHAPES = {
     "conditionals": b"if a then ",
     "alternatives": b"| a => sorry ",
     "theorems": b"theorem a : p := by sorry ",
+    "lemmas": b"lemma a (b) (",
     "words": b"a.",
     "no utf-8": b"\xff",
     "letters": "ℝ".encode(),

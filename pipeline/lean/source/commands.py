@@ -309,9 +309,13 @@ class _Splitter:
             at = _skip_space(bare, at)
         return None, at
 
-    def _states(self, prefix: _Prefix) -> bool:
-        """Return whether a name, binders and a type follow: behind a hypothesis that is called `lemma` none do."""
-        name = _NAMED.match(self.bare, prefix.word_end, self.limit)
+    def _states(self, begin: int, prefix: _Prefix) -> bool:
+        """Return whether a name, binders and a type follow, outside of brackets.
+
+        Behind a hypothesis that is called `lemma` none do.
+        """
+        outside = self.depth.before(begin) == 0
+        name = _NAMED.match(self.bare, prefix.word_end, self.limit) if outside else None
         at: int | None = name.end() if name else None
         while at is not None and self.bare.startswith(("(", "[", "{", "⦃"), at):
             end = self._bracket_end(at)
@@ -361,7 +365,7 @@ class _Splitter:
         if known and after_in:
             return True
         stated = word in STATED_BY_LIBRARIES
-        if not first and not (stated and self._states(prefix)):
+        if not first and not (stated and self._states(begin, prefix)):
             return False
         if current and self._after(_EXPECTS_TERM, begin, current):
             waits = word in ("open", "set_option") or not known
@@ -372,8 +376,7 @@ class _Splitter:
                 return True
             if current and (current.declares or not current.understood) and column > current.column:
                 # Where a library reserves it, it begins a command at any column, as `theorem` does.
-                begins = stated and current.keyword not in HAS_FIELDS and self._states(prefix)
-                return begins and self.depth.before(begin) == 0
+                return stated and current.keyword not in HAS_FIELDS and self._states(begin, prefix)
             return self.depth.before(begin) == 0
         if column or word in CONTINUATIONS or (current and self._after(_GOES_ON, begin, current)):
             return False
