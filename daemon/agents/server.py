@@ -68,7 +68,7 @@ from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import HereGuard, TokenGuard
 from store.documents.attempts import describe_attempts
 from store.documents.document import of_row
-from store.documents.lookup import UnresolvedError, one_match, resolve
+from store.documents.lookup import UnresolvedError, proof_named, resolve, sorries_named
 from store.documents.proofs import Proof, describe_proofs
 from store.documents.repositories import described_repositories
 from store.documents.sorries import Sorry as SorryDocument
@@ -237,11 +237,11 @@ class Tools:
         """Show one sorry: its statement and goal, every attempt with how it ended, the proofs found, and its source."""
         instance = self._instance()
         with open_view(instance) as database:
-            matching = queries.sorries_by_prefix(database, sorry)
-            chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
+            rows = sorries_named(database, sorry)
+            chosen = rows[0].sorry
             attempts = describe_attempts(database, [chosen]).get(chosen, [])
             proofs = describe_proofs(database, queries.proofs(database, sorry=chosen))
-            documents = describe_sorries(database, [row for row in matching if row.sorry == chosen])
+            documents = describe_sorries(database, rows)
         sources = (_source(item, instance, lines=source) for item in documents) if source else ()
         return OneSorry(
             branches=[shown_sorry(item, agent=agent, claim=claim) for item in documents],
@@ -253,15 +253,14 @@ class Tools:
     def show_proof(self, proof: Id) -> Proof:
         """Show a proof and the gate's verdict on it."""
         with open_view(self._instance()) as database:
-            rows = queries.proofs_by_prefix(database, proof)
-            (item,) = describe_proofs(database, [one_match(rows, proof, what="proof", key="proof")])
+            (item,) = describe_proofs(database, [proof_named(database, proof)])
         return item
 
     def show_certificate(self, proof: Id) -> ShownCertificate:
         """Show the certificate of an accepted proof that a kernel replayed with all that it rests on."""
         instance = self._instance()
         with open_view(instance) as database:
-            row = one_match(queries.proofs_by_prefix(database, proof), proof, what="proof", key="proof")
+            row = proof_named(database, proof)
         with LogReader.open(instance.paths.events_db) as log:
             made = certificate_of(log, row.proof)
         return ShownCertificate(certificate=made.model_dump(mode="json"), in_doubt=doubt_on(made, row))
@@ -356,9 +355,7 @@ class Tools:
     def _sorry(self, sorry: str) -> SorryRow:
         """Return a sorry, on a branch where it is open if there is one."""
         with open_view(self._instance()) as database:
-            rows = queries.sorries_by_prefix(database, sorry)
-        chosen = one_match(rows, sorry, what="sorry", key="sorry").sorry
-        rows = [row for row in rows if row.sorry == chosen]
+            rows = sorries_named(database, sorry)
         return next((row for row in rows if row.state == "open"), rows[0])
 
     def _sorry_and_goal(self, sorry: str) -> tuple[SorryRow, str]:

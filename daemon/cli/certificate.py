@@ -15,7 +15,7 @@ from daemon.cli.answer import Answer
 from daemon.cli.context import GROUPS, Call, ExitCode, files, verb
 from daemon.cli.options import ProofId
 from daemon.cli.render import fields, note, say, styled
-from store.documents.lookup import one_match
+from store.documents.lookup import proof_named
 from store.text import clean, counted
 
 if TYPE_CHECKING:
@@ -44,10 +44,9 @@ def show(
 ) -> Answer:
     """Show a proof's certificate, or write it as a file."""
     from pipeline.gate.certificate import certificate_of, doubt_on, write_certificate
-    from store.view import queries
 
     with call.view() as database:
-        row = one_match(queries.proofs_by_prefix(database, proof), proof, what="proof", key="proof")
+        row = proof_named(database, proof)
     with call.log() as log:
         made = certificate_of(log, row.proof)
     written: list[Path] = []

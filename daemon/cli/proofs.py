@@ -21,7 +21,7 @@ from daemon.cli.render import fields, note, say, styled, table
 from store.documents.attempts import Attempt
 from store.documents.document import of_row
 from store.documents.grades import DOUBT
-from store.documents.lookup import one_match, resolve, search_named
+from store.documents.lookup import proof_named, resolve, search_named, sorries_named
 from store.documents.proofs import Proof, best_of_each_sorry, describe_proofs, of_each_text, proof_label
 from store.text import ago, clean, clean_block, counted
 from store.view.rows import PROOF_STATES, ProofRow, ProofState
@@ -130,8 +130,7 @@ def list_(
 
     with call.view() as database:
         if sorry is not None:
-            matching = queries.sorries_by_prefix(database, sorry)
-            sorry = one_match(matching, sorry, what="sorry", key="sorry").sorry
+            sorry = sorries_named(database, sorry)[0].sorry
         rows = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
         found = describe_proofs(database, rows)
     best = found if everything else best_of_each_sorry(found)
@@ -166,10 +165,7 @@ def show(call: Call, proof: ProofId) -> Answer:
 
 
 def _one(database: sqlite3.Connection, prefix: str) -> Proof:
-    from store.view import queries
-
-    rows = queries.proofs_by_prefix(database, prefix)
-    return describe_proofs(database, [one_match(rows, prefix, what="proof", key="proof")])[0]
+    return describe_proofs(database, [proof_named(database, prefix)])[0]
 
 
 def _show(call: Call, row: Proof, others: Sequence[ProofRow]) -> None:

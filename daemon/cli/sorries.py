@@ -14,7 +14,7 @@ from daemon.cli.options import Branch, Every, Repo, SorryId, Text
 from daemon.cli.render import fields, note, say, styled, table
 from daemon.paths import Paths
 from store.documents.attempts import Attempt, describe_attempts
-from store.documents.lookup import one_match, resolve
+from store.documents.lookup import one_match, resolve, sorries_named
 from store.documents.proofs import Proof, describe_proofs
 from store.documents.sorries import Impacts, Sorry, by_impact, describe_sorries, distinct
 from store.log.envelope import utc_text
@@ -181,9 +181,8 @@ def show(call: Call, sorry: SorryId) -> Answer:
     from store.view import queries
 
     with call.view() as database:
-        matching = queries.sorries_by_prefix(database, sorry)
-        chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
-        rows = [row for row in matching if row.sorry == chosen]
+        rows = sorries_named(database, sorry)
+        chosen = rows[0].sorry
         found = OneSorry(
             chosen,
             describe_sorries(

@@ -25,7 +25,7 @@ from daemon.results.mail import messages_of, title_of
 from pipeline.lean.source.scanner import Command, parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.documents.document import of_row
-from store.documents.lookup import one_match
+from store.documents.lookup import proof_named
 from store.domain.identity import git_blob, repository_key
 from store.domain.records import Declaration
 from store.log.reader import LogReader
@@ -443,7 +443,7 @@ def _named(
     """Yield the named proofs, each once; refuse one that a clone of this repository does not take."""
     seen = set()
     for prefix in prefixes:
-        row: ProofRow = one_match(queries.proofs_by_prefix(view, prefix), prefix, what="proof", key="proof")
+        row = proof_named(view, prefix)
         _check_named(row, repository, candidate=candidate)
         if row.proof not in seen:
             seen.add(row.proof)

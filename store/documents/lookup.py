@@ -9,7 +9,7 @@ from store.documents.attempts import Attempt, describe_attempts
 from store.documents.proofs import Proof, describe_proofs
 from store.text import listed, plural
 from store.view import queries
-from store.view.rows import TheoremRow
+from store.view.rows import ProofRow, SorryRow, TheoremRow
 
 
 class UnresolvedError(Exception):
@@ -37,6 +37,19 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = 
             f'"{prefix}" is the beginning of several {what} ids ({shown}); write more of it'
         )
     return rows[0]
+
+
+def sorries_named(database: sqlite3.Connection, prefix: str) -> list[SorryRow]:
+    """Return the sorry that an id or its beginning names, on each branch that has it."""
+    rows = queries.sorries_by_prefix(database, prefix)
+    chosen = one_match(rows, prefix, what="sorry", key="sorry").sorry
+    return [row for row in rows if row.sorry == chosen]
+
+
+def proof_named(database: sqlite3.Connection, prefix: str) -> ProofRow:
+    """Return the proof that an id or its beginning names."""
+    row: ProofRow = one_match(queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof")
+    return row
 
 
 def search_named(
