@@ -376,7 +376,10 @@ class _Difference:
                 yield finding("filled", f"a sorry of {now.name} is filled")
                 if outcome.rests_on:
                     cited = ", ".join(outcome.rests_on)
-                    yield finding("rests on", f"the proof of {now.name} rests on {cited}, which has a sorry")
+                    have = "has" if len(outcome.rests_on) == 1 else "have"
+                    yield finding(
+                        "rests on", f"the proof of {now.name} rests on {cited}, which {have} a sorry"
+                    )
             case "became an axiom" if now.kind != "axiom":
                 yield finding("removed", outcome.detail)
             case "unchecked" | "hidden" if not marked:

@@ -72,8 +72,8 @@ class Beside:
         """Return the file of a module of the project on a side, by its name."""
         return None
 
-    def imported(self, path: str) -> Collection[str] | None:  # noqa: ARG002
-        """Return the files that a file imports on either side, directly or not; None: not known."""
+    def imported(self, side: Side, path: str) -> Collection[str] | None:  # noqa: ARG002
+        """Return the files that a file imports on a side, directly or not; None: not known."""
         return None
 
     def saying(self, names: Collection[str], among: Collection[str]) -> Iterable[Version]:  # noqa: ARG002
@@ -412,7 +412,9 @@ class Meanings:
             said_of = {name for _, item in self._items_apart[number] for name in item.named[1:]}
             for some in side.by_name.values() if self._items_apart[number] else ():
                 for one in some:
-                    if self._items_in(number, one) or not said_of.isdisjoint(self._stands_for(number, one)):
+                    if self._items_in(number, one) or not said_of.isdisjoint(
+                        self._stands_for(number, one)[1]
+                    ):
                         found.add(one.name.rpartition(".")[2])
         return found
 
@@ -555,8 +557,8 @@ class Meanings:
 
     def _visible(self, path: str) -> Collection[str] | None:
         """Return a file and those that it imports in either version; None: not known."""
-        found = self._beside.imported(path)
-        return None if found is None else {path, *found}
+        before, after = self._beside.imported(0, path), self._beside.imported(1, path)
+        return None if before is None or after is None else {path, *before, *after}
 
     def _reached_apart(
         self,
@@ -711,15 +713,17 @@ class Meanings:
         if path not in self._imported:
             before = dict.fromkeys(self._old[was].read.scan.imports)
             after = dict.fromkeys(self._new[path].read.scan.imports)
+            gone, come = self._beside.imported(0, was) or (), self._beside.imported(1, path) or ()
             self._imported[path] = (
-                self._files(0, [module for module in before if module not in after]),
-                self._files(1, [module for module in after if module not in before]),
+                self._files(0, [module for module in before if module not in after], come),
+                self._files(1, [module for module in after if module not in before], gone),
             )
         return self._imported[path]
 
-    def _files(self, side: Side, modules: Iterable[str]) -> tuple[Version, ...]:
+    def _files(self, side: Side, modules: Iterable[str], others: Collection[str]) -> tuple[Version, ...]:
+        """Return the files of modules, but those that the other side imports as well, by way of others."""
         found = (self._beside.module(side, module) for module in modules)
-        return tuple(version for version in found if version is not None)
+        return tuple(version for version in found if version is not None and version.item.path not in others)
 
     # ---- notations, macros, instances
 
@@ -815,13 +819,13 @@ class Meanings:
             self._used[key] = [item for _, item in some if uses(item, code, words)]
         return self._used[key]
 
-    def _stands_for(self, number: int, one: Definition) -> Collection[str]:
-        """Return the names of what an abbreviation is: what is said of that is said of it."""
+    def _stands_for(self, number: int, one: Definition) -> tuple[str, Collection[str]]:
+        """Return the code and the names of what an abbreviation is: what is said of that is said of it."""
         side = self._sides[number]
         version = side.versions.get(one.path)
         if version is None or version.declarations[one.index].kind != "abbrev":
-            return ()
-        return last_parts(side.words(one))
+            return "", ()
+        return version.code_of(one.index), last_parts(side.words(one))
 
     def _other_items(
         self,
@@ -837,21 +841,23 @@ class Meanings:
         found: list[list[Item]] = []
         for number, decl in enumerate((old, now)):
             visible = self._visible(decl.path) if self._items_apart[number] else None
-            has = set(words)
+            has, text = set(words), statement
             some: dict[str, Item] = {}
             for one in reached[number].values():
                 version = self._sides[number].versions.get(one.path)
                 if version is None:
                     continue
                 some.update((item.text, item) for item in self._items_in(number, one))
-                has.update(self._stands_for(number, one))
+                code, its = self._stands_for(number, one)
+                has.update(its)
+                text = f"{text} {code}" if code else text
             for where, item in (
                 *self._items_apart[number],
                 *(self._items_scoped[number] if reopened else ()),
             ):
                 if visible is not None and where not in visible:
                     continue
-                if self._holds(number, (where, item), decl.path, decl.index) and uses(item, statement, has):
+                if self._holds(number, (where, item), decl.path, decl.index) and uses(item, text, has):
                     some[item.text] = item
             found.append(list(some.values()))
         both = {item.said for item in found[0]} & {item.said for item in found[1]}

@@ -32,7 +32,7 @@ class Unchanged(Beside):
         self._mirror, self._commits = mirror, (base, head)
         self._read: dict[str, Version] = {}
         self._header: dict[str, tuple[str, ...]] = {}
-        self._imported: dict[str, Collection[str] | None] = {}
+        self._imported: dict[tuple[Side, str], Collection[str] | None] = {}
 
     @cached_property
     def _files(self) -> tuple[dict[str, TreeFile], dict[str, TreeFile]]:
@@ -65,21 +65,22 @@ class Unchanged(Beside):
         some = self._modules[side].get(PurePosixPath(path).name, ())
         return [item for item in some if f"/{item.path}".endswith(f"/{path}")]
 
-    def imported(self, path: str) -> Collection[str] | None:
-        """Return the files that a file imports on either side, directly or not.
+    def imported(self, side: Side, path: str) -> Collection[str] | None:
+        """Return the files that a file imports on a side, directly or not.
 
         None: a file of them is not here, or the project has more than `MOST_FILES`.
         """
-        if max(sum(map(len, side.values())) for side in self._modules) > MOST_FILES:
+        if sum(map(len, self._modules[side].values())) > MOST_FILES:
             return None
-        if path not in self._imported:
+        key = side, path
+        if key not in self._imported:
             try:
-                self._imported[path] = self._closure(0, path) | self._closure(1, path)
+                self._imported[key] = self._closure(side, path)
             except JobError as error:
                 if error.reason != "object_missing":
                     raise
-                self._imported[path] = None
-        return self._imported[path]
+                self._imported[key] = None
+        return self._imported[key]
 
     def _closure(self, side: Side, path: str) -> set[str]:
         files = self._files[side]

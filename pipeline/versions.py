@@ -246,7 +246,8 @@ class Version:
                 item = notation_of(lex(command.text).code, command.keyword, byte=command.byte_start)
                 items.append((item, command.text))
             if command.keyword == "attribute":
-                items += [(self._made_one(name, command), "") for name in given_later(lex(command.text).code)]
+                made = (self._made_one(name, command) for name in given_later(lex(command.text).code))
+                items += [(item, "") for item in made if item is not None]
             for item, text in items:
                 space = ".".join(line.split()[1] for line in lines if line.startswith("namespace "))
                 scoped = _SCOPED.search(text[:_HEAD])
@@ -255,12 +256,18 @@ class Version:
                 )
         return tuple(sorted(found, key=lambda item: item.byte))
 
-    def _made_one(self, name: str, command: Command) -> Item:
-        """Return the instance that an `attribute` command makes of something; of a file's own it is known of what."""
-        last = name.rpartition(".")[2]
-        own = (one.statement for one in self.declarations if one.name.rpartition(".")[2] == last)
-        item = instance_of(lex(command.text).code, next(own, ""), byte=command.byte_start)
-        return item if "default_instance" not in item.text else item._replace(named=())
+    def _made_one(self, name: str, command: Command) -> Item | None:
+        """Return the instance that an `attribute` command makes of something; None if that is a proof.
+
+        What no declaration here is called is a field: it is found where there is one of its class.
+        """
+        above, _, last = name.rpartition(".")
+        own = next((one for one in self.declarations if one.name.rpartition(".")[2] == last), None)
+        if own is not None and own.kind in PROVABLE_KINDS:
+            return None
+        statement = own.statement if own is not None else f": {above}" if above else ""
+        item = instance_of(lex(command.text).code, statement, byte=command.byte_start)
+        return item._replace(named=()) if "default_instance" in item.text else item
 
     def _instance(self, index: int, lines: Iterable[str]) -> Item:
         one = self.declarations[index]

@@ -157,6 +157,10 @@ FILLINGS = {
         {"A.lean": "import Q\ntheorem foo : G := by\n  trivial\n", **TWO_FILES},
         frozenset({"meaning"}), "restated",
     ),
+    "an import of what imports the same": Filling(
+        {"A.lean": "import P\ntheorem foo : G := sorry\n", "P.lean": "def G := False\n", "Q.lean": "import P\n"},
+        {"A.lean": "import Q\ntheorem foo : G := proof\n"}, frozenset({"filled"}), "filled",
+    ),
     "a definition that comes with its own theorem": _two(
         "theorem foo : 1 = 1", "def G := 1\ntheorem foo : 1 = 1", "rfl", "filled", "filled"
     ),
@@ -279,6 +283,15 @@ FILLINGS = {
         f"{VEC}def f : HAdd Nat Nat Vec := ⟨g⟩\ntheorem foo : 1 + 1 = 2",
         f"{VEC}def f : HAdd Nat Nat Vec := ⟨g⟩\nattribute [default_instance] f\ntheorem foo : 1 + 1 = 2",
         "rfl", "meaning",
+    ),
+    "an instance of a product": _two(
+        f"{VEC}variable [Add α]\ntheorem foo (a : α) : a + a = a",
+        f"{VEC}variable [Add α]\ninstance : Add (α × α) := ⟨f⟩\ntheorem foo (a : α) : a + a = a", "rfl",
+        "filled", "filled",
+    ),
+    "a proof that is made an instance": _two(
+        "theorem bar : Ok p := k\ntheorem foo : p",
+        "theorem bar : Ok p := k\nattribute [instance] bar\ntheorem foo : p", "rfl", "filled", "filled",
     ),
     "an instance with another attribute": _two(
         f"{VEC}instance : Add Vec := ⟨f⟩\ntheorem foo (a : Vec) : a + a = a",

@@ -26,6 +26,7 @@ _PIECES = re.compile(rf"(?P<word>{_WORD}(?:\.{_WORD})*)|=>|:=|//|\S")
 _BIND = words("∀ ∃ ∑ ∏ ∫ ⋃ ⋂ ⨆ ⨅ Σ Π λ fun")
 _BELONGS_TO_A_BINDER = frozenset("!'ᶠᵐ_")
 _NAMED = re.compile(rf"\s*({_WORD}(?:\s+{_WORD})*)\s*(:(?!=)|∈|//|\|(?!\|))")
+_PART_OF_SYNTAX = re.compile(r"\bsyntax (\w+) :=")
 _IN_A_PATTERN = re.compile(rf"(?<=[⟨(,])\s*({_WORD})\s*(?=[,⟩)])")
 _IN = re.compile(rf"(?<![{ID_REST}.])in(?![{ID_REST}])")
 _BOUND = re.compile(r"[({⦃\[]([^:(){}\[\]⦃⦄]*):")
@@ -372,6 +373,7 @@ _NOT_SAID = re.compile(r"\b(?:scoped(?:\[[^\]]*\])?|local|private|protected|nonc
 _INSTANCE_S_NAME = re.compile(r"\b(instance(?: \(priority[^)]*\))?) [^\s:(\[{]+(?= [:(\[{])")
 _BOUND_BY_ITSELF = re.compile(r"[^\W\d_][\d₀-₉']*")
 """A name that Lean takes for a variable where nothing is called so."""
+_SIGN_OF_A_TYPE = re.compile(r"[×⊗⊕⊔⊓∘•]")
 _NO_TERMS = words("tactic command attr conv doElem level prio prec stx")
 _IN_EVERY_TERM = words("( ) [ ] { } ⟨ ⟩ _ , | : ; . ! ? = := => ← → - + * /")
 
@@ -415,7 +417,7 @@ def text_of(code: str) -> str:
 def notation_of(code: str, keyword: str, *, byte: int) -> Item:
     """Return what a command that gives syntax a meaning is; `code` is its text without comments."""
     text = text_of(code)
-    given = _CATEGORY.search(text)
+    given = _CATEGORY.search(text) or _PART_OF_SYNTAX.search(text)
     category = given.group(1) if given and keyword in ("syntax", "macro", "elab") else "term"
     signs: list[frozenset[str]] = []
     if keyword.endswith("_rules"):
@@ -454,13 +456,16 @@ def instance_of(code: str, statement: str, *, byte: int, variables: Collection[s
         variables: the names of those in force there.
     """
     bound = {name for names in _BOUND.findall(statement) for name in names.split()} | set(variables)
+    claimed = _claimed(_after_the_last_colon(statement))
     named = [
         word
-        for word in _WORDS.findall(_claimed(_after_the_last_colon(statement)))
+        for word in _WORDS.findall(claimed)
         if word not in bound and word not in ("Type", "Sort", "Prop", "fun", "forall")
     ]
     text = text_of(code)
-    return Item("instance", text, byte, "local" in text[:200].split("instance")[0], (), tuple(named))
+    signs = frozenset(_SIGN_OF_A_TYPE.findall(claimed))
+    local = "local" in text[:200].split("instance")[0]
+    return Item("instance", text, byte, local, (signs,), tuple(named))
 
 
 def is_a_proposition(statement: str) -> bool:
@@ -520,7 +525,7 @@ def uses(item: Item, statement: str, words: Collection[str]) -> bool:
     name, *arguments = item.named
     concrete = {word for word in arguments if not _BOUND_BY_ITSELF.fullmatch(word)}
     has = set(words) | ({"Nat", "ℕ"} if re.search(r"\d", statement) else set())
-    if name in SAY_NOTHING or not last_parts(concrete) <= has:
+    if name in SAY_NOTHING or not last_parts(concrete) <= has or not has_signs(item, statement, has):
         return False
     if name in has:
         return True

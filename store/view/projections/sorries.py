@@ -114,7 +114,8 @@ def sorry_filled(db: sqlite3.Connection, event: StoredEvent, body: SorryFilled) 
         mark = "SIMULATED " if row is not None and row[0] else ""
         detail += f", with the text of {mark}proof {body.proof}"
     if body.rests_on:
-        detail += f"; rests on {', '.join(body.rests_on)}, which has a sorry"
+        have = "has" if len(body.rests_on) == 1 else "have"
+        detail += f"; rests on {', '.join(body.rests_on)}, which {have} a sorry"
     _step(db, event, body, "filled", detail)
 
 
