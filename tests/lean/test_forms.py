@@ -1,52 +1,94 @@
-"""Sorries in forms of their own, before Lean itself: what is searched, and what is data and not invented."""
+"""Sorries in whatever form people write them, before Lean itself: what is found, and what is data and not invented."""
 
 from __future__ import annotations
 
+import functools
+import json
+import re
+import subprocess
+from collections import defaultdict
 from pathlib import Path
 
-from tests.support.prove import attempts, parameters, run
+import pytest
+
+from pipeline.gate import lake_checks
+from pipeline.gate.second_kernel import OFF
+from pipeline.gate.source_checks import outside_the_sorries
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import CheckSpec
+from pipeline.lean.source.splice import Replacement, splice
+from store.events.proofs import AttemptFinished, ProofFound, ProofVerified
+from tests.support.lean.real_gate import FIRST_MODULE, RealGate
+from tests.support.prove import FILE, parameters, run
 from tests.support.trace import lean_itself
 
-SOURCE = """\
-class Holds (p : Prop) : Prop where
-  out : p
-
-instance holds_true : Holds True := ⟨sorry⟩
-
-instance holds_where (p : Prop) : Holds (p → p) where
-  out := by
-    sorry
-
-instance some_number : Inhabited Nat := ⟨sorry⟩
-
-def number : Nat := sorry
-
-mutual
-theorem first (p : Prop) (h : p) : p := by
-  sorry
-theorem second (p q : Prop) (h : p) (k : q) : p ∧ q := ⟨sorry, sorry⟩
-end
-
-theorem in_a_row (p q : Prop) (h : p) (k : q) : p ∧ q := by
-  constructor; sorry; exact k
-
-structure Pair (p q : Prop) : Prop where
-  l : p
-  r : q
-
-theorem in_braces (p q : Prop) (h : p) (k : q) : Pair p q := { l := sorry, r := k }
-"""
+FORMS = (Path(__file__).parent / "real" / "forms.lean").read_text("utf-8")
+NOT_FOUND = {
+    "t_stop": {"unsupported"},  # it leaves out what follows
+    "t_def_prop": {"unsupported"},
+    "t_number": {"unsupported"},
+    "t_data": {"error"},
+    "t_let_data": {"exhausted"},
+    "t_exists_both": {"error", "found"},  # the witness is data; the rest is no proof without it
+}
 
 
-def test_propositions_are_searched_whatever_declares_them_and_data_is_not_invented(
-    real_lean: Path, tmp_path: Path
+@pytest.mark.parametrize("end", ["\n", pytest.param("\r\n", marks=pytest.mark.slow)], ids=["lf", "crlf"])
+def test_propositions_are_searched_whatever_their_form_and_data_is_not_invented(
+    real_lean: Path, tmp_path: Path, end: str
 ) -> None:
-    bodies, _ = run(parameters(tmp_path, SOURCE, lean=lean_itself(real_lean)), tmp_path / "job")
-    said = attempts(bodies)
-    assert {name: one.outcome for name, one in said.items()} == {
-        **dict.fromkeys(("holds_true", "holds_where", "first", "second", "in_a_row", "in_braces"), "found"),
-        "some_number": "error",
-        "number": "unsupported",
-    }
-    assert "is data, which may not be invented" in said["some_number"].detail
-    assert said["second"].detail == "together with the declaration's other 1"
+    source = FORMS.replace("\n", end)
+    outcomes, proofs = searched(tmp_path, real_lean, source)
+    assert len(outcomes) > 100
+    assert {name: said for name, said in outcomes.items() if said != {"found"}} == NOT_FOUND
+    replaced = [Replacement(one.byte_start, one.byte_end, one.replacement) for one in proofs]
+    assert [why for one in replaced for why in outside_the_sorries(source.encode(), one, judged=True)] == []
+    (tmp_path / FILE).write_bytes(
+        functools.reduce(splice, sorted(replaced, key=_from_the_end), source.encode())
+    )
+    ran = subprocess.run(
+        (real_lean / "bin" / "lean", "--json", FILE), cwd=tmp_path, env={}, capture_output=True, text=True
+    )
+    said = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [one["data"] for one in said if one["severity"] == "error"] == []
+    lines = (tmp_path / FILE).read_text("utf-8").split("\n")
+    left = [
+        re.findall(r"t_\w+", lines[one["pos"]["line"] - 1])[0]
+        for one in said
+        if one["data"].startswith("declaration uses")
+    ]
+    assert sorted(left) == sorted(NOT_FOUND)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_gate_accepts_what_is_found(
+    real_lean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_checks, "FIRST_MODULE", FIRST_MODULE)
+    _, proofs = searched(tmp_path, real_lean, FORMS)
+    court = RealGate(tmp_path / "court")
+    (court.project / FILE).write_text(FORMS, "utf-8")
+    refused = []
+    for one in proofs:
+        asked = CheckSpec(lean=court.backend("server"), proof=one, second_kernel=OFF)
+        spec = JobSpec("check-1", "check", 1, tmp_path / "check", asked, worktree=court.project)
+        (verdict,) = court.recorded(spec)
+        if not isinstance(verdict, ProofVerified):
+            refused.append((one.declaration, verdict.type))
+    assert refused == [("_example", "proof_checked"), ("t_exists_both", "proof_rejected")]
+
+
+def searched(folder: Path, lean: Path, source: str) -> tuple[dict[str, set[str]], list[ProofFound]]:
+    """Search every sorry of a file: return the outcomes by declaration, and each proof once."""
+    bodies, _ = run(parameters(folder, source, lean=lean_itself(lean)), folder / "job")
+    outcomes: defaultdict[str, set[str]] = defaultdict(set)
+    for one in bodies:
+        if isinstance(one, AttemptFinished):
+            outcomes[one.sorry].add(one.outcome)
+    proofs = {(one.byte_start, one.byte_end): one for one in bodies if isinstance(one, ProofFound)}
+    return dict(outcomes), list(proofs.values())
+
+
+def _from_the_end(one: Replacement) -> int:
+    return -one.byte_start
