@@ -18,7 +18,7 @@ from pipeline.lean.source.lexer import Token, lex, tokens_of_text, words
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
 from pipeline.lean.source.splice import Replacement
 from store.domain.keywords import INSTANCE_KINDS
-from store.domain.records import Sorry
+from store.domain.records import Declaration, Sorry
 
 
 def outside_the_sorries(before: bytes, replacement: Replacement, *, judged: bool) -> tuple[str, ...]:
@@ -214,6 +214,30 @@ def cites_itself(replacement: str, declaration: str) -> bool:
         elif any(own[-end:] == parts[:end] for end in range(1, len(parts) + 1)):
             return True
     return False
+
+
+_SCOPES = frozenset({"namespace", "open", "export"})
+
+
+def taken_further_down(replacement: str, *, file: bytes, declaration: Declaration) -> tuple[str, ...]:
+    """Return what a `let rec` of the text declares and the file would mean by a name of its own further down.
+
+    Lean puts `go` of a proof of `mine` below it, as `mine.go`: in a scope of that name the file's own `go` is hidden.
+    """
+    tokens = [token.text for token in tokens_of_text(replacement)[0]]
+    declared = {
+        tokens[at + 2] for at in range(len(tokens) - 2) if (tokens[at], tokens[at + 1]) == ("let", "rec")
+    }
+    if not declared:
+        return ()
+    own = _parts(declaration.name)[-1]
+    below = [command for command in parse(file).commands if command.byte_start >= declaration.byte_end]
+    used, scoped = set(), False
+    for command in below:
+        parts = [_parts(token.text) for token in tokens_of_text(command.text)[0]]
+        used |= {part for some in parts for part in some}
+        scoped |= any(own in (some if command.keyword in _SCOPES else some[:-1]) for some in parts)
+    return tuple(sorted(declared & used)) if scoped else ()
 
 
 def _called_on_a_term(before: tuple[Token, ...], token: Token) -> bool:

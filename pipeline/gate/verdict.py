@@ -27,6 +27,7 @@ from pipeline.gate.source_checks import (
     outside_the_sorries,
     parts_of,
     rests_on,
+    taken_further_down,
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.forbidden import complaints
@@ -186,6 +187,10 @@ class Gate:
             against.append(
                 f"{old.name} is a {old.kind}: what is put in a sorry's place there is data, no proof"
             )
+        against += [
+            f"the proof declares {old.name}.{name}, which hides a {name} that the file speaks of further down"
+            for name in taken_further_down(proof.replacement, file=self.before, declaration=old)
+        ]
         # A real Lean sees whether that is recursion that ends, and that nothing later is there yet.
         if not self._lean_judges:
             if cites_itself(proof.replacement, old.name):

@@ -6,6 +6,7 @@ lowest, but with a second kernel.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,6 +197,14 @@ def test_a_statement_that_a_variable_makes_another_is_rejected(lean: RealGate) -
     """`include` by the proof's own words: Lean 4.35 decides before the proof, so that this one does not compile."""
     file = "variable (p : Prop) (h : p)\ntheorem mine : p ∨ True := by\n  HOLE\n"
     lean.rejected(Case("exact Or.inl h", file=file, declaration="mine"), step="compile")
+
+
+def test_a_local_recursion_changes_nothing_that_the_file_says_further_down(lean: RealGate) -> None:
+    """With the proof the later definition would be 1."""
+    file = FILE.replace("namespace Demo", "namespace Demo\ndef base : Nat := 0")
+    case = Case(f"let rec base : Nat := 1\n  {PROOF}", file=f"{file}def Demo.mine.user : Nat := base\n")
+    assert "hides a base" in lean.rejected(case, step="statement").reason
+    lean.verified(dataclasses.replace(case, proof=case.proof.replace("base", "other")))
 
 
 OWN_COMMANDS = (
