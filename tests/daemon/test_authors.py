@@ -22,7 +22,7 @@ from store.log.envelope import NewEvent
 from store.sqlite import connect_readonly
 from store.view import queries
 from store.view.rows import SorryRow
-from tests.support.daemon.deployment import Deployment, Parts
+from tests.support.daemon.deployment import HISTORY, Deployment, Parts
 from tests.support.daemon.remote import Remote
 from tests.support.events import commit_scanned, place
 
@@ -41,7 +41,7 @@ def deployment(tmp_path: Path) -> Deployment:
 def remote(deployment: Deployment) -> Remote:
     remote = deployment.remote("demo")
     remote.serve_partially()
-    deployment.write(repos=[remote.path])
+    deployment.write(repos=[remote.path], extra=HISTORY)
     return remote
 
 
@@ -246,7 +246,7 @@ def test_the_number_of_a_pull_request_stands_at_a_subjects_end(subject: str, num
 
 
 def test_nothing_is_asked_where_the_setting_says_so(deployment: Deployment, remote: Remote) -> None:
-    deployment.write(repos=[remote.path], extra="[scan]\nhistory = false\n")
+    deployment.write(repos=[remote.path])
     remote.commit("first", {"A.lean": ALPHA})
     assert asked(deployment)["alpha"].written_sha is None
     assert deployment.events("sorry_written") == []

@@ -19,7 +19,7 @@ from pipeline.report import sections
 from store.log.envelope import NewEvent
 from store.sqlite import connect_readonly
 from store.view import queries, report_queries
-from tests.support.daemon.deployment import Deployment, Parts
+from tests.support.daemon.deployment import HISTORY, Deployment, Parts
 from tests.support.daemon.remote import Remote
 from tests.support.events import commit_scanned
 from tests.support.views import sorry_steps
@@ -55,7 +55,7 @@ def remote(deployment: Deployment) -> Remote:
     remote.git("mv", "B.lean", "C.lean")
     remote.commit("two", {"A.lean": DONE, "C.lean": lean("c", "d")}, date=on(15))
     remote.commit("four", {"A.lean": lean("a", "b")}, date=on(22))
-    deployment.write(repos=[remote.path])
+    deployment.write(repos=[remote.path], extra=HISTORY)
     return remote
 
 
@@ -104,7 +104,7 @@ def test_what_a_killed_daemon_had_not_counted_the_next_one_does_and_nothing_twic
         deployment.wait_for(lambda: deployment.events("past_listed"), what="the past to be listed")
         daemon.kill()
     watch(deployment, 40)
-    deployment.write(repos=[remote.path], every="1s")
+    deployment.write(repos=[remote.path], every="1s", extra=HISTORY)
     remote.commit("news", {"D.lean": lean("d")})
     with deployment.daemon(prelude=HASTY):
         deployment.wait_for(lambda: len(deployment.events("commit_scanned")) > 1, what="the news")
@@ -183,7 +183,7 @@ def test_what_a_deleted_mirror_lost_is_fetched_again_to_be_counted(
 def test_with_the_setting_off_nothing_of_the_past_is_asked_fetched_or_counted(
     deployment: Deployment, remote: Remote
 ) -> None:
-    deployment.write(repos=[remote.path], extra="[scan]\nhistory = false\n")
+    deployment.write(repos=[remote.path])
     assert with_parts(deployment, look) == 0
     assert deployment.events("past_listed", "sorry_written") == []
 
@@ -221,7 +221,7 @@ def test_a_hundred_thousand_commits_take_seconds(deployment: Deployment) -> None
     remote = deployment.remote("long")
     remote.serve_partially()
     remote.import_files(100_000, lambda number: (f"F{number % 7}.lean", lean(f"t{number}")))
-    deployment.write(repos=[remote.path])
+    deployment.write(repos=[remote.path], extra=HISTORY)
     began = asyncio.run(asyncio.sleep(0, datetime.now(UTC)))
     with_parts(deployment, look)
     assert datetime.now(UTC) - began < timedelta(seconds=60)

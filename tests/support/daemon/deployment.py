@@ -31,6 +31,8 @@ from store.view import queries
 from tests.support.daemon import warm
 from tests.support.daemon.remote import Remote
 
+HISTORY = "[scan]\nhistory = true\n"
+"""A section of config.toml: git is asked about the past."""
 SIMULATED = '[lean]\nbackend = "simulator"\n[prove]\nrungs = [0]\n[jobs]\nretry_base = "1s"\n'
 """Sections of config.toml: the simulator in place of Lean, and the search that needs no model."""
 
@@ -84,16 +86,18 @@ class Deployment:
     ) -> Settings:
         """Write config.toml (`entry` goes below every repository, `extra` is whole sections) and load it.
 
-        With `slowest` as `every`, a quiet repository is polled as often as any other.
+        With `slowest` as `every`, a quiet repository is polled as often as any other. Without a [scan] in `extra`
+        the past is not asked for: it would be whenever a test has taken 20 seconds.
         """
         entries = "\n".join(f'[[repos]]\nurl = "{url}"\n{entry}\n' for url in repos)
         pace = f'slowest = "{slowest}"\n' if slowest else ""
         lean = "" if "[lean]" in extra else '[lean]\nbackend = "none"\n'
+        scan = "" if "[scan]" in extra else "[scan]\nhistory = false\n"
         # Tests are run by root too, on machines that are made for them.
         extra = extra.replace("[lean]\n", "[lean]\nas_root = true\n")
         self.config.write_text(
             f'[daemon]\nstate_dir = "state"\nlog_format = "json"\nshutdown_timeout = "{shutdown}"\n'
-            f'[poll]\nevery = "{every}"\njitter = "{jitter}"\ntimeout = "20s"\n{pace}{lean}{extra}\n{entries}',
+            f'[poll]\nevery = "{every}"\njitter = "{jitter}"\ntimeout = "20s"\n{pace}{lean}{scan}{extra}\n{entries}',
             encoding="utf-8",
         )
         return load(self.config)

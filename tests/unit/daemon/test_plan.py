@@ -56,7 +56,7 @@ from store.events.traces import TraceMeasured
 from store.log.envelope import NewEvent
 from store.view import queries
 from tests.support import events
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import HISTORY, Deployment
 from tests.support.models import checkpoint_promoted, checkpoint_saved
 from tests.support.planning import (
     KEY,
@@ -309,6 +309,7 @@ def past_counted(number: int) -> list[EventBody]:
 
 
 def test_the_past_is_counted_last_of_all_the_newest_commits_first_and_each_once(world: World) -> None:
+    world.configure(extra=HISTORY)
     plan = world.plan(created(), scanned(1), sorry("a"), observed(5), past(1, 8, 7))
     assert kinds(plan) == ["scan", "count"]
     plan = world.plan(scanned(5))
@@ -324,10 +325,11 @@ def test_the_past_is_counted_last_of_all_the_newest_commits_first_and_each_once(
 def test_the_past_of_a_branch_that_is_not_watched_is_not_counted_nor_with_the_setting_off(
     world: World,
 ) -> None:
+    world.configure(extra=HISTORY)
     assert kinds(world.plan(created(), scanned(1), past(1, 8))) == ["count"]
-    world.configure(extra="[scan]\nhistory = false\n")
+    world.configure()
     assert kinds(world.plan()) == []
-    world.configure(entry='branches = ["other"]')
+    world.configure(extra=HISTORY, entry='branches = ["other"]')
     assert kinds(world.plan()) == []
 
 
