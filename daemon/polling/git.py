@@ -150,6 +150,13 @@ class Git(GitProcess):
         """
         for name in branches:
             check_branch(name)
+        # What git lacks of a history that is cut off it would fetch from there, without end.
+        if (mirror / UNFINISHED).exists() and (cut_off := _shallow(url)):
+            raise GitError(
+                "invalid",
+                f"{url}: is a shallow clone, whose history is cut off",
+                remedy=f"complete it: git -C {cut_off} fetch --unshallow",
+            )
         gone = [name for name in await self.tips(mirror) if name not in branches]
         # Before the fetch: a deleted branch "a" is in the way of a new branch "a/b".
         await self.forget(mirror, gone)
@@ -592,6 +599,14 @@ def _differences(out: bytes, number: int) -> list[dict[str, str]]:
             if mode.startswith("100"):
                 found[at][path.decode(errors="surrogateescape")] = blob
     return found
+
+
+def _shallow(url: str) -> Path | None:
+    """Return the folder of a shallow clone on this machine; None of anything else."""
+    folder = Path(url.removeprefix("file://"))
+    if not folder.is_absolute():
+        return None
+    return folder if any((folder / name).is_file() for name in ("shallow", ".git/shallow")) else None
 
 
 def _of_paths(sha: str, paths: Iterable[str]) -> str:

@@ -294,6 +294,23 @@ def served(folder: Path) -> Iterator[str]:
         thread.join(timeout=5)
 
 
+def test_a_shallow_clone_is_refused_with_what_completes_it(deployment: Deployment, remote: Remote) -> None:
+    for number in range(3):
+        remote.commit(f"c{number}", {"A.lean": f"-- {number}\n"})
+    clone = remote.path.with_name("clone")
+    remote.git("clone", "--quiet", "--depth=1", f"file://{remote.path}", str(clone))
+    Remote.at(clone).serve_partially()
+    deployment.write(repos=[clone])
+    poll(deployment)
+    (failed,) = deployment.events("repository_failed")
+    assert failed.data["problem"] == "invalid"
+    assert failed.data["remedy"] == f"complete it: git -C {clone} fetch --unshallow"
+    Remote.at(clone).git("fetch", "--quiet", "--unshallow")
+    poll(deployment)
+    (observed,) = deployment.events("commit_observed")
+    assert observed.data["subject"] == "c2"
+
+
 def test_malicious_names_in_a_remotes_list_of_refs_lead_nowhere(
     deployment: Deployment, remote: Remote
 ) -> None:
