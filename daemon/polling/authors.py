@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +37,8 @@ MOST_COMMITS = 100_000
 LINES_BEFORE = 10
 """Of a sorry, by which git tells a line that moved from one that was written."""
 LONGEST_NAME = 200
+EARLIEST = datetime(2005, 4, 7, tzinfo=UTC)
+"""The first commit that git made. An earlier date is that of a clock which was never set."""
 _EVENTS_IN_A_BATCH = 300
 _TOO_MANY = f"its file has more than {MOST_VERSIONS:,} earlier versions"
 
@@ -163,7 +166,7 @@ def _written(one: UnwrittenSorry, author: Author, subject: str) -> SorryWritten:
         sorry=one.sorry,
         sha=author.sha,
         author=cut(clean(author.name), LONGEST_NAME),
-        authored_at=author.authored_at,
+        authored_at=author.authored_at if author.authored_at >= EARLIEST else None,
         pull_request=pull_request_of(subject),
         reason="",
     )

@@ -176,8 +176,8 @@ class SorryWritten(EventBody):
     """Git said which commit wrote the line of a sorry.
 
     `author` is a name, without an address; `authored_at` is when it was written, which is before it was made a commit
-    where it was rebased. `pull_request` is the number in the subject of the commit, or of the merge that brought it.
-    With a null `sha` git does not know, and `reason` says why.
+    where it was rebased, and null where no clock can have said so. `pull_request` is the number in the subject of the
+    commit, or of the merge that brought it. With a null `sha` git does not know, and `reason` says why.
     """
 
     type: ClassVar[str] = "sorry_written"

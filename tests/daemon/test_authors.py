@@ -117,6 +117,14 @@ def test_at_first_sight_git_says_who_wrote_each_sorry_and_when(
     assert written(found["beta"]) == (second, "Bob", "2025-04-01", None)
 
 
+def test_a_date_before_git_was_there_is_no_date(deployment: Deployment, remote: Remote) -> None:
+    remote.commit("first", {"A.lean": ALPHA}, author="Ada", date="1970-01-02T00:00:00Z")
+    remote.commit("second", {"B.lean": BETA}, author="Bob", date="2025-04-01T00:00:00Z")
+    found = asked(deployment)
+    assert (found["alpha"].written_by, found["alpha"].written_at) == ("Ada", None)
+    assert found["beta"].written_at is not None
+
+
 def test_a_move_within_a_file_is_nobody_s_work(deployment: Deployment, remote: Remote) -> None:
     sha = remote.commit("first", {"A.lean": ALPHA + DONE}, author="Ada", date="2024-03-01T00:00:00Z")
     remote.commit("moved", {"A.lean": DONE + ALPHA}, author="Bob")

@@ -133,13 +133,14 @@ def sorry_removed(db: sqlite3.Connection, event: StoredEvent, body: SorryRemoved
 
 def sorry_written(db: sqlite3.Connection, event: StoredEvent, body: SorryWritten) -> None:
     """Record who wrote it and when; one that git does not know has an empty commit."""
-    authored = event.recorded_at if body.authored_at is None else utc_text(body.authored_at)
+    # An author's clock may be wrong.
+    authored = min(utc_text(body.authored_at), event.recorded_at) if body.authored_at else None
     db.execute(
         f"UPDATE sorries SET written_sha = ?, written_by = ?, written_at = ?, pull_request = ? WHERE {_SORRY}",
         (
             body.sha or "",
             body.author,
-            min(authored, event.recorded_at) if body.sha else None,  # an author's clock may be wrong
+            authored,
             body.pull_request,
             body.repository,
             body.branch,
