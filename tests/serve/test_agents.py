@@ -249,7 +249,7 @@ def test_a_file_that_changes_more_than_a_declaration_s_sorries_is_rejected(
 def test_a_file_in_which_more_is_changed_than_the_sorry_is_rejected_with_the_line(
     simulated: Site, change: tuple[str, str]
 ) -> None:
-    before = len(simulated.deployment.events())
+    before = found(simulated)
     text = SOURCE.replace("  sorry\n", f"  {PROOF}\n").replace(*change)
     answer = simulated.check(file=text)
     assert answer["verdict"] == "rejected"
@@ -258,7 +258,7 @@ def test_a_file_in_which_more_is_changed_than_the_sorry_is_rejected_with_the_lin
     submitted = simulated.submit(file=text)
     assert (submitted["verdict"], "proof" in submitted) == ("rejected", False)
     assert submitted["why"] == answer["reason"]
-    assert len(simulated.deployment.events()) == before
+    assert found(simulated) == before
 
 
 @pytest.mark.parametrize(
@@ -275,11 +275,11 @@ def test_a_file_in_which_more_is_changed_than_the_sorry_is_rejected_with_the_lin
 def test_a_submission_that_cannot_be_is_refused_and_nothing_is_recorded(
     simulated: Site, arguments: dict[str, Any], why: str
 ) -> None:
-    before = len(simulated.deployment.events())
+    before = found(simulated)
     given = {"sorry": simulated.sorry, "agent": "a prover"} | arguments
     done, said = simulated.call("submit_proof", **given)
     assert (done, why in said) == (False, True), said
-    assert len(simulated.deployment.events()) == before
+    assert found(simulated) == before
 
 
 def test_a_long_proof_reaches_the_gate_and_is_judged(simulated: Site) -> None:
