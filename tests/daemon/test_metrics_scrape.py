@@ -9,6 +9,7 @@ import sqlite3
 import time
 from contextlib import closing
 from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -268,6 +269,9 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
     assert [page.status_code for page in pages] == [200, 200]
     assert "1 sorry is open in 1 watched repository" in pages[1].text
     assert pages[0].content == pages[1].content, "made once, for both"
+    shown = re.sub(r"<[^>]+>", "", unescape(pages[1].text))
+    for one in status.problems:
+        assert f"{one.severity}: {one.text}" in shown
     assert (badge.headers["content-type"], "sorries: 1" in badge.text) == ("image/svg+xml", True)
     assert feed.headers["content-type"] == "application/atom+xml"
     assert ET.fromstring(feed.content).tag == "{http://www.w3.org/2005/Atom}feed"
