@@ -35,6 +35,7 @@ from pipeline.lean.source.forbidden import (
     MAKERS,
     SORRY_NAMES,
     UNCHECKED_NAMES,
+    UNPROVED_MODIFIERS,
     changes_nothing,
     invisible,
     skeleton,
@@ -73,7 +74,7 @@ _MASKS = {1: " ", 2: " "}
 _BEFORE_A_TACTIC = words("by ; <;> · . => ( | first try then else all_goals any_goals repeat do")
 _PIECE_OF_A_NAME = re.compile(r"`{1,2}(?:sorr|sorryA)\b|\"(?:sorr|sorryA|ax|axi|axio)\"")
 _JOINED = re.compile(r"\+\+|append|mkStr|mkSimple|toName")
-_MODIFIER = re.compile(r"\b(?:unsafe|partial|private)\b")
+_MODIFIER = re.compile(rf"\b(?:{'|'.join(sorted(UNPROVED_MODIFIERS))}|private)\b")
 _DERIVED = re.compile(r" ?\bderiving ([\w.]+(?:, [\w.]+)*)")
 _GIVE_MEANING = NOTATIONS | {"attribute"}
 _SCOPED = re.compile(r"\bscoped\b(?:\[([^\]\s]*)\])?")
@@ -319,7 +320,7 @@ class Version:
 
     def modifier_of(self, index: int) -> str:
         """Return `unsafe` or `partial`, where the declaration is so called, with which the kernel sees no proof."""
-        return next((word for word in self._modifiers(index) if word in ("unsafe", "partial")), "")
+        return next((word for word in self._modifiers(index) if word in UNPROVED_MODIFIERS), "")
 
     def private(self, index: int) -> bool:
         """Return whether no other file sees the declaration."""
@@ -405,7 +406,13 @@ class Version:
             return "hidden", f"{plain} in {where}"
         if parts & UNCHECKED_NAMES:
             return "unchecked", plain
-        if plain in ADMITTING and declares and (plain.endswith(("?", "!")) or self._tactic(before, byte)):
+        named = before in KEYWORDS
+        if (
+            plain in ADMITTING
+            and declares
+            and not named
+            and (plain.endswith(("?", "!")) or self._tactic(before, byte))
+        ):
             return "unchecked", f"{plain}, which looks for a proof,"
         return None
 

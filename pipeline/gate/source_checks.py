@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.lean.source.forbidden import complaints
+from pipeline.lean.source.context import NOTATIONS
+from pipeline.lean.source.forbidden import SORRY_NAMES, complaints
 from pipeline.lean.source.imports import closure
 from pipeline.lean.source.lexer import Token, lex, tokens_of_text, words
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
@@ -334,11 +335,6 @@ _INERT = words(
 _ATTRIBUTES = re.compile(r"@\[([^\]]*)\]")
 _ATTRIBUTE_COMMAND = re.compile(r"\battribute\s*\[([^\]]*)\]\s*([^\n]*(?:\n[ \t]+[^\n]*)*)")
 _WORD = re.compile(r"[^\W\d][\w'!?.«»]*")
-# What makes a piece of syntax mean something: with a sorry inside, its uses are sorries.
-_MACROS = words(
-    "macro macro_rules elab elab_rules syntax notation notation3 infix infixl infixr prefix postfix"
-)
-_SORRY_WORDS = frozenset({"sorry", "sorryAx", "admit"})
 _QUOTED = re.compile(r'"([^"\n]*)"')
 
 
@@ -444,7 +440,7 @@ def _items(source: SourceFile, data: bytes) -> list[tuple[_Item, int]]:
         item = _Item(
             name=declaration.name,
             cites=frozenset(token.text.replace("«", "").replace("»", "") for token in tokens),
-            has_sorry=index in with_sorry or any(token.text in _SORRY_WORDS for token in tokens),
+            has_sorry=index in with_sorry or any(token.text in SORRY_NAMES for token in tokens),
             reach=reach,
         )
         out.append((item, declaration.byte_start))
@@ -475,10 +471,10 @@ def _macros(source: SourceFile, *, until: int | None = None) -> list[_Macro]:
     for command in source.commands:
         if until is not None and command.byte_start >= until:
             break
-        if command.keyword not in _MACROS:
+        if command.keyword not in NOTATIONS:
             continue
         lexed = lex(command.text)
-        if _SORRY_WORDS & set(_WORD.findall(lexed.bare)):
+        if SORRY_NAMES & set(_WORD.findall(lexed.bare)):
             used_by = {word for quoted in _QUOTED.findall(lexed.code) for word in quoted.split()}
             found.append(_Macro(" ".join(command.text.split())[:80], frozenset(used_by)))
     return found

@@ -128,6 +128,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
         [("unchecked", "Demo.gap")],
     ),
     "a sorry is filled by a search": (edited("· sorry", "· apply?"), [("unchecked", "Demo.gap")]),
+    "a program called like a search": (edited("def two", "def exact? : Nat := 1\n\ndef two"), []),
     "a sorry is filled by look-alike letters": (
         edited("· sorry", "· exact sοrry"),
         [("hidden", "Demo.gap")],

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from pipeline.lean.source.commands import CLOSERS
+from pipeline.lean.source.forbidden import SORRY_NAMES
 from pipeline.lean.source.lexer import ID_FIRST, ID_REST, lex, words
 from store.domain.identity import normalise
 
@@ -364,7 +365,7 @@ _PATTERN = re.compile(r"`\((?:(\w+)\s*\|)?((?:[^()]|\([^()]*\))*)\)\s*=>")
 _SPLICE = re.compile(r"\$\[[^\]]*\][^\s\w()]*|\$(?:\([^()]*\)|[\w'!?]+)(?::\w+)?(?:,\*,?\??|[*?+])?")
 _SIGN = re.compile(rf"[{ID_FIRST}][{ID_REST}.]*|[^\s\w$()]+")
 _LOCAL = re.compile(rf"\blocal\b(?=[^{{}}]*?\b(?:{'|'.join(sorted(NOTATIONS))})\b)")
-_SORRY = re.compile(rf"(?<![{ID_REST}.])(?:sorry|sorryAx|admit)(?![{ID_REST}])")
+_SORRY = re.compile(rf"(?<![{ID_REST}.])(?:{'|'.join(sorted(SORRY_NAMES))})(?![{ID_REST}])")
 
 _ATTRIBUTES = re.compile(
     r"@\[(?![^\]]*\b(?:default_instance|macro|term_elab|reducible|instance)\b)[^\]]*\] ?"

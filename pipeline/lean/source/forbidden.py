@@ -21,17 +21,19 @@ def _words(text: str) -> frozenset[str]:
 
 
 SORRY_NAMES = _words("sorry admit sorryAx")
-UNCHECKED_NAMES = _words(
-    """native_decide bv_decide bv_check ofReduceBool ofReduceNat reduceBool reduceNat
-    trustCompiler implemented_by extern csimp skipKernelTC addDeclWithoutChecking lcProof lcAny lcUnreachable
-    unsafeCast native"""
-)
-"""What rests on compiled or unchecked code instead of the kernel's own work."""
-
 UNSEEN_NAMES = _words(
     """skipKernelTC addDeclWithoutChecking addDeclCore doCheck lean_environment_add add_decl_without_checking"""
 )
 """By what a declaration comes into an environment without the kernel."""
+
+UNCHECKED_NAMES = UNSEEN_NAMES | _words(
+    """native_decide bv_decide bv_check ofReduceBool ofReduceNat reduceBool reduceNat
+    trustCompiler implemented_by extern csimp lcProof lcAny lcUnreachable unsafeCast native"""
+)
+"""What rests on compiled or unchecked code instead of the kernel's own work."""
+
+UNPROVED_MODIFIERS = _words("unsafe partial")
+"""With which a declaration needs no proof."""
 
 MAKERS = _words(
     """sorryAx mkSorry mkLabeledSorry mkSyntheticSorry admitGoal exceptionToSorry axiomDecl addDeclCore
@@ -78,7 +80,7 @@ _PRINTS = frozenset(word for word in SEARCHES if word.endswith("?")) | _words(
 ADMITTING = _words("hint plausible slim_check") | frozenset(
     word for word in SEARCHES if word.endswith(("?", "?!"))
 )
-"""Of the searches, what may admit the goal: in a proof's place it is none."""
+"""Of the searches, what may admit the goal, or only says what would prove it: in a proof's place it is none."""
 
 _OPTIONS = _words(
     """maxHeartbeats maxRecDepth maxSynthPendingDepth synthInstance exponentiation linter pp tactic simprocs backward
@@ -102,11 +104,15 @@ _ONLY_SHOW = (
 _WITH_IN = _words("open set_option")
 """Allowed where an `in` makes them part of the proof; without it they are commands."""
 
-FORBIDDEN_WORDS = (KEYWORDS - _WITH_IN) | _words(
-    """unsafe meta partial local scoped private protected public noncomputable include_str where termination_by
+FORBIDDEN_WORDS = (
+    (KEYWORDS - _WITH_IN)
+    | UNPROVED_MODIFIERS
+    | _words(
+        """meta local scoped private protected public noncomputable include_str where termination_by
     decreasing_by stop add_aesop_rules erase_aesop_rules init_quot docs_to_verso whatsnew
     mk_iff_of_inductive_prop insert_to_additive_translation delta_instance set_library_suggestions open_locale
     import_private simproc_pattern checkpoint save"""
+    )
 )
 """Refused as a word of its own: each opens a command, declares something that outlives the proof, leaves the rest
 of the proof out, or runs code while Lean elaborates."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pipeline.jobs.mirror import TreeFile
+from pipeline.lean.source.forbidden import ADMITTING, MAKERS, SORRY_NAMES, UNCHECKED_NAMES
 from pipeline.lean.source.scanner import read_file, scan_source
 from pipeline.meaning import Meanings
 from pipeline.versions import Version
@@ -373,3 +374,11 @@ def test_the_life_of_a_sorry_says_how_it_went(case: str) -> None:
             case _:
                 assert isinstance(event, SorryMoved), event
     assert any(isinstance(event, SorryFilled | SorryRemoved) for event in branch.last)
+
+
+@pytest.mark.parametrize("word", sorted(SORRY_NAMES | UNCHECKED_NAMES | MAKERS | ADMITTING))
+def test_no_word_of_the_gate_s_lists_fills_a_sorry(word: str) -> None:
+    branch = Branch()
+    branch.commit({"A.lean": "theorem foo : p := by\n  sorry\n"})
+    events = branch.commit({"A.lean": f"theorem foo : p := by\n  {word}\n"})
+    assert not [event for event in events if isinstance(event, SorryFilled)]
