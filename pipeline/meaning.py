@@ -229,6 +229,7 @@ class Meanings:
         self._left = MOST_IN_FORCE
         self._differences: dict[tuple[int, int], tuple[list[Part], list[Part]]] = {}
         self._imported: dict[str, tuple[tuple[Version, ...], tuple[Version, ...]]] = {}
+        self._words_before: dict[str, frozenset[str]] = {}
         self._named: dict[tuple[int, str, int], list[Definition]] = {}
         self._used: dict[tuple[int, str, int], list[Item]] = {}
 
@@ -480,6 +481,7 @@ class Meanings:
                 was, new = self._old[old.path], self._new[now.path]
                 if _completes(was, old, new, now):
                     found[new.meaning_of(now.index)] = was.meaning_of(old.index)
+                    self._words_before[new.meaning_of(now.index)] = words_of(was.code_of(old.index))
         return found
 
     def _hash(self, one: Definition) -> str:
@@ -662,6 +664,9 @@ class Meanings:
         if key not in self._named:
             side = self._sides[number]
             words, code = side.words(one), side.versions[one.path].code_of(one.index)
+            if number and one.meaning in self._completed:
+                # What takes the place of its sorries says nothing that was said before.
+                words &= self._words_before[one.meaning]
             lookup = self._lookup(number, one.path, one.path, one.path)
             found = []
             for names in (

@@ -18,6 +18,7 @@ from store.domain.identity import event_id
 from store.domain.records import ScannedFile
 from store.events.base import EventBody
 from store.events.registry import EVENT_TYPES
+from tests.support.fillings import FILLINGS
 from tests.support.job_processes import JobProcesses
 
 KEY = "local/tests/repo"
@@ -694,3 +695,16 @@ def test_a_commit_s_lake_projects_are_found_and_followed(scans: Scans) -> None:
         ("lean", "v4.22.0"),
     ]
     assert told(scans.step({"book/lakefile.lean": None, "lean/lakefile.toml": None})) == [("", "v4.22.0")]
+
+
+@pytest.mark.parametrize("case", [case for case, filling in FILLINGS.items() if len(filling.before) > 1])
+def test_the_life_of_a_sorry_says_how_it_went_where_other_files_tell(scans: Scans, case: str) -> None:
+    filling = FILLINGS[case]
+    scans.step(dict(filling.before))
+    outcome = scans.step(dict(filling.after))
+    if filling.how == "filled":
+        (filled,) = outcome.of("sorry_filled")
+        assert bool(filled["rests_on"]) == ("rests on" in filling.kinds)
+    else:
+        (gone,) = outcome.of("sorry_removed")
+        assert gone["how"] == filling.how

@@ -192,6 +192,10 @@ FILLINGS = {
         "def G := True\ndef X.G := False\nopen X\ntheorem foo : G",
         "def G := True\ndef X.G := False\nopen X hiding G\ntheorem foo : G", "trivial", "meaning",
     ),
+    "a definition that has its own definition now": _one(
+        "def G : Nat := sorry\ntheorem foo : G = G := sorry\n",
+        "def H := 1\ndef G : Nat := H\ntheorem foo : G = G := rfl\n", "filled", "filled",
+    ),
     "a structure from which more is derived": _two(
         f"{VEC}theorem foo (a : Vec) : a = a", f"{VEC}  deriving Repr, DecidableEq\ntheorem foo (a : Vec) : a = a",
         "rfl", "filled", "filled",
@@ -242,6 +246,10 @@ FILLINGS = {
     "how strongly a notation binds": _two(
         'infixl:65 " ⊕ " => f\ntheorem foo : a ⊕ b * c = a', 'infixl:80 " ⊕ " => f\ntheorem foo : a ⊕ b * c = a',
         "rfl", "meaning",
+    ),
+    "how a notation is printed": _two(
+        'infixl:65 " ⊕ " => f\ntheorem foo : a ⊕ b = a', 'infixl:65 " ⊕" => f\ntheorem foo : a ⊕ b = a', "rfl",
+        "filled", "filled",
     ),
     "a notation that is scoped to its namespace": _two(
         'namespace X\ninfixl:65 " ⊕ " => f\ntheorem foo : a ⊕ b = a',

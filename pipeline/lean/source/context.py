@@ -349,8 +349,9 @@ class Item(NamedTuple):
 
     @property
     def said(self) -> str:
-        """What it is wherever it holds: its text without its own name, documentation and what says where it holds."""
-        return _NOT_SAID.sub("", _INSTANCE_S_NAME.sub(r"\1", self.text))
+        """What it is: its text without its own name, how it is printed, and what says where it holds."""
+        text = _NOT_SAID.sub("", _INSTANCE_S_NAME.sub(r"\1", self.text))
+        return _ATOM.sub(lambda atom: f'"{atom.group(1).strip()}"', text)
 
 
 NOTATIONS = words(
