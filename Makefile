@@ -56,27 +56,26 @@ $(VENV)/.test: pyproject.toml constraints.txt $(VENV)/.core
 $(VENV)/.dev: $(VENV)/.train $(VENV)/.test
 	@touch $@
 
-# Lean itself, for the tests of that name and the demo's beginning: only for Linux on x86-64, and both do without it.
+# Lean itself, for the tests of that name and the demos: only for Linux on x86-64.
 $(VENV)/.lean435: locks/lean435.txt | $(VENV)/bin/python
 	@echo "installing Lean 4.35.0's shared library: 58 MB"
 	@if $(PIP) install --require-hashes -r locks/lean435.txt; then touch $@; \
-	else echo "Lean 4.35.0 could not be installed; what needs it is left out"; fi
+	else echo "Lean 4.35.0 could not be installed; what needs it says so"; fi
 
 docs: $(VENV)/.dev
 	@$(BIN)/python -m tests.support.reference
 
 demo: $(VENV)/.core $(VENV)/.lean435
-	@$(BIN)/python examples/demo.py $(addprefix --engine ,$(DEMO_ENGINE))
+	@$(BIN)/python -m examples.demo $(addprefix --engine ,$(DEMO_ENGINE))
 
-demo-bump: $(VENV)/.core $(VENV)/.lean435
-	@$(BIN)/python -m examples.demo_bump
+demo-diff demo-certificates: demo-%: $(VENV)/.core
+	@$(BIN)/python -m examples.demo_$*
 
-demo-diff: $(VENV)/.core
-	@$(BIN)/python examples/demo_diff.py
+demo-bump demo-lists demo-leandojo: demo-%: $(VENV)/.core $(VENV)/.lean435
+	@$(BIN)/python -m examples.demo_$*
 
-# On the simulator, with models so small that they learn in a minute.
-demo-learning demo-serve demo-leandojo: demo-%: $(VENV)/.train
-	@$(BIN)/python examples/tour.py $*
+demo-learning demo-serve: demo-%: $(VENV)/.train $(VENV)/.lean435
+	@$(BIN)/python -m examples.demo_$*
 
 $(VENV)/.mcp: pyproject.toml constraints.txt $(VENV)/.core
 	@$(PIP) install -c constraints.txt -e ".[mcp]"
@@ -84,9 +83,6 @@ $(VENV)/.mcp: pyproject.toml constraints.txt $(VENV)/.core
 
 demo-agents: $(VENV)/.mcp $(VENV)/.lean435
 	@$(BIN)/python -m examples.demo_agents
-
-demo-certificates demo-lists: demo-%: $(VENV)/.core
-	@$(BIN)/python -m examples.demo_$*
 
 # One thread in each test process: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.

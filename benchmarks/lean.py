@@ -43,7 +43,8 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, State, Stepped
 from tests.support.lean import faulty_repl
-from tests.support.lean.wheel.lean import UnavailableError, toolchain
+from tests.support.lean.wheel import backend as wheel
+from tests.support.lean.wheel.lean import UnavailableError
 
 PROGRAM = Path(__file__).resolve().with_name("lean_repl.py")
 TACTIC = "rcases h with ⟨x, hx⟩"
@@ -294,11 +295,7 @@ def real_leans(folder: Path) -> dict[str, LeanBackend]:
     found = find_leans(backend="auto", repl="", sandbox="none", toolchains=folder).builds
     leans = {f"{one.kind} {one.toolchain.rpartition(':')[2]}": one for one in found}
     with suppress(UnavailableError):
-        tools = toolchain()
-        program = (str(tools / "bin" / "lean"),)
-        name = "leanprover/lean4:v4.35.0"
-        server = LeanBackend("server", program, "", name, simulated=False, sandbox="none", sysroot=str(tools))
-        leans["server v4.35.0, own library"] = server
+        leans["server v4.35.0, own library"] = wheel.backend()
     return leans
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,13 +16,14 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.store_bench import BenchmarkError
-from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.models.tactics.prompt import SYSTEM
 from pipeline.models.tactics.rows import Row, Rows
 from pipeline.models.text import state_of
+from tests.support.lean.wheel import backend as wheel
+from tests.support.lean.wheel.lean import UnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,16 @@ def shapes(seed: int, size: int, n: int) -> list[Theorem]:
     raise BenchmarkError(f"there are only {len(made)} different theorems of {size} atoms, not {n}")
 
 
-def lean(project: Path, *, answers_after_ms: int = 0) -> ReplKey:
-    """Return what the simulator's processes are started with; they wait so long before each answer."""
-    backend = simulator()
-    if answers_after_ms:
-        backend = replace(backend, argv=(*backend.argv, "--fault", f"slow:{answers_after_ms}"))
-    return ReplKey(backend, project, ("Init",))
+def lean(project: Path) -> ReplKey:
+    """Return what Lean's processes are started with.
+
+    Raises:
+        BenchmarkError: there is no Lean.
+    """
+    try:
+        return ReplKey(wheel.backend(), project, ("Init",))
+    except UnavailableError as error:
+        raise BenchmarkError(str(error)) from error
 
 
 async def steps_of(given: Sequence[Theorem], project: Path, *, processes: int = 2) -> Rows:

@@ -1,6 +1,6 @@
 """LeanDojo-v2's search, stated again from its documented behaviour, for `benchmarks/prove.py` to be measured against.
 
-One theorem after the other, each with a REPL process of its own. A stack of states, depth first: the goal with the
+One theorem after the other, each with a process of Lean of its own. A stack of states, depth first: the goal with the
 fewest hypotheses gets one tactic, which is one of five samples (temperature 0.7, top_p 0.9, at most 64 tokens, first
 line, up to `<;>`), picked at random; the other four are thrown away. It succeeds and is pushed, or the goal has one
 trial less. After six trials on a goal the state is popped. 100 steps end it. There is no batching and no time limit.

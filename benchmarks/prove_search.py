@@ -57,17 +57,12 @@ async def prove(
     budget: Budget,
     candidates: int,
     seed: int,
-    answers_after_ms: int = 0,
 ) -> Proved:
-    """Search for a proof of each theorem, `together` at a time on `processes` REPL processes.
-
-    Args:
-        answers_after_ms: how long a REPL process waits before each answer, as if Lean took that long.
-    """
+    """Search for a proof of each theorem, `together` at a time on `processes` processes of Lean."""
     began, places = time.monotonic(), asyncio.Semaphore(together)
     decoding = Decoding(candidates=candidates, max_tokens=24)
     generator.counts = GeneratorCounts()
-    key = lean(project, answers_after_ms=answers_after_ms)
+    key = lean(project)
     scripts: dict[str, tuple[str, ...]] = {}
     nodes = calls = unchecked = 0
 

@@ -16,10 +16,20 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters, stdio_client
 
-from examples.demo import begin
-from examples.demo_daemon import COMMAND, add, main, work_off
-from examples.demo_repositories import DemoError
-from examples.demo_telling import WIDTH, say
+from examples.harness import (
+    COMMAND,
+    EXAMPLES,
+    WIDTH,
+    DemoError,
+    begin,
+    commit,
+    cut,
+    main,
+    new_daemon,
+    new_repository,
+    of_type,
+    say,
+)
 
 JUDGED_S = 120.0
 SAME = "constructor <;> (rintro ⟨a, b⟩; exact ⟨b, a⟩)"
@@ -28,15 +38,13 @@ WRONG = "exact Iff.rfl"
 
 def run(directory: Path) -> None:
     """Show the whole screen."""
-    say("everlean mcp: two agents, one project\n")
-    daemon, _, repository, sha = begin(directory)
-    add(daemon.config, "\n[prove]\nenabled = false\n")
-    daemon.start()
-    try:
-        work_off(daemon, lambda: None, sha)
-        asyncio.run(agents(daemon.config, (repository / "Small" / "Logic.lean").read_text(encoding="utf-8")))
-    finally:
-        daemon.stop()
+    begin(directory, "everlean mcp: two agents, one project")
+    repository = new_repository(directory / "small")
+    commit(repository, "A small project", EXAMPLES / "small-project", day=1)
+    with new_daemon(directory, "[prove]\nenabled = false\n", watched=repository) as daemon:
+        daemon.wait("the trace", lambda events: bool(of_type(events, "trace_measured")))
+        source = (repository / "Small" / "Logic.lean").read_text(encoding="utf-8")
+        asyncio.run(agents(daemon.config, source))
     say("\nAdd it to your agent: claude mcp add everlean -- everlean mcp (docs/mcp.md)")
 
 
@@ -109,12 +117,6 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
         raise DemoError(f"{tool} {json.dumps(arguments)} was not refused")
     said = " ".join(getattr(one, "text", "") for one in result.content)
     return cut((said.partition(f"tool {tool}: ")[2] or said).partition(": ")[2], 48)
-
-
-def cut(text: str, width: int) -> str:
-    """Return the beginning of a text, on one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 if __name__ == "__main__":

@@ -13,9 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from examples.demo_daemon import COMMAND, main, prepare
-from examples.demo_repositories import DemoError
-from examples.demo_telling import say, say_answer
+from examples.harness import COMMAND, DemoError, main, prepare, say, say_answer
 from pipeline.lean.toolchain.standins import SWITCH
 from tests.support.certified import PROOF, judge, record
 

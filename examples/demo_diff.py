@@ -5,17 +5,13 @@ A git repository is made of `examples/small-project`. On a branch Eve says that 
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from examples.demo_daemon import COMMAND, main, prepare
-from examples.demo_repositories import DemoError, git, new_repository
-from examples.demo_telling import say
+from examples.harness import COMMAND, EXAMPLES, DemoError, commit, git, main, new_repository, prepare, say
 
-ROOT = Path(__file__).resolve().parents[1]
-PROJECT = ROOT / "examples" / "small-project"
+PROJECT = EXAMPLES / "small-project"
 FAIL_ON = "opened,axiom,statement,hidden"
 EDITS = {
     "Small/Logic.lean": {
@@ -36,11 +32,8 @@ EDITS = {
 def run(directory: Path) -> None:
     """Make the repository with both commits, and show what the check says of the later one."""
     prepare(directory)
-    repository = directory / "small"
-    new_repository(repository)
-    shutil.copytree(PROJECT, repository, dirs_exist_ok=True)
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "A small project")
+    repository = new_repository(directory / "small")
+    commit(repository, "A small project", PROJECT, day=1)
     git(repository, "checkout", "--quiet", "-b", "no-sorrys")
     for name, edits in EDITS.items():
         text = (repository / name).read_text(encoding="utf-8")
@@ -49,7 +42,7 @@ def run(directory: Path) -> None:
                 raise DemoError(f"{PROJECT / name} does not have {old!r} once")
             text = text.replace(old, new)
         (repository / name).write_text(text, encoding="utf-8")
-    git(repository, "commit", "--quiet", "--all", "-m", "All five sorries are proved")
+    commit(repository, "All five sorries are proved", day=2)
     command = ["diff", "main", "--fail-on", FAIL_ON]
     say("Eve's pull request says: All five sorries are proved. What git and a scanner say:\n")
     say(f"$ everlean {' '.join(command)}")

@@ -1,21 +1,23 @@
-"""`make demo-lists`: one screen, the sorries on which most rests first, and SorryDB's lists in and out.
-
-The daemon scans `examples/demo-project` and has the simulator trace it: what rests on what is the simulator's word, and
-each line says so.
-"""
+"""`make demo-lists`: one screen, the sorries on which most rests first, and SorryDB's lists in and out."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-from daemon.paths import paths_from_config
-from examples.demo_daemon import COMMAND, Daemon, add, main, prepare, work_off, write_config
-from examples.demo_repositories import DemoError, base_commit, git
-from examples.demo_telling import WIDTH, say, say_answer
+from examples.harness import (
+    EXAMPLES,
+    WIDTH,
+    ask,
+    begin,
+    commit,
+    main,
+    new_daemon,
+    new_repository,
+    of_type,
+    say,
+)
 
 LISTED = {"repos": [{"remote": "https://github.com/leanprover-community/batteries", "branch": "main"}]}
 _SHOWN = 9
@@ -23,44 +25,23 @@ _SHOWN = 9
 
 def run(directory: Path) -> None:
     """Show the whole screen."""
-    say("everlean: which sorries matter, and SorryDB's lists (simulated: no Lean traced this)\n")
-    prepare(directory)
-    repository = directory / "project"
-    base_commit(repository)
-    config = write_config(directory, repository, "simulator")
-    add(config, "\n[prove]\nenabled = false\n")
-    daemon = Daemon(config, paths_from_config(config), directory / "daemon.log")
-    daemon.start()
-    try:
-        work_off(daemon, lambda: None, git(repository, "rev-parse", "HEAD"))
-        ask(config, "sorries", "--by", "impact")
+    begin(directory, "everlean: which sorries matter, and SorryDB's lists")
+    repository = new_repository(directory / "project")
+    commit(repository, "A small project with sorries in it", EXAMPLES / "demo-project", day=1)
+    say()
+    with new_daemon(directory, "[prove]\nenabled = false\n", watched=repository) as daemon:
+        daemon.wait("the trace", lambda events: bool(of_type(events, "trace_measured")))
+        config = daemon.config
+        ask(config, "sorries", "--by", "impact", most=_SHOWN)
         say("  …\n")
-        ask(config, "export", "sorrydb", "ours.json", "--goalless")
-    finally:
-        daemon.stop()
+        ask(config, "export", "sorrydb", "ours.json", most=_SHOWN)
     (record, *others) = json.loads((directory / "ours.json").read_text(encoding="utf-8"))["sorries"]
     say(f"\nThe first of {1 + len(others)} records:\n")
     for line in json.dumps({key: record[key] for key in ("repo", "location", "id")}, indent=1).splitlines():
         say(f"  {line[: WIDTH - 2]}")
     (directory / "active_repos.json").write_text(json.dumps(LISTED), encoding="utf-8")
     say("\nA list of SorryDB's becomes a watchlist:\n")
-    ask(config, "repos", "import", "active_repos.json")
-
-
-def ask(config: Path, *words: str) -> None:
-    """Run a verb as a person would, and show the beginning of what it says.
-
-    Raises:
-        DemoError: it fails.
-    """
-    say(f"$ everlean {' '.join(words)}")
-    command = [COMMAND, *words, "--config", config.name]
-    narrow = {**os.environ, "COLUMNS": str(WIDTH - 4)}
-    done = subprocess.run(command, cwd=config.parent, env=narrow, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise DemoError(f"everlean {' '.join(words)} failed: {done.stdout}{done.stderr}")
-    for line in done.stdout.replace(f"{config.parent}/", "").splitlines()[:_SHOWN]:
-        say_answer(line)
+    ask(config, "repos", "import", "active_repos.json", most=_SHOWN)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from daemon.paths import paths_from_config
-from examples.demo_daemon import Daemon, work_off
+from examples.harness import Daemon
 from pipeline.lean.toolchain.standins import SWITCH
 from store.view import queries
+from tests.support.daemon.kills import settled
 from tests.support.daemon.remote import Remote
 from tests.support.lean.real_gate import real_elan
 from tests.support.reference import DOCS, commands
@@ -78,7 +79,7 @@ def test_every_command_of_the_tutorial_works_in_its_order(tmp_path: Path) -> Non
     daemon = Daemon(config, paths_from_config(config), tmp_path / "daemon.log", environment)
     daemon.process = start(environment, home, daemon.log)
     try:
-        work_off(daemon, lambda: None, sha)
+        daemon.wait("the end of the work", lambda _events: settled(daemon.paths, sha))
         listed = shell(look)
         assert "Small.and_swap" in listed
         assert re.search(r"disproved +Small.square_of_17", listed)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.demo_repositories import git, new_repository
+from examples.harness import git, new_repository
 from tests.support.state_folder import StateFolder, environment, fill, scan
 
 FILES, THEOREMS_A_FILE = 500, 200

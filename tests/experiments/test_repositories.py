@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples import demo_library
-from experiments.repositories import Tracing, write_tasks
-from pipeline.models.chain import Chain
+from experiments.repositories import write_tasks
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.learning import learn, measure
 from tests.support.exercises.families_repository import RepositorySize
-from tests.support.retrieval import small_config
-from tests.support.tiny_models import make_tiny_retriever
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -81,37 +75,3 @@ def test_a_dataset_says_that_it_is_simulated_and_follows_from_its_seed(
 def test_more_repositories_than_there_are_names_for_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="9 repositories are asked for"):
         write_tasks(tmp_path, 1, 9 * [RepositorySize(10)])
-
-
-@pytest.mark.parametrize("revisions", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_the_demo_s_library_grows_and_is_learned_visibly_from_its_first_revision(
-    tmp_path: Path, revisions: int
-) -> None:
-    with Tracing(tmp_path / "tracing") as tracing:
-        for revision in range(1, revisions + 1):
-            files = demo_library.files(revision)
-            assert "sorry" not in "".join(files.values())
-            tracing.trace(demo_library.NAME, files)
-            report = tracing.export(demo_library.NAME, tmp_path / f"revision-{revision}")
-            assert min(report.theorems[f"random/{split}"] for split in SPLITS) >= 10 * revision
-    model = make_tiny_retriever(tmp_path / "model", seed=1)
-    config = small_config(model, seed=1, batch_size=16, schedule="constant", warmup_steps=0)
-    task, chain = TaskData("first", tmp_path / "revision-1"), Chain(tmp_path / "chain")
-    before = measure(model, task, config).metrics["recall@10"].mean
-    learned = chain.path(learn(task, chain, config, parent=None).checkpoint)
-    assert before < 0.3
-    assert measure(learned, task, config).metrics["recall@10"].mean > 0.6
-
-
-def test_the_demo_s_last_revision_leaves_theorems_open_that_no_solved_one_states() -> None:
-    solved, last = demo_library.files(2), demo_library.files(demo_library.REVISIONS)
-    assert {path: last[path] for path in solved} == solved
-    opened = "".join(text for path, text in last.items() if path not in solved)
-    stated = re.findall(r"theorem \w+ (.*) := by\n  sorry\n", opened)
-    assert len(stated) == opened.count("sorry") == demo_library.OPEN
-    assert not any(one in text for one in stated for text in solved.values())
-
-
-def test_a_revision_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match="revision is 4: there are 1 to 3"):
-        demo_library.files(4)

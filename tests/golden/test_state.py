@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
-
-import pytest
 
 from tests.golden import reach
 from tests.golden.conftest import OUTPUTS, Golden
 from tests.golden.test_outputs import FILES
 
-LAST_OF_THE_DEMO = 603
-"""What comes after it in the stored log was added, so that the log has every kind of event."""
 NOT_OF_THE_LOG = {"poll_states", "view_position", "sqlite_sequence"}
 """Tables of the view that do not follow from events alone."""
 KEYS = (
@@ -118,44 +110,3 @@ def line_of(event: reach.Event) -> str:
     if isinstance(place := fields.get("place"), dict):
         fields["place"] = f"{place['path']}:{place['line']}:{place['column']} {place['declaration']}"
     return f"{event.type} {json.dumps(fields, ensure_ascii=False)}"
-
-
-def by_job(events: Iterable[reach.Event], *, folder: str) -> Counter[tuple[str, ...]]:
-    """Return what each job recorded, and each stream without a job: the order of what runs side by side is open.
-
-    Left out is how often the configuration was written, and what depends on trained weights: jobs above rung 0, those
-    that check their proofs, and the numbers behind a promotion.
-    """
-    found: dict[str, list[str]] = defaultdict(list)
-    trained: set[str] = set()
-    by_model: set[str] = set()
-    for event in events:
-        of = event.correlation_id or event.stream
-        if event.body.get("rung", 0) > 0:
-            by_model.add(event.body.get("proof", ""))
-            trained.add(of)
-        if event.body.get("proof", "-") in by_model:
-            trained |= {of, event.stream}
-        if event.type != "config_loaded":
-            line = event.type if event.stream.startswith("model:") else line_of(event)
-            found[of].append(line.replace(folder, "<demo>"))
-    return Counter(tuple(sorted(lines)) for of, lines in found.items() if of not in trained)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_the_demo_records_what_it_recorded(as_left: Path, tmp_path: Path) -> None:
-    """The folder has the name of the first one: keys of local repositories have it in them."""
-    directory = tmp_path / "golden-demo"
-    command = [sys.executable, str(reach.ROOT / "examples" / "tour.py"), "--directory", str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
-    assert done.returncode == 0, done.stdout + done.stderr
-    before = reach.read_log(as_left / "state" / "events.db")[:LAST_OF_THE_DEMO]
-    # The stored log has none of these.
-    now = [
-        event for event in reach.read_log(directory / "state" / "events.db") if event.type != "lean_chosen"
-    ]
-    recorded, expected = by_job(now, folder=str(directory)), by_job(before, folder="/tmp/golden-demo")
-    assert len(expected) > 50
-    assert recorded - expected == Counter()
-    assert expected - recorded == Counter()

@@ -13,11 +13,11 @@ import pytest
 
 from daemon.control_client import request
 from daemon.settings import Settings
-from examples.demo_library import files
 from store.view import model_queries, queries
 from store.view.rows import CheckpointRow
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
+from tests.support.exercises.atlas import files
 from tests.support.tiny_models import make_tiny_retriever
 
 TRAIN = """

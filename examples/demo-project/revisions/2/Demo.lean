@@ -1,8 +1,0 @@
-import Demo.Logic
-import Demo.Implication
-import Demo.Negation
-import Demo.Quantifiers
-import Demo.Arithmetic
-import Demo.Absurd
-import Demo.Open
-import Demo.Notes
