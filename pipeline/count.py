@@ -1,7 +1,7 @@
 """The count job: `python -m pipeline.count --spec spec.json`, whose parameters are a `CountSpec`.
 
 Counts the sorries of commits that a branch had before its first sight, out of the bare mirror, as a scan reads them. It
-leaves the processor to all others, and ends after some seconds, for a new commit to be scanned: the next job goes on.
+has no slot and leaves the processor to all others. What is counted when it is ended stays, and the next job goes on.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from pipeline.lean.source.globs import path_filter
 from pipeline.lean.source.scanner import read_file
 from store.events.scans import PastCounted
 
-GOES_ON_S = 5.0
-"""Seconds after which a job begins no other commit."""
 GATHERS_S = 0.5
 """Seconds for which what is found waits for more, to be made durable with it."""
 _LOWEST_PRIORITY = 19
@@ -34,7 +32,7 @@ class _Count:
 
 
 def count_commits(spec: JobSpec[CountSpec], reporter: Reporter) -> dict[str, Any]:
-    """Count the sorries of as many of the commits as `GOES_ON_S` allows, and of one at least."""
+    """Count the sorries of the commits, one after the other."""
     started, given = time.monotonic(), spec.parameters
     if spec.mirror is None:
         raise bad_spec(spec.kind, "mirror: there is none")
@@ -42,11 +40,9 @@ def count_commits(spec: JobSpec[CountSpec], reporter: Reporter) -> dict[str, Any
     meant = path_filter(given.include, given.exclude)
     known: dict[str, _Count] = {}
     waiting: list[Recorded] = []
-    sent, done = started, 0
+    sent = started
     with Mirror(spec.mirror) as mirror:
-        for sha in given.commits:
-            if done and time.monotonic() - started > GOES_ON_S:
-                break
+        for done, sha in enumerate(given.commits):
             reporter.progress(done, len(given.commits), sha)
             counts = [_count(mirror, item, known) for item in mirror.files(sha) if meant(item.path)]
             body = PastCounted(
@@ -59,12 +55,15 @@ def count_commits(spec: JobSpec[CountSpec], reporter: Reporter) -> dict[str, Any
             )
             natural_key = given.repository, given.branch, sha
             waiting.append(Recorded(f"repository:{given.repository}", body, natural_key))
-            done += 1
             if time.monotonic() - sent > GATHERS_S:
                 reporter.events(waiting)
                 waiting, sent = [], time.monotonic()
     reporter.events(waiting)
-    return {"commits": done, "versions": len(known), "seconds": round(time.monotonic() - started, 3)}
+    return {
+        "commits": len(given.commits),
+        "versions": len(known),
+        "seconds": round(time.monotonic() - started, 3),
+    }
 
 
 def _count(mirror: Mirror, item: TreeFile, known: dict[str, _Count]) -> _Count:

@@ -154,7 +154,8 @@ def admit(
 ) -> Admission:
     """Choose the jobs to start now: free slots, one per lane, one per GPU, one slot that long ones never take.
 
-    What learns takes no slot: a training of days must not keep commits and proofs waiting, nor wait for them.
+    What learns takes no slot: a training of days must not keep commits and proofs waiting, nor wait for them. Nor does
+    what counts the past.
 
     Args:
         plan: what is due, most urgent first.

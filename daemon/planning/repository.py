@@ -423,7 +423,7 @@ class RepositoryJobs:
             job=identity,
             kind="count",
             attempt=standing.attempt,
-            lane="count",  # one at a time, so that a slot stays for what is new
+            lane="count",  # one at a time of all repositories: it takes no slot
             repository=repo.key,
             branch=first.branch,
             sha=first.sha,

@@ -54,8 +54,8 @@ class JobKind:
         longer_remedy: what to do where a job did not end in time.
         memory_remedy: what to do where a job may have been killed for its memory.
         long: a job may take hours; long ones never take the last free slot.
-        beside: a job may take days. Such jobs take no slot, and one runs at a time (by their lane). They need their
-            own children, and time, to save their state.
+        beside: a job may take days, or waits for all others. Such jobs take no slot, and one runs at a time (by their
+            lane). Those that learn need their own children, and time, to save their state.
         resumes: a preempted job goes on from what it recorded. A build's products are lost with its folder.
         in_worktree: a job gets a worktree of its commit.
         travels: a job needs no more than its commit, the commit's build, and its inputs, and writes no file that stays:
@@ -223,8 +223,9 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "pipeline.count",
         CountSpec,
         frozenset({"past_counted"}),
-        "raise [jobs] timeout",
+        "raise [jobs] timeout; what is counted stays, and the next job continues from there",
         "raise [jobs] memory",
+        beside=True,
     ),
 )
 """All kinds, the most urgent first (`[schedule] priority` says otherwise)."""

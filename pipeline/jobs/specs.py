@@ -111,7 +111,7 @@ class CountSpec(Spec):
     """Count the sorries of commits that a branch had before its first sight.
 
     Attributes:
-        commits: the first is counted, and those after it as long as there is time.
+        commits: in their order.
         include, exclude: path patterns (`pipeline.lean.source.globs`).
     """
 

@@ -312,13 +312,17 @@ def test_the_past_is_counted_last_of_all_the_newest_commits_first_and_each_once(
     world.configure(extra=HISTORY)
     plan = world.plan(created(), scanned(1), sorry("a"), observed(5), past(1, 8, 7))
     assert kinds(plan) == ["scan", "count"]
+    for running in ((), ("count",)):
+        assert "scan" in {one.due.kind for one in admit(plan, running=running, max_running=1).start}, (
+            "it has no slot"
+        )
     plan = world.plan(scanned(5))
     assert kinds(plan) == ["prove", "count"]
     job = plan.due[-1]
     assert asked(job, CountSpec).commits == (sha(1), sha(8), sha(7))
     assert kinds(world.plan(running=[job.lane])) == ["prove"], "one at a time, whatever the repository"
     plan = world.plan(past_counted(1), succeeded(job))
-    assert asked(plan.due[-1], CountSpec).commits == (sha(8), sha(7)), "what there was no time for"
+    assert asked(plan.due[-1], CountSpec).commits == (sha(8), sha(7)), "what was not counted before it ended"
     assert kinds(world.plan(past_counted(8), past_counted(7))) == ["prove"]
 
 
