@@ -151,7 +151,9 @@ class _Side:
         key = one.path, one.index
         if key not in self._words:
             code = self.versions[one.path].code_of(one.index)
-            self._words[key] = self.in_force(*key).meant(code)
+            parts = one.name.split(".")
+            own = {".".join(parts[start:]) for start in range(len(parts))}
+            self._words[key] = self.in_force(*key).meant(code) - own
         return self._words[key]
 
     def sees(self, path: str, index: int) -> tuple[list[str], tuple[Opened, ...]]:

@@ -192,6 +192,10 @@ FILLINGS = {
         "def G := True\ndef X.G := False\nopen X\ntheorem foo : G",
         "def G := True\ndef X.G := False\nopen X hiding G\ntheorem foo : G", "trivial", "meaning",
     ),
+    "a definition called like another that changed": _two(
+        "def G := False\ndef N.G := True\nnamespace N\ntheorem foo : G",
+        "def G := 1 = 2\ndef N.G := True\nnamespace N\ntheorem foo : G", "trivial", "filled", "filled",
+    ),
     "a definition that has its own definition now": _one(
         "def G : Nat := sorry\ntheorem foo : G = G := sorry\n",
         "def H := 1\ndef G : Nat := H\ntheorem foo : G = G := rfl\n", "filled", "filled",
