@@ -54,7 +54,6 @@ def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
             completion_tokens=0,
             usd=None,
             tree=None,
-            simulated=given.lean.simulated,
             job=spec.job,
         )
         reporter.events(

@@ -63,8 +63,8 @@ def fill(folder: Path, theorems: int) -> Path:
     with view:
         view.execute(
             "INSERT INTO traces (trace, repository, line, sha, seq, state, url, name, lean_version, tracer, "
-            "tracer_version, source, simulated, metadata_json, files_traced, files_failed, n_theorems, n_premises, "
-            "n_tactics, traced_at) VALUES ('t', ?, ?, ?, 1, 'current', '', '', '', '', '', 'lean', 0, '{}', ?, 0, ?, "
+            "tracer_version, source, metadata_json, files_traced, files_failed, n_theorems, n_premises, "
+            "n_tactics, traced_at) VALUES ('t', ?, ?, ?, 1, 'current', '', '', '', '', '', 'lean', '{}', ?, 0, ?, "
             "?, 0, '')",
             (REPOSITORY, branch_line(BRANCH), SHA, len(files), theorems, theorems),
         )

@@ -83,7 +83,7 @@ class Bench:
         file = self.folder / f"reply-{len(reply)}.json"
         file.write_bytes(reply)
         argv = (sys.executable, "-I", "-S", str(PROGRAM), f"--reply={file}", f"--think-ms={think_ms}")
-        return LeanBackend("simulator", argv, "always the same answer", "", simulated=True, sandbox="none")
+        return LeanBackend("simulator", argv, "always the same answer", "", sandbox="none")
 
     def key(self, backend: LeanBackend) -> ReplKey:
         return ReplKey(backend, self.folder, ("Init",))

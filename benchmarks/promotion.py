@@ -52,7 +52,7 @@ def refused(
             after = rng.binomial(after, 1 - lost / FOUND)
         for side, found in zip(sides, (after, before), strict=True):
             side.append(_measurement(f"{len(side)}", each, (found / premises).tolist()))
-    new, old = (Measured(False, side) for side in sides)
+    new, old = (Measured(side) for side in sides)
     decision = decide(new, old, rule=RULES["retriever"], tolerance=2, read_blob=str.encode)
     return decision.verdict == "refuse"
 
@@ -70,7 +70,6 @@ def _measurement(task: str, each: int, scores: Sequence[float]) -> EvaluationRow
         n=each * len(scores),
         seconds=0.0,
         job="",
-        simulated=False,
         recorded_at="",
         scores=json.dumps([(each, each * score) for score in scores]),
     )

@@ -70,7 +70,6 @@ def prove(at: At, sorries: Sequence[tuple[str, SorryPlace]], rng: random.Random)
             completion_tokens=0,
             usd=None,
             tree=None,
-            simulated=False,
             job=job,
         )
         events.append((at.stream, attempt))
@@ -114,7 +113,6 @@ def _found(
         prover="tactics",
         rung=0,
         toolchain="leanprover/lean4:v4.29.1",
-        simulated=False,
         job=job,
     )
     events.append((stream, body))
@@ -136,9 +134,7 @@ def _found(
             material=None,
         )
     elif outcome < 0.9:
-        verdict = ProofChecked(
-            **common, checks=CHECKS, not_checked=("axioms",), patch=digest(PATCH), simulated=False
-        )
+        verdict = ProofChecked(**common, checks=CHECKS, not_checked=("axioms",), patch=digest(PATCH))
     else:
         verdict = ProofRejected(
             **common,
@@ -146,7 +142,6 @@ def _found(
             reason="it rests on sorryAx",
             checks=CHECKS,
             conditional_on=("0" * 16,),
-            simulated=False,
         )
     return [
         (f"job:{check}", started(at, check, "check")),
@@ -164,11 +159,8 @@ def started(at: At, job: str, kind: str) -> JobStarted:
         branch="main",
         sha=at.sha,
         describes=f"{kind} of main at {at.sha[:9]}",
-        simulated=False,
     )
 
 
 def succeeded(job: str, seconds: float, summary: dict[str, Any]) -> JobSucceeded:
-    return JobSucceeded(
-        job=job, attempt=1, seconds=seconds, peak_rss_bytes=96 << 20, summary=summary, simulated=False
-    )
+    return JobSucceeded(job=job, attempt=1, seconds=seconds, peak_rss_bytes=96 << 20, summary=summary)

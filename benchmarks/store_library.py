@@ -289,7 +289,6 @@ def _file_traced(file: TracedFile, commit: str, staged: _Staged) -> FileTraced:
         n_premises=len(file.premises),
         n_tactics=sum(len(theorem.tactics) for theorem in file.theorems),
         trace=staged.put(json.dumps(file.as_json(), ensure_ascii=False).encode()),
-        simulated=False,
         key="",
     )
 
@@ -331,7 +330,6 @@ def _commit_traced(commit: str, *, n_files: int, n_theorems: int) -> CommitTrace
         n_premises=n_theorems + n_files,
         n_tactics=TACTICS_A_THEOREM * n_theorems,
         manifest=None,
-        simulated=False,
         seconds=600.0,
     )
 

@@ -211,8 +211,8 @@ class Year:
     def _promote(self, number: int) -> None:
         """Put a model of rung 2 in use: every sorry is tried there again."""
         name = f"tactics-{number}"
-        saved = checkpoint_saved(name, parent=self._in_use, model="tactics", simulated=True)
-        promoted = checkpoint_promoted(name, previous=self._in_use, model="tactics", simulated=True)
+        saved = checkpoint_saved(name, parent=self._in_use, model="tactics")
+        promoted = checkpoint_promoted(name, previous=self._in_use, model="tactics")
         self._append([NewEvent("model:tactics", saved), NewEvent("model:tactics", promoted)])
         self._in_use = name
 

@@ -222,7 +222,7 @@ class World:
 
     def _check(self, job: DueJob, spec: CheckSpec) -> Course:
         seconds = self.random.expovariate(1 / self._inputs.check.seconds)
-        about = {"proof": spec.proof.proof, "sorry": spec.proof.sorry, "job": job.job, "simulated": True}
+        about = {"proof": spec.proof.proof, "sorry": spec.proof.sorry, "job": job.job}
         given: dict[str, object] = {"checks": CHECKS, "not_checked": ("axioms",), "patch": digest(PATCH)}
         rejected = self.random.random() < self._inputs.check.rejected
         if rejected:
@@ -304,7 +304,6 @@ class World:
                 prover=spec.prover,
                 rung=rung,
                 toolchain=spec.lean.toolchain,
-                simulated=True,
                 job=job.job,
             )
             found.append(NewEvent(f"proof:{proof}", body, event_id=event_id(body.type, proof, job.job)))
@@ -320,7 +319,7 @@ class World:
                 "blob": wanted.blob, "prover": spec.prover, "rung": rung, "model": spec.model, "seed": spec.seed,
                 "budget": spec.budget_key, "outcome": outcome, "detail": "", "best": "a goal is left", "goals_left": 1,
                 "nodes": 100, "repl_calls": 300, "seconds": round(seconds, 3), "prompt_tokens": prompt,
-                "completion_tokens": completion, "usd": usd, "tree": tree, "simulated": True, "job": job.job,
+                "completion_tokens": completion, "usd": usd, "tree": tree, "job": job.job,
             }
         )  # fmt: skip
         key = (wanted.sorry, wanted.blob, spec.prover, str(rung), spec.model, spec.budget_key, job.job)

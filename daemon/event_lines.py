@@ -137,8 +137,6 @@ def _is_told(body: EventBody) -> bool:
 
 def _line(body: EventBody, sentence: str, **fields: Field) -> Line:
     warns = isinstance(body, JobFailed) or (isinstance(body, BumpFinished) and bool(body.left))
-    if getattr(body, "simulated", False):
-        return Line(f"{sentence} [SIMULATED]", {**fields, "simulated": True}, warns)
     return Line(sentence, fields, warns)
 
 

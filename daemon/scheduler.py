@@ -305,7 +305,7 @@ def lean_chosen(leans: Leans) -> LeanChosen:
     builds = tuple(
         LeanBuild(toolchain=build.toolchain, lean=build.kind, detail=build.detail) for build in leans.builds
     )
-    return LeanChosen(lean=lean.kind, lean_detail=lean.detail, builds=builds, simulated=lean.simulated)
+    return LeanChosen(lean=lean.kind, lean_detail=lean.detail, builds=builds)
 
 
 def leans_of(settings: Settings) -> Leans:

@@ -65,7 +65,6 @@ class _Promoted:
 
     model: str
     checkpoint: str = PROMOTED
-    simulated: bool = False
 
 
 def spec_of(
@@ -133,7 +132,6 @@ def spec_of(
             batch=serve.limits.batch,
         ),
         device=serve.device,
-        simulated=lean.backend == "simulator",
         token=serve.token,
         gpu_lock=None if lease is None else lease.lock,
         visible="" if lease is None else lease.visible,

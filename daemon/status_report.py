@@ -141,8 +141,6 @@ class Status:
     """how many of the open ones are false as they stand"""
     proofs: dict[str, int] | None
     """how many by state"""
-    simulated_proofs: int | None
-    """how many are the simulator's"""
     theorems: int | None
     """how many theorems and lemmas, of the default branches"""
     log: Log

@@ -134,7 +134,7 @@ def solved_sorries(
         ExperimentError: a repository cannot be read, built or traced, or the rung lacks its model.
     """
     given, listed = of_sorrydb(given) if isinstance(given, SorryDB) else (given, None)
-    good = {"proved", "simulated"} if trial.simulated else {"proved"}
+    good = {"proved", "unjudged"} if trial.simulated else {"proved"}
     solved: dict[str, float] = {}
     try:
         agent, pinned = RungAgent.of(given, lab.say)

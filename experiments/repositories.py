@@ -129,7 +129,6 @@ class Tracing:
                 log=reader,
                 view=db,
                 repositories=[f"example.org/sequence/{name.lower()}"],
-                simulated=True,
                 with_database=False,
             )
 

@@ -141,7 +141,6 @@ def _traced(source: Repositories, folder: Path, say: Callable[[str], None]) -> l
                         view=view,
                         repositories=[pinned.key],
                         trace=None if trace is None else trace.trace,
-                        simulated=pinned.lean.simulated,
                         with_database=False,
                     )
             tasks.append(TaskData(name, place))

@@ -87,9 +87,8 @@ def contents(
     if frozen is not None:
         return frozen
     given = _known(view, order)
-    if (of := _searched(order)) is not None:
-        repository, simulated = of
-        corpus = store.kept(*_key(view, repository, simulated=simulated))
+    if (repository := _searched(order)) is not None:
+        corpus = store.kept(*_key(view, repository))
         if corpus is None:
             return None
         given[CORPUS] = corpus
@@ -116,13 +115,12 @@ def export(order: Spec, place: Path, sources: Sources) -> Inputs:
         return _to_train(order, place, sources)
 
 
-def corpus_of_log(sources: Sources, *, repository: str, simulated: bool) -> Input:
+def corpus_of_log(sources: Sources, *, repository: str) -> Input:
     """Return the corpus of a repository's newest trace, as training has it, of the contents; kept until the next trace.
 
     Args:
         sources: read only; the daemon may be running.
         repository: a key.
-        simulated: whether the simulator's traces count.
 
     Raises:
         DatasetError: the repository has no trace.
@@ -133,11 +131,11 @@ def corpus_of_log(sources: Sources, *, repository: str, simulated: bool) -> Inpu
     try:
         # One transaction: the corpus of a key has exactly its traces, whatever is recorded meanwhile.
         with closing(queries.connect(sources.database_db)) as view, one_moment(view):
-            of, key = _key(view, repository, simulated=simulated)
+            of, key = _key(view, repository)
             kept = store.kept(of, key)
             if kept is not None and store.is_whole(kept):
                 return kept
-            chosen = choose(view, (repository,), every_commit=False, simulated=simulated)
+            chosen = choose(view, (repository,), every_commit=False)
             with store.scratch() as scratch, LogReader.open(sources.events_db) as log:
                 out = scratch / "dataset"
                 export_chosen(out, chosen, log=log, view=view, mode=Mode.FOR_LIFE, with_database=False)
@@ -152,20 +150,20 @@ def corpus_of_log(sources: Sources, *, repository: str, simulated: bool) -> Inpu
         ) from error
 
 
-def _key(view: sqlite3.Connection, repository: str, *, simulated: bool) -> tuple[str, str]:
+def _key(view: sqlite3.Connection, repository: str) -> tuple[str, str]:
     """Return what a corpus is kept by: of what, and a key that is another one after each of the repository's traces."""
     rows = trace_queries.traces(view, repository=repository)
-    traces = (f"{row.trace}@{row.seq}" for row in rows if simulated or not row.simulated)
-    return short_hash("corpora", repository, str(simulated)), short_hash("corpus", _VERSION, *traces)
+    traces = (f"{row.trace}@{row.seq}" for row in rows)
+    return short_hash("corpora", repository), short_hash("corpus", _VERSION, *traces)
 
 
-def _searched(order: ProveSpec | BumpSpec) -> tuple[str, bool] | None:
-    """Return of which repository premises are searched, and whether the simulator's traces count; None: none are."""
+def _searched(order: ProveSpec | BumpSpec) -> str | None:
+    """Return of which repository premises are searched; None: of none."""
     if isinstance(order, ProveSpec):
-        rungs, repository, lean = [order.rung], order.repository, order.lean
+        rungs, repository = [order.rung], order.repository
     else:
-        rungs, repository, lean = [one.rung for one in order.rungs], order.build.repository, order.build.lean
-    return None if all(one.retriever is None for one in rungs) else (repository, lean.simulated)
+        rungs, repository = [one.rung for one in order.rungs], order.build.repository
+    return None if all(one.retriever is None for one in rungs) else repository
 
 
 def _known(view: sqlite3.Connection, order: ProveSpec | BumpSpec) -> dict[str, bytes | Path | Input]:
@@ -176,7 +174,6 @@ def _known(view: sqlite3.Connection, order: ProveSpec | BumpSpec) -> dict[str, b
         repository=order.repository,
         branch=order.branch,
         sorries=(one.sorry for one in order.sorries),
-        simulated=order.lean.simulated,
     )
     return {KNOWN: known.model_dump_json().encode()}
 
@@ -184,11 +181,10 @@ def _known(view: sqlite3.Connection, order: ProveSpec | BumpSpec) -> dict[str, b
 def _to_prove(order: ProveSpec | BumpSpec, place: Path, sources: Sources) -> Inputs:
     with closing(queries.connect(sources.database_db)) as view:
         given = _known(view, order)
-    of = _searched(order)
-    assert of is not None
-    repository, simulated = of
+    repository = _searched(order)
+    assert repository is not None
     try:
-        given[CORPUS] = corpus_of_log(sources, repository=repository, simulated=simulated)
+        given[CORPUS] = corpus_of_log(sources, repository=repository)
     except (DatasetError, CorpusError) as error:
         # What that means is the rung's to decide.
         given[NO_CORPUS] = json.dumps({"reason": error.reason, "message": str(error)}).encode()
@@ -220,7 +216,6 @@ def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:
                     view,
                     repository=order.repository,
                     trace=order.trace,
-                    simulated=order.simulated,
                     split=configured(ProgressConfig.from_dict, order.config).split,
                 )
             except NothingToExportError as error:
@@ -234,7 +229,6 @@ def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:
                         view=view,
                         repositories=(order.repository,),
                         trace=order.trace,
-                        simulated=order.simulated,
                         # All the theorems again, which training does not read.
                         with_database=False,
                     )
@@ -244,7 +238,7 @@ def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:
                     raise CorpusError(str(error)) from error
                 if isinstance(order, TrainTacticsSpec):
                     of = order.proofs_of
-                    write_accepted(out, accepted(view, log, repositories=of, simulated=order.simulated))
+                    write_accepted(out, accepted(view, log, repositories=of))
         files = sorted(path for path in out.rglob("*") if path.is_file())
         given: dict[str, bytes | Path | Input] = {f"{DATASET}{path.relative_to(out)}": path for path in files}
         return store.freeze(place, given)

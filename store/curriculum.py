@@ -70,7 +70,6 @@ class CurriculumRepository:
     repository: str
     sha: str
     trace: str
-    simulated: bool
     theorems: int
     easy: int
     medium: int
@@ -156,20 +155,19 @@ def thresholds(counted: Mapping[int, int]) -> Thresholds | None:
     return Thresholds(_percentile(ordered, total, EASY_PERCENT), _percentile(ordered, total, MEDIUM_PERCENT))
 
 
-def curriculum(db: sqlite3.Connection, *, compat: bool = False, simulated: bool = False) -> Curriculum:
+def curriculum(db: sqlite3.Connection, *, compat: bool = False) -> Curriculum:
     """Return the order of all repositories that a current trace is of: the newest of each.
 
     With `compat` every current trace is a repository of its own, as LeanDojo-v2 has it, and those with as many easy
-    theorems stand in the order of their recording, else in that of their names. Traces that the simulator made
-    count only if asked for.
+    theorems stand in the order of their recording, else in that of their names.
 
     Raises:
         CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
     """
     if compat:
-        traces = [row for row in reversed(trace_queries.traces(db)) if simulated or not row.simulated]
-        return _as_leandojo([(row, _count(db, row, sorry=_LEANDOJO_SORRY)) for row in traces])
-    traces = trace_queries.newest_traces(db, simulated=simulated)
+        newest_first = reversed(trace_queries.traces(db))
+        return _as_leandojo([(row, _count(db, row, sorry=_LEANDOJO_SORRY)) for row in newest_first])
+    traces = trace_queries.newest_traces(db)
     return _ours([(row, _count(db, row, sorry="t.has_sorry")) for row in traces])
 
 
@@ -286,7 +284,6 @@ def _row(
         repository=trace.repository,
         sha=trace.sha,
         trace=trace.trace,
-        simulated=trace.simulated,
         theorems=counted.theorems,
         easy=easy,
         medium=medium,

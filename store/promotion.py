@@ -1,9 +1,7 @@
 """Decide whether a trained checkpoint may replace the one in use. Nothing is written.
 
 A task is a repository (or several together) and a split. What counts is one metric of each model (`RULES`) on the same
-frozen test set, which a dataset's digest tells; measurements on other examples say nothing of each other. So do
-measurements of what was learned from the simulator and of what was learned from Lean: whatever the figures, the former
-never takes the place of the latter, and the latter always that of the former.
+frozen test set, which a dataset's digest tells; measurements on other examples say nothing of each other.
 
 Both are asked the same steps, so they are compared in pairs, and by theorem, since the steps of one theorem resemble
 each other: d is a theorem's difference. A loss above what is allowed refuses where chance alone would hardly make it.
@@ -94,17 +92,11 @@ RULES: Mapping[ModelKind, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A checkpoint as the rule sees it: whether it learned from the simulator, and how it did."""
+    """A checkpoint as the rule sees it: how it did."""
 
-    simulated: bool
     evaluations: Sequence[EvaluationRow]
     once_in_use: Sequence[EvaluationRow] = ()
-    """of the checkpoints of its model that were ever in use, where they learned from the same source"""
-
-    @property
-    def counted(self) -> Sequence[EvaluationRow]:
-        """The evaluations that count: the simulator's test sets do not measure what was learned from Lean."""
-        return [row for row in self.evaluations if self.simulated or not row.simulated]
+    """of the checkpoints of its model that were ever in use"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +141,11 @@ def read_sides(
     db: sqlite3.Connection, candidate: CheckpointRow, in_use: CheckpointRow | None
 ) -> tuple[Measured, Measured | None]:
     """Read from the view what the rule needs of a candidate and of the one in use."""
-    measured = Measured(candidate.simulated, model_queries.evaluations(db, candidate.checkpoint))
+    measured = Measured(model_queries.evaluations(db, candidate.checkpoint))
     if in_use is None:
         return measured, None
-    once = model_queries.once_in_use(db, in_use.model, simulated=in_use.simulated)
-    return measured, Measured(in_use.simulated, model_queries.evaluations(db, in_use.checkpoint), once)
+    once = model_queries.once_in_use(db, in_use.model)
+    return measured, Measured(model_queries.evaluations(db, in_use.checkpoint), once)
 
 
 def decide(
@@ -183,17 +175,15 @@ def decide(
         )
     if in_use is None:
         return Decision("promote", "it is the first of its model: there are no earlier tasks to lose", ())
-    compared = _compared(candidate.counted, in_use.counted, rule, read_blob)
+    compared = _compared(candidate.evaluations, in_use.evaluations, rule, read_blob)
     tasks = tuple(task for task, _ in compared)
-    if candidate.simulated != in_use.simulated:
-        return _of_two_sources(candidate, tasks)
     earlier = [task for task in tasks if task.before is not None]
     if not earlier:
         reason = "the checkpoint in use was measured on no test set, so what would be lost is not known"
         return Decision("unknown", reason, tasks)
     tests = _tests(compared, rule, tolerance)
     level = LEVEL / max(1, sum(test.chance is not None for test in tests))
-    floors = _floors(candidate.counted, in_use, rule, tolerance, read_blob)
+    floors = _floors(candidate.evaluations, in_use, rule, tolerance, read_blob)
     failed = [test for test in (*tests, *floors) if test.fails(level)]
     if failed:
         worst = max(failed, key=lambda test: test.lost)
@@ -301,20 +291,6 @@ def kind_of(model: str) -> ModelKind:
 def task_name(repository: str | None, split: str) -> str:
     """Name a task for people."""
     return f"{repository or 'all repositories'} ({split})"
-
-
-def _of_two_sources(candidate: Measured, tasks: tuple[TaskChange, ...]) -> Decision:
-    if candidate.simulated:
-        reason = (
-            "it learned from the simulator, and the checkpoint in use learned from Lean: what is simulated never takes "
-            "the place of what is not"
-        )
-        return Decision("refuse", reason, tasks)
-    reason = (
-        "it learned from Lean, and the checkpoint in use learned from the simulator: their figures are about different "
-        "things"
-    )
-    return Decision("promote", reason, tasks)
 
 
 @dataclass(frozen=True, slots=True)

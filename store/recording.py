@@ -75,7 +75,6 @@ class TraceHead:
     project: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     pr_url: str | None = None
-    simulated: bool = False
     seconds: float = 0.0
 
     @property
@@ -169,7 +168,6 @@ def record_trace(
             n_premises=premises,
             n_tactics=tactics,
             manifest=None if order is None else _reference(order),
-            simulated=trace.simulated,
             seconds=trace.seconds,
         )
         repeated = not changed and not removed and line.is_closed_by(body, reader)
@@ -207,7 +205,6 @@ def file_event(
         n_premises=len(file.premises),
         n_tactics=_n_tactics(file),
         trace=_reference(payload),
-        simulated=trace.simulated,
         key=key,
     )
     return body, payload

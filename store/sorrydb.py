@@ -196,7 +196,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     """Return the open sorries of watched branches at their scanned commits, each once for all branches.
 
     Args:
-        goalless: also those whose goal Lean has not stated; it is "" then. A goal of the simulator is none.
+        goalless: also those whose goal Lean has not stated; it is "" then.
     """
     branches = {(row.repository, row.branch): row for row in queries.branches(view, repository)}
     urls = {row.repository: row for row in queries.repositories(view)}
@@ -205,7 +205,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     rows, _ = distinct(view, queries.sorries(view, repository=repository, state="open", watched_only=True))
     for item in describe_sorries(view, rows):
         branch = branches[item.repository, item.branch]
-        said = item.goal if item.goal is not None and item.goal.stands and not item.goal.simulated else None
+        said = item.goal if item.goal is not None and item.goal.stands else None
         project = project_of(item.path, branch.lake_projects)
         version = "" if project is None else project.toolchain.rpartition(":")[2]
         reason = (

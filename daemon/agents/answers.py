@@ -140,7 +140,7 @@ class Submitted:
 class Verdict:
     """The gate's verdict on a proof; nothing is recorded."""
 
-    verdict: Literal["accepted", "rejected", "unknown", "simulated"]
+    verdict: Literal["accepted", "rejected", "unknown"]
     reason: str
     remedy: str = ""
     findings: list[dict[str, str]] = field(default_factory=list)
@@ -150,7 +150,6 @@ class Verdict:
     grade: str | None = None
     conditional_on: list[str] = field(default_factory=list)
     toolchain: str = ""
-    simulated: bool = False
     commit: str = ""
 
 
@@ -169,7 +168,6 @@ class Premises:
     """The most promising first, of those that may be used there."""
     commit: str
     """Of the trace; what is newer is not known."""
-    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)

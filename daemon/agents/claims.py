@@ -194,7 +194,6 @@ class Claims:
                 prover=AGENT,
                 rung=AGENT_RUNG,
                 toolchain=lean.toolchain,
-                simulated=lean.simulated,
                 job=AGENT,
             )
             for one in taken
@@ -320,7 +319,6 @@ def _attempt(found: ProofFound, agent: str, *, beside: int) -> AttemptFinished:
         completion_tokens=0,
         usd=None,
         tree=None,
-        simulated=found.simulated,
         job=AGENT,
     )
 

@@ -122,5 +122,6 @@ def _note_unknown(log: LogReader, chosen: Selection) -> None:
 def _line(event: StoredEvent) -> str:
     # In UTC, as --since and --as-of take it.
     moment = f"{event.recorded_at[:10]} {event.recorded_at[11:19]}Z"
-    mark = f" {styled('SIMULATED', 'yellow')}" if event.data.get("simulated") else ""
-    return f"{event.seq:>7}  {styled(moment, 'dim')}  {styled(event.type, 'bold')}{mark}  {clean(summary(event.data))}"
+    return (
+        f"{event.seq:>7}  {styled(moment, 'dim')}  {styled(event.type, 'bold')}  {clean(summary(event.data))}"
+    )

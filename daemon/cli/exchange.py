@@ -140,9 +140,6 @@ def write_out(
     as_imported: Annotated[
         bool, typer.Option("--as-imported", help="Give an import back as it was: its files, in its order.")
     ] = False,
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="Also what the simulator made; metadata.json then says so.")
-    ] = False,
 ) -> Answer:
     """Write a folder that ReProver, LeanAgent and LeanDojo-v2 read; the daemon may run."""
     from store.leandojo.documents import Exported
@@ -164,7 +161,6 @@ def write_out(
             mode=mode,
             repositories=_traced(database, repo),
             every_commit=every_commit,
-            simulated=simulated,
         )
     done = Exported.of(report)
     return Answer(done, lambda: _show_export(done))
@@ -176,9 +172,7 @@ def _traced(database: sqlite3.Connection, names: Sequence[str] | None) -> list[s
     from store.view.trace_queries import traces
 
     keys = sorted({row.repository for row in traces(database)})
-    return [
-        one_of(keys, name, lists="everlean curriculum --simulated") if keys else name for name in names or ()
-    ]
+    return [one_of(keys, name, lists="everlean curriculum") if keys else name for name in names or ()]
 
 
 def _show_export(done: Exported) -> None:
@@ -209,15 +203,12 @@ def progress(
     call: Call,
     out: _File,
     repo: _Repos = None,
-    simulated: Annotated[bool, typer.Option("--simulated", help="Also what the simulator made.")] = False,
 ) -> Answer:
     """Write the steps of all proofs, each with how many come after it: LeanProgress's dataset."""
     from store.leandojo.progress import export_progress
 
     with call.view() as database:
-        report = export_progress(
-            out.absolute(), view=database, repositories=_traced(database, repo), simulated=simulated
-        )
+        report = export_progress(out.absolute(), view=database, repositories=_traced(database, repo))
     done = replace(report, seconds=round(report.seconds, 3))
     return Answer(done, lambda: _show_progress(done))
 
@@ -227,8 +218,6 @@ def _show_progress(report: ProgressReport) -> None:
     table(("SIDE", "PROOFS", "STEPS"), rows)
     if report.repeated:
         note(f"everlean: {counted(report.repeated, 'proof')} left out that another one repeats word for word")
-    if report.simulated:
-        note("everlean: simulated proofs are among them")
     say(f"{report.path}: as of event {report.position}, in {span(report.seconds)}")
 
 

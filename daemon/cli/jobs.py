@@ -142,7 +142,7 @@ def show(call: Call, job: JobId) -> Answer:
 
 
 def _show(item: Job) -> None:
-    say(f"{styled(item.job, 'bold')}  {item.state_text}{'  SIMULATED' if item.simulated else ''}")
+    say(f"{styled(item.job, 'bold')}  {item.state_text}")
     summary = (
         (key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
         for key, value in item.summary.items()

@@ -2,7 +2,6 @@
 
 Shares such as recall@10 are in 0..1 here as everywhere, and mae is in steps; what a task lost is in the unit of its
 model's promotion rule, as the tolerance is: points of recall@10 or tactic@8, steps of mae.
-What learned from the simulator is marked SIMULATED wherever it is named, and so are measurements on its data.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ from daemon.cli.answer import Answer, Column, Listing, nothing
 from daemon.cli.completion import CHECKPOINTS, ids
 from daemon.cli.context import GROUPS, Call, CliError, verb
 from daemon.cli.options import CheckpointId, Repo
-from daemon.cli.render import fields, note, say, styled, table
+from daemon.cli.render import fields, say, styled, table
 from store.documents.checkpoints import (
     Checkpoint,
     Comparison,
     checkpoints_named,
     compare_checkpoints,
     describe_checkpoints,
-    marked,
     task_of,
 )
 from store.text import ago, clean, size, span
@@ -47,11 +45,10 @@ SHOWN = {
     "progress": ("mae", "mse", "within_1"),
 }
 """The metrics that tables have, by model; the documents have all."""
-WARNING = "SIMULATED: it learned from the simulator, and not from Lean."
 COLUMNS: list[Column[Checkpoint]] = [
     Column("ID", lambda item: item.checkpoint),
     Column("MODEL", lambda item: item.model),
-    Column("STATE", lambda item: item.state_text),
+    Column("STATE", lambda item: item.state),
     Column("PARENT", lambda item: item.parent or "-"),
     Column("STEPS", lambda item: str(item.steps)),
     Column("SIZE", lambda item: size(item.size_bytes)),
@@ -83,8 +80,6 @@ class PutInUse:
     """in use before"""
     reason: str
     """as recorded"""
-    simulated: bool
-    """the one in use now learned from the simulator"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +89,6 @@ class Written:
     """`sentence-transformers`, `transformers` or `peft`"""
     place: str
     """the folder"""
-    simulated: bool
-    """it learned from the simulator"""
 
 
 @verb("models", Checkpoints, past=True)
@@ -131,9 +124,7 @@ def _loss(call: Call, item: Checkpoint) -> str:
 
 
 def _show(item: Checkpoint, measured: list[EvaluationRow], loss: str) -> None:
-    say(f"{styled(item.checkpoint, 'bold')}  {item.model}, {item.state_text}")
-    if item.simulated:
-        say(styled(WARNING, "yellow"))
+    say(f"{styled(item.checkpoint, 'bold')}  {item.model}, {item.state}")
     fields(
         (
             ("parent", clean(item.parent or f"none: it starts from {item.base}")),
@@ -215,9 +206,7 @@ def compare(
 
 
 def _show_comparison(found: Comparison) -> None:
-    sides = ((found.before, found.before_simulated), (found.after, found.after_simulated))
-    names = (marked(styled(name, "bold"), simulated=simulated) for name, simulated in sides)
-    say(f"{' -> '.join(names)}  {found.model}")
+    say(f"{styled(found.before, 'bold')} -> {styled(found.after, 'bold')}  {found.model}")
     shown = SHOWN[found.model]
     if found.tasks:
         table(
@@ -270,9 +259,7 @@ def export(
         raise CliError(
             f"{error.name} is not installed; install everlean with what trains models: pip install 'everlean[train]'"
         ) from error
-    if row.simulated:
-        note("everlean: it learned from the simulator, and not from Lean; its card says so")
-    done = Written(row.checkpoint, written, str(out), row.simulated)
+    done = Written(row.checkpoint, written, str(out))
     return Answer(done, f"{done.checkpoint}: {clean(done.place)}, as {done.format}")
 
 
@@ -313,8 +300,7 @@ def rollback(
 
 def _put_in_use(done: PutInUse) -> Answer:
     before = f" instead of {done.previous}" if done.previous else ""
-    name = marked(done.checkpoint, simulated=done.simulated)
-    return Answer(done, f"{name} is in use for {done.model}{before}: {clean(done.reason)}")
+    return Answer(done, f"{done.checkpoint} is in use for {done.model}{before}: {clean(done.reason)}")
 
 
 # ---- The order in which repositories are learned
@@ -327,20 +313,13 @@ def curriculum(
     compat: Annotated[
         bool, typer.Option("--compat", help="LeanDojo-v2's own buckets and order, with their faults.")
     ] = False,
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="Also traces that the simulator made.")
-    ] = False,
 ) -> Listing[Any]:
     """Order the traced repositories by how easy their theorems are."""
     from store import curriculum as store_curriculum
     from store.documents.lookup import one_of
-    from store.view import trace_queries
 
     with call.view() as database:
-        found = store_curriculum.curriculum(database, compat=compat, simulated=simulated)
-        left_out = not found.repositories and any(
-            row.simulated for row in trace_queries.newest_traces(database, simulated=True)
-        )
+        found = store_curriculum.curriculum(database, compat=compat)
     keys = sorted({row.repository for row in found.repositories})
     only = one_of(keys, repo, lists="everlean curriculum") if repo and keys else None
     document = store_curriculum.Ordered.of(found, only)
@@ -348,12 +327,7 @@ def curriculum(
         document.repositories,
         [
             Column("", lambda row: str(row.order)),
-            Column(
-                "REPOSITORY",
-                lambda row: marked(row.repository, simulated=row.simulated),
-                shrink=True,
-                name=True,
-            ),
+            Column("REPOSITORY", lambda row: row.repository, shrink=True, name=True),
             Column("COMMIT", lambda row: row.sha[:10], spare=1),
             Column("THEOREMS", lambda row: str(row.theorems)),
             Column("EASY", lambda row: str(row.easy)),
@@ -366,9 +340,7 @@ def curriculum(
             Column("FILES", _files, spare=2),
         ],
         document,
-        empty="only the simulator has traced anything; `everlean curriculum --simulated` shows that"
-        if left_out
-        else "no repository is traced yet; `everlean import leandojo FILE|DIR` brings in what LeanDojo traced",
+        empty="no repository is traced yet; `everlean import leandojo FILE|DIR` brings in what LeanDojo traced",
         total=_buckets(document),
     )
 

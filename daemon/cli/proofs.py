@@ -1,7 +1,4 @@
-"""`everlean proofs`: what was found for which sorry, what its checks said, the patch, the search, the pull request.
-
-A simulated proof was never seen by Lean. Every output says SIMULATED beside it, in words and not by colour.
-"""
+"""`everlean proofs`: what was found for which sorry, what its checks said, the patch, the search, the pull request."""
 
 from __future__ import annotations
 
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from pipeline.prove.tree import Tree
 
 GROUPS["proofs"] = "List proofs, show one with its checks, its patch, or its search."
-WARNING = "SIMULATED: the simulator accepted this, Lean never saw it. It is no proof."
-SEARCH_WARNING = "SIMULATED: the simulator answered this search, Lean never saw it."
 COLUMNS: list[Column[tuple[Proof, int]]] = [
     Column("ID", lambda one: one[0].proof, id=True),
     Column(
@@ -68,7 +63,7 @@ class OneProof:
 class Patch(ProofRow):
     patch: str
     """the text, for the commit `sha`, which was checked"""
-    SHOWN: ClassVar = ("proof", "state", "simulated", "repository", "sha", "patch")
+    SHOWN: ClassVar = ("proof", "state", "repository", "sha", "patch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +130,10 @@ def list_(
         found = describe_proofs(database, rows)
     best = found if everything else best_of_each_sorry(found)
     shown = [(row, 1) for row in best] if everything else of_each_text(best)
-    simulated, left = sum(row.simulated for row in best), len(found) - len(best)
+    left = len(found) - len(best)
     stale = sum(row.stale is not None for row in found) if left else 0
     surpassed = f"; not shown: {stale} stale, {left - stale} that others of their sorry surpass (--all)"
-    total = (
-        counted(len(best), "proof")
-        + (f", of which {simulated} SIMULATED: no proofs at all" if simulated else "")
-        + (surpassed if left else "")
-    )
+    total = counted(len(best), "proof") + (surpassed if left else "")
     return Listing(
         sorted(shown, key=lambda one: (one[0].repository, one[0].branch, one[0].path)),
         COLUMNS,
@@ -169,8 +160,6 @@ def _one(database: sqlite3.Connection, prefix: str) -> Proof:
 
 
 def _show(call: Call, row: Proof, others: Sequence[ProofRow]) -> None:
-    if row.simulated:
-        say(styled(WARNING, "yellow", "bold"))
     say(f"{styled(row.proof, 'bold')}  {row.label}")
     fields(
         (
@@ -253,8 +242,6 @@ def patch(call: Call, proof: ProofId) -> Answer:
     text = data.decode("utf-8", errors="replace")
 
     def write() -> None:
-        if row.simulated:
-            note(f"everlean: {WARNING}")
         if row.stale:
             note(f"everlean: stale, {row.stale}: it does not fit the tip of {row.branch}")
         # As bytes: a patch must reach git exactly as it was made.
@@ -427,8 +414,6 @@ def tree(
     what = f"{clean(proof.declaration) if proof else f'sorry {row.sorry}'}, {row.by}"
 
     def write() -> None:
-        if row.simulated:
-            say(styled(SEARCH_WARNING, "yellow", "bold"))
         say(styled(f"{what}, attempt {row.number}", "bold"))
         say(search_tree.text(found))
 

@@ -27,7 +27,6 @@ class Written:
     since: str
     """when what is new begins"""
     position: int
-    simulated: bool
     empty: bool
     """nothing is recorded yet"""
 
@@ -68,8 +67,6 @@ def report(
     said = f"{page}: the state at event {made.position}, with {counted(len(others), 'file')} beside it"
     if not made.position:
         said += "\nnothing is recorded yet, and the page says so"
-    elif made.simulated:
-        said += "\nsome of it is SIMULATED, and marked so"
     if web and not webbrowser.open(page.as_uri()):
         note(f"no browser is here to open it; open {page} yourself")
     written = Written(
@@ -78,7 +75,6 @@ def report(
         pictures=[path for path in others if path.suffix == ".svg"],
         since=made.since,
         position=made.position,
-        simulated=made.simulated,
         empty=not made.position,
     )
     return Answer(written, said)

@@ -157,7 +157,7 @@ def list_(
         ]
         home = counted_branches(database)
     if state in ("open", "disproved"):
-        found = [item for item in found if bool(item.disproved) == (state == "disproved")]
+        found = [item for item in found if item.disproved == (state == "disproved")]
     if by == "impact":
         found = by_impact(found)
     shown = [item for item in found if call.as_json or state or every or since or item.state == "open"]
@@ -227,7 +227,7 @@ def _resting(impact: Impact | None) -> str:
         return "-"
     said = []
     if impact.theorems is not None:
-        said.append(counted(impact.theorems, "theorem") + (" SIMULATED" if impact.simulated else ""))
+        said.append(counted(impact.theorems, "theorem"))
     if impact.statements is not None:
         said.append(f"{counted(impact.statements, 'statement')} of the blueprint")
     return ", ".join(said) or "unknown"
@@ -269,7 +269,7 @@ def _show(found: OneSorry, paths: Paths) -> None:
 def _show_one(item: Sorry, paths: Paths) -> None:
     false = ": the statement is false as it stands, by a proof of its negation" if item.disproved else ""
     goal = item.goal
-    by = f"{'SIMULATED, ' if goal.simulated else ''}at {goal.sha[:10]}" if goal else ""
+    by = f"at {goal.sha[:10]}" if goal else ""
     say(f"{styled(item.sorry, 'bold')}  {item.state_text}{false}")
     fields(
         (
@@ -311,7 +311,7 @@ def _source(item: Sorry, paths: Paths) -> list[str]:
 
 
 def _show_attempt(row: Attempt) -> None:
-    say(f"  {row.number}  {row.by}  {styled(row.outcome_text, 'bold')}  {ago(row.recorded_at)}")
+    say(f"  {row.number}  {row.by}  {styled(row.outcome, 'bold')}  {ago(row.recorded_at)}")
     fields(
         (
             ("why", clean(row.detail)),

@@ -122,7 +122,7 @@ def show(report: Status) -> None:
                     item.job,
                     ago(item.started_at),
                     item.progress.count if item.progress is not None else "-",
-                    item.describes + (" SIMULATED" if item.simulated else ""),
+                    item.describes,
                 )
                 for item in jobs.running
             ],
@@ -136,7 +136,7 @@ def show(report: Status) -> None:
                 (
                     str(item.seq),
                     ago(item.recorded_at),
-                    item.type + (" SIMULATED" if item.simulated else ""),
+                    item.type,
                     item.summary,
                 )
                 for item in log.last_events
@@ -189,9 +189,7 @@ def _proving(proving: Proving) -> str:
 
 def _models(models: Models) -> str:
     in_use = "; ".join(
-        f"{item.model} {item.checkpoint}, promoted {ago(item.promoted_at)}"
-        + (" SIMULATED" if item.simulated else "")
-        for item in models.in_use or ()
+        f"{item.model} {item.checkpoint}, promoted {ago(item.promoted_at)}" for item in models.in_use or ()
     )
     waits = models.training_waits_for
     return (in_use or ("unknown" if models.in_use is None else "none yet")) + (
@@ -249,10 +247,7 @@ def _counts(report: Status) -> tuple[tuple[str, str], ...]:
     if report.sorries is None or report.proofs is None:
         return tuple((name, "unknown") for name in ("sorries", "proofs", "theorems"))
     sorries = by_state(report.sorries) + elsewhere_said(report.sorries_elsewhere or 0)
-    simulated = report.simulated_proofs
-    proofs = by_state(report.proofs) + (
-        f"; {simulated:,} of them SIMULATED, no proofs at all" if simulated else ""
-    )
+    proofs = by_state(report.proofs)
     return (
         ("sorries", sorries + _disproved(report.disproved or 0)),
         ("proofs", proofs),

@@ -76,9 +76,9 @@ RETRIEVER: ModelKind = "retriever"
 # ---- Results
 
 
-Verdict = Literal["proved", "simulated", "unjudged", "conditional", "rejected", "not found", "not tried"]
-"""proved: Lean checked it, by the whole gate. simulated: the simulator took it, which proves nothing. unjudged: nothing
-failed, and not every check could run here. conditional: it rests on other sorries. The rest are no proofs."""
+Verdict = Literal["proved", "unjudged", "conditional", "rejected", "not found", "not tried"]
+"""proved: Lean checked it, by the whole gate. unjudged: nothing failed, and not every check could run here.
+conditional: it rests on other sorries. The rest are no proofs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,6 @@ class SorryResult:
                 return "conditional", f"not proved: it rests on other sorries ({others})"
             case "rejected":
                 return "rejected", f"found, and rejected: {proof.why}"
-            case "simulated":
-                return "simulated", "found, and the simulator takes it: that is not Lean, and proves nothing"
         return "unjudged", f"found: {proof.why}"
 
     def __str__(self) -> str:
@@ -186,8 +184,7 @@ def _metrics_line(row: EvaluationRow) -> str:
     shown = ", ".join(
         f"{name} {value:.4g}" for name, value in row.metrics.items() if not name.endswith(("_low", "_high"))
     )
-    by = " (from the simulator's traces)" if row.simulated else ""
-    return f"{row.repository}, {row.split}: {shown} of {row.n}, checkpoint {row.checkpoint}{by}"
+    return f"{row.repository}, {row.split}: {shown} of {row.n}, checkpoint {row.checkpoint}"
 
 
 def _decision(row: CheckpointRow) -> str:
@@ -376,10 +373,9 @@ class BaseAgent(abc.ABC):
             session.tidy({(pinned.key, pinned.commit)})
             # The store and its datasets use the address by which the repository first came.
             pinned = replace(pinned, repo=pinned.repo.model_copy(update={"url": trace.url}))
-            by = "; traced by the simulator, which is not Lean" if trace.simulated else ""
             self._say(
                 f"{pinned}: {trace.files_traced} files, {trace.n_theorems} theorems, {trace.n_tactics} tactics, "
-                f"{count}{by}"
+                f"{count}"
             )
             self.repos = [*(repo for repo in self.repos if repo.key != pinned.key), pinned]
             if self.database_path is not None:
@@ -511,10 +507,10 @@ class LeanAgent(BaseAgent):
         if problem:
             raise AgentError(f"nothing can be trained here: {problem}")
         with self.session() as session:
-            ordered = session.ask(partial(curriculum.curriculum, simulated=True)).repositories
+            ordered = session.ask(curriculum.curriculum).repositories
             order = {item.repository: number for number, item in enumerate(ordered)}
             repos = sorted(self.repos, key=lambda pinned: order.get(pinned.key, len(order)))
-            traces = session.ask(partial(trace_queries.newest_traces, simulated=True))
+            traces = session.ask(trace_queries.newest_traces)
             newest = {row.repository: row.sha for row in traces}
             for pinned in repos:
                 if (sha := newest.get(pinned.key, pinned.commit)) != pinned.commit:
@@ -764,11 +760,9 @@ class _TrainerJob:
         )
         spec = TrainTacticsSpec(
             repository=pinned.key,
-            simulated=pinned.lean.simulated,
             trace=None if trace is None else trace.trace,
             chain=chain,
             parent=before,
-            parent_simulated=parent is not None and parent.simulated,
             tasks=tuple(tasks),
         )
         what = json.dumps([trainer.kind, trainer.follows_from()], sort_keys=True, default=str)
@@ -783,7 +777,6 @@ class _TrainerJob:
             branch=pinned.branch,
             sha=pinned.commit,
             describes=f"train a tactic model ({trainer.kind}) on {pinned}, in the agent's process",
-            simulated=pinned.lean.simulated or (parent is not None and parent.simulated),
             spec=spec,
         )
         return due, spec

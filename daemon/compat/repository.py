@@ -58,9 +58,9 @@ class Pinned:
 
     def trace(self, view: sqlite3.Connection) -> TraceRow | None:
         """Return the commit's trace by this backend; None without one."""
-        wanted = (trace_queries.branch_line(self.branch), self.commit, self.lean.simulated)
+        wanted = (trace_queries.branch_line(self.branch), self.commit)
         traces = trace_queries.traces(view, repository=self.key)
-        return next((one for one in traces if (one.line, one.sha, one.simulated) == wanted), None)
+        return next((one for one in traces if (one.line, one.sha) == wanted), None)
 
     def open_sorries(self, view: sqlite3.Connection) -> list[SorryRow]:
         """Return the branch's open sorries, in the order of the source."""

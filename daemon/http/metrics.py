@@ -41,16 +41,14 @@ if TYPE_CHECKING:
 
 # ---- Numbers as Prometheus reads them, in its text exposition format
 # Owns the names: `everlean_`, base units at the end, `_total` on what only goes up; docs/monitoring.md lists them, and
-# docs/grafana-dashboard.json draws them. What the simulator is the source of has simulated="true". The library that
-# writes the format is loaded at the first request, so that a daemon without scrapes does without it.
+# docs/grafana-dashboard.json draws them. The library that writes the
+# format is loaded at the first request, so that a daemon without scrapes does without it.
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 KINDS: tuple[str, ...] = get_args(Kind)
 _OUTCOMES = ("succeeded", "failed", "interrupted", "cancelled")
-_VERDICTS = (("found", False), ("found", True), ("checked", False), ("checked", True), ("verified", False),
-             ("rejected", False), ("rejected", True))  # fmt: skip
-"""There is no verified proof of the simulator's."""
+_VERDICTS = ("found", "checked", "verified", "rejected")
 _PAUSES = ("poll", "train", "prove", "all")
 
 
@@ -267,15 +265,10 @@ def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
             for state in ("queued", "held", *report_queries.GOING)
         ],
     )
-    ends: dict[tuple[str, str, str], float] = {
-        (kind, outcome, simulated): 0
-        for kind in kinds
-        for outcome in _OUTCOMES
-        for simulated in ("false", "true")
-    }
-    timed: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
+    ends: dict[tuple[str, str], float] = {(kind, outcome): 0 for kind in kinds for outcome in _OUTCOMES}
+    timed: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
     for row in view.job_ends:
-        key = (row.kind, row.outcome, _flag(row.simulated))
+        key = (row.kind, row.outcome)
         ends[key] = ends.get(key, 0) + row.n
         if row.bucket != UNTIMED:
             buckets, seconds = timed.setdefault(key, ([0] * (len(JOB_BOUNDS_S) + 1), [0.0]))
@@ -284,13 +277,13 @@ def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     yield _counter(
         "job_ends",
         "Attempts of jobs that ended, since the log began.",
-        ("kind", "outcome", "simulated"),
+        ("kind", "outcome"),
         sorted(ends.items()),
     )
     family = HistogramMetricFamily(
         "everlean_job_duration_seconds",
         "How long attempts of jobs took, since the log began; interrupted ones are not timed.",
-        labels=("kind", "outcome", "simulated"),
+        labels=("kind", "outcome"),
     )
     for key, (buckets, seconds) in sorted(timed.items()):
         bounds = [*(f"{bound:g}" for bound in JOB_BOUNDS_S), "+Inf"]
@@ -300,31 +293,27 @@ def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
 
 
 def _results(view: ViewNumbers) -> Iterator[Metric]:
-    verdicts = dict.fromkeys(_VERDICTS, 0) | {(row.verdict, row.simulated): row.n for row in view.proofs}
+    verdicts = dict.fromkeys(_VERDICTS, 0) | {row.verdict: row.n for row in view.proofs}
     yield _counter(
         "proofs",
         "Proofs by verdict, each counted when it is given first, since the log began. found: a candidate. verified: "
-        "Lean accepted it. checked: nothing failed, but not all could be judged, which is where every proof of the "
-        "simulator ends, which is none.",
-        ("verdict", "simulated"),
-        [((verdict, _flag(simulated)), number) for (verdict, simulated), number in sorted(verdicts.items())],
+        "Lean accepted it. checked: nothing failed, but not all could be judged.",
+        ("verdict",),
+        [((verdict,), number) for verdict, number in sorted(verdicts.items())],
     )
     if view.promoted:
         yield _gauge(
             "model_info",
             "The checkpoint of each model that is in use.",
-            ("model", "checkpoint", "simulated"),
-            [((row.model, row.checkpoint, _flag(row.simulated)), 1) for row in view.promoted],
+            ("model", "checkpoint"),
+            [((row.model, row.checkpoint), 1) for row in view.promoted],
         )
     if view.recalls:
         yield _gauge(
             "retriever_recall_ratio",
             "Recall at k, from 0 to 1, of the retriever in use, on each repository's newest test set.",
-            ("task", "k", "simulated"),
-            [
-                ((row.repository or "several", str(row.k), _flag(row.simulated)), row.recall)
-                for row in view.recalls
-            ],
+            ("task", "k"),
+            [((row.repository or "several", str(row.k)), row.recall) for row in view.recalls],
         )
 
 

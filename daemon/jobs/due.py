@@ -30,7 +30,6 @@ class DueJob:
     branch: str
     sha: str
     describes: str
-    simulated: bool
     spec: Spec | None = field(repr=False)
     timeout_s: float = 1800.0
     memory_bytes: int = 2**32

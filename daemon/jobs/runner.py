@@ -89,7 +89,6 @@ def started_event(due: DueJob) -> JobStarted:
         branch=due.branch,
         sha=due.sha,
         describes=due.describes,
-        simulated=due.simulated,
     )
 
 
@@ -109,7 +108,6 @@ def ended_event(
             seconds=seconds,
             peak_rss_bytes=peak_rss_bytes,
             summary=last.summary,
-            simulated=due.simulated,
         )
     return JobFailed(
         job=due.job,
@@ -136,7 +134,6 @@ def cancelled_event(
         branch=job.branch,
         sha=job.sha,
         describes=job.describes,
-        simulated=job.simulated,
         by=by,
         seconds=seconds,
         peak_rss_bytes=peak_rss_bytes,
@@ -633,7 +630,6 @@ class JobRunner:
                 seconds=round(time.monotonic() - started, 3),
                 events=heard.events,
                 peak_rss_bytes=heard.peak_bytes,
-                simulated=due.simulated,
             )
             self._finished()
 

@@ -115,7 +115,6 @@ def bumps_due(
             branch=branch.branch,
             sha=branch.tip,
             describes=f"bump {repo.key} {branch.tip[:10]}: {raises(toolchain, package, rev)}",
-            simulated=False,
             spec=spec,
             # It builds, mends and builds again, each within the build's time.
             timeout_s=3 * settings.build.timeout_s,
@@ -166,7 +165,7 @@ def _rungs(
 
     Their models run on the processor, since a bump compiles for hours, and would keep a GPU from others meanwhile.
     """
-    traced = trace_queries.newest_trace(view, repo.key, simulated=False) is not None
+    traced = trace_queries.newest_trace(view, repo.key) is not None
     prove = settings.prove
     found = []
     for one in ladder.rungs(lean, traced=traced):

@@ -71,22 +71,18 @@ log = structlog.get_logger(__name__)
 # use, of rungs 3 and 4 what the settings name. The retriever in use finds premises for every rung; but at rung 1, it is
 # a part of the budget. At rung 4 only the number of premises is: another retriever alone is not worth the money. As
 # long as no tactic model is in use, rung 2 takes the one that `[train.tactics] model_name` names in the file, and waits
-# where it names none. What learned from the simulator is used where the simulator judges, and nowhere else; what
-# learned from Lean is used in both places, for it cannot make anything true. The progress model in use orders the
-# searches of rungs 1 and 2; it is no part of what an attempt is remembered by.
+# where it names none. The progress model in use orders the searches of rungs 1 and 2; it is no part of
+# what an attempt is remembered by.
 
 
 class InUse(Protocol):
-    """A checkpoint in use, such as a `CheckpointRow`; `simulated`: it learned from the simulator."""
+    """A checkpoint in use, such as a `CheckpointRow`."""
 
     @property
     def model(self) -> str: ...
 
     @property
     def checkpoint(self) -> str: ...
-
-    @property
-    def simulated(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +153,7 @@ class Ladder:
 
         `traced`: the repository has a trace of this Lean, of which the premises are.
         """
-        shown = self._shown(lean) if traced else None
+        shown = self._shown() if traced else None
         found = (self._rung(number, lean, shown) for number in self._prove.rungs)
         return [rung for rung in found if isinstance(rung, Rung)]
 
@@ -184,28 +180,26 @@ class Ladder:
                 return self._external(lean, _on_cpu(shown))
 
     def _retrieval(self, lean: LeanBackend) -> Rung | WaitingRung:
-        retriever, name = self._retriever(lean), self._prove.generator.model
+        retriever, name = self._retriever(), self._prove.generator.model
         if retriever is None:
-            return WaitingRung(1, self._none_in_use("retriever", lean))
-        rung = RetrievalRung(
-            generator=self._generator(name), retriever=retriever, progress=self._progress(lean)
-        )
+            return WaitingRung(1, _none_in_use("retriever"))
+        rung = RetrievalRung(generator=self._generator(name), retriever=retriever, progress=self._progress())
         return self._climb(rung, f"{retriever.checkpoint}+{name}", lean)
 
     def _tactics(self, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung | WaitingRung:
         if self._given is not None:
             model, path = self._given
             return self._generates(model, path, lean, shown)
-        tactics, named = self._usable("tactics", lean), self._settings.train.of("tactics").named
+        tactics, named = self._in_use.get("tactics"), self._settings.train.of("tactics").named
         if tactics is None and not named:
-            reason = self._none_in_use("tactics", lean)
+            reason = _none_in_use("tactics")
             return WaitingRung(2, f"{reason}, and [train.tactics] names no model_name to begin with")
         path = named if tactics is None else str(self._settings.paths.models / "tactics" / tactics.checkpoint)
         model = named if tactics is None else tactics.checkpoint
         return self._generates(model, path, lean, shown)
 
     def _generates(self, model: str, path: str, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung:
-        rung = GeneratorRung(generator=self._generator(path), progress=self._progress(lean), retriever=shown)
+        rung = GeneratorRung(generator=self._generator(path), progress=self._progress(), retriever=shown)
         return self._climb(rung, model, lean)
 
     def _external(self, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung:
@@ -264,13 +258,13 @@ class Ladder:
             temperature=generator.temperature,
         )
 
-    def _shown(self, lean: LeanBackend) -> RetrieverSpec | None:
+    def _shown(self) -> RetrieverSpec | None:
         """Return what finds premises for the rungs that do without them, too."""
-        found = self._retriever(lean)
+        found = self._retriever()
         return None if found is None or not found.premises or self._no_models else found
 
-    def _retriever(self, lean: LeanBackend) -> RetrieverSpec | None:
-        row = self._usable("retriever", lean)
+    def _retriever(self) -> RetrieverSpec | None:
+        row = self._in_use.get("retriever")
         device = self._prove.generator.device
         return None if row is None else retriever_spec(self._settings, row.checkpoint, device=device)
 
@@ -283,21 +277,16 @@ class Ladder:
             enable_thinking=whole.enable_thinking,
         )
 
-    def _progress(self, lean: LeanBackend) -> ProgressSpec | None:
-        progress, weight = self._usable("progress", lean), self._prove.generator.progress_weight
+    def _progress(self) -> ProgressSpec | None:
+        progress, weight = self._in_use.get("progress"), self._prove.generator.progress_weight
         if progress is None or not weight:
             return None
         path = self._settings.paths.models / "progress" / progress.checkpoint
         return ProgressSpec(path=str(path), weight=weight)
 
-    def _usable(self, model: str, lean: LeanBackend) -> InUse | None:
-        row = self._in_use.get(model)
-        return None if row is None or (row.simulated and not lean.simulated) else row
 
-    def _none_in_use(self, model: str, lean: LeanBackend) -> str:
-        if model in self._in_use:
-            return f"the {model} model in use learned from the simulator, and {lean.kind} judges here"
-        return f"no {model} model is in use yet"
+def _none_in_use(model: str) -> str:
+    return f"no {model} model is in use yet"
 
 
 def retriever_spec(settings: Settings, checkpoint: str, *, device: str) -> RetrieverSpec:
@@ -359,8 +348,8 @@ def spending(settings: Settings) -> Path:
 _NEW, _NEXT_RUNG, _AGAIN = range(3)
 _Order = tuple[int, int, float, int, str]
 _MANY_EXERCISES = 3
-_OfBranch = tuple[str, str, bool]
-"""A repository, a branch, and whether a trace of the simulator serves."""
+_OfBranch = tuple[str, str]
+"""A repository and a branch."""
 _QUICKLY_S = 0.1
 """Seconds that a plan waits for a count."""
 _NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
@@ -439,7 +428,6 @@ class Resting:
         branch: BranchRow,
         rows: Iterable[SorryRow],
         *,
-        simulated: bool,
         blueprints: Blueprints,
     ) -> Mapping[str, int]:
         """Return the numbers by sorry; those that are not 0 or unknown."""
@@ -447,8 +435,8 @@ class Resting:
         wanted = frozenset(declared.values())
         if len(wanted) < 2:
             return {}  # there is nothing to put in order
-        key = (repository, branch.branch, simulated)
-        trace = trace_queries.trace_of_branch(view, repository, branch.branch, simulated=simulated)
+        key = (repository, branch.branch)
+        trace = trace_queries.trace_of_branch(view, repository, branch.branch)
         if trace is None:
             for known in (self._kept, self._under_way, self._looked):
                 known.pop(key, None)
@@ -568,7 +556,7 @@ class Proving:
 
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
         """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
-        traced = trace_queries.newest_trace(self._view, repo.key, simulated=lean.simulated) is not None
+        traced = trace_queries.newest_trace(self._view, repo.key) is not None
         rungs, seq = self.ladder.rungs(lean, traced=traced), self._triggered.get(repo.key)
         return (
             rungs
@@ -620,9 +608,7 @@ class Proving:
                     due.setdefault(sorry, []).append((row, rung))
         if not due:
             return {}
-        reached = queries.reached(
-            self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
-        )
+        reached = queries.reached(self._view, repository=repo.key, branch=branch.branch)
         is_exercise = exercises(self._view, repo, branch.branch)
         design = by_design(self._view, repo.key)
         resting = self._resting.of(
@@ -630,7 +616,6 @@ class Proving:
             repo.key,
             branch,
             (ways[0][0] for ways in due.values()),
-            simulated=lean.simulated,
             blueprints=Blueprints(self._settings.paths.mirrors, _not_counted),
         )
         taken = self._taken(repo, branch.branch)
@@ -723,7 +708,6 @@ class Proving:
             sha=branch.tip,
             project=project.folder,
             describes=f"prove {listed(names, 2)}{at_rung}",
-            simulated=lean.simulated,
             built=lean.is_lean and settings.build.enabled,
             timeout_s=settings.jobs.timeout_of("prove"),
             memory_bytes=settings.prove.memory_bytes if rung.local else settings.jobs.memory_bytes,

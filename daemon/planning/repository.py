@@ -38,7 +38,7 @@ from store.documents.attempts import describe_attempts
 from store.domain.identity import job_id
 from store.events.projects import Project, below, project_of, worked_on
 from store.events.proofs import ProofFound
-from store.view import queries, trace_queries
+from store.view import queries
 from store.view.rows import BranchRow, CommitRow, ProofRow
 
 _SLACK_S = 60.0
@@ -110,7 +110,6 @@ class _ToCheck:
             prover=row.prover,
             rung=row.rung,
             toolchain=self.toolchain,
-            simulated=row.simulated,
             job=row.job,
         )
 
@@ -272,7 +271,6 @@ class RepositoryJobs:
             branch=branch.branch,
             sha=sha,
             describes=" ".join(["build", repo.key, branch.branch, sha[:10], *below_the_root(project)]),
-            simulated=False,
             spec=BuildSpec(
                 repository=repo.key,
                 branch=branch.branch,
@@ -295,16 +293,8 @@ class RepositoryJobs:
     def _trace(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
         trace = self._settings.trace
         patterns = json.dumps([repo.include, repo.exclude])
-        # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back;
-        # the other tracer's last word on the line makes Lean's turn come again after the simulator's. What the job
-        # itself records changes neither, so that it is done once it has ended well.
-        since = trace_queries.closed_by_other(
-            self._view,
-            repository=repo.key,
-            branch=branch.branch,
-            project=project.folder,
-            simulated=lean.simulated,
-        )
+        # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back.
+        # What the job itself records does not change it, so that it is done once it has ended well.
         folder = below_the_root(project.folder)
         identity = job_id(
             "trace",
@@ -312,7 +302,6 @@ class RepositoryJobs:
             branch.branch,
             branch.tip,
             str(branch.scanned_seq),
-            str(since),
             lean.kind,
             lean.toolchain,
             TRACER_VERSION,
@@ -333,7 +322,6 @@ class RepositoryJobs:
             branch=branch.branch,
             sha=branch.tip,
             describes=" ".join(["trace", repo.key, branch.branch, branch.tip[:10], *folder]),
-            simulated=lean.simulated,
             spec=TraceSpec(
                 repository=repo.key,
                 branch=branch.branch,
@@ -384,7 +372,6 @@ class RepositoryJobs:
                     branch=branch.branch,
                     sha=commit.sha,
                     describes=f"scan {repo.key} {branch.branch} {commit.sha[:10]}",
-                    simulated=False,
                     spec=ScanSpec(
                         repository=repo.key,
                         branch=branch.branch,
@@ -428,7 +415,6 @@ class RepositoryJobs:
             branch=first.branch,
             sha=first.sha,
             describes=f"count {repo.key} {first.branch} before {first.committed_at[:10]}",
-            simulated=False,
             spec=CountSpec(
                 repository=repo.key,
                 branch=first.branch,
@@ -524,8 +510,8 @@ class RepositoryJobs:
         project = _project_of(row, branch)
         # The Lean that it was found with: the branch may have gone on to another one since.
         lean = self._leans.for_toolchain(first.toolchain or project.toolchain)
-        if lean.kind == "none" or row.simulated != lean.simulated:
-            return  # what the simulator found is no matter for Lean, nor the other way round
+        if lean.kind == "none":
+            return
         if self._must_build(lean, repo, sha, project.folder):
             yield from self._build(repo, branch, lean, sha, project.folder)
             return
@@ -543,7 +529,6 @@ class RepositoryJobs:
                 branch=row.branch,
                 sha=sha,
                 describes=f"check {row.declaration} ({row.proof}){of_all}{first.where}",
-                simulated=lean.simulated,
                 built=lean.is_lean and self._settings.build.enabled,
                 **self._limits(),
                 spec=CheckSpec(

@@ -170,7 +170,7 @@ def why_not(
         return f"no Lean for it: {found[0].detail}"
     # A tip that is not scanned yet may bring a sorry.
     all_known = len(scanned) == len(_branches(view, repo))
-    return _nothing_to_prove(view, repo, scanned, leans) if work == "prove" and all_known else ""
+    return _nothing_to_prove(view, repo, scanned) if work == "prove" and all_known else ""
 
 
 def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> list[TriggerEnded]:
@@ -191,7 +191,7 @@ def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> li
             for branch in branches
         ):
             continue
-        if reason := _nothing_to_prove(view, repo, branches, leans):
+        if reason := _nothing_to_prove(view, repo, branches):
             ends.append(
                 TriggerEnded(work="prove", repository=repo.key, trigger=row.seq, reason=f"it {reason}")
             )
@@ -213,7 +213,7 @@ def _is_scanned(branch: BranchRow) -> bool:
 def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrainable: str) -> str:
     if untrainable:
         return f"nothing can be trained here: {untrainable}"
-    trace = trace_queries.newest_trace(view, repo.key, simulated=True)
+    trace = trace_queries.newest_trace(view, repo.key)
     if trace is None:
         return "has no trace to learn from; `everlean trigger trace` makes one"
     if not _by_its_lean(view, trace, leans):
@@ -228,7 +228,7 @@ def _by_its_lean(view: sqlite3.Connection, trace: TraceRow, leans: Leans) -> boo
             for project in row.lake_projects:
                 if project.folder == folder:
                     lean = leans.for_toolchain(project.toolchain)
-                    return lean.kind != "none" and lean.simulated == trace.simulated
+                    return lean.kind != "none"
     return False
 
 
@@ -238,9 +238,7 @@ def _leans_of(repo: Repo, branch: BranchRow, leans: Leans) -> list[LeanBackend]:
     return [leans.for_toolchain(one.toolchain) for one in projects]
 
 
-def _nothing_to_prove(
-    view: sqlite3.Connection, repo: Repo, branches: Sequence[BranchRow], leans: Leans
-) -> str:
+def _nothing_to_prove(view: sqlite3.Connection, repo: Repo, branches: Sequence[BranchRow]) -> str:
     """Return why no search would begin on these branches; "" where one would."""
     is_exercise = {row.branch: exercises(view, repo, row.branch) for row in branches}
     still_open = [
@@ -260,14 +258,13 @@ def _nothing_to_prove(
     for_us = [row for row in wanted if not is_exercise[row.branch](row.path)]
     if not for_us:
         return "every open sorry of it is an exercise, for people to solve; write exercises = [] in its [[repos]]"
-    settled = {(row.branch, sorry) for row in branches for sorry in _settled(view, repo, row, leans)}
+    settled = {(row.branch, sorry) for row in branches for sorry in _settled(view, repo, row)}
     if all((row.branch, row.sorry) in settled for row in for_us):
         return "has no open sorry without a proof, or a proof of its negation: `everlean proofs` has them"
     return ""
 
 
-def _settled(view: sqlite3.Connection, repo: Repo, branch: BranchRow, leans: Leans) -> set[str]:
+def _settled(view: sqlite3.Connection, repo: Repo, branch: BranchRow) -> set[str]:
     """Return the sorries of a branch that are open and have nothing left to find (`Reached.proved`)."""
-    simulated = any(lean.simulated for lean in _leans_of(repo, branch, leans))
-    so_far = queries.reached(view, repository=repo.key, branch=branch.branch, simulated=simulated)
+    so_far = queries.reached(view, repository=repo.key, branch=branch.branch)
     return {sorry for sorry, how_far in so_far.items() if how_far.proved}

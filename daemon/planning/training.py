@@ -2,8 +2,7 @@
 
 A task is one repository's newest trace. It is learned on top of the checkpoint in use of the same model, when enough
 theorems that the chain of that one has not seen have come. What a tactic model has learned so is then trained with
-Lean's reward, where the settings say so, once on each trace. What was learned from the simulator and what was learned
-from Lean are two chains: neither ever starts from the other. A repository's newest test set is also put to the
+Lean's reward, where the settings say so, once on each trace. A repository's newest test set is also put to the
 retriever in use, where that one did not learn the task, so that both sides of every comparison are known.
 """
 
@@ -130,10 +129,10 @@ class _Training:
 
     def _train(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the repository's newest trace as a task, if it is due."""
-        trace = trace_queries.newest_trace(self._view, repo.key, simulated=True)
+        trace = trace_queries.newest_trace(self._view, repo.key)
         if trace is None or not self._made_by_its_lean(repo, trace):
             return
-        parent = self._parent(simulated=trace.simulated)
+        parent = self._parent()
         chain = ancestry(self._known, parent)
         due = self._due(repo, trace, parent, chain)
         if due is None:
@@ -153,8 +152,7 @@ class _Training:
             branch=_branch(trace),
             sha=trace.sha,
             describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}{again}",
-            simulated=trace.simulated,
-            spec=self._to_train(repo, trace, parent, chain, others).model_copy(update={"refused": refused}),
+            spec=self._to_train(repo, parent, chain, others).model_copy(update={"refused": refused}),
             **self._limits(),
         )
 
@@ -163,10 +161,10 @@ class _Training:
     ) -> Iterator[DueJob]:
         """Yield the training with Lean's reward on the repository's newest trace, or the build that it needs, if it is
         due: the model in use has learned the repository, and no reward on it since it got so many new theorems."""
-        trace = trace_queries.newest_trace(self._view, repo.key, simulated=True)
+        trace = trace_queries.newest_trace(self._view, repo.key)
         if trace is None or not self._made_by_its_lean(repo, trace):
             return
-        parent = self._parent(simulated=trace.simulated)
+        parent = self._parent()
         chain = ancestry(self._known, parent)
         of_it = [one for one in chain if self._is_of(one, trace)]
         rewarded = [one for one in of_it if _by_rewards(one)]
@@ -205,9 +203,7 @@ class _Training:
             return
         others = [job for job in self._unfinished if job != identity]
         spec = TrainGrpoSpec(
-            **dict(
-                self._to_train(repo, trace, parent, chain, others).model_copy(update={"refused": len(tried)})
-            ),
+            **dict(self._to_train(repo, parent, chain, others).model_copy(update={"refused": len(tried)})),
             lean=lean,
             folder=project.folder,
             limits=repl_limits(self._settings),
@@ -222,7 +218,6 @@ class _Training:
             branch=_branch(trace),
             sha=trace.sha,
             describes=f"train the {_called(self._model)} with Lean's reward on {repo.key} {trace.sha[:10]}",
-            simulated=trace.simulated,
             spec=spec,
             project=project.folder,
             built=lean.is_lean and self._settings.build.enabled,
@@ -230,15 +225,13 @@ class _Training:
         )
 
     def _to_train(
-        self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned], others: Sequence[str]
+        self, repo: Repo, parent: str | None, chain: Sequence[Learned], others: Sequence[str]
     ) -> TrainSpec:
         paths = self._settings.paths
         spec = TrainSpec(
             repository=repo.key,
-            simulated=trace.simulated,
             chain=paths.models / self._model,
             parent=parent,
-            parent_simulated=parent is not None and trace.simulated,
             config=self._config,
             tasks=tuple(
                 LearnedTask(
@@ -257,22 +250,18 @@ class _Training:
             case "tactics":
                 return TrainTacticsSpec(
                     **dict(spec),
-                    retriever=self._retriever(simulated=trace.simulated),
+                    retriever=self._retriever(),
                     proofs_of=tuple(sorted(self._learnable)),
                 )
             case _:
                 return spec
 
-    def _retriever(self, *, simulated: bool) -> RetrieverSpec | None:
+    def _retriever(self) -> RetrieverSpec | None:
         """Return the retriever in use, which shows premises to the rows as it does to the provers; None for none."""
         found = next(
             (row for row in model_queries.checkpoints(self._view, "retriever") if row.promoted), None
         )
-        if (
-            found is None
-            or (found.simulated and not simulated)
-            or not self._settings.prove.generator.premises
-        ):
+        if found is None or not self._settings.prove.generator.premises:
             return None
         return retriever_spec(
             self._settings, found.checkpoint, device=str(self._config.get("device", "auto"))
@@ -307,7 +296,7 @@ class _Training:
         # What is not decided yet may come to be in use.
         if any(one.refused_at is None and one not in chain for one in tried):
             return None
-        if learned and (by_proofs := self._due_by_proofs(repo, trace, parent, learned)) is not None:
+        if learned and (by_proofs := self._due_by_proofs(repo, parent, learned)) is not None:
             return by_proofs, 0
         train = self._settings.train
         if trace.seq <= since or trace.n_theorems < train.new_theorems:
@@ -322,17 +311,13 @@ class _Training:
         ready = self._standings.of(identity).state == "ready"
         return (identity, len(same)) if ready and self._is_new(trace, since) else None
 
-    def _due_by_proofs(
-        self, repo: Repo, trace: TraceRow, parent: str | None, learned: Sequence[Learned]
-    ) -> str | None:
+    def _due_by_proofs(self, repo: Repo, parent: str | None, learned: Sequence[Learned]) -> str | None:
         """Return the id of the job that learns the repository again, with the proofs that the gate accepted since; None
         where there are too few, or it was tried."""
         if self._model != "tactics" or self._config["split"] != "random":
             return None
         latest = max(one.saved_at for one in learned)
-        proofs = model_queries.accepted_proofs(
-            self._view, repositories=(repo.key,), simulated=trace.simulated, since=latest
-        )
+        proofs = model_queries.accepted_proofs(self._view, repositories=(repo.key,), since=latest)
         if len(proofs) < self._settings.train.new_proofs:
             return None
         # As many again make another job; one that came to nothing is not repeated for each proof more.
@@ -352,7 +337,7 @@ class _Training:
 
     @staticmethod
     def _is_of(learned: Learned, trace: TraceRow) -> bool:
-        return learned.repository == trace.repository and learned.simulated == trace.simulated
+        return learned.repository == trace.repository
 
     def _evaluate(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the measurement of the checkpoint in use on the repository's newest test set, where it has none."""
@@ -363,9 +348,7 @@ class _Training:
             (
                 learned
                 for learned in reversed(self._known)
-                if learned.repository == repo.key
-                and learned.simulated == in_use.simulated
-                and learned.removed_at is None
+                if learned.repository == repo.key and learned.removed_at is None
             ),
             None,
         )
@@ -386,7 +369,6 @@ class _Training:
             branch=row.branch or "",
             sha=row.sha or "",
             describes=f"evaluate the {_called(self._model)} {in_use.checkpoint} on {repo.key}",
-            simulated=in_use.simulated,
             spec=EvaluateSpec(
                 chain=self._settings.paths.models / self._model,
                 checkpoint=in_use.checkpoint,
@@ -394,7 +376,6 @@ class _Training:
                 name=repo.key,
                 repository=repo.key,
                 split="test",
-                simulated=in_use.simulated,
                 config=self._config,
                 indices=self._settings.paths.embeddings / self._model,
             ),
@@ -421,7 +402,7 @@ class _Training:
         if repo.branches and not asked_for(branch.branch, repo.branches):
             return False
         lean = self._leans.for_toolchain(project.toolchain)
-        return lean.kind != "none" and lean.simulated == trace.simulated
+        return lean.kind != "none"
 
     def _traced(self, trace: TraceRow) -> tuple[BranchRow, Project] | None:
         """Return the branch and the Lake project that a trace is of; None where there is none of the two any more."""
@@ -437,8 +418,8 @@ class _Training:
             None,
         )
 
-    def _parent(self, *, simulated: bool) -> str | None:
-        if self._in_use is None or self._in_use.simulated != simulated:
+    def _parent(self) -> str | None:
+        if self._in_use is None:
             return None
         return self._in_use.checkpoint
 

@@ -464,10 +464,6 @@ def _check_named(row: ProofRow, repository: str, *, candidate: bool) -> None:
             f"proof {row.proof}: is of {row.repository}, and the clone is one of {repository}; name the other"
             " clone with --clone"
         )
-    if row.simulated:
-        raise CloneError(
-            f"proof {row.proof}: is SIMULATED, no Lean has seen it, and it is applied nowhere; run the daemon with Lean"
-        )
     if row.patch_sha256 is None:
         raise CloneError(
             f"proof {row.proof}: is {row.state} and has no patch; `everlean proofs show {row.proof}` says why"

@@ -17,8 +17,6 @@ from store.log.reader import LogReader
 from store.text import clean
 from store.view.rows import ProofRow
 
-SIMULATED_MARK = "SIMULATED"
-SIMULATED_NOTE = f"{SIMULATED_MARK}: found by the simulator, not by Lean. This is not a proof."
 _LONGEST_TITLE = 200
 _FORMAT = "1"
 """Changes with what `mail` writes, so that files of an earlier version are written anew."""
@@ -51,12 +49,7 @@ def title_of(row: ProofRow) -> str:
     Of "@name" and "fixes #1" a forge makes a call, and a Lean name may hold either.
     """
     name = "".join("_" if one in "@# " or not one.isprintable() else one for one in row.declaration)
-    if row.simulated:
-        title = f"{SIMULATED_MARK}, no proof: {name}"
-    elif row.state == "verified":
-        title = f"Prove {name}"
-    else:
-        title = f"Not verified: a candidate for a proof of {name}"
+    title = f"Prove {name}" if row.state == "verified" else f"Not verified: a candidate for a proof of {name}"
     return title[:_LONGEST_TITLE]
 
 
@@ -65,9 +58,6 @@ def message_of(row: ProofRow, text: bytes) -> str:
     told = text[: _start_of_diff(text)].decode("utf-8", errors="replace").strip()
     if row.doubts:
         told = f"{in_doubt(row)}\n\n{told}".rstrip()
-    if row.simulated and not told.startswith(SIMULATED_MARK):
-        # No text may leave this machine that could be taken for a proof.
-        told = f"{SIMULATED_NOTE}\n\n{told}".rstrip()
     return f"{told}\n"
 
 
@@ -96,13 +86,7 @@ def first_line(row: ProofRow, author: str) -> bytes:
 
 def mail(row: ProofRow, text: bytes, author: str) -> bytes:
     """Return the mail of a proof; `text` is its recorded patch."""
-    kind = (
-        (f" {IN_DOUBT}" if row.doubts else "")
-        if row.state == "verified"
-        else f" {SIMULATED_MARK}"
-        if row.simulated
-        else f" {row.state}"
-    )
+    kind = (f" {IN_DOUBT}" if row.doubts else "") if row.state == "verified" else f" {row.state}"
     head = (
         f"From: {author}\n"
         f"Subject: [PATCH{kind}] {title_of(row)}\n"

@@ -27,7 +27,7 @@ from store.log.envelope import NewEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.view import model_queries, queries
-from store.view.rows import CheckpointRow, EvaluationRow
+from store.view.rows import CheckpointRow
 
 log = structlog.get_logger("daemon.results.models")
 
@@ -110,11 +110,7 @@ class Models:
                 continue
             promoted = await self._store.look_up(partial(_promotions, model=model))
             rows = list(state.known.values())
-            measured: list[EvaluationRow] = []
-            for simulated in (False, True):
-                measured += await self._store.ask(
-                    partial(model_queries.once_in_use, model=model, simulated=simulated)
-                )
+            measured = await self._store.ask(partial(model_queries.once_in_use, model=model))
             stay = promotion.needed(rows, promoted, measured, keep=keep)
             gone = [row for row in rows if row.removed_at is not None]
             for row in rows:
@@ -125,7 +121,6 @@ class Models:
                     checkpoint=row.checkpoint,
                     reason=f"by [train] keep = {keep}: it is among neither the last in use nor the best of a task",
                     size_bytes=row.size_bytes,
-                    simulated=row.simulated,
                 )
                 try:
                     await self._record(body, state, actor="daemon")
@@ -213,7 +208,6 @@ class Models:
                 "checkpoint": row.checkpoint,
                 "in_use": None if state.in_use is None else state.in_use.checkpoint,
                 "reason": against,
-                "simulated": row.simulated,
             }
         )
         await self._record(body, state, actor="daemon")
@@ -285,7 +279,6 @@ class Models:
                 "checkpoint": row.checkpoint,
                 "previous": None if state.in_use is None else state.in_use.checkpoint,
                 "reason": reason,
-                "simulated": row.simulated,
             }
         )
         await self._record(body, state, actor=actor)
@@ -299,11 +292,8 @@ class Models:
 
 
 def _off_the_chain(row: CheckpointRow, in_use: CheckpointRow | None) -> str:
-    """Return why a checkpoint does not follow the one in use; empty if it does.
-
-    Those of two sources never follow each other: what is to be done then the rule says.
-    """
-    if in_use is None or row.parent == in_use.checkpoint or row.simulated != in_use.simulated:
+    """Return why a checkpoint does not follow the one in use; empty if it does."""
+    if in_use is None or row.parent == in_use.checkpoint:
         return ""
     return (
         f"it was trained from {row.parent or row.base}, and {in_use.checkpoint} is in use; "

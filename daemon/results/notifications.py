@@ -330,17 +330,13 @@ def _seconds(retry_after: str) -> float:
 
 # ---- What there is to tell
 # From events of the log to items that people can read, and to the message that holds them.
-# Pure but for the view that it asks. What the simulator did is sent only where the settings want it, under a kind of
-# its own, and is marked wherever it appears; a proof that does not count as verified any more is not told as one.
+# Pure but for the view that it asks; a proof that does not count as verified any more is not told as one.
 
 
 SCHEMA = 1
-SIMULATED = "simulated"
-"""Among the kinds that a channel tells of: also what the simulator is the source of."""
 
 _KIND_OF = {
     "proof_verified": "proof_verified",
-    "proof_checked": "proof_verified",
     "proof_doubted": "proof_doubted",
     "checkpoint_promoted": "model_promoted",
     "repository_failing": "repository_failing",
@@ -369,7 +365,6 @@ class Item:
     seq: int
     kind: str
     recorded_at: str
-    simulated: bool
     text: str
     """a line for people"""
     about: AboutProof | dict[str, Any]
@@ -389,8 +384,6 @@ class MessageBody:
     text: str
     """for people, in the form that Slack and Mattermost show; `<`, `>` and `@` in names are replaced by signs that
     look like them"""
-    simulated: bool
-    """something in it was made by the simulator"""
     counts: dict[str, int]
     """how many events of each kind; of a digest `{"digest": 1}`"""
     events: list[Item]
@@ -399,10 +392,7 @@ class MessageBody:
 
 def wanted(event: StoredEvent, kinds: Mapping[str, int]) -> bool:
     """Return whether an event of `TYPES` is due for a channel with these kinds, each behind its position."""
-    simulated = bool(event.data.get("simulated"))
-    if event.type == "proof_checked" and not simulated:
-        return False  # what Lean could judge only in part is no news yet
-    asked = (_KIND_OF[event.type], SIMULATED) if simulated else (_KIND_OF[event.type],)
+    asked = (_KIND_OF[event.type],)
     return all(kind in kinds and event.seq > kinds[kind] for kind in asked)
 
 
@@ -421,9 +411,8 @@ def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> li
                 Item(
                     id=event.event_id,
                     seq=event.seq,
-                    kind="proof_checked" if event.type == "proof_checked" else _KIND_OF[event.type],
+                    kind=_KIND_OF[event.type],
                     recorded_at=event.recorded_at,
-                    simulated=bool(data.get("simulated")) or event.type == "proof_checked",
                     text=_harmless(text),
                     about=data if proof is None else of_row(AboutProof, proof),
                 )
@@ -436,11 +425,8 @@ def _text_of_proof(kind: str, data: Mapping[str, Any], proof: Proof | None) -> s
     if proof is None:
         return ""
     more = f"{proof.text}; everlean proofs show {proof.proof}"
-    verified = proof.state == "verified" and not proof.simulated
-    if kind == "proof_verified" and verified:
+    if kind == "proof_verified" and proof.state == "verified":
         return f"proof verified ({proof.graded}): {more}"
-    if kind == "proof_checked" and proof.verdict == "simulated":
-        return f"SIMULATED, no proof at all: the simulator accepted {more}"
     if kind == "proof_doubted" and proof.doubts and proof.doubts == data["advisories"]:
         return f"verified proof in doubt ({', '.join(proof.doubts)}): {more}"
     return ""
@@ -450,8 +436,7 @@ def _text(kind: str, data: Mapping[str, Any]) -> str:
     """Return a line about a model or a repository."""
     if kind == "repository_failing":
         return f"{data['repository']} has failed since {data['since']}: {data['reason']} -> {data['remedy']}"
-    mark = "SIMULATED: " if data["simulated"] else ""
-    return f"{mark}{data['model']} {data['checkpoint']} is in use: {data['reason']}"
+    return f"{data['model']} {data['checkpoint']} is in use: {data['reason']}"
 
 
 def message(items: Sequence[Item]) -> Message:
@@ -461,7 +446,6 @@ def message(items: Sequence[Item]) -> Message:
     return _message(
         ids[0] if len(ids) == 1 else event_id("notification", *ids),
         items[0].text if len(items) == 1 else _summary(items, kinds),
-        simulated=any(item.simulated for item in items),
         counts=kinds,
         items=items,
     )
@@ -470,19 +454,16 @@ def message(items: Sequence[Item]) -> Message:
 def digest_message(found: Front, *, identity: str) -> Message:
     """Return the message that has the report's first screen as its text, a line below the other."""
     text = "\n".join(_harmless(line) for line in digest(found))
-    return _message(identity, text, simulated=found.simulated, counts={"digest": 1}, items=())
+    return _message(identity, text, counts={"digest": 1}, items=())
 
 
-def _message(
-    identity: str, text: str, *, simulated: bool, counts: Mapping[str, int], items: Sequence[Item]
-) -> Message:
-    body = MessageBody(SCHEMA, identity, platform.node(), text, simulated, dict(counts), list(items))
+def _message(identity: str, text: str, *, counts: Mapping[str, int], items: Sequence[Item]) -> Message:
+    body = MessageBody(SCHEMA, identity, platform.node(), text, dict(counts), list(items))
     return Message(id=identity, body=json.dumps(body, ensure_ascii=False, default=plain).encode())
 
 
 _WORDS = {
     "proof_verified": "proof verified",
-    "proof_checked": "proof accepted by the simulator (SIMULATED, no proof at all)",
     "proof_doubted": "verified proof in doubt",
     "model_promoted": "model promoted",
     "repository_failing": "repository failing",
@@ -630,8 +611,6 @@ class Notifications:
             since = utc_text(now - timedelta(seconds=notify.digest_s))
         problems = await self._problems()
         found = await self._store.ask(partial(front, since=since, until=until, problems=problems))
-        if not notify.simulated:
-            found = found.by_lean
         return digest_message(found, identity=event_id("digest", name, since)) if found.watched else None
 
     async def _tell(
@@ -730,8 +709,7 @@ class Notifications:
 
 def _kinds(settings: Settings, name: NotifyChannel) -> tuple[str, ...]:
     """Return the kinds of a channel, as its events name them."""
-    kinds = settings.notify.webhook.kinds if name == "webhook" else settings.notify.command.kinds
-    return (*kinds, SIMULATED) if settings.notify.simulated else kinds
+    return settings.notify.webhook.kinds if name == "webhook" else settings.notify.command.kinds
 
 
 def _news(

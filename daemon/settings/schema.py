@@ -358,9 +358,6 @@ class Command(Section):
 class Notify(Section):
     """[notify]: what the channels send, and how often at most."""
 
-    simulated: Flag = Field(False, examples=[False])
-    """`true`: also report what the simulator accepted, as `proof_checked` and never as `proof_verified`, and
-    promotions of models that learned from it. All of it carries `"simulated": true`"""
     failing_for_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=365 * 86400, example="1d"))
     ] = Field(86400.0, alias="failing_for", examples=["1d"])

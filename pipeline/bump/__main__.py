@@ -461,7 +461,6 @@ class Bump:
             prover="bump",
             rung=0,
             toolchain=given.lean.toolchain,
-            simulated=given.lean.simulated,
             job=self._spec.job,
         )
 

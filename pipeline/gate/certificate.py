@@ -2,8 +2,8 @@
 
 It is made of the log and of nothing else: of the event by which the proof is verified, the one by which it was found,
 and its patch. The same event gives the same bytes, so that a log can say whether a certificate is one of its own. Only
-what a kernel replayed with all that it rests on has one; what the simulator found never does, nor what was judged by a
-Lean with a library that is not its own, since nothing of that is ever verified.
+what a kernel replayed with all that it rests on has one; what was judged by a Lean with a library that is not its
+own never does, since nothing of that is ever verified.
 
 A signature is a file beside it, as `ssh-keygen -Y sign` makes it: whoever has OpenSSH checks it, without everlean.
 """
@@ -26,7 +26,6 @@ from pydantic import ValidationError
 
 from pipeline.gate.advisories import Advisory, against, read_feed, shipped, told, witnesses
 from pipeline.gate.axioms import ALLOWED_AXIOMS
-from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from store.documents.grades import GRADES, doubt_text
 from store.events.base import BlobRef, Digest, Part, Sha
 from store.events.proofs import Check, CheckedVersion, Material, ProofDoubted, ProofFound, ProofVerified
@@ -144,8 +143,6 @@ def _made(log: LogReader, found: ProofFound, event: StoredEvent) -> Certificate:
         raise CertificateError(f"proof {found.proof}: it was rejected, so there is no certificate of it")
     if (found.proof, found.sorry) != (body.proof, body.sorry):
         raise CertificateError(f"event {event.seq}: it is about another proof than the one that was found")
-    if found.simulated:
-        raise CertificateError(f"proof {found.proof}: SIMULATED, no proof at all; no Lean has seen it")
     if (why := why_not_verified(body)) is not None:
         raise CertificateError(f"proof {found.proof}: it is not verified: {why}")
     if body.grade != "replayed_closure":
@@ -265,10 +262,6 @@ def _faults(certificate: Certificate) -> list[str]:
         faults.append(f"the proof rests on {', '.join(foreign)}")
     if hashlib.sha256(certificate.patch.encode()).hexdigest() != certificate.patch_sha256:
         faults.append("the patch is not the one of its hash")
-    try:
-        refuse_simulated(certificate.patch)
-    except RefusedPatchError as error:
-        faults.append(str(error))
     head, _, diff = certificate.patch.partition("\ndiff --git ")
     told = {line.partition(": ")[0]: line.partition(": ")[2] for line in head.splitlines()}
     for name, ours in (

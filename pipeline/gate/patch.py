@@ -1,8 +1,6 @@
 """What is recorded as a proof's patch: a unified diff for its commit, under the evidence, which becomes a message.
 
 `daemon.results.mail` makes the mail of it that `git am` takes. Bytes are kept exactly (CRLF, a missing last newline).
-A simulated proof's patch says SIMULATED in its first line, and `refuse_simulated` is what everything that proposes
-patches to others calls first.
 """
 
 from __future__ import annotations
@@ -15,13 +13,7 @@ from store.events.proofs import Check, Grade
 from store.text import one_line
 
 CONTEXT_LINES = 3
-SIMULATED_MARK = "SIMULATED"
-_NOT_SIMULATED = "Simulated: no"
 _NO_NEWLINE = b"\\ No newline at end of file\n"
-
-
-class RefusedPatchError(Exception):
-    """A patch must not be proposed to anyone; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +31,6 @@ class PatchHeader:
     grade: Grade
     kernel: str
     axioms: tuple[str, ...]
-    simulated: bool
     checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
     search: tuple[tuple[str, str], ...] = ()
@@ -47,12 +38,7 @@ class PatchHeader:
 
     def lines(self) -> list[str]:
         """Return the header, without line ends. No line of it can be taken for a part of the diff."""
-        if self.simulated:
-            first = (
-                f"{SIMULATED_MARK}: made and judged by the simulator, not by Lean. This is not a proof; "
-                "do not propose it to anyone."
-            )
-        elif self.verified:
+        if self.verified:
             first = f"A proof of {self.declaration}, found by everlean and {JUDGED[self.grade]}"
         else:
             first = f"A candidate for a proof of {self.declaration}, found by everlean; it is not verified, see below"
@@ -73,7 +59,7 @@ class PatchHeader:
             *(self._verdict() if self.verified else ()),
         ]
         told = [one_line(f"{name}: {value}") for name, value in fields]
-        return [one_line(first), "", *told, "Simulated: yes" if self.simulated else _NOT_SIMULATED, ""]
+        return [one_line(first), "", *told, ""]
 
     def _verdict(self) -> tuple[tuple[str, str], ...]:
         return (
@@ -102,39 +88,6 @@ def file_diff(path: str, before: bytes, after: bytes, blobs: tuple[str, str]) ->
         f"+++ {new}{tab}",
     ]
     return "\n".join(head).encode() + b"\n" + hunk
-
-
-def is_simulated_patch(text: str | bytes) -> bool:
-    """Return whether the patch's header carries the simulator's mark."""
-    return any(line.startswith(SIMULATED_MARK) for line in _header(text))
-
-
-def refuse_simulated(text: str | bytes) -> None:
-    """Refuse every patch that does not declare itself as not simulated.
-
-    Raises:
-        RefusedPatchError: the patch is simulated, or its header does not say.
-    """
-    if is_simulated_patch(text):
-        raise RefusedPatchError(
-            "the patch is simulated: no Lean has checked it, so it is not proposed to anyone;"
-            " run the daemon with a real Lean backend and let it prove the sorry again"
-        )
-    if _NOT_SIMULATED not in _header(text):
-        raise RefusedPatchError(
-            f"the patch's header has no line {_NOT_SIMULATED!r}, so nothing says where it comes from;"
-            " only patch files as everlean writes them are proposed"
-        )
-
-
-def _header(text: str | bytes) -> list[str]:
-    data = text.encode("utf-8", errors="replace") if isinstance(text, str) else text
-    lines: list[str] = []
-    for line in data.decode("utf-8", errors="replace").lstrip("\ufeff").splitlines():
-        if line.startswith("diff --git "):
-            break
-        lines.append(line.strip())
-    return lines
 
 
 def _lines(data: bytes) -> list[bytes]:

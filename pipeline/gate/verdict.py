@@ -1,7 +1,7 @@
 """Run the checks on one found proof, cheapest first, and say what it is: verified, candidate, or rejected.
 
 A check that failed ends the run. What could not be judged is named with its reason, never passed over. Verified
-needs text, shape, compile, axioms and statement passed by a real Lean; a simulated proof is a candidate at best.
+needs text, shape, compile, axioms and statement passed by a real Lean.
 What each check looks at is its own module's business; the order and the meaning of "all" is this one's.
 """
 
@@ -145,7 +145,7 @@ class Gate:
     @property
     def _lean_judges(self) -> bool:
         """Whether a real Lean says if it is a proof: then the source is read for what else it could do."""
-        return self.backend.is_lean and not self.proof.simulated and self._not_our_lean is None
+        return self.backend.is_lean and self._not_our_lean is None
 
     def _shape(self) -> None:
         before, one = self.before, self._replacement
@@ -212,9 +212,9 @@ class Gate:
         """Return why the Lean here may not judge: its version differs from the project's, or the proof's."""
         if not self.backend.is_lean:
             return None
-        # A simulated proof was found with no version of Lean.
-        found_with = "" if self.proof.simulated else self.proof.toolchain
-        return other_toolchain(self.backend, project=self.project, folder=self.folder, found_with=found_with)
+        return other_toolchain(
+            self.backend, project=self.project, folder=self.folder, found_with=self.proof.toolchain
+        )
 
     async def _compile(self) -> Compiled | None:
         """Elaborate the file in the REPL, and compare the two declarations if its dialect can."""
@@ -229,7 +229,7 @@ class Gate:
             # Lake compiles it, and the scanner has seen that the commands are the same. A REPL would import all that a
             # `module` file imports once more, into memory of its own.
             return None
-        by = "simulator" if backend.simulated else f"pantograph-repl {backend.toolchain}".strip()
+        by = f"pantograph-repl {backend.toolchain}".strip()
         files = self._files
         lake_checks.build_imports(backend, self.project, files.imports)
         compiled = await elaborate(backend, files)
@@ -238,7 +238,7 @@ class Gate:
             self.verdict.conditional_on = (proof.declaration,)
         if complaint is not None:
             self._judge("compile", by, (complaint,), "")
-        if compiled.broken is not None and not backend.simulated:
+        if compiled.broken is not None and backend.is_lean:
             return None  # with the project's own options lake may take it
         if compiled.broken is not None:
             why = f"the file has errors without the proof (with Lean's default options): {compiled.broken}"
@@ -284,14 +284,7 @@ class Gate:
         if conditional:
             self.verdict.conditional_on = conditional
             self._judge("axioms", SCANNER, (f"conditional on {', '.join(conditional)}",), "")
-        if self._not_our_lean is not None:
-            why = self._not_our_lean
-        elif backend.is_lean:
-            why = "the simulator found this proof; what it rests on is asked of Lean only for proofs found with Lean"
-        elif backend.simulated:
-            why = "the simulator knows no axioms; the source cites nothing that has a sorry"
-        else:
-            why = f"no Lean: {backend.detail}"
+        why = self._not_our_lean or f"no Lean: {backend.detail}"
         self._add("axioms", "not_checked", "nobody", why)
         self._add("kernel", "not_checked", "nobody", why)
 

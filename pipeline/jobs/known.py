@@ -96,28 +96,24 @@ def known_to_trace(
 
 
 def _stated(row: SorryGoalRow | None) -> StatedGoal | None:
-    return None if row is None else StatedGoal(row.goal, row.statement_hash, row.context_hash, row.simulated)
+    return None if row is None else StatedGoal(row.goal, row.statement_hash, row.context_hash)
 
 
 def known_to_prove(
-    view: sqlite3.Connection, *, repository: str, branch: str, sorries: Iterable[str], simulated: bool
+    view: sqlite3.Connection, *, repository: str, branch: str, sorries: Iterable[str]
 ) -> ProveKnown:
     """Return the known proofs of the same statements as these sorries have, and the lemmas that a search may cite.
-
-    `simulated`: the simulator's proofs; else Lean's.
 
     Raises:
         LogError: the view cannot be read.
     """
     found: dict[str, dict[tuple[str, ...], KnownProof]] = {}
-    for row in queries.known_proofs(view, repository=repository, sorries=sorries, simulated=simulated):
+    for row in queries.known_proofs(view, repository=repository, sorries=sorries):
         offered = found.setdefault(row.sorry, {})
         if row.tactics and len(offered) < MOST_PROOFS:
             offered.setdefault(row.tactics, KnownProof(row.proof, row.tactics))
     lemmas: dict[str, Lemma] = {}
-    for one in queries.citable_proofs(
-        view, repository=repository, branch=branch, simulated=simulated, most=MOST_LEMMAS
-    ):
+    for one in queries.citable_proofs(view, repository=repository, branch=branch, most=MOST_LEMMAS):
         if one.tactics:
             lemma = Lemma(one.sorry, one.proof, one.declaration, one.statement, one.goal, one.tactics)
             lemmas.setdefault(one.sorry, lemma)

@@ -179,7 +179,6 @@ class StatedGoal:
     goal: str
     statement_hash: str
     context_hash: str
-    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,7 +601,7 @@ def what_is_judged(proof: ProofFound) -> tuple[object, ...]:
         (proof.repository, proof.branch, proof.sha, proof.path, proof.blob),
         (proof.byte_start, proof.byte_end, proof.replacement),
         (proof.declaration, proof.declaration_text_hash),
-        (proof.toolchain, proof.simulated),
+        proof.toolchain,
     )
 
 
@@ -622,11 +621,9 @@ class TrainSpec(Spec):
 
     Attributes:
         repository: the task: the key of the repository whose trace is learned from.
-        simulated: the simulator's traces count.
         trace: the id of the trace to learn from; None: the repository's newest one.
         chain: the folder of checkpoints (`pipeline.models.chain`).
         parent: the checkpoint to start from; None: from the configuration's `model_name`.
-        parent_simulated: the parent learned from the simulator.
         config: fields of the model's configuration; the others have their defaults.
         refused: how often what came of this was refused; added to the seed of the training.
         tasks: the earlier tasks.
@@ -638,11 +635,9 @@ class TrainSpec(Spec):
     """
 
     repository: str
-    simulated: bool = False
     trace: str | None = None
     chain: Path
     parent: str | None
-    parent_simulated: bool = False
     config: dict[str, JsonValue] = Field(default_factory=dict)
     refused: int = 0
     tasks: tuple[LearnedTask, ...] = ()
@@ -718,6 +713,5 @@ class EvaluateSpec(Spec):
     name: str
     repository: str | None = None
     split: Literal["test", "val"] = "test"
-    simulated: bool = False
     config: dict[str, JsonValue] | None = None
     indices: Path

@@ -72,15 +72,10 @@ class LeanBackend:
     argv: tuple[str, ...]
     detail: str
     toolchain: str
-    simulated: bool
     sandbox: Sandbox
     sysroot: str = ""
     build: str = ""
     start_timeout_s: float = START_TIMEOUT_S
-
-    def __post_init__(self) -> None:
-        if self.simulated != (self.kind == "simulator"):
-            raise ValueError(f"lean backend: simulated is {self.simulated!r} for kind {self.kind!r}")
 
     @property
     def is_lean(self) -> bool:
@@ -102,11 +97,6 @@ class LeanBackend:
             return self
         server = _server(Path(self.sysroot), self.toolchain, self.sandbox)
         return replace(server, start_timeout_s=self.start_timeout_s)
-
-    @property
-    def judge(self) -> str:
-        """Name the judge of a text for people: the simulator's answers are never called Lean's."""
-        return "the simulator" if self.simulated else "Lean"
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -264,7 +254,6 @@ def find_leans(
                     argv=(str(found.repl),),
                     detail=f"pantograph-repl for {found.toolchain} at {found.repl}",
                     toolchain=found.toolchain,
-                    simulated=False,
                     sandbox=box,
                     sysroot=found.sysroot,
                     build=str(found.folder),
@@ -324,7 +313,6 @@ def _server(folder: Path, toolchain: str, sandbox: Sandbox) -> LeanBackend:
         argv=(str(folder / "bin" / "lean"),),
         detail=f"Lean's language server for {toolchain} at {folder}",
         toolchain=toolchain,
-        simulated=False,
         sandbox=sandbox,
         sysroot=str(folder),
     )
@@ -352,7 +340,6 @@ def _backend_of(repl: Path, sandbox: Sandbox) -> LeanBackend:
         argv=(str(repl),),
         detail=f"pantograph-repl{named} at {repl}",
         toolchain=toolchain,
-        simulated=False,
         sandbox=sandbox,
         sysroot=str(sysroot) if sysroot else "",
     )
@@ -366,7 +353,6 @@ def simulator() -> LeanBackend:
         argv=(sys.executable, "-I", "-m", "pipeline.lean.simulator"),
         detail="the simulator: a small logic that speaks Lean's protocol; nothing it accepts is checked by Lean",
         toolchain="",
-        simulated=True,
         sandbox="none",
     )
 
@@ -396,7 +382,7 @@ def _fixed(backend: str, sandbox: Sandbox) -> LeanBackend | None:
 
 
 def _nothing(reason: str, sandbox: Sandbox) -> LeanBackend:
-    return LeanBackend("none", (), reason, "", simulated=False, sandbox=sandbox)
+    return LeanBackend("none", (), reason, "", sandbox=sandbox)
 
 
 def _configured_repl(configured: str, sandbox: Sandbox) -> tuple[LeanBackend | None, str]:

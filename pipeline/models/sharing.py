@@ -303,24 +303,15 @@ def card(shared: Shared, written: Format) -> str:
         library_name=written,
         pipeline_tag=task,
         base_model=None if Path(row.base).is_absolute() else row.base,
-        tags=["lean4", "theorem-proving", "everlean", *(["simulated"] if row.simulated else [])],
+        tags=["lean4", "theorem-proving", "everlean"],
         model_name=f"everlean {row.model} {row.checkpoint}",
         eval_results=results or None,
-    )
-    simulated = (
-        [
-            "**SIMULATED: it learned from the simulator, and not from Lean. Its figures say nothing about Lean.**",
-            "",
-        ]
-        if row.simulated
-        else []
     )
     settings = {**row.config, "seed": row.seed, "device": row.device, **row.versions}
     parts = [
         f"---\n{data}\n---",
         f"# everlean {row.model} {row.checkpoint}",
         "",
-        *simulated,
         f"A model for {ours} in Lean 4, trained by everlean from `{_public(row.base)}`.",
         "",
         "## Learned from, in this order",

@@ -5,7 +5,7 @@ Each model has a `TrainingJob` and an `Evaluator`; the parameters of a training 
 The task's dataset is the job's inputs, which its first attempt copies into the chain's folder. There it stays read-only
 (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint it becomes one of the later jobs' `tasks`.
 
-A record is `simulated` where the simulator's traces count, or the parent is. Emitted are `checkpoint_saved`,
+Emitted are `checkpoint_saved`,
 then one `evaluation_finished` for each test split, the earlier tasks' first and its own last, and one for its own val
 split; a split with nothing to measure has none and is listed in the result's `unmeasured`. A job that is started again
 repeats the kept measurements word for word, and makes the missing ones:
@@ -122,11 +122,10 @@ class UnmeasuredSplit:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """The origin of measurements: the job's id, its reporter, and whether the simulator made any of the data."""
+    """The origin of measurements: the job's id and its reporter."""
 
     job: str
     reporter: Reporter
-    simulated: bool
 
 
 class Evaluator(abc.ABC, Generic[C]):
@@ -193,7 +192,6 @@ class Evaluator(abc.ABC, Generic[C]):
             about = {
                 "repository": repository,
                 "job": self.recorder.job,
-                "simulated": self.recorder.simulated,
             }
             self.recorder.reporter.stage(kept.scores.encode())
             return kept.body.model_copy(update=about)
@@ -213,7 +211,6 @@ class Evaluator(abc.ABC, Generic[C]):
             scores=self.recorder.reporter.stage(scores.encode()),
             seconds=found.seconds,
             job=self.recorder.job,
-            simulated=self.recorder.simulated,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, _Kept(body=body, scores=scores).model_dump_json())
@@ -335,13 +332,12 @@ class TrainingJob(abc.ABC, Generic[C]):
             if order.alone:
                 self.chain.drop_runs()
         with failures(made.checkpoint):
-            simulated = order.simulated or order.parent_simulated
-            body = self._saved(made, simulated=simulated)
+            body = self._saved(made)
             # With the job: another job with the same data leads to the same checkpoint.
             key = (made.checkpoint, self.spec.job)
             self.reporter.events([Recorded(stream_of(self.model), body, key)])
             earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
-            recorder = Recorder(self.spec.job, self.reporter, simulated)
+            recorder = Recorder(self.spec.job, self.reporter)
             measured = self._measure(self.evaluator(made.checkpoint, recorder), [*earlier, task])
         return {
             "checkpoint": made.checkpoint,
@@ -350,7 +346,7 @@ class TrainingJob(abc.ABC, Generic[C]):
             **measured,
         }
 
-    def _saved(self, made: Checkpoint, *, simulated: bool) -> CheckpointSaved:
+    def _saved(self, made: Checkpoint) -> CheckpointSaved:
         folder = self.chain.path(made.checkpoint)
         return CheckpointSaved(
             model=self.model,
@@ -369,7 +365,6 @@ class TrainingJob(abc.ABC, Generic[C]):
             device=made.device,
             seconds=made.seconds,
             job=self.spec.job,
-            simulated=simulated,
         )
 
     def _curve(self, folder: Path) -> BlobRef | None:

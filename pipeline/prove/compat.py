@@ -154,11 +154,6 @@ class Server:
         self._pool = ReplPool(limits)
         self._loop: LoopThread | None = LoopThread("lean-server")
 
-    @property
-    def simulated(self) -> bool:
-        """Return whether the simulator replaces Lean: nothing that it accepts is a proof."""
-        return self.backend.simulated
-
     def session(self, theorem: RestatedTheorem) -> Session:
         """Return a session where a theorem is stated; for work that `run` runs."""
         key = theorem.key or ReplKey(self.backend, self.project, self.imports)
@@ -398,7 +393,6 @@ class ProverResult:
         best: the progress, in a line for people.
         proof: the text that Lean took as the proof; "" without one.
         whole_file: whether the theorem's own file was the context.
-        simulated: whether the simulator stood in for Lean: then nothing is proved.
         tree: the search; None if it did not begin.
     """
 
@@ -411,7 +405,6 @@ class ProverResult:
     best: str = ""
     proof: str = ""
     whole_file: bool = False
-    simulated: bool = False
     tree: Tree | None = None
 
 
@@ -499,7 +492,7 @@ class Prover(ABC):
         except StatementError as error:
             if verbose:
                 _print(f"nothing to search: {error}")
-            return ProverResult(0, 0.0, False, 0, "error", str(error), simulated=ours.simulated), None
+            return ProverResult(0, 0.0, False, 0, "error", str(error)), None
         if verbose:
             _print(f"searching: {restated.declaration.text.strip()}")
         result, tactics = ours.run(self._search(ours, restated))
@@ -508,8 +501,7 @@ class Prover(ABC):
             if tactics is None:
                 _print(f"no proof ({result.outcome}) {head}: {result.detail}")
             else:
-                simulator = "; the simulator took it, which proves nothing" if ours.simulated else ""
-                candidate = f"This is a candidate until the gate has checked it{simulator}."
+                candidate = "This is a candidate until the gate has checked it."
                 _print("\n".join([f"found {head}:", *tactics, candidate]))
         return result, tactics
 
@@ -598,13 +590,13 @@ class Prover(ABC):
                 )
         except (CannotAttempt, ReplError) as error:
             problem = str(error)
-        return _result(worked, problem, proposer.reason, restated, server.simulated)
+        return _result(worked, problem, proposer.reason, restated)
 
 
 def _result(
-    worked: DeclarationResult, problem: str, reason: str, restated: RestatedTheorem, simulated: bool
+    worked: DeclarationResult, problem: str, reason: str, restated: RestatedTheorem
 ) -> tuple[ProverResult, list[str] | None]:
-    flags: dict[str, Any] = {"whole_file": restated.whole_file, "simulated": simulated}
+    flags: dict[str, Any] = {"whole_file": restated.whole_file}
     if worked.solved:
         (solved,) = worked.solved.values()
         effort, proof = solved.effort, restated.proof(solved.replacement)
@@ -940,5 +932,4 @@ class ExternalProver(Prover):
                 check=SorryCheck(session, restated.declaration, sorry, timeout_s=timeout_s),
                 seconds=self._budget.seconds,
                 repairs=self._repairs,
-                judge=session.judge,
             )

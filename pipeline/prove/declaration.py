@@ -221,16 +221,16 @@ class DeclarationProver:
             CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
             ReplError: no process gets as far (see `Session`).
         """
-        text, judge = self._declaration.framed_for_distil(), self._session.judge
+        text = self._declaration.framed_for_distil()
         try:
             self._states = await self._session.distil(text, timeout_s=max(self._budget.seconds, 10.0))
         except ReplRefused as error:
             raise CannotAttempt(
-                f"{judge} makes no goal of the declaration: {_first_line(error.desc)}"
+                f"Lean makes no goal of the declaration: {_first_line(error.desc)}"
             ) from error
         self.goals = [(state, at) for state in self._states for at in range(len(state.goals))]
         if not self.goals:
-            raise CannotAttempt(f"{judge} makes no goal of the declaration")
+            raise CannotAttempt("Lean makes no goal of the declaration")
         if self._declaration.may_be_data:
             for state, at in self.goals:
                 said = await self._session.tactic(state, _IS_A_PROPOSITION, goal=at)
@@ -457,13 +457,13 @@ async def _complaint(session: Session, declaration: Declaration, replacement: Re
     try:
         units = await session.process(declaration.framed(splice(declaration.data, replacement)))
     except ReplDied as death:
-        return f"{session.judge} ends on the text: {_first_line(str(death))}"
+        return f"Lean ends on the text: {_first_line(str(death))}"
     error = first_error(units)
     if error is not None:
         return _first_line(error.data)
     # Of several sorries the others are still there.
     if len(declaration.sorries) == 1 and any(unit.uses_sorry for unit in units):
-        return f"{session.judge} says that the proof uses sorry"
+        return "Lean says that the proof uses sorry"
     return None
 
 

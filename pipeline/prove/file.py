@@ -218,7 +218,7 @@ class FileProver:
                 self._report(
                     piece.group,
                     "error",
-                    f"the process of {self._backend.judge} ended, twice at the same place: {short(str(error))}",
+                    f"the process of Lean ended, twice at the same place: {short(str(error))}",
                 )
             except ReplError as error:
                 self._report(piece.group, "error", short(str(error)))
@@ -272,11 +272,10 @@ class FileProver:
         return scanned.declarations[index].line, scanned.declarations[index].column + 1
 
     def _before_the_declaration(self, error: SetupFailed) -> str:
-        judge = self._backend.judge
         if error.refused:
-            return f"{self._path}: {judge} refuses the text before the declaration: {short(str(error))}"
+            return f"{self._path}: Lean refuses the text before the declaration: {short(str(error))}"
         return (
-            f"{self._path}: {judge} cannot get past the text before the declaration; tried twice:"
+            f"{self._path}: Lean cannot get past the text before the declaration; tried twice:"
             f" {short(str(error))}"
         )
 

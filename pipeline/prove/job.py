@@ -90,7 +90,7 @@ class ProveJob:
             for path in sorted(files):
                 tasks.create_task(self._file(path, files[path], pool, rung, known, lemmas))
         self._record_held(rung.answering)
-        return {"sorries": len(given.sorries), **self._outcomes, "simulated": given.lean.simulated}
+        return {"sorries": len(given.sorries), **self._outcomes}
 
     async def _build(self, files: Iterable[str]) -> None:
         """Build the project's modules that the files import with lake: the REPL reads only built ones.
@@ -275,7 +275,6 @@ class ProveJob:
                 prover=given.prover,
                 rung=given.rung.number,
                 toolchain=given.lean.toolchain,
-                simulated=given.lean.simulated,
                 job=self._spec.job,
             )
             # The job is part of the key: another rung, or another branch's job, may find the same text.
@@ -303,7 +302,6 @@ class ProveJob:
             completion_tokens=effort.cost.completion_tokens,
             usd=effort.cost.usd,
             tree=None if effort.tree is None else self._stage(effort.tree),
-            simulated=given.lean.simulated,
             job=self._spec.job,
         )
         key = (wanted.sorry, wanted.blob, given.prover, str(given.rung.number), given.model, given.budget_key)

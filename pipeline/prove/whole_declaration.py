@@ -261,7 +261,6 @@ async def prove_declaration_wholly(
                 check=check,
                 seconds=budget.seconds,
                 repairs=wholly.repairs,
-                judge=session.judge,
             )
         finally:
             if kept is not None:

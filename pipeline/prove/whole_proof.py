@@ -389,7 +389,6 @@ async def prove_whole(
     check: Check,
     seconds: float,
     repairs: int,
-    judge: str = "Lean",
     clock: Callable[[], float] = time.monotonic,
 ) -> WholeResult:
     """Prove a sorry with an author.
@@ -400,10 +399,9 @@ async def prove_whole(
         check: Lean.
         seconds: the limit of the whole work.
         repairs: turns after the first, in which the author receives Lean's errors from the turn before.
-        judge: the name of the backend behind `check`.
         clock: in seconds.
     """
-    work = _Work(ask, author, check, seconds, judge, clock)
+    work = _Work(ask, author, check, seconds, clock)
     outcome = await work.run(repairs + 1)
     return work.result(outcome)
 
@@ -414,7 +412,6 @@ class _Work:
     author: Author
     check: Check
     seconds: float
-    judge: str
     clock: Callable[[], float]
     started: float = 0.0
     turns: int = 0
@@ -483,7 +480,7 @@ class _Work:
                 try:
                     errors = await self.check(proof)
                 except ReplError as error:
-                    self.failure, self.detail = error, f"{self.judge} failed: {error}"
+                    self.failure, self.detail = error, f"Lean failed: {error}"
                     return "error"
                 if not errors:
                     self.judged.append(FailedProof(proof, ()))
@@ -529,7 +526,7 @@ class _Work:
             )
         if self.refused:
             why = _line(self.refused[0].errors[0])
-            return f"none of {len(self.refused)} texts could be given to {self.judge}: {why}"
+            return f"none of {len(self.refused)} texts could be given to Lean: {why}"
         return "no text was written"
 
 
@@ -599,18 +596,17 @@ class SorryCheck:
 
     async def _errors(self, replacement: Replacement) -> tuple[str, ...]:
         text = self._declaration.framed(splice(self._declaration.data, replacement))
-        judge = self._session.judge
         try:
             units = await self._session.process(text, timeout_s=self._timeout_s)
         except ReplDied as death:
-            return (f"{judge} ends on this text: {death}",)
+            return (f"Lean ends on this text: {death}",)
         except ReplRefused as error:
-            return (f"{judge} does not get through this text: {error.desc}",)
+            return (f"Lean does not get through this text: {error.desc}",)
         lines = text.split("\n")
         errors = tuple(_with_line(message, lines) for unit in units for message in unit.errors)
         if errors or len(self._declaration.sorries) > 1:
             return errors
-        return (f"{judge} says that the proof uses sorry",) if _unproved(units) else ()
+        return ("Lean says that the proof uses sorry",) if _unproved(units) else ()
 
 
 def _unproved(units: Sequence[Unit]) -> bool:

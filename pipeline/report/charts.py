@@ -1,7 +1,7 @@
 """Charts of lines, as SVG.
 
 Each is complete by itself, a file and a part of the page alike, light or dark as the reader's system is. Colour alone
-tells nothing: lines have their own dashes and marks, simulated ones a dashed form and the word. Who does not see a
+tells nothing: lines have their own dashes and marks. Who does not see a
 picture is told its numbers, of a line the first and the last.
 """
 
@@ -19,7 +19,7 @@ ORIGIN = "made by everlean report"
 """Written near the beginning of every file of a report; without it a file belongs to someone else."""
 LIGHT = ("#0b5cad", "#444b57", "#00714f", "#9b2f7d", "#5c4b00", "#b00020", "#006d77", "#7a3b00")
 DARK = ("#6cb6ff", "#c3cad6", "#4fd1a5", "#f08fd0", "#e3c64f", "#ff8a80", "#5fd0dd", "#d7a37a")
-"""Of series; the orange of what was simulated is none of them."""
+"""Of series."""
 
 _CHARACTER = 7.2
 """Width of a character in pixels, generous for 12 px letters."""
@@ -41,7 +41,6 @@ _STYLE = (
     ".pic text{font:12px system-ui,sans-serif;fill:#1b1f24;pointer-events:none}.pic .title{font-weight:600;"
     "font-size:13px}.pic .axis{stroke:#6a737d;stroke-width:1}.pic .grid{stroke:#dde2e9}"
     ".pic .line{fill:none;stroke-width:2}.pic .ground{fill:#fff}"
-    ".pic .made-up{fill:none;stroke:#b3420a;stroke-width:2;stroke-dasharray:4 2}"
     + _colours(LIGHT)
     + ".pic .mark{fill:currentColor;stroke:none}@media screen and (prefers-color-scheme:dark){.pic text{fill:#e6e9ee}"
     ".pic .ground{fill:#15181d}.pic .grid{stroke:#2c333d}.pic .axis{stroke:#8b949e}.pic .made-up{stroke:#ff9a5c}"
@@ -52,14 +51,10 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A named row of values, one a position; None where nothing was measured.
-
-    A `simulated` one is drawn as everything simulated is, and its name says so too.
-    """
+    """A named row of values, one a position; None where nothing was measured."""
 
     name: str
     values: tuple[float | None, ...]
-    simulated: bool = False
 
 
 # ---- text
@@ -163,9 +158,8 @@ def line_chart(
     )
     parts += _x_axis(positions, across, base)
     for number, line in enumerate(lines):
-        plain = not line.simulated
-        css = f"line c{number % len(LIGHT)}" if plain else "made-up"
-        dash = _DASHES[number % len(_DASHES)] if plain else ""
+        css = f"line c{number % len(LIGHT)}"
+        dash = _DASHES[number % len(_DASHES)]
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
         points = [
             None if value is None else (across[i], height(value)) for i, value in enumerate(line.values)
@@ -174,10 +168,9 @@ def line_chart(
         left, y, name = keys[number]
         parts.append(f'<path class="{css}"{dashes} d="M{left:g} {y - 4:g}h32"/>')
         parts.append(_text(left + 40, y, name))
-        if plain:
-            drawn = [point for point in points if point is not None]
-            every = -(-len(drawn) // _MOST_MARKS) or 1
-            parts += [_point(number, x, y) for x, y in [(left + 16.0, y - 4.0), *drawn[::every]]]
+        drawn = [point for point in points if point is not None]
+        every = -(-len(drawn) // _MOST_MARKS) or 1
+        parts += [_point(number, x, y) for x, y in [(left + 16.0, y - 4.0), *drawn[::every]]]
     width = _LINE_LEFT + _LINE_WIDTH + _LINE_RIGHT
     return _picture(identity, title, _ends_of(lines, positions), width, base + 28, parts)
 
@@ -218,7 +211,7 @@ def _ticks(high: float) -> list[float]:
 def _way(points: Sequence[tuple[float, float] | None], *, stairs: bool) -> str:
     known = [point for point in points if point is not None]
     if len(known) == 1:
-        # One point alone would be no line: a short one, since simulated lines have no marks.
+        # One point alone would be no line: a short one.
         return f"M{known[0][0] - 4:.1f} {known[0][1]:.1f}h8"
     drawn, pen = [], "M"
     for point in points:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipeline.jobs.blueprint import no_blueprint, resting_on
 from store.documents.news import FILLED, WORDS, News, Waiting, describe_news, describe_waiting
@@ -57,19 +57,6 @@ class Front:
     @property
     def filled_number(self) -> int:
         return sum(self.went.get(what, 0) for what in FILLED)
-
-    @property
-    def by_lean(self) -> Front:
-        """Return it without what the simulator disproved; what left the source stays counted as it did."""
-        false = tuple(one for one in self.waiting.disproved if one.disproved != "simulator")
-        return replace(self, waiting=replace(self.waiting, disproved=false))
-
-    @property
-    def simulated(self) -> bool:
-        """Return whether anything here comes from the simulator."""
-        return any(one.disproved == "simulator" for one in self.waiting.disproved) or any(
-            one.what == "by_simulation" for one in self.filled
-        )
 
 
 def front(

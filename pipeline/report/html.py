@@ -1,6 +1,6 @@
 """The pieces of a page: its tables, pictures and sections, the way that values are written, and the templates.
 
-The templates escape every text (autoescape) and replace its control characters. SIMULATED is written in words.
+The templates escape every text (autoescape) and replace its control characters.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from store.text import clean_block, counted, cut
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-SIMULATED = "SIMULATED"
-MADE_BY, DATA_OF = "Made by", "Data of"
-"""Headers of the columns that hold `made_by` and `data_of`."""
 LONG_TABLE = 15
 """A table of so many rows is folded."""
 LONGEST = 600
@@ -53,7 +50,7 @@ def environment() -> Environment:
         short=short,
         counted=counted,
     )
-    made.globals.update(SIMULATED=SIMULATED, POLICY=POLICY, ORIGIN=ORIGIN)
+    made.globals.update(POLICY=POLICY, ORIGIN=ORIGIN)
     return made
 
 
@@ -94,17 +91,13 @@ class Table:
         if kinds[0] != "t":
             kinds[0] = "long" if any(len(written(row[0])) > _LONG_WORD for row in self.rows) else ""
         for row in self.rows:
-            texts = [written(value) for value in row]
-            yield [
-                (text, f"{kind} fake".lstrip() if at and text.startswith(SIMULATED) else kind)
-                for at, (text, kind) in enumerate(zip(texts, kinds, strict=True))
-            ]
+            yield [(written(value), kind) for value, kind in zip(row, kinds, strict=True)]
 
     def _kind(self, at: int) -> str:
         name = self.headers[at]
         if name in self.long:
             return "long"
-        if name.endswith("(UTC)") or name in (MADE_BY, DATA_OF):
+        if name.endswith("(UTC)"):
             return "t"
         # In a column with numbers the words in place of one are aligned as they are.
         return "n" if at and any(_is_number(row[at]) for row in self.rows) else ""
@@ -158,21 +151,6 @@ def written(value: Value) -> str:
 def short(words: str, most: int = LONGEST) -> str:
     """Return at most so many characters of a text."""
     return cut(words, most)
-
-
-def made_by(simulated: bool) -> str:
-    """Describe who made something."""
-    return f"{SIMULATED}: the simulator" if simulated else "a real run"
-
-
-def data_of(simulated: bool) -> str:
-    """Describe whose data a model learned from or was measured on."""
-    return f"{SIMULATED}: the simulator" if simulated else "Lean"
-
-
-def marked(name: str, simulated: bool) -> str:
-    """Put the word before the name of what was simulated."""
-    return f"{SIMULATED} {name}" if simulated else name
 
 
 def figure(value: float) -> str:

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 from pipeline.models.curve import LOSS, Point, read_curve
 from pipeline.report.charts import Series, line_chart
 from pipeline.report.html import (
-    DATA_OF,
     Picture,
     Section,
     Table,
     Value,
-    data_of,
     figure,
-    marked,
     moment,
     section,
 )
@@ -54,7 +51,7 @@ def training(view: sqlite3.Connection) -> Section | None:
     shown = describe_checkpoints(view, saved[-_MOST_CHECKPOINTS:])
     rows: list[tuple[Value, ...]] = [
         (
-            one.checkpoint, one.model, moment(one.saved_at), data_of(one.simulated), one.parent or f"base: {one.base}",
+            one.checkpoint, one.model, moment(one.saved_at), one.parent or f"base: {one.base}",
             one.state, one.refused_reason if one.state == "refused" else one.reason, one.figures, one.steps,
             one.seconds, one.device, size(one.size_bytes),
         )
@@ -65,14 +62,14 @@ def training(view: sqlite3.Connection) -> Section | None:
         "training", "Checkpoints", "training",
         checkpoints=Table(
             "Checkpoints, oldest first",
-            ("Checkpoint", "Model", "Saved (UTC)", DATA_OF, "Trained from", "State", "Why", "Measured", "Steps",
+            ("Checkpoint", "Model", "Saved (UTC)", "Trained from", "State", "Why", "Measured", "Steps",
              "Seconds", "Device", "Size"),
             rows, long=("Trained from", "Why", "Measured"),
         ),
         left=len(saved) - len(shown),
         evaluations=Table(
             "Evaluations, the newest of each checkpoint on each task; from 0 to 1 where no unit is said",
-            ("Checkpoint", "Task", "Dataset", DATA_OF, "Measures"),
+            ("Checkpoint", "Task", "Dataset", "Measures"),
             measured[-_MOST_EVALUATIONS:], long=("Task", "Measures"),
         ),
         evaluations_left=max(0, len(measured) - _MOST_EVALUATIONS),
@@ -83,7 +80,7 @@ def _measured(one: Checkpoint) -> Iterator[tuple[Value, ...]]:
     for task in one.tasks:
         measures = ", ".join(f"{name} {value:.4f}" for name, value in sorted(task.metrics.items()))
         name = task_name(task.repository, task.split)
-        yield one.checkpoint, name, task.dataset[:8], data_of(task.simulated), measures
+        yield one.checkpoint, name, task.dataset[:8], measures
 
 
 _ALONG = 100
@@ -119,7 +116,7 @@ def losses(view: sqlite3.Connection, blob: Blob | None) -> Iterator[Section]:
             continue
         name = f"{model}-losses"
         lines = [
-            Series(marked(one.row.checkpoint, one.row.simulated), along, one.row.simulated)
+            Series(one.row.checkpoint, along)
             for one in shown
             if (along := _along(one.measures.get(LOSS, ())))
         ]
@@ -132,7 +129,7 @@ def losses(view: sqlite3.Connection, blob: Blob | None) -> Iterator[Section]:
         )
         runs = Table(
             f"Losses of the {trained}, oldest training first",
-            ("Checkpoint", DATA_OF, "Steps", "First loss", "Lowest", "Last", "Other measures at the end", "Not drawn"),
+            ("Checkpoint", "Steps", "First loss", "Lowest", "Last", "Other measures at the end", "Not drawn"),
             [_run(one) for one in shown],
             long=("Other measures at the end", "Not drawn"),
         )  # fmt: skip
@@ -163,4 +160,4 @@ def _run(one: TrainingCurve) -> tuple[Value, ...]:
     )
     missing = one.problem or ("" if values else "no step was logged")
     row = one.row
-    return (row.checkpoint, data_of(row.simulated), row.steps, first, lowest, last, others or "none", missing)
+    return (row.checkpoint, row.steps, first, lowest, last, others or "none", missing)

@@ -22,7 +22,7 @@ from typing import Any
 from pipeline.jobs.blueprint import ReadBlueprint, no_blueprint, resting_on
 from pipeline.report import FIRST, layout, models, sections
 from pipeline.report.front import MOST_LINES, age, changes, front, lead
-from pipeline.report.html import SIMULATED, Section, environment, short
+from pipeline.report.html import Section, environment, short
 from pipeline.report.layout import OfRepository, Sheet
 from pipeline.report.models import Blob
 from store.documents.problems import Problem
@@ -51,7 +51,6 @@ class Report:
     position: int
     """The last event that the view contains; 0 where nothing is recorded."""
     since: str
-    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,6 @@ class _Report:
         }
         self.service = queries.service(view)
         self.position = queries.position(view)
-        self.simulated = report_queries.any_simulated(view)
         self.here = report_queries.sorries_here(view)
         self.laid_out = layout.sheets(self.here)
         self.resting: dict[str, Impacts] = {}
@@ -191,7 +189,6 @@ class _Report:
             },
             self.position,
             self.since,
-            self.simulated,
         )
 
     def _written(self, template: str, *, name: str, title: str, **parts: Any) -> str:
@@ -202,7 +199,6 @@ class _Report:
             made_at=self.made_at,
             service=self.service,
             lean=_lean(self.service),
-            simulated=self.simulated,
             home="" if name == FIRST else self.home,
             below=below,
             chapters=[(below + file, one.title, file == name) for file, one in self.chapters.items()],
@@ -323,6 +319,5 @@ def _standing(row: Repository) -> str:
 def _lean(service: ServiceRow | None) -> str:
     if service is None:
         return "not known, no daemon has run yet"
-    lean = f"{SIMULATED}, the simulator" if service.lean == "simulator" else service.lean
     detail = service.lean_detail not in ("", service.lean)
-    return f"{lean} ({short(service.lean_detail, 200)})" if detail else lean
+    return f"{service.lean} ({short(service.lean_detail, 200)})" if detail else service.lean

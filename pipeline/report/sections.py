@@ -15,14 +15,11 @@ from operator import attrgetter
 
 from pipeline.report.charts import Series, line_chart
 from pipeline.report.html import (
-    MADE_BY,
-    SIMULATED,
     Picture,
     Section,
     Table,
     Value,
     macro,
-    made_by,
     moment,
     section,
 )
@@ -48,8 +45,7 @@ PICTURES = (_HISTORY,)
 class Moment:
     """The sorries at one time: how many were opened, filled and removed until then, and how many are left.
 
-    `open` are those still in the source, with a verified proof or not. `by_simulation` were filled with the text of a
-    simulated proof and are counted in no other field than `opened`. `watched`: a repository was; before that only
+    `open` are those still in the source, with a verified proof or not. `watched`: a repository was; before that only
     `open` is known.
     """
 
@@ -58,7 +54,6 @@ class Moment:
     opened: int = 0
     by_people: int = 0
     by_us: int = 0
-    by_simulation: int = 0
     removed: int = 0
     open: int = 0
 
@@ -69,7 +64,6 @@ _FLOWS = {
     "by_people": "Filled by people",
     "by_us": "Filled by everlean",
     "removed": "Gone without a proof",
-    "by_simulation": f"Filled with a {SIMULATED} text",
 }
 
 
@@ -87,7 +81,6 @@ def history(view: sqlite3.Connection) -> Section | None:
             Series(
                 _FLOWS[name],
                 tuple(getattr(one, name) if one.watched or name == "open" else None for one in moments),
-                name == "by_simulation",
             )
             for name in names
         ],
@@ -170,11 +163,10 @@ def proofs(view: sqlite3.Connection) -> Section | None:
     verdicts, searches = report_queries.proof_verdicts(view), report_queries.searches(view)
     if not (verdicts or searches):
         return None
-    by_state: Counter[tuple[bool, str]] = Counter()
+    by_state: Counter[str] = Counter()
     for row in verdicts:
-        by_state[row.simulated, row.state] += row.n
+        by_state[row.state] += row.n
     rejected = [row for row in verdicts if row.state in ("rejected", "conditional")]
-    rejected.sort(key=lambda row: row.simulated)
     verified = sum(row.n for row in verdicts if row.state == "verified")
     total = sum(row.n for row in verdicts)
     shown = [
@@ -189,14 +181,14 @@ def proofs(view: sqlite3.Connection) -> Section | None:
         "proofs", "Verdicts and attempts", "proofs",
         verdicts=Table(
             "Proofs by verdict",
-            ("Verdict", MADE_BY, "Proofs"),
-            [(state, made_by(simulated), n) for (simulated, state), n in sorted(by_state.items())],
+            ("Verdict", "Proofs"),
+            sorted(by_state.items()),
         ),
         searches=_searches(searches), searches_left=max(0, len(searches) - _MOST_SEARCHES), shown=shown,
         rejections=Table(
             "Verifier rejections by reason",
-            ("Reason", "Verdict", MADE_BY, "Proofs"),
-            [(row.reason, row.state, made_by(row.simulated), row.n) for row in rejected[:_MOST_REASONS]],
+            ("Reason", "Verdict", "Proofs"),
+            [(row.reason, row.state, row.n) for row in rejected[:_MOST_REASONS]],
             long=("Reason",),
         ),
         rejections_left=max(0, len(rejected) - _MOST_REASONS),
@@ -210,14 +202,14 @@ def _newest(view: sqlite3.Connection, *, verified: bool) -> list[Proof]:
 def _searches(searches: Sequence[Searches]) -> Table:
     rows: list[tuple[Value, ...]] = [
         (
-            f"{row.prover} {row.model}".strip(), made_by(row.simulated), row.rung, row.attempts, row.found,
+            f"{row.prover} {row.model}".strip(), row.rung, row.attempts, row.found,
             row.disproved, span(row.seconds), None if row.model and not row.tokens else row.tokens, _dollars(row),
         )
         for row in searches[:_MOST_SEARCHES]
     ]  # fmt: skip
     return Table(
         "What was tried on sorries, by prover and model; the newest attempt of each on each sorry",
-        ("Prover and model", MADE_BY, "Rung", "Attempts", "Found a text", "Disproved", "Time", "Tokens", "US dollars"),
+        ("Prover and model", "Rung", "Attempts", "Found a text", "Disproved", "Time", "Tokens", "US dollars"),
         rows,
     )  # fmt: skip
 

@@ -5,7 +5,7 @@
     GET /models, /health, /ready, /metrics, /docs, /openapi.json
 
 Middlewares from the outside in: counting, the page's origin, token, queue, time, body. Every error is a problem of one
-shape (`pipeline.serve.schemas`). Headers name the checkpoint that answered and whether it learned from the simulator.
+shape (`pipeline.serve.schemas`). Headers name the checkpoint that answered.
 `/check` and `/fill` give advice: they run the daemon's own jobs, and their results go to the client and into no log.
 """
 
@@ -104,7 +104,6 @@ def _told() -> str:
 
 
 CHECKPOINT = "X-Everlean-Checkpoint"
-SIMULATED = "X-Everlean-Simulated"
 _PROBLEMS_TOLD = 5
 _STATE = "n : ℕ\n⊢ Nat.gcd n n = n"
 
@@ -144,7 +143,7 @@ def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_
         version=version("everlean"),
         summary="Tactics, premises and checked proofs for editors: LeanCopilot's protocol, and more.",
         description="Tactics and premises are a model's word. What `/check` and `/fill` say was judged as the daemon "
-        "judges; what the simulator judged is marked so, and is no proof.",
+        "judges.",
         middleware=guards(spec, token=token, measures=measures),
         lifespan=lifespan,
         redoc_url=None,
@@ -202,9 +201,7 @@ async def _generated(registry: Registry, asked: GenerateRequest) -> tuple[list[G
             return await _suggested(model, asked), model.provenance
     # The progress model first: without it, no tactics are generated.
     async with registry.progress().use() as progress, slot.use() as model:
-        provenance = Provenance(
-            model.provenance.checkpoint, model.provenance.simulated or progress.provenance.simulated
-        )
+        provenance = model.provenance
         found = await _suggested(model, asked)
         if not found:
             return [], provenance
@@ -237,8 +234,6 @@ def _probability(log_probability: float) -> float:
 def _mark(response: Response, provenance: Provenance) -> None:
     if provenance.checkpoint:
         response.headers[CHECKPOINT] = provenance.checkpoint
-    if provenance.simulated:
-        response.headers[SIMULATED] = "true"
 
 
 def _about_itself(registry: Registry) -> APIRouter:

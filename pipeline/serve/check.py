@@ -133,7 +133,6 @@ class Judgement(BaseModel):
     )
     conditional_on: list[str] = Field(description="Declarations with a sorry that it rests on.")
     toolchain: str = Field(description="Of the Lean that judged; empty where none did.")
-    simulated: bool = Field(description="The simulator judged, and not Lean: this is no proof.")
     seconds: float
 
 
@@ -300,7 +299,6 @@ def _proof(
         prover=CLIENT,
         rung=0,
         toolchain=made.lean.toolchain,
-        simulated=made.lean.simulated,
         job=CLIENT,
     )
 
@@ -362,7 +360,6 @@ def _judgement(
         in_doubt=doubt,
         conditional_on=list(verdict.conditional_on) if isinstance(verdict, ProofRejected) else [],
         toolchain=lean.toolchain,
-        simulated=lean.simulated,
         seconds=round(seconds, 3),
     )
 
@@ -375,14 +372,8 @@ def _words(verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend
             "no_verdict", "the check ended without a verdict", "see `everlean doctor`"
         )
         return "unknown", f"{failure.reason}: {failure.message}", failure.remedy
-    if isinstance(verdict, ProofVerified) and not lean.simulated:
+    if isinstance(verdict, ProofVerified):
         return "accepted", "", ""
-    if lean.simulated:
-        return (
-            "unknown",
-            "the simulator judged, and not Lean",
-            'set [lean] backend to "auto" and install a toolchain',
-        )
     if lean.kind == "none":
         return (
             "unknown",

@@ -442,7 +442,7 @@ def _toolchain(folder: Path) -> str:
 
 
 def _no_build(lean: LeanBackend, why: str) -> LeanBackend:
-    return LeanBackend("none", (), why, "", simulated=False, sandbox=lean.sandbox)
+    return LeanBackend("none", (), why, "", sandbox=lean.sandbox)
 
 
 _SHOWN = 10

@@ -413,10 +413,6 @@ class LoadedRetriever(EncodingModel):
     def checkpoint(self) -> str:
         return self.provenance.checkpoint
 
-    @property
-    def simulated(self) -> bool:
-        return self.provenance.simulated
-
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the unit vectors of texts, in batches with other clients'.
 
@@ -519,7 +515,7 @@ class RetrievalGenerator(LocalGenerator):
     ) -> None:
         """Args:
         name, generator, decoding, limits, measures: as of a model that is shown none.
-        provenance: the retriever's checkpoint; simulated where the retriever or the generator is.
+        provenance: the retriever's checkpoint.
         retriever: closed with this.
         nearest: finds so many premises of the watched repositories for a state, from any file.
         premises: how many are shown.

@@ -12,12 +12,11 @@
 
 Comments between the events keep proxies from closing the connection.
 
-The rungs are the daemon's ladder with the checkpoints in use at the time of the request. A model that learned from
-the simulator is used only where the simulator judges. They are climbed in their order, each by the daemon's prove job
-(`python -m pipeline.prove`) on the sorries still open; each candidate goes out as it comes. When the job has ended
-the gate judges its candidates, by the daemon's check job (`pipeline.serve.check`): one Lean at a time for one
-request. A sorry is settled as for the daemon, when it has a candidate that the gate did not reject. Nothing of it is
-recorded.
+The rungs are the daemon's ladder with the checkpoints in use at the time of the request. They are climbed in their
+order, each by the daemon's prove job (`python -m pipeline.prove`) on the sorries still open; each candidate goes out as
+it comes. When the job has ended the gate judges its candidates, by the daemon's check job (`pipeline.serve.check`): one
+Lean at a time for one request. A sorry is settled as for the daemon, when it has a candidate that the gate did not
+reject. Nothing of it is recorded.
 
 Two sorries of a file may have one id (`example : True := by sorry`, twice): each is known by its place besides, and is
 searched by a job of its own, since what a job says of an attempt names the id alone.
@@ -53,7 +52,6 @@ from pipeline.jobs.specs import (
     RetrievalRung,
     SorryToProve,
 )
-from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
@@ -163,7 +161,6 @@ class Begun(Event, Judging):
     rungs: list[RungTold]
     left_out: list[RungLeft]
     toolchain: str
-    simulated: bool = Field(description="The simulator searches and judges, and not Lean.")
     advisory: str = ADVICE
 
 
@@ -189,7 +186,6 @@ class Candidate(Event):
     byte_end: int
     tactics: list[str]
     proof: str = Field(description="The id under which the daemon would know it.")
-    simulated: bool
 
 
 class Attempted(Event):
@@ -263,7 +259,6 @@ class Summary(Event):
     unknown: int
     filled: list[Filled]
     seconds: float
-    simulated: bool
     advisory: str = ADVICE
 
 
@@ -366,7 +361,7 @@ class _NotReadyError(Exception):
     """The rung cannot be climbed now; the text says why."""
 
 
-def rungs_now(spec: ServeSpec, lean: LeanBackend, wanted: Sequence[int] | None) -> list[Rung | SkippedRung]:
+def rungs_now(spec: ServeSpec, wanted: Sequence[int] | None) -> list[Rung | SkippedRung]:
     """Resolve the rungs that can be climbed now, in their order; only those in `wanted` if it is given.
 
     Raises:
@@ -381,10 +376,6 @@ def rungs_now(spec: ServeSpec, lean: LeanBackend, wanted: Sequence[int] | None) 
                 row = checkpoint_in_use(view, model)
                 if row is None:
                     raise _NotReadyError(f"no {model} model is in use yet")
-                if row.simulated and not lean.simulated:
-                    raise _NotReadyError(
-                        f"the {model} model in use learned from the simulator, and {lean.judge} judges here"
-                    )
                 return row
 
             return list(_each(there, numbers, in_use))
@@ -518,7 +509,6 @@ class _Filling:
         self._seen: set[tuple[Key, str]] = set()
         self._verdicts: dict[str, int] = {"accepted": 0, "rejected": 0, "unknown": 0}
         self._candidates = 0
-        self._simulated = workspace.spec.simulated
 
     async def run(self, commit: Commit, path: str, known: SorryRow | None, emit: Emit) -> None:
         """Work, and say how it went: whatever happens, a summary is the last event."""
@@ -551,7 +541,6 @@ class _Filling:
                 **self._verdicts,
                 filled=[Filled(sorry=sorry, byte_start=byte_start) for sorry, byte_start in self._filled],
                 seconds=round(time.monotonic() - self._began, 3),
-                simulated=self._simulated,
             )
         )
 
@@ -578,7 +567,7 @@ class _Filling:
                     f"there is no Lean to search with: {made.lean.detail}",
                     "see `everlean doctor`",
                 )
-            rungs = await asyncio.to_thread(rungs_now, workspace.spec, made.lean, asked.rungs)
+            rungs = await asyncio.to_thread(rungs_now, workspace.spec, asked.rungs)
             challenges = await asyncio.to_thread(challenges_on, workspace.spec.view, commit)
             self._begin(made, file, rungs, challenges)
             for rung in rungs:
@@ -619,7 +608,6 @@ class _Filling:
             )
         blob = file.blob(like=made.commit.sha)
         self._sorries = [file.wanted(one, blob=blob) for one in fitting]
-        self._simulated = made.lean.simulated
         self._emit(
             Begun(
                 **judging(made, file).model_dump(),
@@ -640,7 +628,6 @@ class _Filling:
                     if isinstance(one, SkippedRung)
                 ],
                 toolchain=made.lean.toolchain,
-                simulated=made.lean.simulated,
             )
         )
 
@@ -797,7 +784,6 @@ class _Filling:
                 byte_end=proof.byte_end,
                 tactics=list(proof.tactics),
                 proof=proof.proof,
-                simulated=proof.simulated,
             )
         )
 

@@ -4,8 +4,7 @@ Every two seconds the registry reads the promoted checkpoints from the view. A n
 use and takes the next request; the old one is closed after its last. A retriever first gets vectors of all premises
 that the one before had. What cannot be loaded leaves the model as it is, and is tried again after a doubling back-off.
 
-A checkpoint of the daemon's is named by promotion or by its folder; either way the view records its provenance. A
-model that learned from the simulator is used only where the simulator judges.
+A checkpoint of the daemon's is named by promotion or by its folder; either way the view records its provenance.
 
 Models load in one thread, one after the other: transformers' loading is not made for two at once. torch and
 transformers are imported with the first model (`pipeline.serve.engines`), so that the server answers `/health` before.
@@ -46,7 +45,6 @@ from store.backoff import Backoff
 from store.errors import LogError
 from store.text import first_line
 from store.view import model_queries, queries
-from store.view.rows import CheckpointRow
 
 if TYPE_CHECKING:
     from pipeline.serve.engines import EncodingModel, GeneratingModel, LoadedRetriever, RatingModel, Retriever
@@ -228,9 +226,7 @@ def resolve_sources(
         with closing(queries.connect(spec.view)) as view:
             for one, inside in asked.items():
                 model, source = one
-                found[one] = (
-                    _promoted(spec, view, model) if inside is None else _named(spec, view, source, inside)
-                )
+                found[one] = _promoted(spec, view, model) if inside is None else _named(view, source, inside)
     except (LogError, sqlite3.Error) as error:
         found.update(dict.fromkeys(asked, f"the view cannot be read: {error}"))
     return found
@@ -249,15 +245,10 @@ def _promoted(spec: ServeSpec, view: sqlite3.Connection, model: str) -> Resolved
     row = model_queries.checkpoint_in_use(view, model)
     if row is None:
         return f"no checkpoint of the {model} model has been promoted yet"
-    return _allowed(
-        spec,
-        row,
-        str(spec.checkpoints / model / row.checkpoint),
-        f"the promoted checkpoint {row.checkpoint}",
-    )
+    return ResolvedSource(str(spec.checkpoints / model / row.checkpoint), Provenance(row.checkpoint))
 
 
-def _named(spec: ServeSpec, view: sqlite3.Connection, source: str, inside: Path) -> ResolvedSource | str:
+def _named(view: sqlite3.Connection, source: str, inside: Path) -> ResolvedSource | str:
     model, checkpoint = (*inside.parts, "", "")[:2]
     rows = (row for row in model_queries.checkpoints(view, model) if row.checkpoint == checkpoint)
     row = next(rows, None)
@@ -266,13 +257,7 @@ def _named(spec: ServeSpec, view: sqlite3.Connection, source: str, inside: Path)
             f"{inside} lies where the checkpoints do, and the view knows none of that name, so its "
             "provenance is unknown; name a checkpoint of `everlean models`, or keep it in another folder"
         )
-    return _allowed(spec, row, source, f"the checkpoint {checkpoint}")
-
-
-def _allowed(spec: ServeSpec, row: CheckpointRow, source: str, what: str) -> ResolvedSource | str:
-    if row.simulated and not spec.simulated:
-        return f"{what} learned from the simulator, and Lean judges here"
-    return ResolvedSource(source, Provenance(row.checkpoint, row.simulated))
+    return ResolvedSource(source, Provenance(row.checkpoint))
 
 
 Nearest = Callable[["LoadedRetriever", str, int], Awaitable[tuple[str, ...]]]
@@ -343,7 +328,7 @@ class Loader:
             case "retriever":
                 return self._retriever(spec.name, source, provenance, device)
             case "retrieval":
-                return self._with_premises(spec, source, provenance, provenances[1], device)
+                return self._with_premises(spec, source, provenance, device)
             case _:
                 return self._generator(spec, source, provenance, device)
 
@@ -363,7 +348,7 @@ class Loader:
         )
 
     def _with_premises(
-        self, spec: ModelSpec, source: str, provenance: Provenance, generator: Provenance, device: Device
+        self, spec: ModelSpec, source: str, provenance: Provenance, device: Device
     ) -> GeneratingModel:
         from pipeline.serve.engines import RetrievalGenerator, decoding_of, load_generator
 
@@ -371,7 +356,7 @@ class Loader:
             spec.name,
             load_generator(spec.generator, device=device, kind=spec.kind),
             decoding_of(spec),
-            provenance=Provenance(provenance.checkpoint, provenance.simulated or generator.simulated),
+            provenance=provenance,
             retriever=self._retriever(spec.name, source, provenance, device),
             nearest=self._nearest,
             premises=spec.premises,
@@ -559,7 +544,6 @@ class Registry:
         return ModelsResponse(
             models=[_info(entry) for entry in self._entries.values()],
             progress=None if self._progress is None else _info(self._progress),
-            simulated=self.spec.simulated,
         )
 
     def ready(self) -> ReadyResponse:
@@ -713,5 +697,4 @@ def _info(entry: _Entry) -> ModelInfo:
         loaded=slot.loaded,
         reason=slot.reason,
         checkpoint=slot.provenance.checkpoint,
-        simulated=slot.provenance.simulated,
     )

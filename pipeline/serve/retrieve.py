@@ -63,9 +63,6 @@ class Encodes(Protocol):
     @property
     def checkpoint(self) -> str: ...
 
-    @property
-    def simulated(self) -> bool: ...
-
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]: ...
 
     async def run(self, work: Callable[[], T]) -> T: ...
@@ -138,7 +135,6 @@ class RetrieveResponse(BaseModel):
     checkpoint: str = Field(description="The retriever's; empty where it is none of the daemon's.")
     accessible: int = Field(description="How many premises may be used at the position.")
     known: int = Field(description="How many premises the trace has.")
-    simulated: bool = Field(description="The trace or the retriever is of the simulator, not of Lean.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +242,6 @@ class Premises:
             checkpoint=retriever.checkpoint,
             accessible=int(allowed.sum()),
             known=len(indexed.corpus),
-            simulated=indexed.trace.simulated or retriever.simulated,
         )
 
     async def nearest(self, retriever: Encodes, state: str, k: int) -> tuple[str, ...]:
@@ -385,7 +380,7 @@ class Premises:
                         f"{repository!r} is no repository that is known",
                         "see `everlean repos` for the keys",
                     )
-                chosen = choose(view, (repository,), every_commit=False, simulated=spec.simulated)
+                chosen = choose(view, (repository,), every_commit=False)
         except NothingToExportError as error:
             raise Problem(
                 404,
@@ -406,7 +401,7 @@ class Premises:
         InputStore(sources.contents).sweep()
         for _ in range(_TRIES):
             before = self._newest(repository)
-            found = corpus_of_log(sources, repository=repository, simulated=spec.simulated)
+            found = corpus_of_log(sources, repository=repository)
             corpus = Corpus(InputStore(sources.contents).file(found))
             # A trace that came meanwhile is the corpus' perhaps, and not what the answer would say it is of.
             if self._newest(repository).seq == before.seq:

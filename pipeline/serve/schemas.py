@@ -207,9 +207,6 @@ class ModelInfo(BaseModel):
     checkpoint: str = Field(
         description="The checkpoint in use; empty where the model is none of the daemon's."
     )
-    simulated: bool = Field(
-        description="It learned from the simulator, so that Lean has judged nothing of what it knows."
-    )
 
 
 class ModelsResponse(BaseModel):
@@ -219,7 +216,6 @@ class ModelsResponse(BaseModel):
 
     models: list[ModelInfo]
     progress: ModelInfo | None
-    simulated: bool = Field(description="Whether the simulator judges here, instead of Lean.")
 
 
 class HealthResponse(BaseModel):

@@ -48,11 +48,9 @@ class Provenance:
 
     Attributes:
         checkpoint: its id; "" for a model that the daemon did not train.
-        simulated: it learned from the simulator.
     """
 
     checkpoint: str = ""
-    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +218,6 @@ class ServeSpec:
         indices: where the embeddings of premises are kept.
         progress: what the configuration names for `use_reward`; None: nothing.
         device: where models compute that name none themselves.
-        simulated: whether the simulator judges: what learned from it is used there, and nowhere else.
         token: the place of the bearer token. Without one, every client that reaches the port is served; an `open`
             server does not start.
         gpu_lock: the file to lock before a GPU is used; None: none is.
@@ -242,7 +239,6 @@ class ServeSpec:
     progress: RewardSpec | None = None
     limits: Limits = field(default_factory=Limits)
     device: Device = "cpu"
-    simulated: bool = False
     token: KeyPlace = field(default_factory=KeyPlace)
     gpu_lock: Path | None = None
     visible: str | None = None

@@ -5,8 +5,7 @@ dependency's and not asked about.
 
 Emits, as each file ends, one batch: `file_traced`, and `sorry_stated` for each of its sorries whose goal is new or
 another one; then `traced_file_removed`; and in one last batch `commit_traced` and `trace_measured`. A job that is
-started again with `known` as it then is skips the files that are done. `traced_file_removed` has no field `simulated`,
-for it says nothing of Lean.
+started again with `known` as it then is skips the files that are done.
 """
 
 from __future__ import annotations

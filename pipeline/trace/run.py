@@ -31,6 +31,7 @@ from store.events.traces import CommitTraced, FileTraced, SorryStated, TracedFil
 from store.recording import TraceHead, file_event
 
 _PER_BATCH = 64
+_TRACER = "everlean"
 _VERSION = re.compile(r"(?:.*:)?(v?\d[\w.+-]*|nightly-[\w.-]+|[\w.-]+)$")
 _Item = TypeVar("_Item")
 
@@ -52,11 +53,9 @@ class Run:
             self._meant = path_filter(given.include, given.exclude)
         except ValueError as error:
             raise bad_spec(spec.kind, str(error)) from error
-        # The simulator's trace is never taken for Lean's.
-        self._tracer_name = "everlean-simulator" if given.lean.simulated else "everlean"
         self._reporter = reporter
         self._started = time.monotonic()
-        tracer = f"{self._tracer_name} {TRACER_VERSION}"
+        tracer = f"{_TRACER} {TRACER_VERSION}"
         core = Path(given.lean.sysroot) / "src" / "lean" if given.lean.sysroot else None
         self._tree = Tree(
             spec.place,
@@ -64,7 +63,6 @@ class Run:
             tracer=tracer,
             lean=given.lean.toolchain,
             core=core if core is not None and core.is_dir() else None,
-            linked_packages=not given.lean.simulated,
             folder=given.folder,
             without=given.without,
         )
@@ -104,7 +102,6 @@ class Run:
             "tactics": measured.tactics_traced,
             "gaps": measured.gaps,
             "goals_stated": self._n_stated,
-            "simulated": given.lean.simulated,
             "seconds": seconds,
         }
 
@@ -117,13 +114,12 @@ class Run:
             url=given.url,
             name=given.name,
             lean_version=lean_version(toolchain or given.lean.toolchain),
-            tracer=self._tracer_name,
+            tracer=_TRACER,
             tracer_version=TRACER_VERSION,
             source="lean",
             line=given.known.line,
             project=given.folder,
             metadata=metadata,
-            simulated=given.lean.simulated,
             seconds=seconds,
         )
 
@@ -209,8 +205,7 @@ class Run:
         given, goal = self._given, trace.goals.get(sorry.byte_start)
         if goal is None:
             return None
-        # What the simulator said is nothing that Lean's word could be a change of.
-        before = sorry.stated if sorry.stated and sorry.stated.simulated == given.lean.simulated else None
+        before = sorry.stated
         if before is not None and same_goal(before.goal, goal):
             return None
         text = (sorry.statement_hash, sorry.context_hash)
@@ -224,7 +219,6 @@ class Run:
             goal=goal,
             before=None if before is None else before.goal,
             same_text=before is not None and (before.statement_hash, before.context_hash) == text,
-            simulated=given.lean.simulated,
         )
         return self._event(body, sorry.sorry, goal, key)
 
@@ -252,7 +246,6 @@ class Run:
             n_premises=sum(item.premises for item in holds.values()),
             n_tactics=sum(item.tactics for item in holds.values()),
             manifest=None,
-            simulated=given.lean.simulated,
             seconds=seconds,
         )
         measured = self._measured(head.trace, n_dependencies)
@@ -279,7 +272,6 @@ class Run:
             n_dependencies=n_dependencies,
             gaps=dict(sorted(Counter(kind for _, kind, *_ in gaps).items())),
             details=self._reporter.stage(details),
-            simulated=given.lean.simulated,
         )
 
     def _event(

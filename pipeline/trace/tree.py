@@ -68,7 +68,6 @@ class Tree:
         tracer: str,
         lean: str,
         core: Path | None,
-        linked_packages: bool,
         folder: str = "",
         without: Collection[str] = (),
     ) -> None:
@@ -84,7 +83,7 @@ class Tree:
         self._by_name: dict[str, list[str]] = {}
         for path in sorted(self.files, key=lambda path: (path.count("/"), path)):
             self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
-        self._libraries = list(_libraries(self._root, core=core, linked=linked_packages))
+        self._libraries = list(_libraries(self._root, core=core))
         self._dependencies: dict[str, LeanFile | None] = {}
         self._keys: dict[str, str] = {}
 
@@ -218,12 +217,12 @@ def header_imports(data: bytes) -> tuple[str, ...]:
     return parse(data).imports
 
 
-def _libraries(worktree: Path, *, core: Path | None, linked: bool) -> Iterator[tuple[Path, str]]:
+def _libraries(worktree: Path, *, core: Path | None) -> Iterator[tuple[Path, str]]:
     """Yield the folders under which dependencies' modules are found, and what they are called in a trace."""
     if core is not None:
         yield core, CORE
     packages = worktree / PACKAGES
-    if (worktree / ".lake").is_symlink() or (packages.is_symlink() and not linked) or not packages.is_dir():
+    if (worktree / ".lake").is_symlink() or not packages.is_dir():
         return
     for package in sorted(packages.iterdir()):
         if package.is_dir() and not package.is_symlink():

@@ -35,11 +35,6 @@ class Attempt(AttemptRow):
         return "" if self.outcome == "disproved" else self.best
 
     @property
-    def outcome_text(self) -> str:
-        """Return how it ended, with the word that nothing of the simulator's goes without."""
-        return self.outcome + (" SIMULATED" if self.simulated else "")
-
-    @property
     def weights_text(self) -> str:
         """Return the hash of the weights, and whose they are where a retriever stands before a generator."""
         whose = " (of the retriever)" if "+" in self.model else ""
@@ -59,8 +54,7 @@ class Attempt(AttemptRow):
     def text(self) -> str:
         """Return in one line how often its sorry was tried by then, and how this attempt ended."""
         left = f", {counted(self.goals_left, 'goal')} left" if self.goals_left and self.how_far else ""
-        simulated = " SIMULATED" if self.simulated else ""
-        return f"{self.number}x, rung {self.rung}: {self.outcome}{left}{simulated}"
+        return f"{self.number}x, rung {self.rung}: {self.outcome}{left}"
 
 
 def describe_attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, list[Attempt]]:

@@ -23,7 +23,7 @@ CHECKPOINT_STATES = ("in use", "removed", "was in use", "refused", "undecided")
 class Measured(EvaluationRow):
     """How a checkpoint did on a task, when it was measured last."""
 
-    SHOWN: ClassVar = ("repository", "split", "dataset", "metrics", "simulated")
+    SHOWN: ClassVar = ("repository", "split", "dataset", "metrics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,6 @@ class Checkpoint(CheckpointRow):
     """`in use`, `removed`, `was in use`, `refused` or `undecided`."""
     tasks: list[Measured]
     """The newest measurement of each."""
-
-    @property
-    def state_text(self) -> str:
-        """Return the state, marked where it learned from the simulator."""
-        return marked(self.state, simulated=self.simulated)
 
     @property
     def figures(self) -> str:
@@ -75,12 +70,8 @@ class NotComparableError(Exception):
 class Comparison:
     before: str
     """the id of A"""
-    before_simulated: bool
-    """it learned from the simulator"""
     after: str
     """the id of B"""
-    after_simulated: bool
-    """it learned from the simulator"""
     model: str
     """of both"""
     metric: str
@@ -149,9 +140,7 @@ def compare_checkpoints(
     decision = decide(*read_sides(view, new, old), rule=rule, tolerance=tolerance, read_blob=read_blob)
     return Comparison(
         before=old.checkpoint,
-        before_simulated=old.simulated,
         after=new.checkpoint,
-        after_simulated=new.simulated,
         model=old.model,
         metric=rule.metric,
         unit=rule.unit,
@@ -169,11 +158,6 @@ def _state(row: CheckpointRow) -> str:
     )
 
 
-def marked(text: str, *, simulated: bool) -> str:
-    """Return the mark beside what the simulator made."""
-    return f"{text} SIMULATED" if simulated else text
-
-
 def task_of(row: EvaluationRow) -> str:
     """Return the name of a measured task, for people."""
-    return marked(task_name(row.repository, row.split), simulated=row.simulated)
+    return task_name(row.repository, row.split)

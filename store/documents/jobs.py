@@ -43,7 +43,7 @@ class Job(JobRow):
     @property
     def text(self) -> str:
         """Return what it does in one line, and how far it is, how it ended or what it lacks."""
-        text = self.describes + (" SIMULATED" if self.simulated else "")
+        text = self.describes
         if self.state == "running":
             return f"{text} ({self.progress.text})" if self.progress is not None else text
         if self.state == "failed":

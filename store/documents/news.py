@@ -22,10 +22,9 @@ WORDS = {
     "removed": "removed",
     "by_people": "filled by people",
     "by_us": "filled by everlean",
-    "by_simulation": "filled SIMULATED",
 }
 """The ways in which a sorry comes or goes (`Turn.what`), in words."""
-FILLED = ("by_people", "by_us", "by_simulation")
+FILLED = ("by_people", "by_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Waiting:
     """The sorries in the source of which a person should hear, the newest first."""
 
     disproved: tuple[Sorry, ...]
-    """False as they stand; those that only the simulator disproved come last."""
+    """False as they stand."""
     ready: tuple[Proved, ...]
     """With a verified proof."""
     candidates: tuple[Proved, ...]
@@ -95,7 +94,6 @@ def describe_waiting(view: sqlite3.Connection, here: Sequence[SorryRow]) -> Wait
     false = [open_[key] for key in report_queries.disproved(view) if key in open_]
     disproved = [one for one in describe_sorries(view, false) if one.disproved]
     disproved.sort(key=lambda one: one.tried.recorded_at if one.tried else "", reverse=True)
-    disproved.sort(key=lambda one: one.disproved == "simulator")
     verified = {row.verified_proof: row for row in here if row.verified_proof and row.state == "verified"}
     accepted = _proofs(view, "proof IN (SELECT value FROM json_each(?))", json.dumps(sorted(verified)))
     fitting: dict[tuple[str, str], ProofRow] = {}
@@ -110,7 +108,7 @@ def describe_waiting(view: sqlite3.Connection, here: Sequence[SorryRow]) -> Wait
     )
 
 
-_CANDIDATE = "state = 'candidate' AND simulated = 0 AND checked_at IS NOT NULL AND patch_sha256 IS NOT NULL"
+_CANDIDATE = "state = 'candidate' AND checked_at IS NOT NULL AND patch_sha256 IS NOT NULL"
 
 
 def _proofs(view: sqlite3.Connection, condition: str, *parameters: str) -> list[ProofRow]:

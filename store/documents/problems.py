@@ -80,8 +80,6 @@ class ProblemCode(enum.StrEnum):
     """nothing here runs Lean. `everlean setup`."""
     TOOLCHAIN_MISSING = "toolchain_missing"
     """a branch's Lean version is not installed. `everlean setup`, or `install = "auto"` under `[lean]`."""
-    SIMULATOR = "simulator"
-    """the simulator stands in for Lean. `[lean] backend = "auto"`."""
     RUNS_AS_ROOT = "runs_as_root"
     """root runs the daemon, and Lean. A user of its own ([install.md](install.md))."""
     BOUNDS_WATCHED = "bounds_watched"
@@ -172,15 +170,6 @@ def service_problems(service: ServiceRow) -> list[Problem]:
 
 
 def _lean_problems(lean: str, detail: str) -> list[Problem]:
-    if lean == "simulator":
-        return [
-            problem(
-                ProblemCode.SIMULATOR,
-                "the simulator stands in for Lean: nothing here was checked by Lean",
-                'write [lean] backend = "auto" once Lean is installed (everlean setup)',
-                severity="warning",
-            )
-        ]
     if lean == "none":
         return [
             problem(

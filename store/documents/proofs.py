@@ -13,7 +13,7 @@ from store.documents.grades import GRADES, doubt_text, grade_text, kernel_text
 from store.view import queries
 from store.view.rows import PROOF_STATES, ProofRow
 
-Word = Literal["waiting", "accepted", "rejected", "unknown", "simulated"]
+Word = Literal["waiting", "accepted", "rejected", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Proof(ProofRow):
     stale: str | None
     """Why it does not fit the tip of its branch, or null."""
     verdict: Word
-    """The gate's: `waiting`, `accepted` (by Lean and every required check), `rejected`, `unknown` (nothing failed, and
-    not everything could be judged) or `simulated`."""
+    """The gate's: `waiting`, `accepted` (by Lean and every required check), `rejected` or `unknown` (nothing failed,
+    and not everything could be judged)."""
     why: str
     """Why the verdict is this one; empty where there is nothing to add to it."""
     attempt: Attempt | None
@@ -96,8 +96,6 @@ def _judged(row: ProofRow) -> tuple[Word, str]:
         return "rejected", row.reason
     if row.checked_at is None:
         return "waiting", "the gate has not judged it yet"
-    if row.simulated:
-        return "simulated", "the simulator judged, and not Lean"
     if row.state == "verified":
         return "accepted", row.reason
     return "unknown", f"could not be checked: {', '.join(row.not_checked)}"
@@ -109,10 +107,10 @@ def worth(row: ProofRow) -> tuple[int, int, str]:
 
 
 def proof_label(row: ProofRow) -> str:
-    """Return the state; of a verified proof its grade too, and the word that no simulated proof goes without."""
+    """Return the state; of a verified proof its grade too."""
     if row.state == "verified":
         return f"{row.state}, {grade_text(row.grade, row.doubts)}"
-    return f"{row.state} SIMULATED" if row.simulated else row.state
+    return row.state
 
 
 def best_of_each_sorry(proofs: Iterable[Proof]) -> list[Proof]:

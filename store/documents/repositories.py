@@ -46,7 +46,6 @@ class Trace:
     tactics_traced: int
     n_dependencies: int
     """files of dependencies"""
-    simulated: bool
     measured_at: str
     lacking: dict[str, int]
     """gaps by kind"""

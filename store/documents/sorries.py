@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.by_design import by_design
@@ -35,7 +35,7 @@ _NOTICED_AT_ONCE = timedelta(hours=1)
 class Goal(SorryGoalRow):
     stands: bool
     """Lean printed it for the present statement and context, not for an earlier text."""
-    SHOWN: ClassVar = ("goal", "sha", "stands", "simulated", "stated_at")
+    SHOWN: ClassVar = ("goal", "sha", "stands", "stated_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Step(SorryStepRow):
 
 @dataclass(frozen=True, slots=True)
 class Sorry(SorryRow):
-    disproved: Literal["lean", "simulator"] | None
-    """Null, or who accepted a proof of the negation; `state` is `open` then."""
+    disproved: bool
+    """Lean accepted a proof of the negation; `state` is `open` then."""
     goal: Goal | None
     """What was last stated; null before a trace did so."""
     tried: Attempt | None
@@ -98,7 +98,7 @@ class Sorry(SorryRow):
     def state_text(self) -> str:
         """The state for people, with what changes its meaning: how it went, by whom, in doubt, by design, claimed."""
         if self.disproved:
-            return "disproved" + (" SIMULATED" if self.disproved == "simulator" else "")
+            return "disproved"
         if self.went not in ("", "deleted"):
             return self.went
         by = f" by {self.filled_by}" if self.filled_by else ""
@@ -160,7 +160,7 @@ def describe_sorries(
         return of_row(
             Sorry,
             row,
-            disproved=disproved.get(key),
+            disproved=key in disproved,
             goal=None if goal is None else of_row(Goal, goal, stands=_stands(goal, row)),
             tried=attempts[-1] if attempts else None,
             doubts=doubts.get(row.verified_proof or "", []),
@@ -208,18 +208,14 @@ def by_impact(sorries: Sequence[Sorry]) -> list[Sorry]:
     return sorted(sorries, key=lambda item: (item.impact is None, item.impact.order if item.impact else ()))
 
 
-def _disproved(view: sqlite3.Connection, ids: str) -> dict[SorryKey, Literal["lean", "simulator"]]:
-    """Return who accepted a proof of the negation of which of these sorries, as their files have them now."""
+def _disproved(view: sqlite3.Connection, ids: str) -> set[SorryKey]:
+    """Return the sorries among these of whose negation Lean accepted a proof, as their files have them now."""
     rows = view.execute(
-        "SELECT s.repository, s.branch, s.sorry, min(t.simulated) FROM attempts AS t CROSS JOIN sorries AS s "
-        f"ON {queries.is_disproved('s', by='t')} WHERE t.sorry IN (SELECT value FROM json_each(?)) "
-        "GROUP BY s.repository, s.branch, s.sorry",
+        "SELECT DISTINCT s.repository, s.branch, s.sorry FROM attempts AS t CROSS JOIN sorries AS s "
+        f"ON {queries.is_disproved('s', by='t')} WHERE t.sorry IN (SELECT value FROM json_each(?))",
         (ids,),
     )
-    return {
-        (repository, branch, sorry): "simulator" if simulated else "lean"
-        for repository, branch, sorry, simulated in rows
-    }
+    return {(repository, branch, sorry) for repository, branch, sorry in rows}
 
 
 def _stands(goal: SorryGoalRow, row: SorryRow) -> bool:

@@ -49,7 +49,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class ModelInUse(CheckpointRow):
-    SHOWN: ClassVar = ("model", "checkpoint", "promoted_at", "simulated")
+    SHOWN: ClassVar = ("model", "checkpoint", "promoted_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,6 @@ class ViewStatus:
     sorries_elsewhere: int | None = None
     disproved: int | None = None
     proofs: dict[str, int] | None = None
-    simulated_proofs: int | None = None
     theorems: int | None = None
     models: tuple[ModelInUse, ...] | None = None
     seconds_today: float | None = None
@@ -102,7 +101,6 @@ NOTHING = ViewStatus(
     sorries_elsewhere=0,
     disproved=0,
     proofs=dict.fromkeys(rows.PROOF_STATES, 0),
-    simulated_proofs=0,
     theorems=0,
     models=(),
     seconds_today=0.0,
@@ -152,7 +150,6 @@ def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> 
         sorries_elsewhere=counts.sorries_elsewhere,
         disproved=disproved(view) if counts.sorries["open"] else 0,
         proofs=counts.proofs,
-        simulated_proofs=counts.simulated_proofs,
         theorems=counts.theorems,
         models=tuple(of_row(ModelInUse, row) for row in model_queries.checkpoints(view) if row.promoted),
         seconds_today=queries.seconds_since(view, today[: len("2026-01-01")]),
@@ -178,7 +175,6 @@ class LastEvent:
     seq: int
     type: str
     recorded_at: str
-    simulated: bool
     summary: str
 
 
@@ -227,7 +223,6 @@ def describe_log(log: LogReader, view: ViewStatus, *, moment: Moment | None = No
                 event.seq,
                 event.type,
                 event.recorded_at,
-                bool(event.data.get("simulated")),
                 # Why a repository failed stands among the problems.
                 summary({**event.data, "reason": ""} if event.type == "repository_failed" else event.data),
             )

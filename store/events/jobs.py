@@ -23,7 +23,6 @@ class JobStarted(EventBody):
     branch: str | None
     sha: Sha | None
     describes: str
-    simulated: bool
 
 
 class JobSucceeded(EventBody):
@@ -33,7 +32,6 @@ class JobSucceeded(EventBody):
     seconds: float
     peak_rss_bytes: int | None
     summary: dict[str, Any]
-    simulated: bool
 
 
 class JobFailed(EventBody):
@@ -84,7 +82,6 @@ class JobCancelled(EventBody):
     branch: str | None
     sha: Sha | None
     describes: str
-    simulated: bool
     by: str
     seconds: float | None
     peak_rss_bytes: int | None

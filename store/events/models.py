@@ -1,8 +1,4 @@
-"""Event types of trained models: checkpoints, which one is in use, and how each did. Stream: `model:<name>`.
-
-`simulated`: the simulator, and not Lean, made what the checkpoint learned from, or one that it goes back to, or what it
-was measured on.
-"""
+"""Event types of trained models: checkpoints, which one is in use, and how each did. Stream: `model:<name>`."""
 
 from __future__ import annotations
 
@@ -40,7 +36,6 @@ class CheckpointSaved(EventBody):
     device: str
     seconds: float
     job: str
-    simulated: bool
 
 
 class CheckpointPromoted(EventBody):
@@ -51,7 +46,6 @@ class CheckpointPromoted(EventBody):
     checkpoint: str
     previous: str | None
     reason: str
-    simulated: bool
 
 
 class CheckpointRefused(EventBody):
@@ -66,7 +60,6 @@ class CheckpointRefused(EventBody):
     checkpoint: str
     in_use: str | None
     reason: str
-    simulated: bool
 
 
 class CheckpointRemoved(EventBody):
@@ -80,7 +73,6 @@ class CheckpointRemoved(EventBody):
     checkpoint: str
     reason: str
     size_bytes: int
-    simulated: bool
 
 
 class EvaluationFinished(EventBody):
@@ -104,4 +96,3 @@ class EvaluationFinished(EventBody):
     scores: BlobRef | None
     seconds: float
     job: str
-    simulated: bool

@@ -64,7 +64,6 @@ class AttemptFinished(EventBody):
     completion_tokens: int
     usd: float | None
     tree: BlobRef | None
-    simulated: bool
     job: str
 
 
@@ -94,7 +93,6 @@ class ProofFound(EventBody):
     prover: str
     rung: int
     toolchain: str
-    simulated: bool
     job: str
 
 
@@ -110,7 +108,7 @@ class Check(Part):
 class ProofChecked(EventBody):
     """No check failed, but a required one could not be made: the proof stays a candidate.
 
-    This is where every simulated proof ends. `patch` is the patch file's text.
+    `patch` is the patch file's text.
     """
 
     type: ClassVar[str] = "proof_checked"
@@ -119,7 +117,6 @@ class ProofChecked(EventBody):
     checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
     patch: BlobRef
-    simulated: bool
     job: str
 
 
@@ -156,7 +153,7 @@ class Material(Part):
 
 
 class ProofVerified(EventBody):
-    """Lean accepted it: every required check passed. Never simulated, so it has no such field.
+    """Lean accepted it: every required check passed.
 
     `kernel` names the programs that replayed it or judged its export (Lean's own `leanchecker`, a second kernel with
     its version), commas between, "" where none did. `version` is what was checked, since a proof is checked again
@@ -204,7 +201,6 @@ class ProofRejected(EventBody):
     reason: str
     checks: tuple[Check, ...]
     conditional_on: tuple[str, ...]
-    simulated: bool
     job: str
 
 

@@ -2,8 +2,7 @@
 
 An event's `type` is snake_case past tense and never a Python path; renaming a class here changes nothing on
 disk. A change of shape is a new `schema_version` and an upcast in `upcast.py`; old rows are never rewritten.
-Every field name ends in its unit where it has one. `simulated` is true on every fact that the simulator, and
-not Lean, is the source of.
+Every field name ends in its unit where it has one.
 
 Streams: `repository:<key>` (watching, commits, scans, sorries), `job:<id>`, `proof:<id>`, `work`, `notify:<channel>`,
 `config`, `daemon`, `log`.

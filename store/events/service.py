@@ -40,7 +40,6 @@ class LeanChosen(EventBody):
     lean: LeanKind
     lean_detail: str
     builds: tuple[LeanBuild, ...]
-    simulated: bool
 
 
 class DaemonStopped(EventBody):
@@ -92,7 +91,6 @@ class NotificationsSwitched(EventBody):
     """The settings in force have a channel tell of other kinds of news than before; of none: it is off.
 
     Of a kind that is new here, nothing is told that lies up to `position`; of the others all that was not told yet.
-    "simulated" among the kinds: also what the simulator is the source of.
     """
 
     type: ClassVar[str] = "notifications_switched"

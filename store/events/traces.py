@@ -32,7 +32,6 @@ class FileTraced(EventBody):
     n_premises: int
     n_tactics: int
     trace: BlobRef
-    simulated: bool
     key: str
 
 
@@ -73,7 +72,6 @@ class CommitTraced(EventBody):
     n_premises: int
     n_tactics: int
     manifest: BlobRef | None
-    simulated: bool
     seconds: float
 
 
@@ -100,7 +98,6 @@ class TraceMeasured(EventBody):
     n_dependencies: int
     gaps: dict[str, int]
     details: BlobRef
-    simulated: bool
 
 
 class SorryStated(EventBody):
@@ -121,7 +118,6 @@ class SorryStated(EventBody):
     goal: str
     before: str | None
     same_text: bool
-    simulated: bool
 
 
 class TraceWithdrawn(EventBody):

@@ -66,7 +66,6 @@ def choose(
     repositories: Collection[str],
     *,
     every_commit: bool,
-    simulated: bool,
     trace: str | None = None,
     also: Collection[str] = (),
 ) -> list[ChosenTrace]:
@@ -81,11 +80,10 @@ def choose(
         NothingToExportError: no trace is known, or none of a repository that was named; or the trace is not known, was
             withdrawn, or is not of such a repository.
     """
-    rows = [row for row in traces(db) if simulated or not row.simulated]
+    rows = traces(db)
     if not rows:
-        hidden = " (but a simulated one, which is exported with --simulated)" if traces(db) else ""
         raise NothingToExportError(
-            f"no traced commit is known{hidden}: trace one, or import one with `everlean import leandojo`"
+            "no traced commit is known: trace one, or import one with `everlean import leandojo`"
         )
     known = {row.repository for row in rows}
     if missing := sorted({*repositories} - known):

@@ -603,7 +603,7 @@ class DynamicDatabase:
             for theorem in repo.get_all_theorems:
                 theorem.difficulty_rating = _rating(theorem, compat=compat)
         with self._opened() as (_, view, known):
-            found = curriculum(view, compat=compat, simulated=True).repositories
+            found = curriculum(view, compat=compat).repositories
         order = {item.trace if compat else item.repository: item.order for item in found}
 
         def place(repo: Repository) -> float:
@@ -721,7 +721,7 @@ class DynamicDatabase:
             view = held.enter_context(closing(queries.connect(folder / "database.db")))
             held.enter_context(one_moment(view))
             exists = view.execute("SELECT 1 FROM traces WHERE state = 'current' LIMIT 1").fetchone()
-            chosen = choose(view, (), every_commit=True, simulated=True, also=self._also) if exists else []
+            chosen = choose(view, (), every_commit=True, also=self._also) if exists else []
             keys = ("url", "name", "commit", "lean_version", "lean_dojo_version")
             yield log, view, {tuple(item.head[key] for key in keys): item for item in chosen}
 

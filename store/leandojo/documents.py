@@ -118,7 +118,6 @@ class Exported:
     mode: str
     """`for life`, `compat`, `as imported`, `as imported, compat`"""
     position: int
-    simulated: bool
     repositories: list[ExportedRepository]
     """one for each commit"""
     theorems: dict[str, int]

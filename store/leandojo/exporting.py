@@ -438,7 +438,6 @@ class ExportReport:
     mode: Mode
     position: int
     repositories: tuple[tuple[Mapping[str, Any], bool], ...]
-    simulated: bool
     theorems: dict[str, int] = field(default_factory=dict)
     withheld: dict[str, int] = field(default_factory=dict)
     corpus_files: int = 0
@@ -456,7 +455,6 @@ def export_leandojo(
     mode: Mode = Mode.FOR_LIFE,
     repositories: Collection[str] = (),
     every_commit: bool = False,
-    simulated: bool = False,
     trace: str | None = None,
     with_database: bool = True,
 ) -> ExportReport:
@@ -477,7 +475,7 @@ def export_leandojo(
     check_replaceable(out)
     with one_moment(view):
         every = every_commit or mode is not Mode.FOR_LIFE
-        chosen = choose(view, repositories, every_commit=every, simulated=simulated, trace=trace)
+        chosen = choose(view, repositories, every_commit=every, trace=trace)
         return export_chosen(out, chosen, log=log, view=view, mode=mode, with_database=with_database)
 
 
@@ -497,7 +495,6 @@ def export_chosen(
         mode=mode,
         position=queries.position(view),
         repositories=tuple((item.head, item.in_dataset) for item in chosen),
-        simulated=any(item.row.simulated for item in chosen),
     )
     marker = {"made_by": "everlean export leandojo", "mode": mode.value, "position": report.position}
     with replaced(out, marker) as folder:
@@ -611,7 +608,6 @@ def _merge(
         "files_renamed": report.files_renamed,
         "imports_left_out": report.imports_left_out,
         "files_untraced": report.files_untraced,
-        "simulated": report.simulated,
     }
     source.write_json("metadata.json", _dataset_metadata(repositories, ours))
 

@@ -39,7 +39,6 @@ class ProgressReport:
 
     path: Path
     position: int
-    simulated: bool
     proofs: dict[Side, int]
     """how many by side"""
     steps: dict[Side, int]
@@ -54,7 +53,6 @@ def export_progress(
     *,
     view: sqlite3.Connection,
     repositories: Collection[str] = (),
-    simulated: bool = False,
     trace: str | None = None,
     split: Split = "random",
     sides: Sequence[Side] = SIDES,
@@ -65,7 +63,6 @@ def export_progress(
         out: the file to make.
         view: a connection for questions (`store.view.queries.connect`), or one to the view as of an earlier time.
         repositories: keys, or the ends of them; none means all. Of each its newest trace is taken.
-        simulated: also what the simulator made.
         trace: the id of the only one that is taken.
         split: whose sides these are.
         sides: in this order; the test side is for measuring alone.
@@ -84,14 +81,14 @@ def export_progress(
     with one_moment(view), translated(out):
         chosen = [
             item.row
-            for item in choose(view, repositories, every_commit=False, simulated=simulated, trace=trace)
+            for item in choose(view, repositories, every_commit=False, trace=trace)
             if item.in_dataset
         ]
         traces = [row.trace for row in chosen]
         position = queries.position(view)
         with replaced_file(out) as file:
             for side in sides:
-                for proof in training_proofs(view, split, side, traces=traces, simulated=simulated):
+                for proof in training_proofs(view, split, side, traces=traces):
                     known = hash(
                         (proof.split_key, *((step.state_before, step.tactic) for step in proof.steps))
                     )
@@ -111,7 +108,6 @@ def export_progress(
     return ProgressReport(
         path=out,
         position=position,
-        simulated=any(row.simulated for row in chosen),
         proofs=proofs,
         steps=steps,
         repeated=repeated,

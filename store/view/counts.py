@@ -49,7 +49,6 @@ class Counts:
     proofs: dict[str, int]
     jobs: dict[str, int]
     theorems: int
-    simulated_proofs: int
 
 
 def elsewhere_said(number: int) -> str:
@@ -142,7 +141,6 @@ def count_all(db: sqlite3.Connection) -> Counts:
         proofs=_by_state(db, "proofs", PROOF_STATES),
         jobs=_by_state(db, "jobs", JOB_STATES),
         theorems=sum(theorem_counts(db).values()),
-        simulated_proofs=int(db.execute("SELECT count(*) FROM proofs WHERE simulated = 1").fetchone()[0]),
     )
 
 

@@ -66,8 +66,6 @@ class Impact:
     """Statements of the blueprint that rest on it; null without a blueprint, and where none states the declaration."""
     sha: str | None
     """The traced commit that says so."""
-    simulated: bool
-    """Whether the simulator made the trace."""
     unknown: str = ""
     """Why the theorems are unknown; empty where they are known."""
 
@@ -85,8 +83,7 @@ class Impact:
             said.append(counted(self.theorems, "theorem"))
         if self.statements is not None:
             said.append(counted(self.statements, "statement of the blueprint", "statements of the blueprint"))
-        mark = " (SIMULATED trace)" if self.simulated else ""
-        return f"{' and '.join(said)} {'rests' if self.resting == 1 else 'rest'} on it{mark}" if said else ""
+        return f"{' and '.join(said)} {'rests' if self.resting == 1 else 'rest'} on it" if said else ""
 
     @property
     def resting(self) -> int:
@@ -100,19 +97,17 @@ def impacts(
     branch: str,
     declarations: Iterable[Declared],
     *,
-    simulated: bool = True,
     most_theorems: int | None = None,
     blueprint: Sequence[Statement] = (),
 ) -> dict[Declared, Impact]:
     """Return what rests on each of these declarations of a branch.
 
     Args:
-        simulated: ask a trace of the simulator where Lean made none.
         most_theorems: a trace with more is not read, and what rests on them is unknown.
         blueprint: the statements of the branch's blueprint.
     """
     wanted = list(dict.fromkeys(declarations))
-    trace = trace_of_branch(db, repository, branch, simulated=simulated) if wanted else None
+    trace = trace_of_branch(db, repository, branch) if wanted else None
     counting = Counting(trace, wanted, most_theorems=most_theorems, blueprint=blueprint)
     counting.go_on(db)
     return counting.found
@@ -157,9 +152,9 @@ class Counting:
         most_theorems: int | None,
         blueprint: Sequence[Statement],
     ) -> _Parts[None]:
-        why, sha, made_up = "the branch has no trace yet", None, False
+        why, sha = "the branch has no trace yet", None
         if trace is not None:
-            why, sha, made_up = "the trace does not name the declaration", trace.sha, trace.simulated
+            why, sha = "the trace does not name the declaration", trace.sha
             if most_theorems is not None and trace.n_theorems > most_theorems:
                 why = f"its trace has {trace.n_theorems:,} theorems, more than are counted here"
                 trace = None
@@ -182,7 +177,7 @@ class Counting:
                 if node in stating:
                     statements = counts[node][1] - len(stating[node])
             unknown = why if theorems is None else ""
-            self.found[one] = Impact(theorems, uses, statements, sha, made_up, unknown)
+            self.found[one] = Impact(theorems, uses, statements, sha, unknown)
 
     def _read(self, graph: _Graph, trace: TraceRow, wanted: Sequence[Declared]) -> _Parts[None]:
         listed = files_of_trace(self._db, trace.trace)

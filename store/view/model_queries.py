@@ -45,13 +45,13 @@ def evaluations(db: sqlite3.Connection, checkpoint: str | None = None) -> list[E
     return make_all(EvaluationRow, rows)
 
 
-def once_in_use(db: sqlite3.Connection, model: str, *, simulated: bool) -> list[EvaluationRow]:
-    """Return how the checkpoints of a model that were ever promoted did, of one source."""
+def once_in_use(db: sqlite3.Connection, model: str) -> list[EvaluationRow]:
+    """Return how the checkpoints of a model that were ever promoted did."""
     rows = db.execute(
         f"SELECT {_names(EvaluationRow)} FROM evaluations WHERE checkpoint IN "
-        "(SELECT checkpoint FROM checkpoints WHERE model = ? AND simulated = ? AND promoted_at IS NOT NULL) "
+        "(SELECT checkpoint FROM checkpoints WHERE model = ? AND promoted_at IS NOT NULL) "
         "ORDER BY recorded_at, evaluation",
-        (model, simulated),
+        (model,),
     )
     return make_all(EvaluationRow, rows)
 
@@ -77,7 +77,6 @@ class Learned:
     repository: str
     job: str
     data_seq: int
-    simulated: bool
     saved_at: str
     promoted: bool
     promoted_at: str | None
@@ -87,23 +86,22 @@ class Learned:
 
 
 def accepted_proofs(
-    db: sqlite3.Connection, *, repositories: Iterable[str], simulated: bool, since: str = ""
+    db: sqlite3.Connection, *, repositories: Iterable[str], since: str = ""
 ) -> list[ProofRow]:
     """Return the proofs of these repositories that the gate accepted, and that were found after a time, oldest first.
 
-    `simulated`: also what the simulator found and nothing spoke against. A conditional proof is none, nor one that
-    could not be judged whole.
+    A conditional proof is none, nor one that could not be judged whole.
     """
     return read(
         db,
         ProofRow,
         "proofs",
         conditions=[
-            "(state = 'verified' OR state = 'candidate' AND checked_at IS NOT NULL AND simulated AND ?)",
+            "state = 'verified'",
             "repository IN (SELECT value FROM json_each(?))",
             "found_at > ?",
         ],
-        parameters=[int(simulated), json.dumps(sorted(repositories)), since],
+        parameters=[json.dumps(sorted(repositories)), since],
         order="found_at, proof",
     )
 
@@ -180,8 +178,8 @@ def new_theorems(
 
     What there is to learn is a premise in some tactic or, for models that have no use for premises, a tactic.
 
-    There, by their `split_key`, were those of the repository's traces with the same `simulated` that were closed by
-    then; with `since` 0 there were none. The work grows with the files that differ from those of then.
+    There, by their `split_key`, were those of the repository's traces that were closed by then; with `since` 0 there
+    were none. The work grows with the files that differ from those of then.
     """
     versions = _versions(db, trace)
     settled = {content for content, (_, closed) in versions.items() if closed <= since}
@@ -239,18 +237,18 @@ def _contents(db: sqlite3.Connection, trace: TraceRow) -> set[int]:
 
 
 def _versions(db: sqlite3.Connection, trace: TraceRow) -> dict[int, tuple[int, int]]:
-    """For each content that a trace of this repository and source has: where the log has it first in the repository,
+    """For each content that a trace of this repository has: where the log has it first in the repository,
     and where a commit with it was closed first.
 
     A trace that was half done at a position had the one then and not the other. So, it seems, had a commit that a
     second branch has too: it is closed once more, and the view has its later closing alone. What tells the two apart is
-    when a theorem's side was decided; only of one that another repository, or the other source, had before is that not
-    the first closing here, and in a trace that was half done it counts as known.
+    when a theorem's side was decided; only of one that another repository had before is that not the first closing
+    here, and in a trace that was half done it counts as known.
     """
     closings: dict[str, list[int]] = defaultdict(list)
     for line, seq in db.execute(
-        "SELECT line, seq FROM traces WHERE repository = ? AND simulated = ? ORDER BY seq",
-        (trace.repository, int(trace.simulated)),
+        "SELECT line, seq FROM traces WHERE repository = ? ORDER BY seq",
+        (trace.repository,),
     ):
         closings[line].append(seq)
     begun: dict[int, int] = {}

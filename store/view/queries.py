@@ -564,9 +564,7 @@ class CitableProofRow:
     tactics: tuple[str, ...]
 
 
-def known_proofs(
-    db: sqlite3.Connection, *, repository: str, sorries: Iterable[str], simulated: bool
-) -> list[KnownProofRow]:
+def known_proofs(db: sqlite3.Connection, *, repository: str, sorries: Iterable[str]) -> list[KnownProofRow]:
     """Return proofs of the same statement, or of a goal that reads the same, as these sorries have; the newest first.
 
     The same means: the sorry with the same number in a declaration of the repository with the same statement, whatever
@@ -577,29 +575,26 @@ def known_proofs(
         db: the view.
         repository: whose sorries.
         sorries: ids.
-        simulated: False: what Lean verified. True: what the simulator found nothing against; never both.
     """
     rows = db.execute(
         statements("view/queries")["known_proofs"],
-        {"repository": repository, "sorries": json.dumps(sorted(sorries)), "simulated": int(simulated)},
+        {"repository": repository, "sorries": json.dumps(sorted(sorries))},
     )
     return [KnownProofRow(row[0], row[1], row[2], tuple(json.loads(row[3]))) for row in rows]
 
 
 def citable_proofs(
-    db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool, most: int
+    db: sqlite3.Connection, *, repository: str, branch: str, most: int
 ) -> list[CitableProofRow]:
     """Return the proofs of a branch's theorems whose sorry is still there as it was proved; the newest first.
 
     Not there: what was rejected, what is conditional on another sorry, what no one checked yet, a sorry whose statement
-    or surroundings are others since (for the simulator: whose file is), and a text that fills several sorries at once,
-    which proves none of them alone.
+    or surroundings are others since, and a text that fills several sorries at once, which proves none of them alone.
 
     Args:
         db: the view.
         repository: whose theorems.
         branch: of it.
-        simulated: as in `known_proofs`.
         most: how many at most.
     """
     rows = db.execute(
@@ -608,7 +603,6 @@ def citable_proofs(
             "repository": repository,
             "branch": branch,
             "kinds": json.dumps(sorted(PROVABLE_KINDS)),
-            "simulated": int(simulated),
             "most": most,
         },
     )
@@ -645,14 +639,12 @@ class SorryProgress:
     proved: bool
 
 
-def reached(
-    db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool
-) -> dict[str, SorryProgress]:
-    """Return how far the open sorries of a branch got, by id, with Lean or with the simulator.
+def reached(db: sqlite3.Connection, *, repository: str, branch: str) -> dict[str, SorryProgress]:
+    """Return how far the open sorries of a branch got, by id.
 
     One that was neither tried nor proved is not among them.
     """
-    here = {"repository": repository, "branch": branch, "simulated": int(simulated)}
+    here = {"repository": repository, "branch": branch}
     rungs: dict[str, set[int]] = {}
     goals: dict[str, int] = {}
     for sorry, rung, goals_left in db.execute(_ATTEMPTS, here):
@@ -688,7 +680,7 @@ GROUP BY path HAVING count(*) >= :at_least
 """
 _OPEN = (
     "FROM sorries AS s CROSS JOIN {} AS t ON t.sorry = s.sorry AND t.blob = s.blob "
-    "WHERE s.repository = :repository AND s.branch = :branch AND s.state = 'open' AND t.simulated = :simulated"
+    "WHERE s.repository = :repository AND s.branch = :branch AND s.state = 'open'"
 )
 _ATTEMPTS = f"SELECT t.sorry, t.rung, t.goals_left {_OPEN.format('attempts')} ORDER BY t.recorded_at, t.rung"
 _PROVED = (

@@ -50,13 +50,10 @@ WITH alike AS (
     SELECT mine.sorry, other.sorry
     FROM sorry_goals AS mine
     JOIN sorry_goals AS other ON other.repository = mine.repository AND other.goal = mine.goal
-        AND other.simulated = mine.simulated
-    WHERE mine.repository = :repository AND mine.simulated = :simulated
-        AND mine.sorry IN (SELECT value FROM json_each(:sorries)))
+    WHERE mine.repository = :repository AND mine.sorry IN (SELECT value FROM json_each(:sorries)))
 SELECT alike.sorry, proofs.proof, alike.of, proofs.tactics_json
 FROM alike JOIN proofs ON proofs.sorry = alike.of
-WHERE proofs.repository = :repository AND proofs.simulated = :simulated
-  AND (proofs.state = 'verified' OR proofs.simulated = 1 AND proofs.state = 'candidate' AND proofs.checked_at IS NOT NULL)
+WHERE proofs.repository = :repository AND proofs.state = 'verified'
 ORDER BY alike.sorry, proofs.found_at DESC, proofs.proof;
 
 -- name: citable_proofs
@@ -65,13 +62,11 @@ SELECT sorries.sorry, proofs.proof, sorries.declaration, sorries.statement, coal
 FROM sorries
 JOIN proofs ON proofs.sorry = sorries.sorry AND proofs.repository = sorries.repository
 LEFT JOIN sorry_goals ON sorry_goals.repository = sorries.repository AND sorry_goals.branch = sorries.branch
-    AND sorry_goals.sorry = sorries.sorry AND sorry_goals.simulated = :simulated
+    AND sorry_goals.sorry = sorries.sorry
     AND sorry_goals.statement_hash = sorries.statement_hash AND sorry_goals.context_hash = sorries.context_hash
 WHERE sorries.repository = :repository AND sorries.branch = :branch
   AND sorries.kind IN (SELECT value FROM json_each(:kinds))
-  AND proofs.simulated = :simulated AND proofs.byte_end - proofs.byte_start = length(sorries.token)
-  AND (proofs.state = 'verified' AND sorries.state = 'verified' AND sorries.verified_proof = proofs.proof
-       OR proofs.simulated = 1 AND proofs.state = 'candidate' AND proofs.checked_at IS NOT NULL
-          AND sorries.state IN ('open', 'verified') AND sorries.blob = proofs.blob)
+  AND proofs.byte_end - proofs.byte_start = length(sorries.token)
+  AND proofs.state = 'verified' AND sorries.state = 'verified' AND sorries.verified_proof = proofs.proof
 ORDER BY proofs.found_at DESC, proofs.proof
 LIMIT :most;

@@ -41,12 +41,10 @@ class Turn(NamedTuple):
 
     @property
     def what(self) -> str:
-        """Return "opened", "removed", or who filled it: "by_people", "by_us", "by_simulation"."""
+        """Return "opened", "removed", or who filled it: "by_people", "by_us"."""
         if self.step != "filled":
             return "opened" if self.step in ("opened", "reopened") else "removed"
         # The view keeps who filled a sorry as its state now; of an earlier filling only the step's words tell.
-        if "SIMULATED proof" in self.detail:
-            return "by_simulation"
         return "by_us" if self.detail.startswith("by us") else "by_people"
 
 
@@ -54,7 +52,6 @@ class ProofVerdict(NamedTuple):
     """The number of proofs with this state and, if rejected, this reason."""
 
     state: str
-    simulated: bool
     reason: str
     n: int
 
@@ -68,7 +65,6 @@ class Searches(NamedTuple):
     prover: str
     rung: int
     model: str
-    simulated: bool
     attempts: int
     found: int
     disproved: int
@@ -179,25 +175,19 @@ def disproved(db: sqlite3.Connection) -> list[tuple[str, str]]:
     return [(repository, sorry) for repository, sorry in rows]
 
 
-def has_rows(db: sqlite3.Connection, tables: Sequence[str], condition: str = "1") -> bool:
-    """Return whether one of these tables has a row for which the condition holds."""
-    exist = (f"EXISTS (SELECT 1 FROM {table} WHERE {condition})" for table in tables)
+def has_rows(db: sqlite3.Connection, tables: Sequence[str]) -> bool:
+    """Return whether one of these tables has a row."""
+    exist = (f"EXISTS (SELECT 1 FROM {table})" for table in tables)
     return bool(db.execute(f"SELECT {' OR '.join(exist)}").fetchone()[0])
-
-
-def any_simulated(db: sqlite3.Connection) -> bool:
-    """Return whether anything here was made by the simulator."""
-    tables = ("jobs", "attempts", "proofs", "sorry_goals", "traces", "checkpoints", "evaluations")
-    return has_rows(db, tables, "simulated = 1")
 
 
 def proof_verdicts(db: sqlite3.Connection) -> list[ProofVerdict]:
     """Count proofs by state and reason, the most frequent first."""
     rows = db.execute(
-        "SELECT state, simulated, reason, count(*) FROM proofs GROUP BY state, simulated, reason "
-        "ORDER BY count(*) DESC, state, simulated, reason"
+        "SELECT state, reason, count(*) FROM proofs GROUP BY state, reason "
+        "ORDER BY count(*) DESC, state, reason"
     )
-    return [ProofVerdict(state, bool(simulated), reason, n) for state, simulated, reason, n in rows]
+    return [ProofVerdict(state, reason, n) for state, reason, n in rows]
 
 
 def newest_proofs(db: sqlite3.Connection, limit: int, *, verified: bool) -> list[ProofRow]:
@@ -209,14 +199,11 @@ def newest_proofs(db: sqlite3.Connection, limit: int, *, verified: bool) -> list
 def searches(db: sqlite3.Connection) -> list[Searches]:
     """Add up what was tried on sorries, by prover and model, the lowest rung first."""
     rows = db.execute(
-        "SELECT prover, rung, model, simulated, count(*), sum(outcome = 'found'), sum(outcome = 'disproved'), "
+        "SELECT prover, rung, model, count(*), sum(outcome = 'found'), sum(outcome = 'disproved'), "
         "sum(seconds), sum(prompt_tokens + completion_tokens), count(usd), sum(usd) FROM attempts "
-        "GROUP BY prover, rung, model, simulated ORDER BY simulated, rung, prover, model"
+        "GROUP BY prover, rung, model ORDER BY rung, prover, model"
     )
-    return [
-        Searches(prover, rung, model, bool(simulated), *counted)
-        for prover, rung, model, simulated, *counted in rows
-    ]
+    return [Searches(prover, rung, model, *counted) for prover, rung, model, *counted in rows]
 
 
 GOING = ("running", "failed", "interrupted", "cancelled")
@@ -236,7 +223,6 @@ class JobEnds(NamedTuple):
 
     kind: str
     outcome: str
-    simulated: bool
     bucket: int
     n: int
     seconds: float
@@ -246,7 +232,6 @@ class ProofVerdicts(NamedTuple):
     """The number of times that a verdict was given."""
 
     verdict: str
-    simulated: bool
     n: int
 
 
@@ -254,7 +239,6 @@ class Recall(NamedTuple):
     """Recall at k of the retriever in use on a repository's newest test set (None: of several), from 0 to 1."""
 
     repository: str | None
-    simulated: bool
     k: int
     recall: float
 
@@ -295,17 +279,13 @@ def numbers(db: sqlite3.Connection) -> ViewNumbers:
             )
         ),
         job_ends=tuple(
-            JobEnds(kind, outcome, bool(simulated), bucket, n, seconds)
-            for kind, outcome, simulated, bucket, n, seconds in db.execute(
-                "SELECT kind, outcome, simulated, bucket, n, seconds FROM job_tallies "
-                "ORDER BY kind, outcome, simulated, bucket"
+            JobEnds(*row)
+            for row in db.execute(
+                "SELECT kind, outcome, bucket, n, seconds FROM job_tallies ORDER BY kind, outcome, bucket"
             )
         ),
         proofs=tuple(
-            ProofVerdicts(verdict, bool(simulated), n)
-            for verdict, simulated, n in db.execute(
-                "SELECT verdict, simulated, n FROM proof_tallies ORDER BY verdict, simulated"
-            )
+            ProofVerdicts(*row) for row in db.execute("SELECT verdict, n FROM proof_tallies ORDER BY verdict")
         ),
         promoted=tuple(read(db, CheckpointRow, "checkpoints", conditions=["promoted = 1"], order="model")),
         recalls=tuple(_recalls(db)),
@@ -316,15 +296,15 @@ def numbers(db: sqlite3.Connection) -> ViewNumbers:
 
 def _recalls(db: sqlite3.Connection) -> list[Recall]:
     rows = db.execute(
-        "SELECT e.repository, e.simulated, e.metrics_json, max(e.recorded_at) FROM checkpoints AS c "
+        "SELECT e.repository, e.metrics_json, max(e.recorded_at) FROM checkpoints AS c "
         "JOIN evaluations AS e ON e.checkpoint = c.checkpoint "
         "WHERE c.model = 'retriever' AND c.promoted = 1 AND e.split = 'test' "
         "GROUP BY e.repository ORDER BY e.repository"
     )
     found = []
-    for repository, simulated, metrics, _ in rows:
+    for repository, metrics, _ in rows:
         for name, value in sorted(json.loads(metrics).items()):
             at, separator, k = name.partition("@")
             if separator and at == "recall" and k.isdecimal():
-                found.append(Recall(repository, bool(simulated), int(k), float(value)))
+                found.append(Recall(repository, int(k), float(value)))
     return found

@@ -352,8 +352,7 @@ class SorryRow:
     """Its id, which survives moves and edits."""
     state: str
     """`open` (no verified proof), `verified` (a proof that Lean accepted waits), `filled` (its declaration says what it
-    said, and has a proof there), `removed` (it went otherwise: `went` says how). A candidate or simulated proof leaves
-    it open."""
+    said, and has a proof there), `removed` (it went otherwise: `went` says how). A candidate leaves it open."""
     declaration: str
     kind: str
     statement: str
@@ -464,7 +463,6 @@ class AttemptRow:
     """Null where the cost is not known."""
     tree_sha256: str | None
     """The search's tree in the log, where there is one."""
-    simulated: bool
     job: str
     recorded_at: str
 
@@ -483,7 +481,7 @@ PROOF_STATES: tuple[str, ...] = get_args(ProofState)
     ),
 )
 class ProofRow:
-    """A proof text for a sorry. A simulated proof is never verified."""
+    """A proof text for a sorry."""
 
     proof: str
     """Its id."""
@@ -504,7 +502,6 @@ class ProofRow:
     prover: str
     rung: int
     toolchain: str
-    simulated: bool
     state: str
     """`candidate` (with `checked_at`: nothing failed, and not all could be judged), `verified`, `rejected` or
     `conditional`."""
@@ -568,7 +565,6 @@ class JobRow:
     branch: str | None
     sha: str | None
     describes: str
-    simulated: bool
     started_at: str
     ended_at: str | None
     seconds: float | None
@@ -706,7 +702,6 @@ class TraceRow:
     tracer: str
     tracer_version: str
     source: str
-    simulated: bool
     pr_url: str | None
     metadata_json: str
     """LeanDojo's metadata of the commit: JSON."""
@@ -734,9 +729,9 @@ class FileOfTrace:
     sha: str
 
 
-@table("trace_measures", key=("repository", "line", "simulated"))
+@table("trace_measures", key=("repository", "line"))
 class MeasureRow:
-    """The completeness of a branch's newest trace, Lean's and the simulator's each; see `TraceMeasured`.
+    """The completeness of a branch's newest trace; see `TraceMeasured`.
 
     By line and not by trace: two branches may have the same commit, and so the same trace. `gaps` maps kinds to
     counts.
@@ -744,7 +739,6 @@ class MeasureRow:
 
     repository: str
     line: str
-    simulated: bool
     trace: str
     sha: str
     seq: int
@@ -785,7 +779,6 @@ class SorryGoalRow:
     sha: str
     statement_hash: str
     context_hash: str
-    simulated: bool
     stated_at: str
 
 
@@ -916,8 +909,6 @@ class CheckpointRow:
     device: str
     seconds: float
     job: str
-    simulated: bool
-    """It, or one that it was trained from, learned from the simulator."""
     saved_at: str
     promoted: bool
     """It is in use."""
@@ -952,7 +943,6 @@ class EvaluationRow:
     """How many examples."""
     seconds: float
     job: str
-    simulated: bool
     recorded_at: str
     scores: str | None = None
     """SHA-256 of the blob with each theorem's score; null where none are kept."""

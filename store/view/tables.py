@@ -219,20 +219,18 @@ class ReservedPremiseRow:
     seq: int
 
 
-@table("proof_tallies", key=("verdict", "simulated"))
+@table("proof_tallies", key=("verdict",))
 class ProofTallyRow:
     """The number of proofs found, and of first verdicts of each kind.
 
-    `verdict`: found, checked (nothing failed, not all could be judged), verified, rejected. What the simulator found is
-    never verified.
+    `verdict`: found, checked (nothing failed, not all could be judged), verified, rejected.
     """
 
     verdict: str
-    simulated: bool
     n: int
 
 
-@table("job_tallies", key=("kind", "outcome", "simulated", "bucket"))
+@table("job_tallies", key=("kind", "outcome", "bucket"))
 class JobTallyRow:
     """The number of attempts of a kind of job by outcome and duration: see `store.view.projections.jobs`.
 
@@ -241,7 +239,6 @@ class JobTallyRow:
 
     kind: str
     outcome: str
-    simulated: bool
     bucket: int
     n: int
     seconds: float

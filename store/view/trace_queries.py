@@ -53,43 +53,38 @@ def traces(
     )
 
 
-def newest_traces(db: sqlite3.Connection, *, simulated: bool = False) -> list[TraceRow]:
-    """Return the newest trace of each repository, by repository; those that the simulator made only if asked for."""
+def newest_traces(db: sqlite3.Connection) -> list[TraceRow]:
+    """Return the newest trace of each repository, by repository."""
     return make_all(
         TraceRow,
         db.execute(
             f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE seq IN (SELECT max(seq) FROM traces "
-            "WHERE state = 'current' AND simulated <= ? GROUP BY repository) ORDER BY repository",
-            (int(simulated),),
+            "WHERE state = 'current' GROUP BY repository) ORDER BY repository"
         ),
     )
 
 
-def newest_trace(db: sqlite3.Connection, repository: str, *, simulated: bool = False) -> TraceRow | None:
-    """Return the newest trace of a repository; one that the simulator made only if asked for."""
+def newest_trace(db: sqlite3.Connection, repository: str) -> TraceRow | None:
+    """Return the newest trace of a repository."""
     rows = db.execute(
         f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE repository = ? AND state = 'current' "
-        "AND simulated <= ? ORDER BY seq DESC LIMIT 1",
-        (repository, int(simulated)),
+        "ORDER BY seq DESC LIMIT 1",
+        (repository,),
     )
     return next(iter(make_all(TraceRow, rows)), None)
 
 
-def trace_of_branch(
-    db: sqlite3.Connection, repository: str, branch: str, *, simulated: bool = False
-) -> TraceRow | None:
-    """Return the newest trace of a branch's lines or of its scanned commit; the simulator's only if asked for, and
-    where Lean made none."""
+def trace_of_branch(db: sqlite3.Connection, repository: str, branch: str) -> TraceRow | None:
+    """Return the newest trace of a branch's lines or of its scanned commit."""
     rows = db.execute(
         f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE repository = :repository AND state = 'current' "
-        "AND simulated <= :simulated AND (line = :line OR substr(line, 1, length(:line) + 1) = :line || ':' "
+        "AND (line = :line OR substr(line, 1, length(:line) + 1) = :line || ':' "
         "OR sha = (SELECT scanned FROM branches "
-        "WHERE repository = :repository AND branch = :branch)) ORDER BY simulated, seq DESC LIMIT 1",
+        "WHERE repository = :repository AND branch = :branch)) ORDER BY seq DESC LIMIT 1",
         {
             "repository": repository,
             "branch": branch,
             "line": branch_line(branch),
-            "simulated": int(simulated),
         },
     )
     return next(iter(make_all(TraceRow, rows)), None)
@@ -160,21 +155,20 @@ def training_proofs(
     side: Side,
     *,
     traces: Sequence[str] | None = None,
-    simulated: bool = False,
 ) -> Iterator[TrainingProof]:
     """Yield the tactic proofs of the theorems on one side of a split.
 
-    Of the given traces (ids), or of the newest trace of each repository; simulated ones only if asked for. Left out
-    are theorems that the split withholds (see `store.domain.splits`) and proofs that hold a sorry. A version of a file
-    that several traces share is read once.
+    Of the given traces (ids), or of the newest trace of each repository. Left out are theorems that the split
+    withholds (see `store.domain.splits`) and proofs that hold a sorry. A version of a file that several traces share is
+    read once.
     """
-    chosen = traces if traces is not None else [row.trace for row in newest_traces(db, simulated=simulated)]
-    wanted = "AND traces.trace IN (SELECT value FROM json_each(:traces)) AND traces.simulated <= :simulated"
+    chosen = traces if traces is not None else [row.trace for row in newest_traces(db)]
+    wanted = "AND traces.trace IN (SELECT value FROM json_each(:traces))"
     theorems = db.execute(
         f'SELECT t.content, t."index", t.full_name, t.split_key, {_path("t")} FROM traced_theorems AS t '
         f"WHERE t.n_tactics > 0 AND t.has_sorry = 0 AND {_stands('t', wanted)} "
         f'AND {exported_side(split, theorem="t")} = :side ORDER BY t.content, t."index"',
-        {"traces": json.dumps(list(chosen)), "simulated": int(simulated), "side": side},
+        {"traces": json.dumps(list(chosen)), "side": side},
     )
     for content, index, name, split_key, path in theorems:
         yield TrainingProof(path, name, split_key, tuple(tactics_of_theorem(db, content, index)))
@@ -220,7 +214,7 @@ def place_of_line(line: str) -> tuple[str, str]:
 
 
 def newest_measures(db: sqlite3.Connection) -> list[MeasureRow]:
-    """Return how complete the newest trace of each line is, by repository and line; simulated ones among them."""
+    """Return how complete the newest trace of each line is, by repository and line."""
     return make_all(
         MeasureRow,
         db.execute(
@@ -228,18 +222,6 @@ def newest_measures(db: sqlite3.Connection) -> list[MeasureRow]:
             "trace_measures WHERE repository = m.repository AND line = m.line) ORDER BY repository, line"
         ),
     )
-
-
-def closed_by_other(
-    db: sqlite3.Connection, *, repository: str, branch: str, project: str = "", simulated: bool
-) -> int:
-    """Return the log position at which the other tracer (of Lean and the simulator) last closed a commit of a branch's
-    project; 0 for never."""
-    row = db.execute(
-        "SELECT max(seq) FROM trace_measures WHERE repository = ? AND line = ? AND simulated <> ?",
-        (repository, branch_line(branch, project), int(simulated)),
-    ).fetchone()
-    return row[0] or 0
 
 
 def line_files(db: sqlite3.Connection, repository: str, line: str) -> list[LineFile]:

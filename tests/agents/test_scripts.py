@@ -84,19 +84,16 @@ def test_external(proved_once: Proved) -> None:
     assert proved_once.asked == {"a-model"}
     assert {(one["rung"], one["model"]) for one in attempts(study).values()} == {(4, "a-model")}
     (found,) = study.everlean("proofs")["proofs"]
-    assert (found["declaration"], found["state"], found["simulated"]) == ("four", "candidate", True)
-    assert (
-        "four: found, and the simulator takes it: that is not Lean, and proves nothing\n    rfl"
-        in proved_once.said
-    )
-    assert "1 sorry: 1 simulated" in proved_once.said
+    assert (found["declaration"], found["state"]) == ("four", "candidate")
+    assert "four: found: could not be checked: axioms, kernel\n    rfl" in proved_once.said
+    assert "1 sorry: 1 unjudged" in proved_once.said
     assert_every_job_ended_well(study)
 
 
 def test_sft(study: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[str]) -> None:
     run("sft", study, model_name=says_rfl, output_dir="outputs")
     (saved,) = study.everlean("models")["checkpoints"]
-    assert (saved["model"], saved["promoted"], saved["simulated"]) == ("tactics", True, True)
+    assert (saved["model"], saved["promoted"]) == ("tactics", True)
     measured = study.events("evaluation_finished")
     assert {(event.data["repository"], event.data["split"]) for event in measured} == {
         (KEY, "test"),
@@ -110,7 +107,7 @@ def test_sft(study: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[
     assert (found["declaration"], found["state"], found["rung"]) == ("four", "candidate", 2)
     said = capsys.readouterr().out
     assert f"{KEY}, test: tactic@1" in said
-    assert "1 sorry: 1 simulated" in said
+    assert "1 sorry: 1 unjudged" in said
     assert_every_job_ended_well(study)
 
 
@@ -130,7 +127,7 @@ def test_lora(proved: TracedProject, says_rfl: str, capsys: pytest.CaptureFixtur
 def test_grpo(proved: TracedProject, says_rfl: str) -> None:
     run("grpo", proved, model_name=says_rfl, output_dir="outputs")
     (saved,) = proved.events("checkpoint_saved")
-    assert (saved.data["config"]["kind"], saved.data["simulated"]) == ("grpo", True)
+    assert saved.data["config"]["kind"] == "grpo"
     assert_every_job_ended_well(proved)
 
 

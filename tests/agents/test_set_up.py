@@ -44,7 +44,7 @@ def test_a_second_set_up_records_nothing_and_prints_the_counts(study: TracedProj
     assert study.events() == before
     assert [repo.commit for repo in again.repos] == [study.sha]
     counted = "4 files, 10 theorems, 9 tactics, 1 open sorry"
-    assert said == [f"{KEY} at {study.sha[:10]}: {counted}; traced by the simulator, which is not Lean"]
+    assert said == [f"{KEY} at {study.sha[:10]}: {counted}"]
 
 
 def test_an_agent_works_in_a_thread_with_an_event_loop(study: TracedProject) -> None:

@@ -306,7 +306,7 @@ def test_of_very_many_texts_the_log_gets_a_bounded_part_and_all_that_the_gate_ac
 ) -> None:
     monkeypatch.setattr(job, "MOST_RECORDED", 3)
     out = io.StringIO()
-    spec = job_spec(tmp_path, LeanBackend("server", ("/lean",), "", OLD, simulated=False, sandbox="none"))
+    spec = job_spec(tmp_path, LeanBackend("server", ("/lean",), "", OLD, sandbox="none"))
     it = job.Bump(spec, Reporter(spec, out), [])
     found = Break(
         path="A.lean", line=1, declaration="a", kind="proof", reason="other", message="m", follows=""
@@ -359,7 +359,7 @@ def test_what_breaks_since_a_command_is_left_out_says_what_it_follows_from() -> 
 def test_an_old_proof_that_lean_takes_again_stands_and_nothing_else_is_tried_in_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lean = LeanBackend("server", ("/lean",), "", OLD, simulated=False, sandbox="none")
+    lean = LeanBackend("server", ("/lean",), "", OLD, sandbox="none")
     spec, out = job_spec(tmp_path, lean), io.StringIO()
     it = job.Bump(spec, Reporter(spec, out), [])
     text = "theorem a : True := by\n  exact old\n\ntheorem b : True := by\n  exact a\n"
@@ -388,7 +388,7 @@ def test_an_old_proof_that_lean_takes_again_stands_and_nothing_else_is_tried_in_
 def test_what_is_handed_over_is_built_in_the_time_that_is_left_and_unjudged_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lean = LeanBackend("server", ("/lean",), "", OLD, simulated=False, sandbox="none")
+    lean = LeanBackend("server", ("/lean",), "", OLD, sandbox="none")
     spec, limits = job_spec(tmp_path, lean), list[float]()
     it = job.Bump(spec, Reporter(spec, io.StringIO()), [])
     mend = Mend(path="A.lean", declaration="a", how="h", verdict="verified", reason="", axioms=("propext",),

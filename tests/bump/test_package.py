@@ -86,7 +86,6 @@ def test_a_package_and_what_it_requires_are_fetched_at_their_new_commits_and_the
         ("/usr/bin/false",),
         "",
         tools.toolchain,
-        simulated=False,
         sandbox="bubblewrap",
         sysroot=str(tools.sysroot),
     )

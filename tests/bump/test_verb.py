@@ -128,8 +128,8 @@ def test_what_failed_is_shown_with_its_remedy_asked_for_or_not(state: StateFolde
         (job_id("bump", KEY, "b2"), "asked for", None),
         (weekly, f"bump {KEY} aaaaaaaaaa: Lean to {NEW}", datetime(2100, 1, 1, tzinfo=UTC)),
     ):
-        begun = JobStarted(job=job, kind="bump", attempt=1, repository=KEY, branch="main", sha=SHA, describes=what,
-                           simulated=False)  # fmt: skip
+        begun = JobStarted(job=job, kind="bump", attempt=1, repository=KEY, branch="main", sha=SHA,
+                           describes=what)  # fmt: skip
         failed = JobFailed(job=job, attempt=1, reason="cannot_raise", message="\x1bno `require`\nmore",
                            remedy="write it", deterministic=retry_at is None, retry_at=retry_at, seconds=1.0,
                            peak_rss_bytes=None)  # fmt: skip

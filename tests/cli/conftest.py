@@ -17,7 +17,7 @@ def folder(tmp_path: Path) -> StateFolder:
 
 @pytest.fixture
 def filled(folder: StateFolder) -> StateFolder:
-    """One of everything: a repository, two sorries, a verified and a simulated proof, jobs of each state."""
+    """One of everything: a repository, two sorries, a verified proof and a candidate, jobs of each state."""
     fill(folder)
     folder.write()
     return folder

@@ -155,17 +155,6 @@ def test_what_no_kernel_replayed_whole_has_no_certificate(
         certificate_of(log, PROOF)
 
 
-def test_what_the_simulator_found_has_no_certificate_whatever_an_event_says(
-    judged: Judged, tmp_path: Path
-) -> None:
-    simulated = Judged(
-        judged.found.model_copy(update={"simulated": True}), judged.verified, judged.patch, judged.clone
-    )
-    answer = command("show", PROOF, state=record(tmp_path, simulated))
-    assert (answer.code, answer.out) == (1, "")
-    assert "SIMULATED, no proof at all" in answer.err
-
-
 def test_a_file_alone_proves_nothing_since_anyone_can_write_it(file: Path) -> None:
     answer = verify(file)
     assert answer.code == 1
@@ -194,7 +183,7 @@ def test_the_log_says_that_a_proof_was_rejected_later(state: StateFolder, judged
     file = written(state)
     state.add(f"proof:{PROOF}", ProofRejected(
         proof=PROOF, sorry=judged.found.sorry, step="kernel", reason="a trap", checks=(), conditional_on=(),
-        simulated=False, job="check-2",
+        job="check-2",
     ))  # fmt: skip
     state.write()
     answer = verify(file, "--log", state.state / "events.db")
@@ -325,11 +314,6 @@ def a_word_for_a_number(document: dict[str, Any]) -> None:
     document["event"]["seq"] = "first"
 
 
-def a_simulated_patch(document: dict[str, Any]) -> None:
-    document["patch"] = "SIMULATED: " + document["patch"]
-    document["patch_sha256"] = hashlib.sha256(document["patch"].encode()).hexdigest()
-
-
 FORGERIES: dict[Edit, str] = {
     other_statement: "the patch says declaration 'Demo.mine', not 'Demo.riemann'",
     other_patch: "the patch is not the one of its hash",
@@ -341,7 +325,6 @@ FORGERIES: dict[Edit, str] = {
     another_file: "the file that was checked is not the one of its hash",
     a_field_more: "it is no certificate: trust",
     a_word_for_a_number: "it is no certificate: event.seq",
-    a_simulated_patch: "the patch is simulated",
 }
 
 

@@ -13,14 +13,13 @@ from tests.support.state_folder import StateFolder, undocumented
 from tests.support.traced_repository import head, make_traced_repository, record_made_up
 
 
-def trace(folder: StateFolder, *repositories: str, sha: str = "1" * 40, simulated: bool = False) -> None:
+def trace(folder: StateFolder, *repositories: str, sha: str = "1" * 40) -> None:
     """Record made-up traces and bring the view up to them."""
     folder.state.mkdir(exist_ok=True)
     with EventLog.open(folder.state / "events.db") as log:
         for seed, repository in enumerate(repositories):
             record_made_up(
-                log, folder.root, repository=repository, seed=seed, n_files=8 + seed, sha=sha, simulated=simulated
-            )  # fmt: skip
+                log, folder.root, repository=repository, seed=seed, n_files=8 + seed, sha=sha)  # fmt: skip
     folder.write()
 
 
@@ -38,7 +37,7 @@ def test_the_repository_with_most_easy_theorems_comes_first(traced: StateFolder)
     assert easy == sorted(easy, reverse=True)
     for row in rows:
         assert row["easy"] + row["medium"] + row["hard"] == row["theorems"]
-        assert (row["completeness"], row["no_proof"], row["simulated"]) == (1, 0, False)
+        assert (row["completeness"], row["no_proof"]) == (1, 0)
     assert document["compat"] is False
     assert document["thresholds"]["easy"] == {"steps": 3, "difficulty": math.exp(3), "text": "e^3"}
 
@@ -121,14 +120,6 @@ def test_a_trace_without_theorems_is_not_taken_for_the_simulator_s(folder: State
     # LeanDojo's order leaves such a repository out.
     assert folder.everlean("curriculum", "--compat").out.startswith("no repository is traced yet")
     assert "example.org/demo/logic" in folder.everlean("curriculum").out
-
-
-def test_what_the_simulator_traced_is_shown_only_on_request_and_marked(folder: StateFolder) -> None:
-    trace(folder, "example.org/demo/one", simulated=True)
-    assert folder.everlean("curriculum").out.startswith("only the simulator has traced anything")
-    shown = folder.everlean("curriculum", "--simulated")
-    assert "example.org/demo/one SIMULATED" in shown.out
-    assert folder.everlean("curriculum", "--simulated", "--json").json["repositories"][0]["simulated"] is True
 
 
 def test_as_of_an_earlier_event_there_was_less(traced: StateFolder) -> None:

@@ -31,7 +31,7 @@ def log(filled: StateFolder) -> list[StoredEvent]:
     ))  # fmt: skip
     filled.add("job:scan-two", JobStarted(
         job="scan-two", kind="scan", attempt=1, repository=OTHER, branch="main", sha="c" * 40,
-        describes="scan of two", simulated=False,
+        describes="scan of two",
     ))  # fmt: skip
     filled.write()
     filled.add("job:scan-two", JobInterrupted(job="scan-two", attempt=1, reason="the daemon stopped"))

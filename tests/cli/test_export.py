@@ -35,7 +35,7 @@ def test_an_export_says_what_it_wrote(folder: StateFolder) -> None:
     assert answer.code == 0
     document = answer.json
     assert document["path"] == str(folder.root / "out")
-    assert (document["mode"], document["position"], document["simulated"]) == ("for life", position, False)
+    assert (document["mode"], document["position"]) == ("for life", position)
     assert document["repositories"] == [
         {"url": "https://example.org/demo/one", "commit": "1" * 40, "in_dataset": True}
     ]
@@ -81,7 +81,7 @@ def test_a_repository_is_chosen_by_a_part_that_only_it_has(folder: StateFolder) 
     assert {item["url"] for item in theorems(folder.root / "out")} == {"https://example.org/demo/two"}
     answer = folder.everlean("export", "leandojo", "out", "--repo", "three")
     assert answer.code == 1
-    assert 'no repository is called "three"; `everlean curriculum --simulated` lists them' in answer.err
+    assert 'no repository is called "three"; `everlean curriculum` lists them' in answer.err
 
 
 def test_an_import_comes_back_as_it_was(folder: StateFolder) -> None:
@@ -124,15 +124,6 @@ def test_a_folder_with_something_else_in_it_is_refused(folder: StateFolder) -> N
     assert answer.code == 1
     assert "no export made it" in answer.err
     assert [path.name for path in (folder.root / "out").iterdir()] == ["thesis.tex"]
-
-
-def test_what_the_simulator_made_is_exported_only_on_request(folder: StateFolder) -> None:
-    trace(folder, simulated=True)
-    answer = folder.everlean("export", "leandojo", "out")
-    assert answer.code == 1
-    assert "--simulated" in answer.err
-    document = folder.everlean("export", "leandojo", "out", "--simulated", "--json").json
-    assert document["simulated"] is True
 
 
 def test_without_a_database_the_error_says_what_to_do(folder: StateFolder) -> None:

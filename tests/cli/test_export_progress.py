@@ -83,18 +83,6 @@ def test_a_copy_in_a_fork_is_one_proof(folder: StateFolder, files: list[TracedFi
     assert (both["steps"], both["repeated"]) == (alone["steps"], sum(alone["proofs"].values()))
 
 
-def test_what_the_simulator_made_is_written_only_on_request(
-    folder: StateFolder, files: list[TracedFile]
-) -> None:
-    record_traced(folder, files, simulated=True)
-    refused = folder.everlean("export", "progress", "out.jsonl")
-    assert refused.code == 1
-    assert "--simulated" in refused.err
-    assert not (folder.root / "out.jsonl").exists()
-    asked = folder.everlean("export", "progress", "out.jsonl", "--simulated", "--json")
-    assert (asked.code, asked.json["simulated"]) == (0, True)
-
-
 def test_an_earlier_export_is_replaced_and_any_other_file_is_refused(
     folder: StateFolder, files: list[TracedFile]
 ) -> None:

@@ -28,9 +28,7 @@ def traced(filled: StateFolder) -> StateFolder:
         )
     )
     premises = tuple(Premise(one.full_name, "", one.start, one.end, "x") for one in theorems)
-    record_traced(
-        filled, [TracedFile("Demo.lean", (), premises, theorems)], repository=REPOSITORY, simulated=True
-    )
+    record_traced(filled, [TracedFile("Demo.lean", (), premises, theorems)], repository=REPOSITORY)
     return filled
 
 
@@ -52,7 +50,6 @@ def test_the_most_comes_first_and_the_unknown_last(traced: StateFolder) -> None:
         (OTHER_SORRY, 2, 1),
         (SORRY, None, None),
     ]
-    assert found[0]["impact"]["simulated"], "the simulator's trace is marked"
     assert found[1]["impact"]["unknown"] == "the trace does not name the declaration"
 
 
@@ -62,10 +59,10 @@ def test_people_read_it_as_words(traced: StateFolder) -> None:
         for line in traced.everlean("sorries", "--by", "impact", "--all").out.splitlines()
         if "Demo." in line
     ]
-    assert ("2 theorems SIMULATED" in first, "Demo.beta" in first) == (True, True)
+    assert ("2 theorems" in first, "Demo.beta" in first) == (True, True)
     assert ("unknown" in second, "Demo.alpha" in second) == (True, True)
     said = traced.everlean("sorries", "show", OTHER_SORRY).out
-    assert "2 theorems SIMULATED (1 directly, trace of 1111111111)" in said
+    assert "2 theorems (1 directly, trace of 1111111111)" in said
     assert "unknown: the trace does not name the declaration" in traced.everlean("sorries", "show", SORRY).out
 
 
@@ -73,7 +70,7 @@ def test_people_read_it_as_words(traced: StateFolder) -> None:
 def test_a_narrow_terminal_leaves_columns_out(traced: StateFolder, columns: int) -> None:
     answer = traced.everlean("sorries", "--by", "impact", "--all", env={"COLUMNS": str(columns)})
     assert answer.code == 0, answer.err
-    assert "2 theorems SIMULATED" in answer.out
+    assert "2 theorems" in answer.out
 
 
 def test_without_a_trace_all_is_unknown_and_in_the_order_of_places(filled: StateFolder) -> None:

@@ -27,7 +27,6 @@ from tests.support.state_folder import (
     OTHER_SORRY,
     PROOF,
     REPOSITORY,
-    SIMULATED_PROOF,
     SORRY,
     StateFolder,
     environment,
@@ -74,11 +73,6 @@ def test_a_sorry_is_shown_with_its_proofs_and_their_verdicts(filled: StateFolder
     assert "source" not in one, "there is no mirror here"
     (proof,) = one["proofs"]
     assert (proof["proof"], proof["verdict"], proof["axioms"]) == (PROOF, "accepted", ["propext"])
-
-
-def test_what_the_simulator_found_is_called_simulated_and_no_proof(filled: StateFolder) -> None:
-    _, proof = call(filled, "show_proof", proof=SIMULATED_PROOF)
-    assert (proof["verdict"], proof["why"]) == ("simulated", "the simulator judged, and not Lean")
 
 
 def test_a_proof_that_no_kernel_replayed_has_no_certificate(filled: StateFolder) -> None:

@@ -47,10 +47,10 @@ def test_the_list_says_which_is_in_use(trained: Any) -> None:
 
 @pytest.fixture
 def decided(folder: Any) -> Any:
-    """One checkpoint in each state: one of the simulator that was in use, one of Lean that is, one refused, one new."""
-    folder.add("model:retriever", checkpoint_saved("s-1", simulated=True))
-    folder.add("model:retriever", evaluation_finished("s-1", recall=0.9, simulated=True))
-    folder.add("model:retriever", checkpoint_promoted("s-1", simulated=True))
+    """One checkpoint in each state: one that was in use, one that is, one refused, one new."""
+    folder.add("model:retriever", checkpoint_saved("s-1"))
+    folder.add("model:retriever", evaluation_finished("s-1", recall=0.9))
+    folder.add("model:retriever", checkpoint_promoted("s-1"))
     folder.add("model:retriever", checkpoint_saved("r-1"))
     folder.add("model:retriever", evaluation_finished("r-1", recall=0.40))
     two = {
@@ -67,18 +67,18 @@ def decided(folder: Any) -> Any:
     folder.add("model:retriever", checkpoint_promoted("r-1", previous="s-1"))
     folder.add("model:retriever", checkpoint_saved("r-2", parent="r-1"))
     folder.add("model:retriever", checkpoint_refused("r-2", in_use="r-1"))
-    folder.add("model:retriever", checkpoint_saved("s-2", parent="s-1", simulated=True))
+    folder.add("model:retriever", checkpoint_saved("s-2", parent="s-1"))
     folder.write()
     return folder
 
 
-def test_the_list_says_what_was_decided_and_marks_what_is_simulated(decided: Any) -> None:
+def test_the_list_says_what_was_decided(decided: Any) -> None:
     listed = {item["checkpoint"]: item for item in decided.everlean("models", "--json").json["checkpoints"]}
-    assert {name: (item["state"], item["simulated"]) for name, item in listed.items()} == {
-        "s-1": ("was in use", True),
-        "r-1": ("in use", False),
-        "r-2": ("refused", False),
-        "s-2": ("undecided", True),
+    assert {name: item["state"] for name, item in listed.items()} == {
+        "s-1": "was in use",
+        "r-1": "in use",
+        "r-2": "refused",
+        "s-2": "undecided",
     }
     assert listed["r-2"]["refused_reason"] == "recall@10 0.31 < 0.38"
     assert [(task["repository"], task["metrics"]["recall@10"]) for task in listed["r-1"]["tasks"]] == [
@@ -86,22 +86,15 @@ def test_the_list_says_what_was_decided_and_marks_what_is_simulated(decided: Any
         ("example.org/two", 0.25),
     ]
     lines = {line.split()[0]: line for line in decided.everlean("models").out.splitlines()}
-    assert "was in use SIMULATED" in lines["s-1"]
-    assert "undecided SIMULATED" in lines["s-2"]
-    assert "SIMULATED" not in lines["r-1"] + lines["r-2"]
+    assert "was in use" in lines["s-1"]
+    assert "undecided" in lines["s-2"]
     assert "0.2500 to 0.4000 on 2 tasks" in lines["r-1"]
 
 
-def test_show_says_why_one_was_refused_and_warns_of_what_is_simulated(decided: Any) -> None:
+def test_show_says_why_one_was_refused(decided: Any) -> None:
     text = decided.everlean("models", "show", "r-2").out
     assert text.startswith("r-2  retriever, refused\n")
     assert "recall@10 0.31 < 0.38" in text
-    assert "SIMULATED" not in text + decided.everlean("models", "show", "r-1").out
-    text = decided.everlean("models", "show", "s-1").out
-    assert text.startswith(
-        "s-1  retriever, was in use SIMULATED\nSIMULATED: it learned from the simulator, and not from Lean.\n"
-    )
-    assert "all repositories (random) SIMULATED" in text
 
 
 def test_show_sets_the_baselines_below_the_task_that_they_were_measured_on(folder: Any) -> None:
@@ -128,18 +121,6 @@ def test_show_says_how_the_loss_fell_where_it_was_kept(folder: Any) -> None:
     ]
     assert losses == ["2.5 -> 0.75", "not kept"]
     assert folder.everlean("models", "show", "r-1", "--json").json["checkpoint"]["curve"] == curve.sha256
-
-
-def test_compare_marks_what_is_simulated_and_never_prefers_it(decided: Any) -> None:
-    text = decided.everlean("models", "compare", "r-1", "s-1").out
-    assert text.startswith("r-1 -> s-1 SIMULATED  retriever\n")
-    assert "may not be promoted: it learned from the simulator" in text
-    document = decided.everlean("models", "compare", "s-1", "r-1", "--json").json
-    assert (document["verdict"], document["before_simulated"], document["after_simulated"]) == (
-        "promote",
-        True,
-        False,
-    )
 
 
 def test_show_has_the_provenance_and_the_measurements(trained: Any) -> None:

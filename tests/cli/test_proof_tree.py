@@ -41,7 +41,7 @@ def attempt(tree: BlobRef | None, **changes: Any) -> AttemptFinished:
         "repository": REPOSITORY, "branch": "main", "sha": "a" * 40, "sorry": SORRY, "blob": "b" * 40,
         "prover": "tactics", "rung": 0, "model": "", "seed": 0, "budget": "60s", "outcome": "error",
         "detail": "no goal", "best": "", "goals_left": None, "nodes": 7, "repl_calls": 9, "seconds": 0.5,
-        "prompt_tokens": 0, "completion_tokens": 0, "usd": None, "tree": tree, "simulated": False, "job": "prove-1",
+        "prompt_tokens": 0, "completion_tokens": 0, "usd": None, "tree": tree, "job": "prove-1",
     }  # fmt: skip
     return AttemptFinished.model_validate(body | changes)
 
@@ -58,9 +58,7 @@ def tried(filled: StateFolder) -> StateFolder:
     filled.write()
     tree = filled.blob(json.dumps(TREE.as_json()).encode())
     filled.add(stream, attempt(tree, **found))
-    filled.add(
-        stream, attempt(tree, sorry=OTHER_SORRY, simulated=True, outcome="exhausted", detail="all tried")
-    )
+    filled.add(stream, attempt(tree, sorry=OTHER_SORRY, outcome="exhausted", detail="all tried"))
     proof = {
         "proof": "e0" * 8, "sorry": SORRY, "path": "Demo.lean", "byte_start": 0, "byte_end": 5, "declaration": "Demo.t",
         "declaration_text_hash": "t", "replacement": "by intro h", "tactics": ["intro h"], "toolchain": "",
@@ -68,7 +66,7 @@ def tried(filled: StateFolder) -> StateFolder:
     shared = attempt(tree, **found).model_dump(
         include={"repository", "branch", "sha", "blob", "prover", "rung", "job"}
     )
-    filled.add("proof:" + "e0" * 8, ProofFound.model_validate(proof | shared | {"simulated": False}))
+    filled.add("proof:" + "e0" * 8, ProofFound.model_validate(proof | shared))
     filled.write()
     return filled
 
@@ -80,15 +78,10 @@ def test_a_search_is_shown_for_a_proof_and_for_the_newest_attempt_on_a_sorry(tri
         assert "generator tactics-3, rung 2, attempt 2" in answer.out
         assert "roved in 1 step" in answer.out
         assert "intro <h>" in answer.out
-        assert "SIMULATED" not in answer.out
     document = tried.everlean("proofs", "tree", "e0e0", "--json").json
     assert (document["proof"], document["sorry"], document["attempt"]["number"]) == ("e0" * 8, SORRY, 2)
     assert Tree.from_json(document["tree"]) == TREE
     assert undocumented("proofs tree", document) == set()
-
-
-def test_what_the_simulator_answered_is_marked(tried: StateFolder) -> None:
-    assert "SIMULATED" in tried.everlean("proofs", "tree", OTHER_SORRY[:6]).out
 
 
 @pytest.mark.parametrize(
@@ -117,7 +110,7 @@ def test_a_sorry_says_what_was_tried_how_far_it_got_and_what_it_cost(tried: Stat
     assert "--attempt N" in text
     (row,) = [line for line in tried.everlean("sorries", "--all").out.splitlines() if SORRY[:8] in line]
     assert "2x, rung 2: found" in row
-    assert "1x, rung 0: exhausted SIMULATED" in tried.everlean("sorries", "--all").out
+    assert "1x, rung 0: exhausted" in tried.everlean("sorries", "--all").out
     newest = tried.everlean("sorries", "show", SORRY, "--json").json["attempts"][1]
     assert (newest["model"], newest["goals_left"], newest["usd"]) == ("tactics-3", 0, 0.0125)
     assert {f"`{key}`" for key in newest} <= set(re.findall(r"`[a-z0-9_]+`", CLI))

@@ -14,11 +14,11 @@ from store.events.scans import FileRemoved, FileScanned, SorryFilled, SorryRemov
 from tests.support.events import ALL_PASSED
 from tests.support.state_folder import (
     BLOB,
+    CANDIDATE,
     OTHER_SORRY,
     PATCH,
     PROOF,
     REPOSITORY,
-    SIMULATED_PROOF,
     SORRY,
     TIP,
     StateFolder,
@@ -32,7 +32,7 @@ def found(proof: str = SECOND, **changes: Any) -> ProofFound:
     body = ProofFound(
         **HERE, proof=proof, sorry=SORRY, path="Demo.lean", blob=BLOB, byte_start=10, byte_end=15,
         declaration="Demo.alpha", declaration_text_hash="1" * 16, replacement="by decide", tactics=("decide",),
-        prover="generator", rung=2, toolchain="v4.21.0", simulated=False, job="prove-second",
+        prover="generator", rung=2, toolchain="v4.21.0", job="prove-second",
     )  # fmt: skip
     return body.model_copy(update=changes)
 
@@ -68,12 +68,12 @@ def changed_file(folder: StateFolder) -> FileScanned:
 
 
 def test_a_sorry_has_one_row_its_best_proof(filled: StateFolder) -> None:
-    assert listed(filled) == [PROOF, SIMULATED_PROOF]
+    assert listed(filled) == [PROOF, CANDIDATE]
     tell(filled, found())
-    assert listed(filled) == [PROOF, SIMULATED_PROOF], "a candidate does not surpass what is verified"
+    assert listed(filled) == [PROOF, CANDIDATE], "a candidate does not surpass what is verified"
     tell(filled, verified(filled))
-    assert listed(filled) == [SIMULATED_PROOF, SECOND], "a kernel replayed it"
-    assert listed(filled, "--all") == [PROOF, SIMULATED_PROOF, SECOND]
+    assert listed(filled) == [CANDIDATE, SECOND], "a kernel replayed it"
+    assert listed(filled, "--all") == [PROOF, CANDIDATE, SECOND]
     said = filled.everlean("proofs").out
     assert said.splitlines()[-1].endswith(
         "; not shown: 0 stale, 1 that others of their sorry surpass (--all)"
@@ -83,7 +83,7 @@ def test_a_sorry_has_one_row_its_best_proof(filled: StateFolder) -> None:
 
 def test_a_filter_comes_before_the_choice(filled: StateFolder) -> None:
     tell(filled, found())
-    assert listed(filled, "--state", "candidate") == [SIMULATED_PROOF, SECOND]
+    assert listed(filled, "--state", "candidate") == [CANDIDATE, SECOND]
     assert listed(filled, "--sorry", SORRY) == [PROOF]
     assert listed(filled, "--sorry", SORRY, "--all") == [PROOF, SECOND]
 
@@ -169,7 +169,7 @@ def test_what_found_a_proof_and_what_judged_it_are_named_apart(filled: StateFold
     attempt = AttemptFinished(
         **HERE, sorry=SORRY, blob=BLOB, prover="generator", rung=2, model="tactics-3", seed=0, budget="b",
         outcome="found", detail=f"by the tactics of proof {PROOF}", best="", goals_left=0, nodes=1, repl_calls=1,
-        seconds=0.1, prompt_tokens=0, completion_tokens=0, usd=None, tree=None, simulated=False, job="prove-second",
+        seconds=0.1, prompt_tokens=0, completion_tokens=0, usd=None, tree=None, job="prove-second",
     )  # fmt: skip
     tell(filled, found(), attempt, verified(filled))
     shown = filled.everlean("proofs", "show", SECOND).out
@@ -205,7 +205,6 @@ def test_why_a_sorry_with_a_proof_was_searched_again_is_said(filled: StateFolder
         reason="no",
         checks=(),
         conditional_on=(),
-        simulated=False,
         job="c",
     )
     tell(filled, rejected, third)

@@ -1,4 +1,4 @@
-"""The reading verbs: tables for people, documents for programs, and honest about simulated proofs."""
+"""The reading verbs: tables for people, documents for programs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from store.events.repositories import CommitObserved
 from store.events.scans import CommitScanned, SorryMoved, SorryOpened, SorryWritten
 from store.events.traces import SorryStated
 from tests.support.state_folder import (
+    CANDIDATE,
     COMMAND,
     OTHER_SORRY,
     PATCH,
     PROOF,
     REPOSITORY,
-    SIMULATED_PROOF,
     SORRY,
     TIP,
     StateFolder,
@@ -81,28 +81,24 @@ def attempt(outcome: str, **changes: Any) -> AttemptFinished:
         "repository": REPOSITORY, "branch": "main", "sha": "a" * 40, "sorry": OTHER_SORRY, "blob": "b" * 40,
         "prover": "tactics", "rung": 0, "model": "", "seed": 0, "budget": "b", "outcome": outcome, "detail": "d",
         "best": "1 of 1 goal left after 1 tactic: ⊢ False", "goals_left": 1, "nodes": 7, "repl_calls": 9,
-        "seconds": 0.5, "prompt_tokens": 0, "completion_tokens": 0, "usd": None, "tree": None, "simulated": False,
-        "job": "prove-1111",
+        "seconds": 0.5, "prompt_tokens": 0, "completion_tokens": 0, "usd": None, "tree": None, "job": "prove-1111",
     }  # fmt: skip
     return AttemptFinished.model_validate(given | changes)
 
 
 def test_a_disproved_sorry_has_a_state_of_its_own_for_the_text_that_was_tried(filled: StateFolder) -> None:
-    def listed(state: str) -> list[tuple[str, str, str | None]]:
+    def listed(state: str) -> list[tuple[str, str, bool]]:
         rows = filled.everlean("sorries", "--state", state, "--json").json["sorries"]
         return [(row["sorry"], row["state"], row["disproved"]) for row in rows]
 
     stream = f"repository:{REPOSITORY}"
     filled.add(stream, attempt("disproved", blob="c" * 40))
     filled.write()
-    assert listed("open") == [(OTHER_SORRY, "open", None)], "that was an earlier text of the file"
-    filled.add(stream, attempt("disproved", simulated=True))
+    assert listed("open") == [(OTHER_SORRY, "open", False)], "that was an earlier text of the file"
+    filled.add(stream, attempt("disproved"))
     filled.write()
-    assert (listed("open"), listed("disproved")) == ([], [(OTHER_SORRY, "open", "simulator")])
-    assert "disproved SIMULATED" in filled.everlean("sorries").out
-    filled.add(stream, attempt("disproved", seed=1, budget="c"))
-    filled.write()
-    assert listed("disproved") == [(OTHER_SORRY, "open", "lean")]
+    assert (listed("open"), listed("disproved")) == ([], [(OTHER_SORRY, "open", True)])
+    assert "disproved" in filled.everlean("sorries").out
     said = filled.everlean("sorries", "show", OTHER_SORRY).out
     assert said.splitlines()[0] == (
         f"{OTHER_SORRY}  disproved: the statement is false as it stands, by a proof of its negation"
@@ -152,7 +148,7 @@ def test_a_sorry_is_shown_with_its_goal_aligned_the_lines_around_it_and_its_addr
     ))  # fmt: skip
     filled.add(f"repository:{REPOSITORY}", SorryStated(
         repository=REPOSITORY, branch="main", sha="a" * 40, sorry=OTHER_SORRY, statement_hash="2" * 16,
-        context_hash="3" * 16, goal="p q : Prop\nh : p ∧ q\n⊢ q ∧ p", before=None, same_text=True, simulated=False,
+        context_hash="3" * 16, goal="p q : Prop\nh : p ∧ q\n⊢ q ∧ p", before=None, same_text=True,
     ))  # fmt: skip
     filled.write()
     said = filled.everlean("sorries", "show", OTHER_SORRY).out.splitlines()
@@ -220,15 +216,14 @@ def test_sorries_show_has_history_attempts_and_proofs(filled: StateFolder) -> No
     filled.add(f"repository:{REPOSITORY}", AttemptFinished(
         repository=REPOSITORY, branch="main", sha="a" * 40, sorry=SORRY, blob="b" * 40, prover="tactics", rung=0,
         model="", seed=0, budget="b", outcome="exhausted", detail="no tactic left", best="1 goal left", goals_left=1,
-        nodes=7, repl_calls=9, seconds=0.5, prompt_tokens=0, completion_tokens=0, usd=None, tree=None, simulated=True,
-        job="prove-1111",
+        nodes=7, repl_calls=9, seconds=0.5, prompt_tokens=0, completion_tokens=0, usd=None, tree=None, job="prove-1111",
     ))  # fmt: skip
     filled.write()
     document = filled.everlean("sorries", "show", SORRY[:6], "--json").json
     assert [item["outcome"] for item in document["attempts"]] == ["exhausted"]
     assert [item["proof"] for item in document["proofs"]] == [PROOF]
     text = filled.everlean("sorries", "show", SORRY).out
-    assert "exhausted SIMULATED" in text
+    assert "exhausted" in text
     assert "opened" in text
 
 
@@ -236,7 +231,7 @@ def test_an_ambiguous_or_unknown_id_is_an_error_that_says_so(filled: StateFolder
     several = filled.everlean("proofs", "show", "d")
     assert several.code == 1
     assert PROOF in several.err
-    assert SIMULATED_PROOF in several.err
+    assert CANDIDATE in several.err
     none = filled.everlean("proofs", "show", "zz")
     assert none.code == 1
     assert "everlean proofs" in none.err
@@ -244,26 +239,6 @@ def test_an_ambiguous_or_unknown_id_is_an_error_that_says_so(filled: StateFolder
     nothing = filled.everlean("sorries", "show", "%")
     assert (nothing.code, "`everlean sorries` lists them" in nothing.err) == (1, True)
     assert filled.everlean("jobs", "show", "prove-").code == 1
-
-
-def test_a_simulated_proof_is_marked_in_every_output(filled: StateFolder) -> None:
-    line = next(line for line in filled.everlean("proofs").out.splitlines() if SIMULATED_PROOF[:8] in line)
-    assert "candidate SIMULATED" in line
-    assert "SIMULATED" not in next(
-        line for line in filled.everlean("proofs").out.splitlines() if PROOF[:8] in line
-    )
-    assert filled.everlean("proofs", "show", SIMULATED_PROOF).out.startswith("SIMULATED")
-    rows = {row["proof"]: row for row in filled.everlean("proofs", "--json").json["proofs"]}
-    assert (rows[SIMULATED_PROOF]["simulated"], rows[PROOF]["simulated"]) == (True, False)
-    assert rows[SIMULATED_PROOF]["label"] == "candidate SIMULATED"
-    patch = filled.everlean("proofs", "patch", SIMULATED_PROOF)
-    assert "SIMULATED" in patch.err
-    assert "\nSubject: [PATCH SIMULATED] SIMULATED, no proof: Demo.beta\n" in patch.out
-    assert "\n\nSIMULATED\nEvidence\n---\n" in patch.out
-    assert "SIMULATED" in filled.everlean("sorries", "show", OTHER_SORRY).out
-    assert "prove-2222" in (line := next(x for x in filled.everlean("jobs").out.splitlines() if "2222" in x))
-    assert "SIMULATED" in line
-    assert any("SIMULATED" in line for line in filled.everlean("events").out.splitlines())
 
 
 def test_a_patch_is_printed_as_the_mail_that_git_takes(filled: StateFolder) -> None:
@@ -277,7 +252,7 @@ def test_a_proof_without_a_patch_says_why(filled: StateFolder) -> None:
     filled.add("proof:ee", ProofFound(
         proof="ee" * 8, sorry=SORRY, repository=REPOSITORY, branch="main", sha="a" * 40, path="Demo.lean",
         blob="b" * 40, byte_start=1, byte_end=6, declaration="Demo.alpha", declaration_text_hash="1" * 16,
-        replacement="simp", tactics=("simp",), prover="tactics", rung=0, toolchain="", simulated=False, job="j",
+        replacement="simp", tactics=("simp",), prover="tactics", rung=0, toolchain="", job="j",
     ))  # fmt: skip
     filled.write()
     answer = filled.everlean("proofs", "patch", "ee")

@@ -17,9 +17,7 @@ ID = "0123456789abcdef"
 @pytest.fixture
 def saved(folder: Any) -> Any:
     """A progress model whose files are there, and one whose files were removed."""
-    trained = checkpoint_saved(
-        ID, model="progress", simulated=True, config=ProgressConfig(model_name="b").to_dict()
-    )
+    trained = checkpoint_saved(ID, model="progress", config=ProgressConfig(model_name="b").to_dict())
     folder.add("model:progress", trained)
     folder.add("model:progress", checkpoint_saved("fedcba9876543210", model="progress"))
     folder.add("model:progress", checkpoint_removed("fedcba9876543210", model="progress"))
@@ -37,15 +35,13 @@ def saved(folder: Any) -> Any:
     return folder
 
 
-def test_a_checkpoint_is_written_and_marked_where_it_is_simulated(saved: Any) -> None:
+def test_a_checkpoint_is_written(saved: Any) -> None:
     out = saved.root / "out"
     written = saved.everlean("models", "export", ID[:4], str(out), "--json")
-    assert {name: written.json[name] for name in ("checkpoint", "format", "place", "simulated")} == {
-        "checkpoint": ID, "format": "transformers", "place": str(out), "simulated": True,
+    assert {name: written.json[name] for name in ("checkpoint", "format", "place")} == {
+        "checkpoint": ID, "format": "transformers", "place": str(out),
     }  # fmt: skip
-    assert "learned from the simulator" in written.err
     assert sorted(path.name for path in out.iterdir()) == ["README.md", "config.json", "model.safetensors"]
-    assert "**SIMULATED" in (out / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -152,13 +152,13 @@ def test_every_fact_of_a_record_carries_over_and_its_id_is_the_one_that_it_has(t
 # ---- out
 
 
-def state(folder: StateFolder, *, simulated: bool = False) -> None:
+def state(folder: StateFolder) -> None:
     """Record what Lean says of the open sorry, on a branch with a toolchain."""
     fill(folder)
     place = sorry_place("Demo.beta", line=20)
     folder.add(f"repository:{REPOSITORY}", SorryStated(
         repository=REPOSITORY, branch="main", sha=TIP, sorry=OTHER_SORRY, statement_hash=place.statement_hash,
-        context_hash=place.context_hash, goal="x : ℕ\n⊢ x = x", before=None, same_text=False, simulated=simulated,
+        context_hash=place.context_hash, goal="x : ℕ\n⊢ x = x", before=None, same_text=False,
     ))  # fmt: skip
     folder.add(f"repository:{REPOSITORY}", CommitScanned(
         repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
@@ -213,15 +213,6 @@ def test_what_we_write_is_read_again(folder: StateFolder) -> None:
         [REPOSITORY],
         [f"https://{REPOSITORY}"],
     )
-
-
-def test_a_goal_of_the_simulator_is_none(folder: StateFolder) -> None:
-    state(folder, simulated=True)
-    said = folder.everlean("export", "sorrydb", "ours.json", "--json").json
-    assert (said["sorries"], said["left_out"]) == (0, {"Lean has not stated the goal": 1})
-    said = folder.everlean("export", "sorrydb", "ours.json", "--goalless", "--json").json
-    assert said["sorries"] == 1
-    assert json.loads((folder.root / "ours.json").read_text())["sorries"][0]["debug_info"]["goal"] == ""
 
 
 def test_another_file_is_not_written_over(folder: StateFolder) -> None:

@@ -95,7 +95,6 @@ def test_a_stopped_daemon_is_said_first_and_the_database_is_shown(filled: StateF
     }  # fmt: skip
     assert document["sorries"] == {"open": 1, "verified": 1, "filled": 0, "removed": 0}
     assert document["proofs"] == {"candidate": 1, "verified": 1, "rejected": 0, "conditional": 0}
-    assert document["simulated_proofs"] == 1
     assert document["log"]["position"] == document["log"]["view_position"] > 0
     assert document["lean"] == "pantograph"
     assert [item["repository"] for item in document["repositories"]] == [REPOSITORY]
@@ -197,7 +196,7 @@ def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder:
     folder.write()
     before = folder.everlean("status", "--json").json
     assert "no_lean" in codes(before)
-    folder.add("daemon", LeanChosen(lean="server", lean_detail="for v4.35.0", builds=(), simulated=False))
+    folder.add("daemon", LeanChosen(lean="server", lean_detail="for v4.35.0", builds=()))
     folder.write()
     with daemon_with_status(folder, {"problems": [], "jobs": [], "queued": []}):
         asked = folder.everlean("status", "--json").json
@@ -228,15 +227,6 @@ def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: 
     assert f"1m30s of search above rung 0 today, of 2h; {waits}" in " ".join(text.split())
 
 
-def test_the_simulator_is_named_in_words(folder: StateFolder) -> None:
-    start_daemon(folder, "simulator", "sim")
-    folder.write()
-    document = folder.everlean("status", "--json").json
-    assert document["lean"] == "simulator"
-    assert "simulator" in codes(document)
-    assert "nothing here was checked by Lean" in folder.everlean("status").out
-
-
 def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: StateFolder) -> None:
     for job, failed in (("prove-1", True), ("prove-2", False)):
         start_job(filled, job)
@@ -247,7 +237,7 @@ def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: State
             assert "job_failed" in codes(filled.everlean("status", "--json").json)
         else:
             filled.add(f"job:{job}", JobSucceeded(
-                job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=False,
+                job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={},
             ))  # fmt: skip
             filled.write()
     assert "job_failed" not in codes(filled.everlean("status", "--json").json)
@@ -390,7 +380,6 @@ def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_noth
         "sorries_elsewhere",
         "disproved",
         "proofs",
-        "simulated_proofs",
         "theorems",
         "notifications",
     )

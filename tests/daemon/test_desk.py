@@ -123,7 +123,7 @@ def test_a_bump_is_recorded_once_with_who_asked_and_refused_where_nothing_can_bu
     deployment: Deployment,
 ) -> None:
     old, new = "leanprover/lean4:v4.34.1", "leanprover/lean4:v4.35.0"
-    leans = Leans(None, (LeanBackend("server", ("/lean",), "", new, simulated=False, sandbox="none"),))
+    leans = Leans(None, (LeanBackend("server", ("/lean",), "", new, sandbox="none"),))
     given = {"package": "", "rev": ""}
 
     async def go() -> None:
@@ -150,7 +150,7 @@ def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is_said_
     deployment: Deployment,
 ) -> None:
     old, new = "leanprover/lean4:v4.34.1", "leanprover/lean4:v4.35.0"
-    leans = Leans(None, (LeanBackend("server", ("/lean",), "", new, simulated=False, sandbox="none"),))
+    leans = Leans(None, (LeanBackend("server", ("/lean",), "", new, sandbox="none"),))
     given = {"toolchain": new, "package": "base", "rev": "c" * 40, "by": "ada"}
     later = datetime(2100, 1, 1, tzinfo=UTC)
     paused = Timetable(Schedule(), later, (PauseRow("prove", "bob", "", "2026-01-01T00:00:00Z"),))
@@ -167,7 +167,7 @@ def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is_said_
                 await b.parts.store.append([NewEvent(f"job:{job}", one) for one in bodies])
 
             begun = JobStarted(job=job, kind="bump", attempt=1, repository=KEY, branch="main", sha=events.sha(1),
-                               describes="bump", simulated=False)  # fmt: skip
+                               describes="bump")  # fmt: skip
             failure = JobFailed(job=job, attempt=1, reason="gone", message="m", remedy="r", deterministic=False,
                                 retry_at=later, seconds=1.0, peak_rss_bytes=None)  # fmt: skip
             await tell(begun)

@@ -124,7 +124,7 @@ def test_the_daemon_finds_it_by_itself_reads_a_file_of_one_s_own_and_tells_peopl
     )
     with deployment.daemon():
         deployment.wait_for(lambda: deployment.events("notifications_switched"), what="the channel")
-    found = proof_found("5a" * 8, sorry_place("a", line=1), commit="1" * 40, simulated=False)
+    found = proof_found("5a" * 8, sorry_place("a", line=1), commit="1" * 40)
     patch, blobs = stage(tmp_path / "stage", b"A proof\n")
 
     async def record() -> None:

@@ -95,7 +95,6 @@ class Search:
     async def run(self, hear: Callable[[bytes], Awaitable[None]]) -> Exit:
         for number, one in enumerate(SEARCH.sorries):
             body = attempt(one.sorry, SPOT, commit=sha(1), outcome="exhausted")
-            body = body.model_copy(update={"simulated": True})
             item = {
                 "stream": f"repository:{REPOSITORY}",
                 "event_id": str(UUID(int=number + 1)),
@@ -135,7 +134,7 @@ def test_what_a_search_gave_up_is_recorded_before_the_end_of_its_job_in_few_tran
 
     async def go() -> None:
         async with bench(deployment) as b:
-            job = b.due("search", kind="prove", simulated=True, job="prove-0000000000000000")
+            job = b.due("search", kind="prove", job="prove-0000000000000000")
             b.runner.start(replace(job, repository=REPOSITORY, branch=BRANCH, sha=sha(1), spec=SEARCH))
             await until(lambda: not b.runner.running())
 

@@ -80,12 +80,12 @@ class World:
             proof=proof, sorry=sorry, repository=KEY, branch="main", sha=self.sha, path=PATH, blob=blob,
             byte_start=start, byte_end=start + len(old.encode()), declaration=f"Demo.{name}",
             declaration_text_hash=hashed, replacement=new, tactics=(new,), prover="tactics", rung=0, toolchain="t",
-            simulated=state == "simulated", job="prove-1",
+            job="prove-1",
         ))  # fmt: skip
         header = PatchHeader(
             sorry=sorry, proof=proof, repository=KEY, sha=self.sha, declaration=f"Demo.{name}",
             prover="tactics, rung 0", toolchain="t", verified=state == "verified", grade="replayed_closure",
-            kernel="leanchecker", axioms=(), simulated=state == "simulated", checks=(), not_checked=(),
+            kernel="leanchecker", axioms=(), checks=(), not_checked=(),
         )  # fmt: skip
         filled = splice(data, replacement)
         blobs = (blob, git_blob(filled, like=blob))
@@ -99,7 +99,7 @@ class World:
         else:
             self.folder.add(stream, ProofChecked(
                 proof=proof, sorry=sorry, checks=(), not_checked=("kernel",), patch=patch,
-                simulated=state == "simulated", job="check-1",
+                job="check-1",
             ))  # fmt: skip
         self.folder.write()
         return proof
@@ -177,7 +177,7 @@ def test_all_verified_proofs_become_a_commit_each_on_a_new_branch(world: World) 
     assert body.startswith(
         "A proof of Demo.one, found by everlean and verified by Lean\n\nDeclaration: Demo.one\n"
     )
-    assert body.endswith("\nSimulated: no")
+    assert body.endswith("\nAxioms: none")
     for name in ("one", "three"):
         assert proofs[name] in answer.out
     assert "3 proofs applied on the new branch fill" in answer.out
@@ -340,11 +340,6 @@ def test_what_is_not_verified_is_applied_only_by_its_id_and_with_candidate(world
     assert "has to be named" in world.refused("--verified", "--candidate", code=2)
     assert world.apply(proof, "--candidate").code == 0
     assert world.subjects() == ["Not verified: a candidate for a proof of Demo.one"]
-
-
-def test_a_simulated_proof_is_applied_nowhere(world: World) -> None:
-    proof = world.proof("one", "sorry", "rfl", state="simulated")
-    assert "SIMULATED" in world.refused(proof, "--candidate")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--verified", "d0"]], ids=["neither", "both"])

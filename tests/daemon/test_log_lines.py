@@ -104,10 +104,6 @@ def test_each_thing_that_a_person_waits_for_has_a_line_that_begins_with_its_word
     )
     assert [kind for kind in words if f"`{kind}`" not in table] == [], "a line that the page does not have"
     assert lines_of(view, bodies=[attempt.model_copy(update={"outcome": "exhausted"})]) == []
-    simulated = bodies["proof_found"].model_copy(update={"simulated": True})
-    ((_, line),) = lines_of(view, bodies=[simulated])
-    assert line.sentence.endswith("[SIMULATED]")
-    assert line.fields["simulated"] is True
 
 
 def test_what_a_scan_in_parts_found_is_told_when_it_is_closed_and_of_one_that_was_cut_off_nothing(

@@ -91,7 +91,7 @@ def large_view(path: Path) -> None:
             for n in range(PROOFS)
         ])  # fmt: skip
         fill("job_tallies", [
-            {"kind": "scan", "outcome": "succeeded", "simulated": 0, "bucket": bucket, "n": 9, "seconds": 1.0}
+            {"kind": "scan", "outcome": "succeeded", "bucket": bucket, "n": 9, "seconds": 1.0}
             for bucket in range(9)
         ])  # fmt: skip
         database.execute("COMMIT")
@@ -291,7 +291,6 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
         ends = {
             (sample.labels["kind"], sample.labels["outcome"]): sample.value
             for sample in found["everlean_job_ends"].samples
-            if sample.labels["simulated"] == "false"
         }
         assert ends["scan", "succeeded"] == 1
         assert found["everlean_view_lag_events"].samples[0].value == 0

@@ -93,15 +93,14 @@ def trained(
     deployment: Deployment, name: str, parent: str | None = None, *, recall: float = 0.4, **changes: Any
 ) -> list[EventBody]:
     """All that a training job records, from its start to its end."""
-    job, simulated = f"train-{name}", changes.get("simulated", False)
+    job = f"train-{name}"
     return [
         JobStarted(
             job=job, kind="train", attempt=1, repository="example.org/one", branch=None, sha=None, describes="",
-            simulated=simulated,
         ),
         one(deployment, name, parent=parent, job=job, **changes),
-        evaluation_finished(name, recall=recall, simulated=simulated),
-        JobSucceeded(job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=simulated),
+        evaluation_finished(name, recall=recall),
+        JobSucceeded(job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}),
     ]  # fmt: skip
 
 
@@ -324,30 +323,6 @@ def test_what_is_not_known_is_a_refusal_that_says_what(deployment: Deployment) -
             assert second.reason == (
                 "what it would lose on all repositories (random) is not known: it was not measured on it"
             )
-
-    asyncio.run(told_so())
-
-
-def test_what_learned_from_the_simulator_gives_way_to_lean_and_never_the_other_way_round(
-    deployment: Deployment,
-) -> None:
-    async def told_so() -> None:
-        made_up = trained(deployment, "a-sim", recall=0.9, simulated=True)
-        real = trained(deployment, "b-lean", recall=0.1)
-        later = trained(deployment, "c-sim", "a-sim", recall=0.9, simulated=True)
-        async with told(deployment, *made_up, *real, *later) as (store, models):
-            done = await models.settle()
-            assert said(done) == [("promoted", "a-sim"), ("promoted", "b-lean"), ("refused", "c-sim")]
-            assert [body.simulated for body in done] == [True, False, True]  # type: ignore[attr-defined]
-            assert "it learned from Lean" in done[1].reason  # type: ignore[attr-defined]
-            assert "it learned from the simulator" in done[2].reason  # type: ignore[attr-defined]
-            with pytest.raises(
-                ModelStateError, match=r"a-sim: not promoted: it learned from the simulator.*--force"
-            ):
-                await models.promote("a-sim")
-            forced = await models.promote("a-sim", force=True)
-            assert (forced.simulated, forced.reason.startswith("by hand: forced, although")) == (True, True)
-            assert await in_use(store) == "a-sim"
 
     asyncio.run(told_so())
 

@@ -39,7 +39,6 @@ from tests.support.events import (
     REPOSITORY,
     declaration,
     place,
-    proof_checked,
     proof_found,
     proof_rejected,
     proof_verified,
@@ -129,13 +128,13 @@ class Deployment:
     notifications: Notifications
     proofs: int = 0
 
-    async def prove(self, *, simulated: bool = False, verdict: bool = True) -> str:
+    async def prove(self, *, verdict: bool = True) -> str:
         """Record a proof that was found, and what the gate said of it."""
         self.proofs += 1
         scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
         spot = place(scan, scan.sorries[0], blob=sha("blob", self.proofs))
-        found = proof_found(f"{self.proofs:016x}", spot, commit=sha(1), simulated=simulated)
-        judged = proof_checked(found) if simulated else proof_verified(found)
+        found = proof_found(f"{self.proofs:016x}", spot, commit=sha(1))
+        judged = proof_verified(found)
         ref, files = stage(self.root / "staging", b"a patch")
         events = [NewEvent(f"proof:{found.proof}", found)]
         if verdict:
@@ -204,11 +203,7 @@ def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path)
             await asyncio.sleep(0.3)
             (message,) = at.messages
             (item,) = message["events"]
-            assert (item["kind"], item["about"]["proof"], item["simulated"]) == (
-                "proof_verified",
-                proof,
-                False,
-            )
+            assert (item["kind"], item["about"]["proof"]) == ("proof_verified", proof)
             assert (item["about"]["repository"], item["about"]["path"]) == (REPOSITORY, "A.lean")
             assert message["id"] == item["id"] == at.headers[0]["webhook-id"]
             assert message["text"].startswith("proof verified (no kernel replay): a in ")
@@ -237,7 +232,7 @@ def test_a_digest_is_sent_when_it_is_due_and_not_again_before_the_next_is(
             row = await here.until_row(lambda row: row.messages == 1)
             await asyncio.sleep(0.5)
             (message,) = at.messages
-            assert (message["counts"], message["events"], message["simulated"]) == ({"digest": 1}, [], False)
+            assert (message["counts"], message["events"]) == ({"digest": 1}, [])
             first, second, *_ = message["text"].split("\n")
             assert first.startswith("everlean from ")
             assert first.endswith("No sorry is open in 1 watched repository.")
@@ -373,32 +368,6 @@ def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(tm
             )
             assert len({item["id"] for item in together["events"]}) == 5
             assert together["id"] not in {item["id"] for item in together["events"]}
-
-    with receiver() as at:
-        asyncio.run(run(at))
-
-
-def test_a_simulated_proof_is_not_told_unless_it_is_wanted_and_never_as_a_verified_one(
-    tmp_path: Path,
-) -> None:
-    async def run(at: Receiver) -> None:
-        async with deployment(tmp_path, webhook(at.url)) as here:
-            await here.prove(simulated=True)
-            await here.store.append(
-                [NewEvent("model:retriever", checkpoint_promoted("c" * 16, simulated=True))]
-            )
-            await here.prove()
-            await here.until_row(lambda row: row.messages == 1)
-            assert at.told() == ["proof_verified"]
-            here.context.settings = settings(tmp_path, webhook(at.url, more="simulated = true"))
-            here.notifications.reload()
-            await here.until_row(lambda row: "simulated" in row.kinds)
-            await here.prove(simulated=True)
-            await here.until_row(lambda row: row.messages == 2)
-        message = at.messages[1]
-        assert (message["simulated"], message["counts"]) == (True, {"proof_checked": 1})
-        assert (message["events"][0]["simulated"], message["events"][0]["kind"]) == (True, "proof_checked")
-        assert "SIMULATED, no proof at all" in message["text"]
 
     with receiver() as at:
         asyncio.run(run(at))

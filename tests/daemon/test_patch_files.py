@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from daemon.results.patches import write_missing
-from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from store.events.base import BlobRef, EventBody
 from store.log.envelope import Expect, NewEvent
 from tests.support.daemon.deployment import Deployment
 from tests.support.events import (
     declaration,
     place,
-    proof_checked,
     proof_found,
     proof_rejected,
     proof_verified,
@@ -62,26 +60,11 @@ def patches_after(deployment: Deployment, *told: EventBody, text: bytes) -> list
     return asyncio.run(go())
 
 
-@pytest.mark.parametrize("simulated", [False, True])
-def test_the_patch_of_a_proof_that_was_rejected_after_all_is_taken_away(
-    deployment: Deployment, simulated: bool
-) -> None:
-    found = proof_found(SORRY, SPOT, commit=sha(1), simulated=simulated)
-    first = proof_checked(found) if simulated else proof_verified(found)
-    assert len(patches_after(deployment, found, first, text=b"SIMULATED\nSimulated: no\n")) == 1
+def test_the_patch_of_a_proof_that_was_rejected_after_all_is_taken_away(deployment: Deployment) -> None:
+    found = proof_found(SORRY, SPOT, commit=sha(1))
+    first = proof_verified(found)
+    assert len(patches_after(deployment, found, first, text=b"A proof\n")) == 1
     assert patches_after(deployment, proof_rejected(found), text=b"x") == []
-
-
-def test_a_simulated_proof_s_patch_says_so_whatever_the_job_wrote(
-    deployment: Deployment,
-) -> None:
-    found = proof_found(SORRY, SPOT, commit=sha(1), simulated=True)
-    text = b"A proof of a, found by everlean\n\nSimulated: no\n\ndiff --git a/A.lean b/A.lean\n"
-    (file,) = patches_after(deployment, found, proof_checked(found), text=text)
-    assert is_simulated_patch(file.read_bytes())
-    assert file.read_bytes().endswith(text[text.index(b"diff --git") :])
-    with pytest.raises(RefusedPatchError):
-        refuse_simulated(file.read_bytes())
 
 
 def test_a_proof_that_was_checked_again_has_the_patch_of_the_last_check(deployment: Deployment) -> None:

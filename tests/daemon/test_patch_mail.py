@@ -10,13 +10,7 @@ import pytest
 from daemon.paths import author_from_config
 from daemon.results.mail import mail
 from daemon.settings import ConfigError, load
-from pipeline.gate.patch import (
-    PatchHeader,
-    RefusedPatchError,
-    build_patch,
-    is_simulated_patch,
-    refuse_simulated,
-)
+from pipeline.gate.patch import PatchHeader, build_patch
 from store.domain.identity import git_blob
 from store.view.rows import ProofRow
 from tests.support.daemon.remote import Remote
@@ -45,7 +39,6 @@ def recorded(row: ProofRow, before: bytes = BEFORE, after: bytes = AFTER) -> byt
         grade="replayed_closure",
         kernel="leanchecker",
         axioms=("propext",),
-        simulated=row.simulated,
         checks=(),
         not_checked=(),
     )
@@ -85,7 +78,6 @@ def test_git_am_makes_a_commit_with_the_author_the_subject_and_the_evidence(remo
         f"Checked at commit: {'1' * 40}",
         "Found by: tactics, rung 0, job prove-1",
         f"Proof: {row.proof}",
-        "Simulated: no",
     ):
         assert told in lines
     assert not any("changed" in line or line.startswith(("---", "From")) for line in lines)
@@ -129,22 +121,6 @@ def test_a_candidate_says_so_in_the_commit_s_subject_too(remote: Remote) -> None
     title, _, body = remote.git("show", "--no-patch", "--format=%B").partition("\n\n")
     assert title == "Not verified: a candidate for a proof of Demo.ℕ_t"
     assert "it is not verified" in body
-
-
-@pytest.mark.parametrize("marked", [True, False], ids=["marked by its job", "not marked by its job"])
-def test_a_simulated_proof_says_so_in_the_subject_and_in_the_message_whatever_its_job_wrote(
-    remote: Remote, marked: bool
-) -> None:
-    row = row_of(state="candidate", simulated=True)
-    with_file(remote, row.path, BEFORE)
-    text = mail(row, recorded(row if marked else row_of()), AUTHOR)
-    assert is_simulated_patch(text)
-    with pytest.raises(RefusedPatchError):
-        refuse_simulated(text)
-    take(remote, "am", "--quiet", text=text)
-    title, _, body = remote.git("show", "--no-patch", "--format=%B").partition("\n\n")
-    assert title == "SIMULATED, no proof: Demo.ℕ_t"
-    assert body.startswith("SIMULATED: ")
 
 
 def test_a_name_from_which_a_forge_would_make_a_call_makes_none(remote: Remote) -> None:

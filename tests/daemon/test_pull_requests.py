@@ -25,7 +25,6 @@ from store.events.base import EventBody
 from store.events.places import SorryPlace
 from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, ProofVerified, PullRequestOpened
 from store.log.envelope import NewEvent
-from store.log.reader import LogReader
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import Failure, GitHubServer
 from tests.support.daemon.remote import Remote
@@ -38,7 +37,7 @@ KEY = f"local/{NAME}"
 PATH = "Demo/Basic.lean"
 PROOF = "d0" * 8
 FILE = "-- a file\ntheorem one : 1 = 1 := by\n  sorry\n\ntheorem two : 2 = 2 := by\n  rfl\n"
-PATCH = b"A proof of one\n\nToolchain: leanprover/lean4:v4.21.0\nSimulated: no\n\ndiff --git a/x b/x\n"
+PATCH = b"A proof of one\n\nToolchain: leanprover/lean4:v4.21.0\n\ndiff --git a/x b/x\n"
 BRANCH = f"everlean/one-{PROOF}"
 
 
@@ -166,7 +165,7 @@ def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> Wo
         proof=PROOF, sorry="5a" * 8, repository=KEY, branch="main", sha=sha, path=PATH,
         blob=git_blob(FILE.encode(), like=sha), byte_start=start, byte_end=start + 5, declaration="one",
         declaration_text_hash="1" * 16, replacement="rfl", tactics=("rfl",), prover="generator", rung=2,
-        toolchain="leanprover/lean4:v4.21.0", simulated=False, job="prove-1",
+        toolchain="leanprover/lean4:v4.21.0", job="prove-1",
     )  # fmt: skip
     made = World(deployment, github, remote, sha, deployment.write(repos=[]), found)
     made.configure()
@@ -185,9 +184,7 @@ def verified(found: ProofFound, **changes: Any) -> ProofVerified:
 
 def searched(found: ProofFound) -> AttemptFinished:
     """The attempt behind the proof."""
-    shared = found.model_dump(
-        include={"sorry", "blob", "repository", "sha", "prover", "rung", "job", "simulated"}
-    )
+    shared = found.model_dump(include={"sorry", "blob", "repository", "sha", "prover", "rung", "job"})
     place = SorryPlace(
         path=PATH, blob=found.blob, line=3, column=2, byte_start=0, byte_end=5, declaration="one", kind="theorem",
         statement="", statement_hash="2" * 16, ordinal=0, token="sorry", mode="tactic", context_hash="3" * 16,
@@ -376,20 +373,6 @@ def test_only_what_lean_verified_is_proposed(unproved: World) -> None:
     world.tell(proof_rejected(world.found, conditional_on=("aa" * 8,)))
     assert "rests on sorries that are still open" in world.refused()
     assert github.requests == []
-
-
-def test_what_the_simulator_found_is_proposed_to_no_one(unproved: World) -> None:
-    world, github = unproved, unproved.github
-    world.tell(world.found.model_copy(update={"simulated": True}), verified(world.found))
-    assert "is SIMULATED" in world.refused()
-    assert github.requests == []
-
-
-def test_a_patch_that_says_simulated_is_not_proposed_whatever_its_row_says(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LogReader, "blob", lambda *_: PATCH.replace(b"Simulated: no", b"SIMULATED"))
-    assert "the patch is simulated" in world.refused()
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,7 @@ from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.job import Behaving
 from tests.support.daemon.remote import Remote
 
-DUE = DueJob(
-    "scan-1", "scan", 1, "scan", "local/x/demo", "main", "a" * 40, "scan a", simulated=False, spec=None
-)
+DUE = DueJob("scan-1", "scan", 1, "scan", "local/x/demo", "main", "a" * 40, "scan a", spec=None)
 
 
 class Pair:

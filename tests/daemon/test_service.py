@@ -314,7 +314,7 @@ def test_a_missing_patch_file_is_written_again_at_the_start(deployment: Deployme
     (patch,) = list(settings.paths.patches.rglob("*.patch"))
     mail = patch.read_bytes()
     assert mail.startswith(b"From ")
-    assert b"SIMULATED" in mail
+    assert b"[PATCH candidate]" in mail
     assert patch.parent == folder
     assert patch.name == "_.._etc_passwd-p1.patch"
 
@@ -325,7 +325,7 @@ def _record_a_checked_proof(deployment: Deployment, settings: Settings) -> None:
     from store.log.envelope import Expect, NewEvent
     from store.log.log import EventLog
 
-    text = b"SIMULATED\n"
+    text = b"A candidate\n"
     file = deployment.folder / "payload"
     file.write_bytes(text)
     digest = hashlib.sha256(text).hexdigest()
@@ -349,7 +349,6 @@ def _record_a_checked_proof(deployment: Deployment, settings: Settings) -> None:
         prover="tactics",
         rung=0,
         toolchain="",
-        simulated=True,
         job="j",
     )
     checked = ProofChecked(
@@ -358,7 +357,6 @@ def _record_a_checked_proof(deployment: Deployment, settings: Settings) -> None:
         checks=(),
         not_checked=("kernel",),
         patch=BlobRef(sha256=digest, size_bytes=len(text)),
-        simulated=True,
         job="j",
     )
     with EventLog.open(settings.paths.events_db) as log:

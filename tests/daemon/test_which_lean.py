@@ -22,7 +22,7 @@ LOOKS_OFTEN = "import daemon.service; daemon.service.PLAN_EVERY_S = 0.3"
 SAID = {
     "none": "no Lean is installed",
     "server": "language server for leanprover/lean4:v4.35.0",
-    "simulator": "SIMULATED, the simulator",
+    "simulator": "simulator (the simulator",
 }
 
 

@@ -62,11 +62,7 @@ def test_repositories_share_one_library_and_use_it_and_their_own(tasks: list[Tas
         assert sites == {"Shared.lean", f"{task.name}/Library.lean"}
 
 
-def test_a_dataset_says_that_it_is_simulated_and_follows_from_its_seed(
-    tasks: list[TaskData], tmp_path: Path
-) -> None:
-    metadata = json.loads((tasks[0].dataset / "metadata.json").read_text(encoding="utf-8"))
-    assert metadata["everlean"]["simulated"] is True
+def test_a_dataset_follows_from_its_seed(tasks: list[TaskData], tmp_path: Path) -> None:
     (again,) = write_tasks(tmp_path, 1, [RepositorySize(THEOREMS)])
     assert theorems(again) == theorems(tasks[0])
     assert corpus(again) == corpus(tasks[0])

@@ -16,8 +16,8 @@ from tests.golden.conftest import Golden, lines_of, normalised
 VERBS: dict[str, tuple[str, ...]] = {
     "config-check": ("config", "check"),
     "config-show": ("config", "show"),
-    "curriculum": ("curriculum", "--simulated"),
-    "curriculum-compat": ("curriculum", "--simulated", "--compat"),
+    "curriculum": ("curriculum",),
+    "curriculum-compat": ("curriculum", "--compat"),
     "db-check": ("db", "check"),
     "db-verify": ("db", "verify"),
     "events": ("events", "--since", "560"),
@@ -47,7 +47,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "theorems-text": ("theorems", "--repo", "project", "--text", "regroup"),
     "theorems-show": ("theorems", "show", "Demo.or_regroup_right"),
 }
-EXPORTS = {"export-leandojo": ("leandojo", "--simulated"), "export-progress": ("progress", "--simulated")}
+EXPORTS = {"export-leandojo": "leandojo", "export-progress": "progress"}
 WITHOUT_CONFIG = {"scan"}
 WITHOUT_JSON = {"proofs-patch"}
 HEAD = {"schema", "daemon", "as_of"}
@@ -77,10 +77,9 @@ def test_reading_verb(name: str, rebuilt: Path, golden: Golden) -> None:
 @pytest.mark.parametrize("name", EXPORTS)
 def test_export(name: str, rebuilt: Path, tmp_path: Path, golden: Golden) -> None:
     """What an export writes, by each file's hash: the files themselves are large."""
-    format_, *options = EXPORTS[name]
     out = tmp_path / "out"
     config = ("--config", str(rebuilt / "config.toml"))
-    answer = reach.run_verb("export", format_, str(out), *options, "--json", *config, home=rebuilt)
+    answer = reach.run_verb("export", EXPORTS[name], str(out), "--json", *config, home=rebuilt)
     assert answer.code == 0, answer.err
     report = {key: value for key, value in json.loads(answer.out).items() if key != "seconds"}
     lines = [normalised(lines_of(report), rebuilt).replace(str(tmp_path), "<tmp>")]

@@ -31,7 +31,7 @@ KEYS = (
         "what",
     ),
     *("work", "kind", "kinds", "model", "prover", "rung", "outcome", "detail", "replacement", "goal", "step"),
-    *("reason", "problem", "verdict", "conditional_on", "not_checked", "axioms", "by", "simulated", "place"),
+    *("reason", "problem", "verdict", "conditional_on", "not_checked", "axioms", "by", "place"),
     *("n_declarations", "n_sorries", "files_seen", "files_traced", "theorems_seen", "theorems_traced"),
     *("tactics_seen", "tactics_traced", "gaps", "counts"),
 )

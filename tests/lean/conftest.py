@@ -44,7 +44,6 @@ def fake_repl(tmp_path: Path) -> FakeRepl:
             argv=(sys.executable, "-I", str(script)),
             detail="a script of this test",
             toolchain="",
-            simulated=False,
             sandbox="none",
         )
 

@@ -85,7 +85,6 @@ class BuildFolder:
             argv=("/usr/bin/false",),
             detail="a stand-in",
             toolchain=self.tools.toolchain,
-            simulated=False,
             sandbox="bubblewrap",
             sysroot=str(self.tools.sysroot),
         )

@@ -80,7 +80,7 @@ def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_fo
     assert isinstance(second, ProofVerified)
     assert first.checks == second.checks
     assert first.patch != second.patch, "each names its own sorry"
-    spec = court.spec(case, lean="none", simulated=False)
+    spec = court.spec(case, lean="none")
     spec = replace(spec, parameters=spec.parameters.model_copy(update={"alike": (Candidate(proof=other),)}))
     for most, lines in ((LONGEST_LINE_BYTES, [2]), (100, [1, 1])):
         monkeypatch.setattr(check, "LONGEST_LINE_BYTES", most)
@@ -102,7 +102,6 @@ def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_fo
         {"declaration": "Demo.other"},
         {"declaration_text_hash": "1" * 64},
         {"toolchain": "leanprover/lean4:v4.1.0"},
-        {"simulated": True},
     ],
     ids=lambda edit: next(iter(edit)),
 )
@@ -179,7 +178,7 @@ def test_a_path_that_leaves_the_worktree_is_refused(court: GateProject, path: st
 
 
 def test_git_agrees_about_the_blob(court: GateProject) -> None:
-    court.found(HONEST, simulated=False)
+    court.found(HONEST)
     file = court.project / "A.lean"
     theirs = subprocess.run(["git", "hash-object", str(file)], capture_output=True, text=True).stdout.strip()
     assert git_blob(file.read_bytes(), like=theirs) == theirs

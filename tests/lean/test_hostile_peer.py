@@ -201,7 +201,6 @@ def test_what_no_language_server_sends_ends_the_session_with_a_typed_error(
         argv=(sys.executable, "-I", str(script)),
         detail="a script of this test",
         toolchain="",
-        simulated=False,
         sandbox="none",
     )
 

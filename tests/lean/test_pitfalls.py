@@ -832,7 +832,7 @@ def test_a_repl_in_the_sandbox_writes_its_side_file_and_nothing_else(
     script.chmod(0o755)
     project = tmp_path / "project"
     project.mkdir()
-    backend = LeanBackend("pantograph", (str(script),), "a script", "", simulated=False, sandbox="bubblewrap")
+    backend = LeanBackend("pantograph", (str(script),), "a script", "", sandbox="bubblewrap")
 
     async def use(repl: Repl) -> tuple[tuple[Unit, ...], int, Path]:
         return await repl.process("x", invocations=True), repl.rss_bytes(), repl.folder

@@ -417,7 +417,7 @@ def scripted(folder: Path, body: str) -> LeanBackend:
     script = folder / "script.py"
     script.write_text(body.replace("\\\\n", "\\n"), "utf-8")
     argv = (sys.executable, "-I", "-S", str(script))
-    return LeanBackend("simulator", argv, "a script", "", simulated=True, sandbox="none")
+    return LeanBackend("simulator", argv, "a script", "", sandbox="none")
 
 
 def test_whoever_gives_up_while_room_is_made_does_not_raise_the_bound(tmp_path: Path) -> None:

@@ -567,7 +567,7 @@ def test_a_repl_that_hangs_in_the_sandbox_does_so_too(fake_repl: FakeRepl, tmp_p
     script.write_text(f"#!{python} -I\n" + (tmp_path / "fake_repl.py").read_text("utf-8"), "utf-8")
     script.chmod(0o755)
     (tmp_path / "project").mkdir()
-    backend = LeanBackend("pantograph", (str(script),), "a script", "", simulated=False, sandbox="bubblewrap")
+    backend = LeanBackend("pantograph", (str(script),), "a script", "", sandbox="bubblewrap")
     marker = f"M{uuid.uuid4().hex}"
 
     killed_job(backend, tmp_path / "project", marker)

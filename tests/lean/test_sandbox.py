@@ -183,7 +183,7 @@ def test_the_client_drives_a_repl_inside_the_sandbox(tmp_path: Path) -> None:
     script.chmod(0o755)
     project = tmp_path / "project"
     project.mkdir()
-    backend = LeanBackend("pantograph", (str(script),), "a script", "", simulated=False, sandbox="bubblewrap")
+    backend = LeanBackend("pantograph", (str(script),), "a script", "", sandbox="bubblewrap")
 
     async def run() -> int:
         async with await Repl.start(
@@ -213,7 +213,7 @@ def test_what_a_repl_writes_into_its_folder_is_read_and_cannot_fill_the_disk(tmp
     script.chmod(0o755)
     project = tmp_path / "project"
     project.mkdir()
-    backend = LeanBackend("pantograph", (str(script),), "a script", "", simulated=False, sandbox="bubblewrap")
+    backend = LeanBackend("pantograph", (str(script),), "a script", "", sandbox="bubblewrap")
 
     async def run() -> tuple[tuple[Unit, ...], list[Path]]:
         async with await Repl.start(

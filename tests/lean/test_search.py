@@ -181,7 +181,7 @@ def test_a_text_that_compiles_with_a_sorry_in_it_is_no_proof(tmp_path: Path) -> 
     (sorry,) = declaration.sorries
     text = Replacement(sorry.byte_start, sorry.byte_end, "by\n  intro h\n  sorry")
     complaint = with_session(tmp_path, lambda session: _complaint(session, declaration, text))
-    assert complaint == "the simulator says that the proof uses sorry"
+    assert complaint == "Lean says that the proof uses sorry"
 
 
 def test_one_of_two_sorries_is_filled_alone_where_the_other_cannot_be(tmp_path: Path) -> None:

@@ -72,7 +72,6 @@ class Site:
             court = GateProject(self.folder / "check")
             proof = court.found(
                 Case("trivial", file="theorem mine : True := by\n  HOLE\n", declaration="mine"),
-                simulated=False,
             )
             (court.project / "lakefile.toml").unlink()
             return {"worktree": court.project, "lean": lean, "proof": proof}
@@ -180,8 +179,7 @@ def test_no_job_works_with_a_stand_in_outside_of_the_tests(site: Site, kind: Kin
     tools = make_toolchain(site.folder)
     write_repl(repl, tools.sysroot)
     lean = LeanBackend(
-        "pantograph", (str(repl),), "made by hand", tools.toolchain, simulated=False,
-        sandbox="none", sysroot=str(tools.sysroot),
+        "pantograph", (str(repl),), "made by hand", tools.toolchain, sandbox="none", sysroot=str(tools.sysroot),
     )  # fmt: skip
     with site.job(kind, lean, stand_ins=False) as process:
         failure = ended(process)
@@ -202,8 +200,8 @@ def test_a_stand_in_behind_another_script_gives_itself_away_by_its_version(
     monkeypatch.delenv(SWITCH)
     assert not is_stand_in(wrapper)
     lean = LeanBackend(
-        "pantograph", (str(wrapper),), "", "", simulated=False,
-        sandbox="bubblewrap" if sandbox == "bubblewrap" else "none", sysroot=str(site.folder / "tools"),
+        "pantograph", (str(wrapper),), "", "", sandbox="bubblewrap" if sandbox == "bubblewrap" else "none",
+        sysroot=str(site.folder / "tools"),
     )  # fmt: skip
     with (
         pytest.raises(ToolchainError, match=r"repl: a stand-in for tests, not Lean.*everlean-simulator"),

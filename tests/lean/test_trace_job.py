@@ -15,7 +15,6 @@ from daemon.cli import repos
 from pipeline.jobs.known import known_to_trace
 from store.documents.repositories import Head, described_repositories
 from store.documents.sorries import describe_sorries
-from store.leandojo.choosing import NothingToExportError
 from store.leandojo.exporting import export_leandojo
 from store.leandojo.reading import import_leandojo
 from store.view import queries, trace_queries
@@ -125,19 +124,8 @@ def test_the_corpus_has_every_declaration_and_the_imports(told: Workshop) -> Non
     assert swap.code == "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p"
 
 
-def test_everything_of_a_simulated_trace_says_so_and_it_is_exported_only_when_asked_for(
-    traced: Workshop, tmp_path: Path
-) -> None:
-    assert traced.newest.simulated
-    assert traced.newest.lean_version == "v4.21.0"
-    assert traced.newest.tracer == "everlean-simulator"
-    with traced.log.reader() as reader:
-        said = [event.data["simulated"] for event in reader.read() if "simulated" in event.data]
-        assert said
-        assert all(said)
-        with pytest.raises(NothingToExportError):
-            export_leandojo(tmp_path / "out", log=reader, view=traced.db)
-        export_leandojo(tmp_path / "out", log=reader, view=traced.db, simulated=True)
+def test_a_trace_names_its_lean_and_its_tracer(traced: Workshop) -> None:
+    assert (traced.newest.lean_version, traced.newest.tracer) == ("v4.21.0", "everlean")
 
 
 def test_leandojo_s_own_keys_and_no_others_are_exported_and_can_be_imported(
@@ -145,7 +133,7 @@ def test_leandojo_s_own_keys_and_no_others_are_exported_and_can_be_imported(
 ) -> None:
     out = tmp_path / "out"
     with traced.log.reader() as reader:
-        export_leandojo(out, log=reader, view=traced.db, simulated=True)
+        export_leandojo(out, log=reader, view=traced.db)
     records = [item for path in (out / "random").glob("*.json") for item in json.loads(path.read_text())]
     # As LeanDojo sorts them: what has no step that says "sorry" is proven; a sorry in a term is known here, too.
     (repository,) = json.loads((out / "dynamic_database.json").read_text())["repositories"]
@@ -200,7 +188,7 @@ def test_repos_says_how_complete_a_trace_is_and_why(
     assert trace.gaps is None
     repos.listing([brief], running=False).show()
     said = capsys.readouterr().out
-    assert "SIMULATED trace of 4 of 4 files, 10 of 10 theorems" in said
+    assert "trace of 4 of 4 files, 10 of 10 theorems" in said
     assert "--gaps lists them" in said
     found = described_repositories(traced.db, gaps=True)
     assert len(found[0].traces[0].gaps or ()) == sum(trace.lacking.values())
@@ -216,7 +204,6 @@ def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
     assert {item.declaration: item.goal.goal for item in shown if item.goal}[
         "given_away"
     ] == "p : Prop\n⊢ p → p"
-    assert all(item.goal and item.goal.simulated and item.goal.sha == traced.sha for item in shown)
 
 
 def goals_told(workshop: Workshop) -> dict[str, str]:
@@ -233,7 +220,7 @@ def test_every_open_sorry_has_its_goal(told: Workshop) -> None:
     }
     steps = [step for step in sorry_steps(told.db) if step.step == "stated"]
     assert len(steps) == 3
-    said = "SIMULATED goal: " if told.lean.simulated else "goal: "
+    said = "goal: "
     assert all(step.detail.startswith(said) for step in steps)
 
 
@@ -326,7 +313,7 @@ def test_the_database_is_what_a_rebuild_makes_of_the_log(traced: Workshop) -> No
 
 def test_a_job_without_lean_or_with_half_a_spec_says_what_is_missing(workshop: Workshop) -> None:
     workshop.commit({"A.lean": ALONE})
-    nothing = replace(simulator(), kind="none", simulated=False, detail="switched off")
+    nothing = replace(simulator(), kind="none", detail="switched off")
     assert workshop.trace(lean=nothing).last["reason"] == "no_lean"
     broken = workshop.trace(known={"files": {"A.lean": {}}})
     assert (broken.last["reason"], broken.last["deterministic"]) == ("bad_spec", True)
@@ -368,6 +355,6 @@ def test_a_project_below_the_root_is_traced_on_a_line_of_its_own_under_the_repos
     )
     assert other.traced == {"lean/doc/D.lean"}
     assert [one.project for one in described_repositories(workshop.db)[0].traces] == ["lean", "lean/doc"]
-    found = trace_queries.trace_of_branch(workshop.db, KEY, "main", simulated=True)
+    found = trace_queries.trace_of_branch(workshop.db, KEY, "main")
     assert found is not None
     assert found.line == "branch:main:lean/doc"

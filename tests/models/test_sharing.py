@@ -31,7 +31,6 @@ def shared(
     model: ModelKind,
     source: Path,
     *,
-    simulated: bool = False,
     base: str = "",
     write: Callable[[Path], object] | None = None,
     about: dict[str, Any] | None = None,
@@ -52,7 +51,7 @@ def shared(
         checkpoint=ID, model=model, parent=None, base=base or str(source), data_seq=1,
         config={"max_seq_len": 64, "data_max_seq_len": 96, "split": "random"}, seed=7, steps=3,
         weights=begun(chain.path(ID)), size_bytes=1, fisher=None, curve=None, versions={"torch": "2"}, device="cpu",
-        seconds=1.5, job="train-1", simulated=simulated, saved_at="2026-01-01", promoted=True, promoted_at=None,
+        seconds=1.5, job="train-1", saved_at="2026-01-01", promoted=True, promoted_at=None,
         reason="", refused_at=None, refused_reason="", removed_at=None, removed_reason="",
     )  # fmt: skip
     metrics = {
@@ -62,7 +61,7 @@ def shared(
     measured = [
         EvaluationRow(
             evaluation=split, model=model, checkpoint=ID, repository="example.org/a", split=split, dataset="d" * 64,
-            metrics=metrics, n=9, seconds=1.0, job="train-1", simulated=simulated, recorded_at="2026-01-01",
+            metrics=metrics, n=9, seconds=1.0, job="train-1", recorded_at="2026-01-01",
         )
         for split in ("test", "val")
     ]  # fmt: skip
@@ -112,7 +111,6 @@ def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_mach
     assert "| example.org/a (test) | 9 | BM25 | 0.250 |" in text
     assert "| example.org/a (test) | 9 | MePo | 0.125 |" in text
     assert "(val)" not in text
-    assert "SIMULATED" not in text
     assert str(tmp_path) not in text
     assert "the split, which is by a hash of the statement, were not trained on" in text
     novel = replace(retriever.row, config={**retriever.row.config, "split": "novel_premises"})
@@ -124,12 +122,6 @@ def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_mach
     data = ModelCard.load(tmp_path / "out" / "README.md").data.to_dict()
     assert data["library_name"] == "sentence-transformers"
     assert data["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
-
-
-def test_what_learned_from_the_simulator_says_so_on_its_card(tmp_path: Path) -> None:
-    of = shared(tmp_path, "retriever", make_tiny_retriever(tmp_path / "base"), simulated=True)
-    write_shared(of, tmp_path / "out")
-    assert "**SIMULATED: it learned from the simulator" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_an_adapter_is_written_alone_or_merged_into_its_base(tmp_path: Path) -> None:

@@ -44,7 +44,6 @@ def test_a_proposition_is_proved_with_the_endpoint_s_tactics(server: Server) -> 
         result, tactics = made.search(server, goal=PROVABLE)
         assert tactics == ["intro p h", "exact h"], result
         assert result.success
-        assert result.simulated
         assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (20, 10)
     assert [one.body["n"] for one in endpoint.requests] == [4, 4]
     assert made.usage.prompt_tokens == 20, "what was spent is known after the end too"

@@ -171,12 +171,12 @@ def test_the_corpus_is_the_repository_s_newest_trace(dataset: Path, corpus: Corp
     where: Any = {"events_db": tmp_path / "events.db", "database_db": tmp_path / "database.db"}
     import_leandojo(dataset, stage=tmp_path / "stage", **where)
     sources = Sources(**where, contents=tmp_path / "inputs")
-    kept = corpus_of_log(sources, repository="example.org/Demo", simulated=False)
+    kept = corpus_of_log(sources, repository="example.org/Demo")
     found = Corpus(InputStore(sources.contents).file(kept))
     assert {premise.serialize() for premise in found} == {premise.serialize() for premise in corpus}
     assert found.get_dependencies("Demo/F1.lean") == ["Demo/F0.lean"]
     with pytest.raises(DatasetError):
-        corpus_of_log(sources, repository="example.org/Other", simulated=False)
+        corpus_of_log(sources, repository="example.org/Other")
 
 
 def test_a_trace_s_corpus_is_written_once_and_until_there_is_another(
@@ -197,7 +197,7 @@ def test_a_trace_s_corpus_is_written_once_and_until_there_is_another(
             view.catch_up()
 
         def corpus() -> int:
-            found = corpus_of_log(sources, repository=REPOSITORY, simulated=False)
+            found = corpus_of_log(sources, repository=REPOSITORY)
             return len(Corpus(contents.file(found)))
 
         def kept() -> list[Path]:

@@ -82,7 +82,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     events["mixed"] = [
         *sorries(NAMES[:3], random.Random(11)),
         *learned(NAMES[:2], random.Random(3)),
-        *learned(NAMES[:3], random.Random(3), simulated=True),
+        *learned(NAMES[:3], random.Random(3)),
     ]
     folder = tmp_path_factory.mktemp("reports")
     with pytest.MonkeyPatch.context() as patched:
@@ -122,17 +122,15 @@ def sorries(names: Sequence[str], random_: random.Random) -> Told:
         sorry = short_hash("sorry", name, str(number))
         life = {"repository": name, "branch": "main", "sha": commit, "sorry": sorry}
         told.append((f"repository:{name}", SorryOpened(**life, place=spot, reopened=False)))
-        found = proof_found(sorry, spot, commit=commit, simulated=number % 11 == 10).model_copy(
+        found = proof_found(sorry, spot, commit=commit).model_copy(
             update={"repository": name, "replacement": f"by\n  intro x\n  simp [step_{number}] -- ∀ x, x ≤ x"}
         )
         chance = random_.random()
         if chance < 0.6:
             told.append((f"repository:{name}", found))
-            tried = attempt(sorry, spot, commit=commit).model_copy(
-                update={"repository": name, "simulated": found.simulated}
-            )
+            tried = attempt(sorry, spot, commit=commit).model_copy(update={"repository": name})
             told.append((f"repository:{name}", tried))
-        if chance < 0.3 and not found.simulated:
+        if chance < 0.3:
             told.append((f"repository:{name}", proof_verified(found)))
         elif chance < 0.6:
             step, reason = REASONS[int(chance * 100) % len(REASONS)]
@@ -157,12 +155,11 @@ def sorries(names: Sequence[str], random_: random.Random) -> Told:
     return told
 
 
-def job(identity: str, kind: str, number: int, *, simulated: bool = False) -> Told:
+def job(identity: str, kind: str, number: int) -> Told:
     """A job that ends, in one of three ways."""
-    started = job_started(identity, simulated=simulated).model_copy(update={"kind": kind})
+    started = job_started(identity).model_copy(update={"kind": kind})
     ended: EventBody = JobSucceeded(
         job=identity, attempt=1, seconds=3.5 * (1 + number % 40), peak_rss_bytes=(1 + number % 9) << 27, summary={},
-        simulated=simulated,
     )  # fmt: skip
     if number % 13 == 12:
         ended = JobFailed(
@@ -176,36 +173,32 @@ def job(identity: str, kind: str, number: int, *, simulated: bool = False) -> To
 def learned(
     names: Sequence[str],
     random_: random.Random,
-    *,
-    simulated: bool = False,
 ) -> Told:
     """A chain with one task after another, the earlier ones a little forgotten each time; one try is not promoted."""
     told: Told = []
     before = None
     for number in range(len(names)):
-        at = short_hash("checkpoint", str(number), str(simulated))
+        at = short_hash("checkpoint", str(number))
         found = [0.7 - 0.02 * j - 0.012 * (number - j) + 0.02 * random_.random() for j in range(number + 1)]
         if number == 4:
             # The first try forgets too much, and is tried again with another seed.
             worse = [max(0.0, recall - 0.2) for recall in found]
-            told += trained(names, f"{at[:-4]}0bad", before, worse, simulated=simulated)
-            refused = checkpoint_refused(f"{at[:-4]}0bad", in_use=before, simulated=simulated)
+            told += trained(names, f"{at[:-4]}0bad", before, worse)
+            refused = checkpoint_refused(f"{at[:-4]}0bad", in_use=before)
             told.append(("model:retriever", refused))
             told += job("train-failed", "train", 12)
-        told += trained(names, at, before, found, simulated=simulated)
-        promoted = checkpoint_promoted(at, previous=before, simulated=simulated)
+        told += trained(names, at, before, found)
+        promoted = checkpoint_promoted(at, previous=before)
         reason = "by the rule: recall@10 falls on none of the earlier tasks"
         told.append(("model:retriever", promoted.model_copy(update={"reason": reason})))
         before = at
     return told
 
 
-def trained(
-    names: Sequence[str], checkpoint: str, parent: str | None, recalls: Sequence[float], *, simulated: bool
-) -> Told:
+def trained(names: Sequence[str], checkpoint: str, parent: str | None, recalls: Sequence[float]) -> Told:
     """A training run and how its checkpoint did on the test sets so far, and on the newest task's validation set."""
     made = f"train-{checkpoint}"
-    told = job(made, "train", 0, simulated=simulated)
+    told = job(made, "train", 0)
     config = {
         "loss": "mse",
         "against_forgetting": "ewc",
@@ -213,7 +206,7 @@ def trained(
         "lr": 0.001,
         "num_negatives": 3,
     }
-    saved = checkpoint_saved(checkpoint, parent=parent, job=made, simulated=simulated, config=config)
+    saved = checkpoint_saved(checkpoint, parent=parent, job=made, config=config)
     told.append(("model:retriever", saved))
     for j, split in [*((j, "test") for j in range(len(recalls))), (len(recalls) - 1, "val")]:
         recall = recalls[j]
@@ -224,7 +217,6 @@ def trained(
         changes = {
             "evaluation": f"{checkpoint}-{j}-{split}", "repository": names[j], "split": split, "job": made,
             "dataset": hashlib.sha256(f"{j}{split}".encode()).hexdigest(), "metrics": metrics,
-            "simulated": simulated,
         }  # fmt: skip
         told.append(("model:retriever", evaluation_finished(checkpoint).model_copy(update=changes)))
     return told

@@ -144,7 +144,7 @@ def test_no_descriptor_stays_open(project: Path) -> None:
 
 
 def tree(project: Path) -> Tree:
-    return Tree(project, sha="0" * 40, tracer="t", lean="l", core=None, linked_packages=False)
+    return Tree(project, sha="0" * 40, tracer="t", lean="l", core=None)
 
 
 @pytest.mark.timeout(20)

@@ -127,70 +127,70 @@ def at_work(folder: Path, lean: str, environment: Mapping[str, str]) -> Iterator
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    yield from at_work(tmp_path_factory.mktemp("simulated"), 'backend = "simulator"\n', {})
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield from at_work(tmp_path_factory.mktemp("served"), 'backend = "simulator"\n', {})
 
 
-def test_what_the_simulator_takes_is_simulated_and_what_it_does_not_is_rejected(simulated: Site) -> None:
-    answer = simulated.check(proof=PROOF)
-    assert (answer["verdict"], answer["simulated"]) == ("simulated", True)
-    assert "the simulator judged, and not Lean" in answer["reason"]
-    wrong = simulated.check(proof="exact ⟨h.1, h.2⟩")
+def test_what_not_all_could_be_judged_of_is_unknown_and_what_is_wrong_is_rejected(served: Site) -> None:
+    answer = served.check(proof=PROOF)
+    assert answer["verdict"] == "unknown"
+    assert "not everything could be judged" in answer["reason"]
+    wrong = served.check(proof="exact ⟨h.1, h.2⟩")
     assert wrong["verdict"] == "rejected"
     assert wrong["reason"]
-    assert not simulated.deployment.events("proof_found"), "what is only checked is not recorded"
+    assert not served.deployment.events("proof_found"), "what is only checked is not recorded"
 
 
-def test_a_submitted_proof_is_recorded_once_and_judged_as_the_daemon_s_own(simulated: Site) -> None:
-    _, claim = simulated.call("claim_sorry", sorry=simulated.sorry, agent="a prover")
-    other = simulated.call("submit_proof", sorry=simulated.sorry, agent="another", proof=PROOF)
+def test_a_submitted_proof_is_recorded_once_and_judged_as_the_daemon_s_own(served: Site) -> None:
+    _, claim = served.call("claim_sorry", sorry=served.sorry, agent="a prover")
+    other = served.call("submit_proof", sorry=served.sorry, agent="another", proof=PROOF)
     assert (other[0], "a prover has claimed it until" in other[1]) == (False, True)
-    first = simulated.submit(proof=PROOF, claim=claim["claim"])
-    again = simulated.submit(file=SOURCE.replace("  sorry\n", f"  {PROOF}\n"), claim=claim["claim"])
+    first = served.submit(proof=PROOF, claim=claim["claim"])
+    again = served.submit(file=SOURCE.replace("  sorry\n", f"  {PROOF}\n"), claim=claim["claim"])
     assert again["proof"] == first["proof"]
-    verdict = simulated.judged(first["proof"])
-    assert (verdict["verdict"], verdict["prover"]) == ("simulated", "agent")
-    (found,) = simulated.deployment.events("proof_found")
-    assert (found.actor.partition(":")[0], found.data["rung"], found.data["simulated"]) == ("user", 5, True)
-    _, shown = simulated.call("show_sorry", sorry=simulated.sorry, source=500)
+    verdict = served.judged(first["proof"])
+    assert (verdict["verdict"], verdict["prover"]) == ("unknown", "agent")
+    (found,) = served.deployment.events("proof_found")
+    assert (found.actor.partition(":")[0], found.data["rung"]) == ("user", 5)
+    _, shown = served.call("show_sorry", sorry=served.sorry, source=500)
     assert [(one["prover"], one["model"], one["outcome"]) for one in shown["attempts"]] == [
         ("agent", "a prover", "found")
     ]
     assert (shown["source"]["before"] + "sorry" + shown["source"]["after"]) == SOURCE
-    _, near = simulated.call("show_sorry", sorry=simulated.sorry, source=1)
+    _, near = served.call("show_sorry", sorry=served.sorry, source=1)
     lines = near["source"]["before"] + "sorry" + near["source"]["after"]
     assert lines in SOURCE
     assert (len(lines.splitlines()), near["source"]["cut"]) == (3, True)
-    assert simulated.call("release_sorry", claim=claim["claim"])[0]
+    assert served.call("release_sorry", claim=claim["claim"])[0]
 
 
 def test_two_sorries_of_a_declaration_are_claimed_checked_and_submitted_together_and_judged_once(
-    simulated: Site,
+    served: Site,
 ) -> None:
-    first, second = simulated.pair
+    first, second = served.pair
     (shown,) = re.findall(r"^```json\n(\{\"sorry.*)\n```$", PAGE, flags=re.MULTILINE)
     asked = json.loads(shown)
     del asked["agent"]
     assert asked.keys() == {"sorry", "proof", "others"}, "as docs/mcp.md has it"
     true = asked | {"sorry": first, "proof": "True.intro", "others": {second: "True.intro"}}
-    _, trap = simulated.call("check_proof", **{**true, "others": {second: "by admit"}})
+    _, trap = served.call("check_proof", **{**true, "others": {second: "by admit"}})
     assert (trap["verdict"], "line 4, column 12: the word admit" in trap["reason"]) == ("rejected", True)
-    _, claim = simulated.call("claim_sorry", sorry=second, agent="a prover")
-    _, refused = simulated.call("submit_proof", agent="another", **true)
+    _, claim = served.call("claim_sorry", sorry=second, agent="a prover")
+    _, refused = served.call("submit_proof", agent="another", **true)
     assert "a prover has claimed it until" in refused
-    before = len(simulated.deployment.events("job_started"))
+    before = len(served.deployment.events("job_started"))
     given = {"agent": "a prover", "claim": claim["claim"]}
-    _, sent = simulated.call("submit_proof", **given, **true)
+    _, sent = served.call("submit_proof", **given, **true)
     proofs = [sent["proof"], *sent["others"].values()]
-    assert [simulated.judged(one)["verdict"] for one in proofs] == ["simulated", "simulated"]
-    assert [one["sorry"] for one in map(simulated.judged, proofs)] == [first, second]
-    assert len(simulated.deployment.events("job_started")) == before + 1
+    assert [served.judged(one)["verdict"] for one in proofs] == ["unknown", "unknown"]
+    assert [one["sorry"] for one in map(served.judged, proofs)] == [first, second]
+    assert len(served.deployment.events("job_started")) == before + 1
     whole = PAIR.replace("sorry", "True.intro")
-    _, again = simulated.call("submit_proof", sorry=second, file=whole, **given)
+    _, again = served.call("submit_proof", sorry=second, file=whole, **given)
     assert [again["proof"], *again["others"].values()] == proofs[::-1], "the same text is recorded once"
-    _, shown = simulated.call("show_sorry", sorry=second)
+    _, shown = served.call("show_sorry", sorry=second)
     assert [one["detail"] for one in shown["attempts"]] == ["together with the declaration's other 1"]
-    simulated.call("release_sorry", claim=claim["claim"])
+    served.call("release_sorry", claim=claim["claim"])
 
 
 def found(site: Site) -> int:
@@ -209,17 +209,17 @@ def found(site: Site) -> int:
     ],
 )
 def test_sorries_that_are_not_of_one_declaration_are_not_taken_together(
-    simulated: Site, arguments: dict[str, Any], why: str
+    served: Site, arguments: dict[str, Any], why: str
 ) -> None:
-    before = found(simulated)
-    names = {"the sorry itself": simulated.pair[0], "the sorry of another declaration": simulated.sorry}
+    before = found(served)
+    names = {"the sorry itself": served.pair[0], "the sorry of another declaration": served.sorry}
     others = arguments.get("others")
     given = arguments | ({"others": {names[others]: "rfl"}} if isinstance(others, str) else {})
-    done, said = simulated.call(
-        "submit_proof", **({"sorry": simulated.pair[0], "proof": "rfl", "agent": "a prover"} | given)
+    done, said = served.call(
+        "submit_proof", **({"sorry": served.pair[0], "proof": "rfl", "agent": "a prover"} | given)
     )
     assert (done, why in said) == (False, True), said
-    assert found(simulated) == before, "nothing is recorded"
+    assert found(served) == before, "nothing is recorded"
 
 
 @pytest.mark.parametrize(
@@ -227,10 +227,10 @@ def test_sorries_that_are_not_of_one_declaration_are_not_taken_together(
     [("True ∧ True", "True"), ("constructor\n", "constructor  \n"), ("  · exact (True.intro)\n  ·", "  ·")],
 )
 def test_a_file_that_changes_more_than_a_declaration_s_sorries_is_rejected(
-    simulated: Site, change: tuple[str, str]
+    served: Site, change: tuple[str, str]
 ) -> None:
     text = PAIR.replace("sorry", "True.intro").replace(*change)
-    _, answer = simulated.call("check_proof", sorry=simulated.pair[0], file=text)
+    _, answer = served.call("check_proof", sorry=served.pair[0], file=text)
     assert answer["verdict"] == "rejected"
     assert "only the sorries of pair may be replaced: its statement" in answer["reason"]
 
@@ -247,18 +247,18 @@ def test_a_file_that_changes_more_than_a_declaration_s_sorries_is_rejected(
     ],
 )
 def test_a_file_in_which_more_is_changed_than_the_sorry_is_rejected_with_the_line(
-    simulated: Site, change: tuple[str, str]
+    served: Site, change: tuple[str, str]
 ) -> None:
-    before = found(simulated)
+    before = found(served)
     text = SOURCE.replace("  sorry\n", f"  {PROOF}\n").replace(*change)
-    answer = simulated.check(file=text)
+    answer = served.check(file=text)
     assert answer["verdict"] == "rejected"
     assert "only the sorry of Demo.mine may be replaced: its statement, axioms, options" in answer["reason"]
     assert [(one["step"], one["verdict"]) for one in answer["findings"]] == [("statement", "failed")]
-    submitted = simulated.submit(file=text)
+    submitted = served.submit(file=text)
     assert (submitted["verdict"], "proof" in submitted) == ("rejected", False)
     assert submitted["why"] == answer["reason"]
-    assert found(simulated) == before
+    assert found(served) == before
 
 
 @pytest.mark.parametrize(
@@ -273,39 +273,37 @@ def test_a_file_in_which_more_is_changed_than_the_sorry_is_rejected_with_the_lin
     ],
 )
 def test_a_submission_that_cannot_be_is_refused_and_nothing_is_recorded(
-    simulated: Site, arguments: dict[str, Any], why: str
+    served: Site, arguments: dict[str, Any], why: str
 ) -> None:
-    before = found(simulated)
-    given = {"sorry": simulated.sorry, "agent": "a prover"} | arguments
-    done, said = simulated.call("submit_proof", **given)
+    before = found(served)
+    given = {"sorry": served.sorry, "agent": "a prover"} | arguments
+    done, said = served.call("submit_proof", **given)
     assert (done, why in said) == (False, True), said
-    assert found(simulated) == before
+    assert found(served) == before
 
 
-def test_a_long_proof_reaches_the_gate_and_is_judged(simulated: Site) -> None:
+def test_a_long_proof_reaches_the_gate_and_is_judged(served: Site) -> None:
     long = "exact ⟨h.2, h.1⟩ --" + "∧" * 90_000
-    assert simulated.judged(simulated.submit(proof=long)["proof"])["verdict"] in ("simulated", "rejected")
+    assert served.judged(served.submit(proof=long)["proof"])["verdict"] in ("unknown", "rejected")
 
 
-def test_premises_of_what_is_not_traced_are_refused_with_what_to_do(simulated: Site) -> None:
-    done, said = simulated.call("find_premises", sorry=simulated.sorry)
+def test_premises_of_what_is_not_traced_are_refused_with_what_to_do(served: Site) -> None:
+    done, said = served.call("find_premises", sorry=served.sorry)
     assert (done, "give a goal" in said) == (False, True)
-    done, said = simulated.call("find_premises", sorry=simulated.sorry, goal="⊢ True")
+    done, said = served.call("find_premises", sorry=served.sorry, goal="⊢ True")
     assert not done
     assert "retriever" in said or "trace" in said
 
 
-def test_without_the_server_for_editors_a_check_says_what_to_start(tmp_path: Path, simulated: Site) -> None:
-    config = simulated.deployment.config
+def test_without_the_server_for_editors_a_check_says_what_to_start(tmp_path: Path, served: Site) -> None:
+    config = served.deployment.config
     elsewhere = config.with_name("elsewhere.toml")
     text = config.read_text(encoding="utf-8")
     elsewhere.write_text(text.split("[serve]")[0] + "[serve]\nport = 1\n" + text[text.index("[[repos]]") :])
 
     async def go() -> tuple[bool, Any]:
         async with Client(make_server(Tools(elsewhere))) as client:
-            return answer_of(
-                await client.call_tool("check_proof", {"sorry": simulated.sorry, "proof": "rfl"})
-            )
+            return answer_of(await client.call_tool("check_proof", {"sorry": served.sorry, "proof": "rfl"}))
 
     done, said = asyncio.run(go())
     assert (done, "start it with `everlean serve`" in said) == (False, True)
@@ -370,7 +368,7 @@ def test_a_project_whose_lean_is_not_here_is_served_beside_others_and_nothing_is
     other = Site(lean.deployment, page["sorries"][0]["sorry"])
     assert other.sorry != lean.sorry
     verdict = other.check(proof=PROOF)
-    assert (verdict["verdict"], "simulated" in verdict) == ("unknown", False)
+    assert verdict["verdict"] == "unknown"
     assert "v4.2.0" in verdict["reason"]
     done, said = lean.call("submit_proof", sorry=other.sorry, agent="a prover", proof=PROOF)
     assert (done, "no Lean here can judge it" in said) == (False, True)
@@ -391,7 +389,7 @@ def test_what_lean_accepts_is_accepted_when_checked_and_when_submitted(
 ) -> None:
     tools[1].believe(Rule("", axioms=("propext",)))
     answer = lean.check(proof=PROOF)
-    assert (answer["verdict"], answer["axioms"], "simulated" in answer) == ("accepted", ["propext"], False)
+    assert (answer["verdict"], answer["axioms"]) == ("accepted", ["propext"])
     assert answer["toolchain"] == TOOLCHAIN
     verdict = lean.judged(lean.submit(proof=PROOF)["proof"])
     assert (verdict["verdict"], verdict["grade"]) == ("accepted", "replayed_closure")

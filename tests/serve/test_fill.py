@@ -25,7 +25,7 @@ from pipeline.jobs.specs import (
     SorryToProve,
     WholeSpec,
 )
-from pipeline.lean.backend import LeanBackend, Leans, simulator
+from pipeline.lean.backend import Leans, simulator
 from pipeline.serve import fill as filling
 from pipeline.serve.check import Judgement, judge
 from pipeline.serve.checkouts import Checkout
@@ -133,16 +133,14 @@ def wait_until(holds: Any, what: str) -> None:
         time.sleep(0.02)
 
 
-def test_a_candidate_comes_before_its_verdict_and_a_simulated_one_is_no_proof(
-    served: Served, world: World
-) -> None:
+def test_a_candidate_comes_before_its_verdict_and_is_no_proof(served: Served, world: World) -> None:
     before = world.position()
     events = told(served, sorry=SWAP)
     assert [name for name, _ in events] == ["begun", "rung", "candidate", "attempt", "verdict", "summary"]
     (begun,), (candidate,), (verdict,), (summary,) = (
         of(events, name) for name in ("begun", "candidate", "verdict", "summary")
     )
-    assert (begun["commit"], begun["file"], begun["simulated"]) == (world.sha, "commit", True)
+    assert (begun["commit"], begun["file"]) == (world.sha, "commit")
     assert [rung["number"] for rung in begun["rungs"]] == [0]
     assert begun["left_out"] == [{"number": 2, "reason": "no tactics model is in use yet"}]
     patched = SOURCE.encode()
@@ -154,7 +152,7 @@ def test_a_candidate_comes_before_its_verdict_and_a_simulated_one_is_no_proof(
         )
     )
     assert b"sorry" not in patched.partition(b"theorem wrong")[0]
-    assert (verdict["candidate"], verdict["verdict"], verdict["simulated"]) == (1, "unknown", True)
+    assert (verdict["candidate"], verdict["verdict"]) == (1, "unknown")
     assert {one["step"] for one in verdict["findings"]} >= {"text", "shape", "compile", "axioms"}
     assert (summary["ended"], summary["accepted"], summary["unknown"], summary["filled"]) == (
         "settled",
@@ -214,7 +212,6 @@ def test_a_search_that_calls_a_trap_a_proof_is_told_off_by_the_gate(
             prover=rung.prover,
             rung=rung.number,
             toolchain="",
-            simulated=True,
             job="j",
         )
         self._found(rung, trap, found)
@@ -340,7 +337,7 @@ def test_without_lean_nothing_is_searched_for(world: World) -> None:
     assert events[0][1]["error"] == "no_lean"
 
 
-def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tmp_path: Path) -> None:
+def test_rungs_take_the_checkpoints_in_use(tmp_path: Path) -> None:
     endpoint = EndpointSpec(base_url="http://127.0.0.1:1", model="m", credential="c", key_variable="K")
     learned = GeneratorRung(
         generator=GeneratorSpec(path="/models/tactics/promoted"),
@@ -360,9 +357,8 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
         FillRung(EndpointRung(endpoint=endpoint, whole=WholeSpec()), 5.0, "m"),
     )
     spec = replace(spec, lean=replace(spec.lean, rungs=rungs))
-    real = LeanBackend("pantograph", ("repl",), "", "v4", simulated=False, sandbox="none")
     with Promotions(spec) as promotions:
-        waits, falls_back, asks = rungs_now(spec, simulator(), None)
+        waits, falls_back, asks = rungs_now(spec, None)
         assert waits == SkippedRung(1, "no retriever model is in use yet")
         assert isinstance(falls_back, Rung)
         assert falls_back.model == "/hub/base"
@@ -370,10 +366,10 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
         assert isinstance(asks, Rung)
         assert asks.key is not None
         assert asks.key.variable == "K"
-        promotions.promote("retriever", "r1", simulated=True)
+        promotions.promote("retriever", "r1")
         promotions.promote("tactics", "t1")
         promotions.promote("progress", "p1")
-        first, second = rungs_now(spec, simulator(), [1, 2])
+        first, second = rungs_now(spec, [1, 2])
         assert isinstance(first, Rung)
         assert isinstance(second, Rung)
         assert first.model == "r1+g"
@@ -384,4 +380,3 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
             generator=GeneratorSpec(path="/models/tactics/t1"),
             progress=ProgressSpec(path="/models/progress/p1", weight=0.5),
         )
-        assert [type(one) for one in rungs_now(spec, real, [1, 2, 3])] == [SkippedRung, Rung, SkippedRung]

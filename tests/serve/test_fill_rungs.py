@@ -43,7 +43,7 @@ SECONDS = 60.0
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(tmp_path_factory.mktemp("world"), {"A.lean": SOURCE})
-    world.trace([premises("A.lean", ["one", "two"])], sha=world.sha, simulated=True)
+    world.trace([premises("A.lean", ["one", "two"])], sha=world.sha)
     make_saying(world.folder / "models" / "tactics" / TACTICS, {"rfl": 1.0})
     Chain(world.folder / "models" / "retriever").put(
         Step(RETRIEVER, None, "tiny", "tiny", TaskData(REPOSITORY, world.folder, 1), "d" * 64, {}, 0),
@@ -51,8 +51,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         TrainingFacts(steps=0, device="cpu", seconds=0.0, versions={}),
     )
     with Promotions(world.spec()) as promotions:
-        promotions.promote("tactics", TACTICS, simulated=True)
-        promotions.promote("retriever", RETRIEVER, simulated=True)
+        promotions.promote("tactics", TACTICS)
+        promotions.promote("retriever", RETRIEVER)
     return world
 
 
@@ -121,7 +121,7 @@ def test_rung_2_asks_the_tactic_model_in_use(served: Served) -> None:
     attempts = {one["byte_start"]: one["outcome"] for one in of(events, "attempt")}
     assert [attempts[one["byte_start"]] for one in begun["sorries"]] == ["exhausted", "found"]
     (verdict,) = of(events, "verdict")
-    assert (verdict["candidate"], verdict["verdict"], verdict["simulated"]) == (1, "unknown", True)
+    assert (verdict["candidate"], verdict["verdict"]) == (1, "unknown")
     assert (summary["ended"], summary["unknown"]) == ("rungs", 1)
 
 
@@ -132,7 +132,7 @@ def test_rung_4_asks_the_endpoint_with_its_key_and_the_gate_judges_what_it_wrote
     (candidate,), (verdict,) = of(events, "candidate"), of(events, "verdict")
     assert (candidate["rung"], candidate["prover"], candidate["model"]) == (4, "external", "org/model")
     assert candidate["replacement"].split() == ["rfl"]
-    assert (verdict["verdict"], verdict["simulated"]) == ("unknown", True)
+    assert verdict["verdict"] == "unknown"
     assert {one.authorization for one in chat.requests} == {f"Bearer {KEY}"}
     assert "second" in chat.requests[-1].body["messages"][-1]["content"]
     assert KEY not in str(events)

@@ -74,7 +74,7 @@ def test_only_what_is_imported_or_stands_above_is_returned(served: Served, world
     assert names(answer) == {"base_one", "base_two", "top_one"}
     assert all(one["accessible"] for one in answer["premises"])
     assert (answer["accessible"], answer["known"]) == (3, 6)
-    assert (answer["commit"], answer["repository"], answer["simulated"]) == (world.sha, REPOSITORY, False)
+    assert (answer["commit"], answer["repository"]) == (world.sha, REPOSITORY)
     top = next(one for one in answer["premises"] if one["full_name"] == "top_one")
     assert (top["file"], top["line"], top["column"], top["end_line"]) == ("Top.lean", 1, 1, 1)
     assert top["code"] == "theorem top_one : True"
@@ -117,10 +117,8 @@ def test_a_newer_trace_is_what_is_answered_from(model: Path, tmp_path: Path) -> 
         status, answer = asked(it)
         assert (status, answer["error"]) == (404, "not_traced")
         assert "import" in answer["remedy"]
-        world.trace([BASE, TOP], sha=world.sha, simulated=True)
-        assert asked(it)[1]["error"] == "not_traced", "of the simulator's nothing is said where Lean judges"
-        world.trace([BASE, TOP], sha=OLD)
-        assert asked(it)[1]["commit"] == OLD
+        world.trace([BASE, TOP], sha=world.sha)
+        assert asked(it)[1]["commit"] == world.sha
         world.trace([BASE, premises("Top.lean", ["changed", "top_two"], imports=["Base.lean"])], sha="2" * 40)
         _, answer = asked(it)
         assert (answer["commit"], names(answer)) == ("2" * 40, {"base_one", "base_two", "changed"})
@@ -157,7 +155,7 @@ class Encoder:
 
     def __init__(self) -> None:
         self.encoder, self.tokens, self.document_length = torch.nn.Identity(), None, 8
-        self.checkpoint, self.simulated = "", False
+        self.checkpoint = ""
 
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
         return [[1.0] for _ in texts]

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from pipeline.serve.app import CHECKPOINT, SIMULATED
+from pipeline.serve.app import CHECKPOINT
 from pipeline.serve.models import ModelSlot
 from pipeline.serve.retrieve import Premises
 from pipeline.serve.schemas import Problem
@@ -148,24 +148,6 @@ def test_a_better_checkpoint_takes_over_without_a_dropped_request(
         assert stands(client)["reason"] == ""
 
 
-def test_what_learned_from_the_simulator_is_used_where_the_simulator_judges_and_is_marked(
-    tmp_path: Path,
-) -> None:
-    model = ModelSpec("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8)
-    make_saying(tmp_path / "models" / "tactics" / FIRST, {"simp": 1.0})
-    with Promotions(spec_of(tmp_path, model)) as promotions:
-        promotions.promote("tactics", FIRST, simulated=True)
-    with Served(spec_of(tmp_path, model)) as it:
-        wait_until(lambda: stands(it.client)["state"] == "waiting")
-        assert "learned from the simulator" in stands(it.client)["reason"]
-        assert asked(it.client).status_code == it.client.get("/ready").status_code == 503
-    with Served(spec_of(tmp_path, model, simulated=True)) as it:
-        it.wait_ready()
-        assert stands(it.client)["simulated"]
-        assert it.client.get("/models").json()["simulated"]
-        assert asked(it.client).headers[SIMULATED] == "true"
-
-
 def test_a_checkpoint_that_is_named_by_its_folder_is_known_for_what_it_is(tmp_path: Path) -> None:
     """Whatever it is named for: a model, a retriever's generator, or what `use_reward` asks."""
     models = tmp_path / "models"
@@ -189,8 +171,8 @@ def test_a_checkpoint_that_is_named_by_its_folder_is_known_for_what_it_is(tmp_pa
     )
     progress = RewardSpec(str(models / "progress" / BROKEN), device="cpu")
     with Promotions(spec_of(tmp_path)) as promotions:
-        promotions.promote("tactics", FIRST, simulated=True)
-        promotions.promote("progress", BROKEN, simulated=True)
+        promotions.promote("tactics", FIRST)
+        promotions.promote("progress", BROKEN)
 
     def settled(it: Served) -> dict[str, Any]:
         wait_until(lambda: "loading" not in it.client.get("/ready").text)
@@ -199,16 +181,12 @@ def test_a_checkpoint_that_is_named_by_its_folder_is_known_for_what_it_is(tmp_pa
 
     with Served(spec_of(tmp_path, *wanted, progress=progress)) as it:
         found = settled(it)
-        assert not any(one["loaded"] for one in found.values())
-        assert all("simulator" in found[name]["reason"] for name in ("tactics", "retrieving", "progress"))
-        assert "its provenance is unknown" in found["unknown"]["reason"]
-    with Served(spec_of(tmp_path, *wanted, progress=progress, simulated=True)) as it:
-        found = settled(it)
         assert [name for name, one in found.items() if one["loaded"]] == ["tactics", "retrieving", "progress"]
+        assert "its provenance is unknown" in found["unknown"]["reason"]
         assert found["tactics"]["checkpoint"] == FIRST
         for name in ("tactics", "retrieving"):
             answer = it.client.post("/generate", json={"name": name, "input": "⊢ p"})
-            assert (answer.status_code, answer.headers.get(SIMULATED)) == (200, "true"), answer.text
+            assert answer.status_code == 200, answer.text
 
 
 def test_a_better_retriever_takes_over_with_its_premises_and_without_a_dropped_request(

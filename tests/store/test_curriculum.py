@@ -38,9 +38,9 @@ class Store:
         self.log = MemoryLog()
         self.view = empty_view()
 
-    def trace(self, *steps: int | str, of: str = "a", sha: str = "1" * 40, simulated: bool = False) -> None:
+    def trace(self, *steps: int | str, of: str = "a", sha: str = "1" * 40) -> None:
         """Trace a repository whose theorems have so many steps, or one "sorry"."""
-        commit = head(sha, repository=f"example.org/demo/{of}", simulated=simulated)
+        commit = head(sha, repository=f"example.org/demo/{of}")
         self.record(commit, [theorem(f"{of}{n}", length) for n, length in enumerate(steps)])
 
     def record(self, commit: TraceHead, theorems: Iterable[TracedTheorem]) -> None:
@@ -53,8 +53,8 @@ class Store:
         with self.log.reader() as reader:
             catch_up(self.view, reader)
 
-    def rows(self, *, compat: bool = False, simulated: bool = False) -> dict[str, CurriculumRepository]:
-        found = curriculum(self.view, compat=compat, simulated=simulated)
+    def rows(self, *, compat: bool = False) -> dict[str, CurriculumRepository]:
+        found = curriculum(self.view, compat=compat)
         return {row.repository.rpartition("/")[2]: row for row in found.repositories}
 
 
@@ -164,14 +164,11 @@ def test_a_repository_without_theorems_is_last() -> None:
     assert list(store.rows(compat=True)) == ["b"]
 
 
-def test_of_each_repository_the_newest_trace_counts_and_simulated_ones_only_on_request() -> None:
+def test_of_each_repository_the_newest_trace_counts_and_for_leandojo_each() -> None:
     store = Store()
     store.trace(1, 1, sha="1" * 40)
     store.trace(1, sha="2" * 40)
-    store.trace(1, of="made-up", simulated=True)
     assert {name: row.theorems for name, row in store.rows().items()} == {"a": 1}
-    everything = store.rows(simulated=True)
-    assert everything["made-up"].simulated
     assert [row.sha[0] for row in curriculum(store.view, compat=True).repositories] == ["1", "2"]
 
 

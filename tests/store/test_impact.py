@@ -59,11 +59,9 @@ class Traces:
         self.log.append([NewEvent(STREAM, body)], expect={STREAM: Expect.ANY})
         self.view.catch_up()
 
-    def of(
-        self, *names: str, path: str = "A.lean", branch: str = "main", simulated: bool = True
-    ) -> list[Impact]:
+    def of(self, *names: str, path: str = "A.lean", branch: str = "main") -> list[Impact]:
         wanted = [Declared(path, name) for name in names]
-        found = impacts(self.db, REPOSITORY, branch, wanted, simulated=simulated)
+        found = impacts(self.db, REPOSITORY, branch, wanted)
         return [found[one] for one in wanted]
 
     def counts(self, *names: str, path: str = "A.lean") -> list[tuple[int | None, int | None]]:
@@ -109,18 +107,14 @@ def test_a_branch_at_a_traced_commit_has_its_trace(traces: Traces) -> None:
     assert traces.of("root", branch="other")[0].theorems == 0
 
 
-def test_a_trace_of_lean_goes_before_the_simulator_s_and_a_withdrawn_one_does_not_count(
-    traces: Traces,
-) -> None:
+def test_a_withdrawn_trace_does_not_count(traces: Traces) -> None:
     traces.add(file("A.lean", {"root": []}), of=head("a" * 40))
-    simulated = replace(head("b" * 40), simulated=True, tracer="simulator")
-    traces.add(file("A.lean", {"root": [], "more": ["root"]}), of=simulated)
-    (by_lean,) = traces.of("root")
-    assert (by_lean.theorems, by_lean.simulated) == (0, False)
+    traces.add(file("A.lean", {"root": [], "more": ["root"]}), of=head("b" * 40))
+    assert traces.of("root")[0].theorems == 1
+    traces.tell(TraceWithdrawn(trace=head("b" * 40).trace, repository=REPOSITORY, reason=""))
+    assert traces.of("root")[0].theorems == 0
     traces.tell(TraceWithdrawn(trace=head("a" * 40).trace, repository=REPOSITORY, reason=""))
-    (by_simulator,) = traces.of("root")
-    assert (by_simulator.theorems, by_simulator.simulated) == (1, True)
-    assert traces.of("root", simulated=False)[0].theorems is None
+    assert traces.of("root")[0].theorems is None
 
 
 def test_theorems_of_a_cycle_rest_on_one_another_and_none_on_itself(traces: Traces) -> None:

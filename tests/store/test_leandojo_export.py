@@ -167,7 +167,6 @@ def test_metadata_has_leandojo_s_keys_and_the_from_repo_that_reprover_reads(stor
     assert metadata["num_premise_files"] == metadata["num_files_traced"] == len(files)
     assert metadata["num_premises"] == sum(len(file.premises) for file in files)
     assert metadata["everlean"]["position"] == report.position
-    assert metadata["everlean"]["simulated"] is False
 
 
 def test_a_theorem_with_a_sorry_is_unproved_by_its_tokens_and_with_compat_by_its_letters(
@@ -433,16 +432,6 @@ def test_one_repository_is_exported_by_its_key_and_an_unknown_one_is_an_error(st
     assert [item["full_name"] for item in store.theorems()] == ["b"]
     with pytest.raises(NothingToExportError, match=r"example\.org/me/one, example\.org/me/two"):
         store.export(repositories=["example.org/me/three"])
-
-
-def test_a_simulated_trace_is_exported_only_on_request_and_then_the_metadata_says_so(
-    store: LeanDojoFolder,
-) -> None:
-    store.record([one_file("A.lean", "a")], replace(ONE, simulated=True))
-    with pytest.raises(NothingToExportError, match="--simulated"):
-        store.export()
-    store.export(simulated=True)
-    assert store.json("metadata.json")["everlean"]["simulated"] is True
 
 
 def database_record(commit: str, *theorems: tuple[str, int]) -> dict[str, Any]:

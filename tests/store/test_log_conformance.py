@@ -112,7 +112,6 @@ def citing(reference: BlobRef) -> ProofChecked:
         checks=CHECKS,
         not_checked=(),
         patch=reference,
-        simulated=True,
         job="j",
     )
 

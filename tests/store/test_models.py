@@ -51,7 +51,7 @@ def test_type_checkers_know_rows_and_columns(folder: StateFolder) -> None:
         found = session.get(Proof, PROOF)
         assert_type(found, Proof | None)
     assert [one.sorry for one in sorries] == [SORRY]
-    assert (path, proof.simulated, proof.axioms) == ("Demo.lean", False, ["propext"])
+    assert (path, proof.axioms) == ("Demo.lean", ["propext"])
     assert proof.checks[0]["verdict"] == "passed"
     assert proof.grade == "not_replayed"
     assert found == proof

@@ -281,9 +281,7 @@ def test_s16_the_log_is_the_outbox_a_started_attempt_is_recorded_once_and_open_u
 
         assert ask(paths[1], running) == [("scan-1", 1)]
         record(log, [job_started("scan-1", attempt=2)], folder=tmp_path, stream="job:scan-1")
-        end = JobSucceeded(
-            job="scan-1", attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=False
-        )
+        end = JobSucceeded(job="scan-1", attempt=1, seconds=1.0, peak_rss_bytes=None, summary={})
         record(log, [end], folder=tmp_path, stream="job:scan-1")
         view.catch_up()
         assert ask(paths[1], running) == [("scan-1", 2)]  # the late end of attempt 1 ends attempt 1 alone

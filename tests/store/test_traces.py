@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,14 +132,12 @@ def test_unknown_traces_and_paths_have_nothing(traced: Traced) -> None:
     assert q.tactics_of_theorem(traced.db, 0, 0) == []
 
 
-def test_the_newest_trace_of_each_repository_leaves_out_simulated_ones(make: Make) -> None:
+def test_the_newest_trace_of_each_repository_is_found(make: Make) -> None:
     place = make(FILES[0])
     second = place.add(FILES[:2], head("2" * 40))
-    simulated = place.add(FILES[:1], replace(head("3" * 40, branch="sim"), simulated=True))
     other = place.add(FILES[:1], head(repository="example.org/other/logic"))
     assert [row.trace for row in q.newest_traces(place.db)] == [second, other]
-    assert [row.trace for row in q.newest_traces(place.db, simulated=True)] == [simulated, other]
-    assert len(q.traces(place.db)) == 4
+    assert len(q.traces(place.db)) == 3
     assert [row.trace for row in q.traces(place.db, repository="example.org/other/logic")] == [other]
 
 
@@ -202,13 +199,6 @@ def test_a_version_that_two_traces_share_is_learnt_from_once(make: Make) -> None
     assert sum(1 for _ in q.training_proofs(place.db, "random", "train")) == alone
     assert sum(1 for _ in q.training_proofs(place.db, "random", "train", traces=[fork])) == alone
     assert list(q.training_proofs(place.db, "random", "train", traces=[])) == []
-
-
-def test_simulated_traces_are_learnt_from_only_on_request(make: Make) -> None:
-    place = make(*FILES, of=replace(head(), simulated=True))
-    assert list(q.training_proofs(place.db, "random", "train")) == []
-    assert list(q.training_proofs(place.db, "random", "train", traces=[place.trace])) == []
-    assert list(q.training_proofs(place.db, "random", "train", simulated=True))
 
 
 # --- models ---------------------------------------------------------------------------------------------
@@ -274,18 +264,6 @@ def test_a_refusal_of_what_was_never_saved_or_of_another_model_changes_nothing(m
         checkpoint_saved("r1"), checkpoint_refused("nothing"), checkpoint_refused("r1", model="tactics")
     )
     assert [row.refused_at for row in model_queries.checkpoints(place.db)] == [None]
-
-
-def test_what_comes_from_the_simulator_is_marked(make: Make) -> None:
-    place = make()
-    place.tell(
-        checkpoint_saved("r1", simulated=True),
-        checkpoint_saved("r2"),
-        evaluation_finished("r1", simulated=True),
-        evaluation_finished("r2"),
-    )
-    assert [row.simulated for row in model_queries.checkpoints(place.db)] == [True, False]
-    assert [row.simulated for row in model_queries.evaluations(place.db)] == [True, False]
 
 
 def test_the_last_result_of_an_evaluation_counts(make: Make) -> None:

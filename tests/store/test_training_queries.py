@@ -79,17 +79,16 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def started(job: str, *, repository: str | None = ONE) -> JobStarted:
     return JobStarted(
-        job=job, kind="train", attempt=1, repository=repository, branch=None, sha=None, describes="", simulated=False
-    )  # fmt: skip
+        job=job, kind="train", attempt=1, repository=repository, branch=None, sha=None, describes="")  # fmt: skip
 
 
 def succeeded(job: str) -> JobSucceeded:
-    return JobSucceeded(job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=False)
+    return JobSucceeded(job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={})
 
 
 def link(checkpoint: str, parent: str | None) -> Learned:
     return Learned(
-        checkpoint, "retriever", parent, ONE, "train-1", 1, False, "2026-01-01", False, None, None, None, "succeeded"
+        checkpoint, "retriever", parent, ONE, "train-1", 1, "2026-01-01", False, None, None, None, "succeeded"
     )  # fmt: skip
 
 
@@ -99,7 +98,7 @@ def link(checkpoint: str, parent: str | None) -> Learned:
 def test_a_checkpoint_comes_with_its_repository_and_the_state_of_its_job(place: Place) -> None:
     place.tell(
         started("t1"),
-        checkpoint_saved("b", job="t1", data_seq=7, simulated=True),
+        checkpoint_saved("b", job="t1", data_seq=7),
         succeeded("t1"),
         started("t2", repository=TWO),
         checkpoint_saved("a", parent="b", job="t2"),
@@ -108,10 +107,10 @@ def test_a_checkpoint_comes_with_its_repository_and_the_state_of_its_job(place: 
     )
     first, second = learned(place.db, "retriever")
     assert (first.checkpoint, first.parent, first.repository, first.job) == ("b", None, ONE, "t1")
-    assert (first.data_seq, first.simulated, first.job_state) == (7, True, "succeeded")
+    assert (first.data_seq, first.job_state) == (7, "succeeded")
     assert (first.promoted, first.promoted_at is None, first.refused_at) == (True, False, None)
     assert (second.checkpoint, second.parent, second.repository) == ("a", "b", TWO)
-    assert (second.simulated, second.job_state, second.promoted_at) == (False, "running", None)
+    assert (second.job_state, second.promoted_at) == ("running", None)
     assert second.refused_at is not None
 
 
@@ -184,8 +183,8 @@ def file(path: str, *theorems: TracedTheorem | str) -> TracedFile:
     return TracedFile(path=path, in_corpus=True, imports=(), premises=(), theorems=made)
 
 
-def at(number: int, *, repository: str = ONE, branch: str = "main", simulated: bool = False) -> TraceHead:
-    return replace(head(f"{number:040x}", repository=repository, branch=branch), simulated=simulated)
+def at(number: int, *, repository: str = ONE, branch: str = "main") -> TraceHead:
+    return replace(head(f"{number:040x}", repository=repository, branch=branch))
 
 
 def test_who_learns_tactics_counts_every_theorem_that_has_one(place: Place) -> None:
@@ -234,15 +233,6 @@ def test_another_branch_of_the_repository_counts_and_another_repository_does_not
     row = place.trace(at(3), file("A.lean", "b", "a", "c"))
     assert place.new(other, since=elsewhere.seq) == 2
     assert place.new(row, since=other.seq) == 1
-
-
-@pytest.mark.parametrize("simulated", [True, False])
-def test_what_the_other_source_traced_was_not_there(place: Place, simulated: bool) -> None:
-    other = place.trace(at(1, simulated=not simulated), file("A.lean", "a", "b"))
-    row = place.trace(at(2, simulated=simulated), file("A.lean", "a", theorem("b", tactics=3)))
-    assert place.new(row, since=other.seq) == 2
-    again = place.trace(at(3, simulated=simulated), file("A.lean", "a", theorem("b", tactics=4), "c"))
-    assert place.new(again, since=row.seq) == 1
 
 
 def test_what_was_traced_and_not_closed_then_is_new(place: Place) -> None:

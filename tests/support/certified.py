@@ -36,12 +36,12 @@ def judge(folder: Path) -> Judged:
     case = Case(TEXT, edit={"repository": REPOSITORY, "proof": PROOF})
     toolchain = court.backend("credulous").toolchain
     (court.project / "lean-toolchain").write_text(toolchain + "\n", "utf-8")
-    court.found(case, simulated=False)
+    court.found(case)
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a sorry"]):
         _git(court.project, *words)
     sha = _git(court.project, "rev-parse", "HEAD").strip()
     case = Case(TEXT, edit={**case.edit, "sha": sha, "toolchain": toolchain})
-    found = court.found(case, simulated=False)
+    found = court.found(case)
     verified = court.verified(case)
     patch = next((court.folder / "job").rglob(verified.patch.sha256)).read_bytes()
     clone = folder / "clone"

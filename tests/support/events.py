@@ -280,7 +280,7 @@ def theorems_followed(
     return TheoremsFollowed(**(body | changes)), payload
 
 
-def proof_found(sorry: str, where: SorryPlace, *, commit: str, simulated: bool = False) -> ProofFound:
+def proof_found(sorry: str, where: SorryPlace, *, commit: str) -> ProofFound:
     """Return a candidate for a sorry."""
     return ProofFound(
         proof=proof_id(sorry, where.blob, "trivial"),
@@ -299,7 +299,6 @@ def proof_found(sorry: str, where: SorryPlace, *, commit: str, simulated: bool =
         prover="tactics",
         rung=0,
         toolchain="leanprover/lean4:v4.20.0",
-        simulated=simulated,
         job="prove-0000000000000000",
     )
 
@@ -331,7 +330,6 @@ def attempt(
             "completion_tokens": 0,
             "usd": None,
             "tree": None,
-            "simulated": False,
             "job": "prove-0000000000000000",
         }
     )
@@ -388,7 +386,6 @@ def proof_checked(found: ProofFound) -> ProofChecked:
         checks=CHECKS,
         not_checked=("axioms",),
         patch=digest(PATCH),
-        simulated=found.simulated,
         job="check-0000000000000000",
     )
 
@@ -446,12 +443,11 @@ def proof_rejected(found: ProofFound, *, conditional_on: tuple[str, ...] = ()) -
         reason="it rests on sorryAx",
         checks=CHECKS,
         conditional_on=conditional_on,
-        simulated=found.simulated,
         job="check-0000000000000000",
     )
 
 
-def job_started(job: str = "scan-1", *, attempt: int = 1, simulated: bool = False) -> JobStarted:
+def job_started(job: str = "scan-1", *, attempt: int = 1) -> JobStarted:
     """Return the start of a job's attempt."""
     return JobStarted(
         job=job,
@@ -461,7 +457,6 @@ def job_started(job: str = "scan-1", *, attempt: int = 1, simulated: bool = Fals
         branch=BRANCH,
         sha=sha(1),
         describes="scan of main",
-        simulated=simulated,
     )
 
 
@@ -480,8 +475,8 @@ def samples() -> dict[str, EventBody]:
             version="0.1.0",
             pid=7,
             host="h",
-            lean="simulator",
-            lean_detail="simulator",
+            lean="pantograph",
+            lean_detail="pantograph",
             sqlite="3.40.1",
         ),
         DaemonStopped(reason="SIGTERM", pid=7),
@@ -489,7 +484,6 @@ def samples() -> dict[str, EventBody]:
             lean="server",
             lean_detail="Lean's language server",
             builds=(LeanBuild(toolchain="leanprover/lean4:v4.35.0", lean="server", detail="at /opt/lean"),),
-            simulated=False,
         ),
         ConfigLoaded(path="config.toml", digest="a" * 64, settings={"poll": {"every_s": 300.0}}),
         ConfigRejected(path="config.toml", digest="b" * 64, errors=("config.toml:1: no",)),
@@ -547,7 +541,6 @@ def samples() -> dict[str, EventBody]:
             seconds=1.5,
             peak_rss_bytes=1 << 20,
             summary={"files": 1},
-            simulated=False,
         ),
         JobFailed(
             job="scan-1",
@@ -569,7 +562,6 @@ def samples() -> dict[str, EventBody]:
             branch=BRANCH,
             sha=sha(1),
             describes="scan it",
-            simulated=False,
             by="ada",
             seconds=1.5,
             peak_rss_bytes=1 << 20,
@@ -601,7 +593,7 @@ def samples() -> dict[str, EventBody]:
         checkpoint_refused(),
         checkpoint_removed(),
         evaluation_finished(),
-        NotificationsSwitched(channel="webhook", kinds=("proof_verified", "simulated"), position=3),
+        NotificationsSwitched(channel="webhook", kinds=("proof_verified",), position=3),
         NotificationSent(channel="webhook", message="m-1", events=("e-1", "e-2"), position=9, attempts=2),
         NotificationFailed(
             channel="webhook", problem="unreachable", reason="no route", remedy="check the network"
@@ -703,7 +695,7 @@ class Story:
     def _life(self, commit: str, spot: SorryPlace) -> list[EventBody]:
         sorry = sorry_id(REPOSITORY, spot.declaration, "", spot.ordinal)
         life = {"repository": REPOSITORY, "branch": BRANCH, "sha": commit, "sorry": sorry}
-        found = proof_found(sorry, spot, commit=commit, simulated=self.random.random() < 0.2)
+        found = proof_found(sorry, spot, commit=commit)
         steps: list[EventBody] = [
             SorryOpened(**life, place=spot, reopened=self.random.random() < 0.5),
             SorryMoved(**life, place=spot, what=self.random.choice([("line",), ("context",), ()])),
@@ -755,7 +747,7 @@ def proof_row(**changes: Any) -> ProofRow:
     row = ProofRow(
         proof="d0" * 8, sorry="5a" * 8, repository="github.com/o/n", branch="main", sha="a" * 40, path="A.lean",
         blob="b" * 40, byte_start=0, byte_end=5, declaration="one", declaration_text_hash="", replacement="rfl",
-        tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", simulated=False, state="verified",
+        tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", state="verified",
         checks=[], not_checked=[], axioms=[], grade="replayed_closure", kernel="leanchecker", judge="v4.21.0",
         doubts=[], checked_sha="1" * 40,
         checked_blob="b" * 40, checked_start=0, conditional_on=[], reason="", patch_sha256=None, pull_request_url=None,

@@ -84,12 +84,11 @@ class GateProject:
             (str(sysroot / "bin" / ("lean" if lean == "server" else "repl")),),
             "a Lean that says yes",
             TOOLCHAIN,
-            simulated=False,
             sandbox="none",
             sysroot=str(sysroot),
         )
 
-    def found(self, case: Case, *, simulated: bool) -> ProofFound:
+    def found(self, case: Case) -> ProofFound:
         """Write the case's files and return the event of its proof."""
         for path, text in case.others.items():
             (self.project / path).parent.mkdir(parents=True, exist_ok=True)
@@ -122,30 +121,22 @@ class GateProject:
             "prover": "tactics",
             "rung": 0,
             "toolchain": "",
-            "simulated": simulated,
             "job": "prove-1",
         }
         return ProofFound.model_validate({**raw, **case.edit})
 
-    def spec(
-        self, case: Case, *, lean: Lean, simulated: bool | None = None, second_kernel: str = _OWN
-    ) -> JobSpec[CheckSpec]:
-        """Write the case's files and return the check job's spec.
-
-        `simulated` is what the proof says of itself, by default what the Lean is.
-        """
+    def spec(self, case: Case, *, lean: Lean, second_kernel: str = _OWN) -> JobSpec[CheckSpec]:
+        """Write the case's files and return the check job's spec."""
         backend = self.backend(lean)
-        proof = self.found(case, simulated=backend.simulated if simulated is None else simulated)
+        proof = self.found(case)
         if second_kernel == _OWN:  # and not one that this machine has on PATH
             second_kernel = AUTO if (self.tools.sysroot / "bin" / NANODA).is_file() else OFF
         parameters = CheckSpec(lean=backend, proof=proof, second_kernel=second_kernel)
         return JobSpec("check-1", "check", 1, self.folder / "job", parameters, worktree=self.project)
 
-    def judge(
-        self, case: Case, *, lean: Lean, simulated: bool | None = None, second_kernel: str = _OWN
-    ) -> Verdict:
+    def judge(self, case: Case, *, lean: Lean, second_kernel: str = _OWN) -> Verdict:
         """Run the check job on the case and return the event that it records; see `spec`."""
-        spec = self.spec(case, lean=lean, simulated=simulated, second_kernel=second_kernel)
+        spec = self.spec(case, lean=lean, second_kernel=second_kernel)
         (body,) = self.recorded(spec)
         return body
 
@@ -166,19 +157,16 @@ class GateProject:
         case: Case,
         *,
         lean: Lean = "credulous",
-        simulated: bool | None = None,
         second_kernel: str = _OWN,
     ) -> ProofVerified:
         """Judge, and hold that the proof is verified."""
-        verdict = self.judge(case, lean=lean, simulated=simulated, second_kernel=second_kernel)
+        verdict = self.judge(case, lean=lean, second_kernel=second_kernel)
         assert isinstance(verdict, ProofVerified), verdict
         return verdict
 
-    def candidate(
-        self, case: Case, *, lean: Lean = "credulous", simulated: bool | None = None
-    ) -> ProofChecked:
+    def candidate(self, case: Case, *, lean: Lean = "credulous") -> ProofChecked:
         """Judge, and hold that nothing failed and not everything could be checked."""
-        verdict = self.judge(case, lean=lean, simulated=simulated)
+        verdict = self.judge(case, lean=lean)
         assert isinstance(verdict, ProofChecked), verdict
         return verdict
 

@@ -40,7 +40,6 @@ def checkpoint_saved(
         device="cpu",
         seconds=12.5,
         job="train-0000000000000000",
-        simulated=False,
     )
     return made.model_copy(update=changes)
 
@@ -50,7 +49,6 @@ def checkpoint_promoted(
     *,
     previous: str | None = None,
     model: ModelKind = "retriever",
-    simulated: bool = False,
 ) -> CheckpointPromoted:
     """Return the promotion of a checkpoint."""
     return CheckpointPromoted(
@@ -58,7 +56,6 @@ def checkpoint_promoted(
         checkpoint=checkpoint,
         previous=previous,
         reason="recall@10 0.41 > 0.38",
-        simulated=simulated,
     )
 
 
@@ -67,7 +64,6 @@ def checkpoint_refused(
     *,
     in_use: str | None = "retriever-0",
     model: ModelKind = "retriever",
-    simulated: bool = False,
 ) -> CheckpointRefused:
     """Return the refusal of a checkpoint."""
     return CheckpointRefused(
@@ -75,16 +71,15 @@ def checkpoint_refused(
         checkpoint=checkpoint,
         in_use=in_use,
         reason="recall@10 0.31 < 0.38",
-        simulated=simulated,
     )
 
 
 def checkpoint_removed(
-    checkpoint: str = "retriever-1", *, model: ModelKind = "retriever", simulated: bool = False
+    checkpoint: str = "retriever-1", *, model: ModelKind = "retriever"
 ) -> CheckpointRemoved:
     """Return the removal of a checkpoint's files."""
     return CheckpointRemoved(
-        model=model, checkpoint=checkpoint, reason="by [train] keep = 3", size_bytes=4096, simulated=simulated
+        model=model, checkpoint=checkpoint, reason="by [train] keep = 3", size_bytes=4096
     )
 
 
@@ -93,7 +88,6 @@ def evaluation_finished(
     *,
     recall: float = 0.41,
     model: ModelKind = "retriever",
-    simulated: bool = False,
 ) -> EvaluationFinished:
     """Return the measurement of a checkpoint."""
     return EvaluationFinished(
@@ -108,5 +102,4 @@ def evaluation_finished(
         scores=None,
         seconds=3.25,
         job="evaluate-0000000000000000",
-        simulated=simulated,
     )

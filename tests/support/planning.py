@@ -83,9 +83,7 @@ def started(job: DueJob) -> list[EventBody]:
 
 def succeeded(job: DueJob) -> list[EventBody]:
     """Return the start and the good end of a job."""
-    ended = JobSucceeded(
-        job=job.job, attempt=job.attempt, seconds=1, peak_rss_bytes=1, summary={}, simulated=job.simulated
-    )
+    ended = JobSucceeded(job=job.job, attempt=job.attempt, seconds=1, peak_rss_bytes=1, summary={})
     return [*started(job), ended]
 
 
@@ -109,5 +107,5 @@ def cancelled(job: DueJob) -> list[EventBody]:
 
 
 def _about(job: DueJob) -> dict[str, Any]:
-    names = ("job", "kind", "attempt", "repository", "branch", "sha", "describes", "simulated")
+    names = ("job", "kind", "attempt", "repository", "branch", "sha", "describes")
     return {name: getattr(job, name) for name in names}

@@ -86,7 +86,7 @@ RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
 }
 """The records in these documents that have a table of their own; those of few fields stand in the document's."""
 WHERE = {record: verb for verb, titled in RECORDS.items() for _, record in titled}
-EVERYWHERE = ("as_of", "repository", "path", "position", "simulated", "work", "seconds")
+EVERYWHERE = ("as_of", "repository", "path", "position", "work", "seconds")
 """Fields that the head of the page explains, where nothing more is to be said of them."""
 
 

@@ -137,13 +137,13 @@ class Promotions:
         self._view = self._open.enter_context(View.open(spec.view, reader))
         self._saved: set[str] = set()
 
-    def promote(self, model: ModelKind, checkpoint: str, *, simulated: bool = False) -> None:
+    def promote(self, model: ModelKind, checkpoint: str) -> None:
         """Put a checkpoint in use, saved before if it was not."""
         stream = f"model:{model}"
-        events = [NewEvent(stream, checkpoint_promoted(checkpoint, model=model, simulated=simulated))]
+        events = [NewEvent(stream, checkpoint_promoted(checkpoint, model=model))]
         if checkpoint not in self._saved:
             self._saved.add(checkpoint)
-            saved = checkpoint_saved(checkpoint, model=model, simulated=simulated)
+            saved = checkpoint_saved(checkpoint, model=model)
             events.insert(0, NewEvent(stream, saved))
         self._log.append(events, expect={stream: Expect.ANY})
         self._view.catch_up()
@@ -268,7 +268,7 @@ class World:
         **changes: Any,
     ) -> ServeSpec:
         """Return an order of this world; `changes` are of the whole."""
-        made = spec_of(self.folder, *models, simulated=lean == "simulator", **changes)
+        made = spec_of(self.folder, *models, **changes)
         asked = replace(
             made.lean,
             backend=lean,
@@ -278,12 +278,12 @@ class World:
         )
         return replace(made, lean=asked)
 
-    def trace(self, files: Sequence[TracedFile], *, sha: str, simulated: bool = False) -> None:
+    def trace(self, files: Sequence[TracedFile], *, sha: str) -> None:
         """Record a trace of a commit."""
         with self._log() as (log, view), closing(queries.connect(self.folder / "database.db")) as questions:
             record_trace(
                 log,
-                trace=head(sha, simulated=simulated),
+                trace=head(sha),
                 files=files,
                 stage=self.folder / "stage",
                 view=questions,

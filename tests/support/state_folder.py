@@ -45,7 +45,7 @@ BLOB = "b" * 40
 SORRY = "5a" * 8
 OTHER_SORRY = "5b" * 8
 PROOF = "d0" * 8
-SIMULATED_PROOF = "d1" * 8
+CANDIDATE = "d1" * 8
 PATCH = "Evidence\n\n--- a/Demo.lean\n+++ b/Demo.lean\n@@ -1 +1 @@\n-theorem t : ∀ x, x = x := sorry\n+…\n"
 
 
@@ -216,13 +216,13 @@ def fill(folder: StateFolder) -> None:
         repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
         projects=(Project("", "", ""),), files_scanned=1, files_removed=0, files_failed=0, seconds=0.1, challenges=(),
     ))  # fmt: skip
-    for job, simulated in (("prove-1111", False), ("prove-2222", True)):
-        start_job(folder, job, simulated=simulated)
+    for job in ("prove-1111", "prove-2222"):
+        start_job(folder, job)
         folder.add(f"job:{job}", JobSucceeded(
-            job=job, attempt=1, seconds=1.5, peak_rss_bytes=2**20, summary={"found": 1}, simulated=simulated,
+            job=job, attempt=1, seconds=1.5, peak_rss_bytes=2**20, summary={"found": 1},
         ))  # fmt: skip
-    found(folder, PROOF, SORRY, "Demo.alpha", simulated=False)
-    found(folder, SIMULATED_PROOF, OTHER_SORRY, "Demo.beta", simulated=True)
+    found(folder, PROOF, SORRY, "Demo.alpha")
+    found(folder, CANDIDATE, OTHER_SORRY, "Demo.beta")
     folder.add(f"proof:{PROOF}", ProofVerified(
         proof=PROOF, sorry=SORRY, not_checked=("kernel",),
         checks=tuple(check(step, "passed") for step in ("axioms", "compile", "text", "shape", "statement")),
@@ -230,9 +230,9 @@ def fill(folder: StateFolder) -> None:
         version=CheckedVersion(sha=TIP, blob=BLOB, byte_start=10), patch=folder.blob(PATCH.encode()), job="check-1",
         toolchain="v4.21.0", material=None,
     ))  # fmt: skip
-    folder.add(f"proof:{SIMULATED_PROOF}", ProofChecked(
-        proof=SIMULATED_PROOF, sorry=OTHER_SORRY, checks=(check("compile", "not_checked"),),
-        not_checked=("compile",), patch=folder.blob(b"SIMULATED\n" + PATCH.encode()), simulated=True, job="check-2",
+    folder.add(f"proof:{CANDIDATE}", ProofChecked(
+        proof=CANDIDATE, sorry=OTHER_SORRY, checks=(check("compile", "not_checked"),),
+        not_checked=("compile",), patch=folder.blob(b"A candidate\n" + PATCH.encode()), job="check-2",
     ))  # fmt: skip
 
 
@@ -243,10 +243,10 @@ def watch(folder: StateFolder, repository: str) -> None:
     ))  # fmt: skip
 
 
-def start_job(folder: StateFolder, job: str, *, simulated: bool = False, kind: str = "prove") -> None:
+def start_job(folder: StateFolder, job: str, *, kind: str = "prove") -> None:
     folder.add(f"job:{job}", JobStarted(
         job=job, kind=kind, attempt=1, repository=REPOSITORY, branch="main", sha=TIP,
-        describes=f"{kind} Demo.alpha", simulated=simulated,
+        describes=f"{kind} Demo.alpha",
     ))  # fmt: skip
 
 
@@ -258,12 +258,12 @@ def fail_job(folder: StateFolder, job: str, **changes: Any) -> None:
     folder.add(f"job:{job}", JobFailed.model_validate(failed | changes))
 
 
-def found(folder: StateFolder, proof: str, sorry: str, name: str, *, simulated: bool) -> None:
+def found(folder: StateFolder, proof: str, sorry: str, name: str) -> None:
     folder.add(f"proof:{proof}", ProofFound(
         proof=proof, sorry=sorry, repository=REPOSITORY, branch="main", sha=TIP, path="Demo.lean", blob=BLOB,
         byte_start=10, byte_end=15, declaration=name, declaration_text_hash="1" * 16, replacement="by\n  simp",
-        tactics=("simp",), prover="tactics", rung=0, toolchain="" if simulated else "v4.21.0",
-        simulated=simulated, job="prove-1111",
+        tactics=("simp",), prover="tactics", rung=0, toolchain="v4.21.0",
+        job="prove-1111",
     ))  # fmt: skip
 
 
@@ -321,7 +321,6 @@ def record_traced(
     *,
     repository: str = "example.org/demo/one",
     sha: str = "1" * 40,
-    simulated: bool = False,
 ) -> int:
     """Record a trace of these files; return the position of the log."""
     folder.state.mkdir(exist_ok=True)
@@ -330,7 +329,7 @@ def record_traced(
         log.reader() as reader,
         View.open(folder.state / "database.db", reader) as view,
     ):
-        made = replace(head(sha, repository=repository), simulated=simulated)
+        made = replace(head(sha, repository=repository))
         with closing(queries.connect(folder.state / "database.db")) as questions:
             record_trace(log, trace=made, files=files, stage=folder.state / "stage", view=questions)
         return view.catch_up()

@@ -116,7 +116,6 @@ def lean_itself(tools: Path, *, sandbox: Sandbox = "none") -> LeanBackend:
         (str(tools / "bin" / "lean"),),
         "",
         "leanprover/lean4:v4.35.0",
-        simulated=False,
         sandbox=sandbox,
         sysroot=str(tools),
     )

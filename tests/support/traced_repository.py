@@ -161,7 +161,6 @@ def closing(trace: TraceHead, files: Sequence[TracedFile]) -> CommitTraced:
         n_premises=sum(len(file.premises) for file in files),
         n_tactics=sum(len(theorem.tactics) for file in files for theorem in file.theorems),
         manifest=None,
-        simulated=trace.simulated,
         seconds=2.5,
     )
 
@@ -185,7 +184,6 @@ def measured(trace: TraceHead, files: Sequence[TracedFile]) -> tuple[TraceMeasur
         n_dependencies=0,
         gaps={"tactics": 1},
         details=BlobRef(sha256=hashlib.sha256(payload).hexdigest(), size_bytes=len(payload)),
-        simulated=trace.simulated,
     )
     return body, payload
 
@@ -202,7 +200,6 @@ def sorry_stated(goal: str = "⊢ True", *, before: str | None = None, sha: str 
         goal=goal,
         before=before,
         same_text=before is not None,
-        simulated=False,
     )
 
 
@@ -233,13 +230,10 @@ def record_made_up(
     n_files: int = 10,
     theorems_per_file: int = 5,
     tactics_per_theorem: int = 3,
-    simulated: bool = False,
 ) -> RecordedTrace:
     """Make a repository and record it as a trace of its branch main."""
     files = make_traced_repository(seed, n_files, theorems_per_file, tactics_per_theorem)
-    return record_trace(
-        log, trace=head(sha, repository=repository, simulated=simulated), files=files, stage=stage
-    )
+    return record_trace(log, trace=head(sha, repository=repository), files=files, stage=stage)
 
 
 class TraceStory:

@@ -430,11 +430,6 @@ class Session:
         return self._calls + (0 if self._process is None else self._process.repl.calls - self._calls_before)
 
     @property
-    def judge(self) -> str:
-        """The name of the backend, for people."""
-        return self._key.backend.judge
-
-    @property
     def process_id(self) -> int | None:
         """The id of the process at hand, or None."""
         return None if self._process is None else self._process.repl.pid

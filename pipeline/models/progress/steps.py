@@ -260,7 +260,6 @@ def write_steps(
     *,
     repository: str,
     trace: str | None,
-    simulated: bool,
     split: Split,
 ) -> None:
     """Write a dataset of a repository's newest trace, or of the named one, with a split's sides, into a new folder.
@@ -278,7 +277,6 @@ def write_steps(
         view=view,
         repositories=(repository,),
         trace=trace,
-        simulated=simulated,
         split=split,
         sides=SIDES,
     )

@@ -113,7 +113,7 @@ def evaluate_checkpoint(spec: JobSpec[EvaluateSpec], reporter: Reporter) -> dict
             chain,
             given.checkpoint,
             config or RetrieverConfig.from_dict(checkpoint.config),
-            Recorder(spec.job, reporter, given.simulated),
+            Recorder(spec.job, reporter),
             given.indices,
         )
         task = TaskData(given.name, given.dataset)

@@ -4,8 +4,8 @@ A job's dataset has what the log had of them when it was made:
 
     <chain>/.datasets/<job>/accepted.json      {"proofs": [{"proof": …, "repository": …, "steps": …}], "left_out": {…}}
 
-A proof counts only when the gate verified it; the simulator's, of which nothing spoke against, only in a simulated
-chain. Their states are those of the search's tree, as Lean said them. Left out, and counted by reason:
+A proof counts only when the gate verified it. Their states are those of the search's tree, as Lean said them. Left
+out, and counted by reason:
 
     held_out      the proof's theorem is on val or test of the split `random`, by its name or its statement, or would
                   be drawn there; or it has the goal of such a theorem, whatever its hypotheses are called; or it brings
@@ -72,7 +72,6 @@ class AcceptedProof:
     declaration: str
     rung: int
     model: str
-    simulated: bool
     steps: tuple[AcceptedStep, ...]
 
 
@@ -114,21 +113,18 @@ class AcceptedProofs:
 _READER = TypeAdapter(AcceptedProofs)
 
 
-def accepted(
-    view: sqlite3.Connection, log: LogReader, *, repositories: Collection[str], simulated: bool
-) -> AcceptedProofs:
+def accepted(view: sqlite3.Connection, log: LogReader, *, repositories: Collection[str]) -> AcceptedProofs:
     """Return what can be learned of the accepted proofs of these repositories.
 
     Args:
         view: of the log.
         log: has the trees.
         repositories: their keys.
-        simulated: also the simulator's.
 
     Raises:
         LogError: the view or a payload cannot be read.
     """
-    rows = model_queries.accepted_proofs(view, repositories=repositories, simulated=simulated)
+    rows = model_queries.accepted_proofs(view, repositories=repositories)
     if not rows:
         return AcceptedProofs()
     # Of all repositories: a lemma may be brought in from a branch's other theorems.
@@ -205,7 +201,6 @@ def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> AcceptedP
         declaration=row.declaration,
         rung=row.rung,
         model=attempt.model,
-        simulated=row.simulated,
         steps=tuple(steps),
     )
 

@@ -40,10 +40,6 @@ class GoalContext:
     setup: Setup = _NOTHING
     preamble: str = ""
 
-    @property
-    def simulated(self) -> bool:
-        return self.key.backend.simulated
-
 
 class Places(Protocol):
     """Returns the place where a row's goal is stated; None if that is not known."""

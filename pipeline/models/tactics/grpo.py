@@ -294,10 +294,9 @@ class GRPOTrainer(RepositoryTrainer):
         }
 
     def about(self) -> dict[str, Any]:
-        """Return the reward's part of a checkpoint's description: what judged, and whether that was the simulator."""
+        """Return the reward's part of a checkpoint's description: what judged."""
         leans = [one for one in (self._lean, *self._rewards) if isinstance(one, LeanReward)]
         return {
-            "simulated": any(one.simulated for one in leans),
             "lean": [{"counts": dict(one.counts), "cached": one.cached} for one in leans],
         }
 

@@ -22,7 +22,7 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.models.chain import Chain, Checkpoint, TrainingFacts
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import ConfigError, NothingToLearnError
+from pipeline.models.errors import NothingToLearnError
 from pipeline.models.model_files import versions
 from pipeline.models.running import Saves
 from pipeline.models.tactics.adapters import started, written
@@ -124,7 +124,6 @@ def learn(
                 "premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)},
                 # Of the answers since the run was last started.
                 **trainer.about(),
-                "simulated": lean.simulated,
                 **adapters,
             },
         )
@@ -158,14 +157,8 @@ class GrpoJob(TacticsJob):
         self._order = spec.parameters
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        """As `learn`.
-
-        Raises:
-            ConfigError: the simulator would reward a training on Lean's traces.
-        """
+        """As `learn`."""
         order = self._order
-        if order.lean.simulated and not order.simulated:
-            raise ConfigError(f"the simulator rewards nothing of {task.name}, whose traces are Lean's")
         return learn(
             task,
             self.chain,

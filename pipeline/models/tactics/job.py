@@ -40,7 +40,7 @@ from pipeline.models.batching import by_length, padded
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, checkpoint_id
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import ConfigError, NothingToLearnError
+from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.model_files import read_about, start_of, versions
@@ -421,7 +421,6 @@ class TrainerJob(TacticsJob):
 
         Raises:
             NothingToLearnError: the repository has no step to learn from.
-            ConfigError: the simulator rewarded a training on Lean's traces.
             LearningError: training failed.
         """
         last = self._work.repos[-1]
@@ -430,11 +429,6 @@ class TrainerJob(TacticsJob):
         about = read_about(folder)
         if about is None or {"url": last.url, "commit": last.commit} not in about["repositories"]:
             raise NothingToLearnError(f"{last.url} at {last.commit} has no step of a proof to learn from")
-        if about.get("simulated") and not (self.order.simulated or self.order.parent_simulated):
-            raise ConfigError(
-                f"the simulator rewarded what {folder} has learned of {last.url}, whose traces are Lean's: it is no "
-                "checkpoint here. Give the reward places where Lean runs"
-            )
         return self._adopted(folder, about, task)
 
     def evaluator(self, checkpoint: str, recorder: Recorder) -> TacticsEvaluator:
@@ -472,7 +466,7 @@ class TrainerJob(TacticsJob):
         return self.chain.once(step, lambda _run: self.chain.put(step, copied, facts))
 
 
-_ADOPTED = ("fitted", "repositories", "grpo", "simulated", "lean")
+_ADOPTED = ("fitted", "repositories", "grpo", "lean")
 """Fields of a trainer's description that a checkpoint.json has too."""
 
 

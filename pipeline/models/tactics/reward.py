@@ -103,7 +103,6 @@ class LeanReward:
     Attributes:
         counts: how many completions had each outcome, and "unjudged".
         cached: how many of them were known from before.
-        simulated: whether the simulator judged any of them.
         places: of the goals; may be set.
     """
 
@@ -143,7 +142,6 @@ class LeanReward:
         self._pool: ReplPool | None = None
         self._loop: LoopThread | None = None
         self._started = False
-        self.simulated = False
 
     def __call__(
         self, completions: Sequence[Any], problem: Sequence[str] | None = None, **columns: Any
@@ -201,7 +199,6 @@ class LeanReward:
                 verdicts[number] = known
                 self.cached += 1
             elif (place, one.state) not in self._without:
-                self.simulated |= place.simulated
                 waiting.setdefault((place, one.state), {}).setdefault(answer.tactic, []).append(number)
         if waiting:
             for (goal, tactic), found in self._run(self._judged(waiting)).items():

@@ -32,9 +32,9 @@ def job_ended(db: sqlite3.Connection, *, job: str, outcome: str, seconds: float 
     """Count an attempt, by the kind of its job."""
     bucket = UNTIMED if seconds is None else bisect.bisect_left(JOB_BOUNDS_S, seconds)
     db.execute(
-        "INSERT INTO job_tallies (kind, outcome, simulated, bucket, n, seconds) "
-        "SELECT kind, ?, simulated, ?, 1, ? FROM jobs WHERE job = ? "
-        "ON CONFLICT (kind, outcome, simulated, bucket) DO UPDATE SET n = n + 1, seconds = seconds + excluded.seconds",
+        "INSERT INTO job_tallies (kind, outcome, bucket, n, seconds) "
+        "SELECT kind, ?, ?, 1, ? FROM jobs WHERE job = ? "
+        "ON CONFLICT (kind, outcome, bucket) DO UPDATE SET n = n + 1, seconds = seconds + excluded.seconds",
         (outcome, bucket, seconds or 0.0, job),
     )
 
@@ -53,7 +53,6 @@ def job_started(db: sqlite3.Connection, event: StoredEvent, body: JobStarted) ->
             "branch": body.branch,
             "sha": body.sha,
             "describes": body.describes,
-            "simulated": int(body.simulated),
             "started_at": event.recorded_at,
             "ended_at": None,
             "seconds": None,
@@ -71,16 +70,15 @@ def job_started(db: sqlite3.Connection, event: StoredEvent, body: JobStarted) ->
 
 
 def job_succeeded(db: sqlite3.Connection, event: StoredEvent, body: JobSucceeded) -> None:
-    """Close an attempt with its summary; what used the simulator stays marked."""
+    """Close an attempt with its summary."""
     ended = db.execute(
-        "UPDATE jobs SET state = 'succeeded', ended_at = ?, seconds = ?, peak_rss_bytes = ?, summary_json = ?, "
-        "simulated = max(simulated, ?) WHERE job = ? AND attempt = ?",
+        "UPDATE jobs SET state = 'succeeded', ended_at = ?, seconds = ?, peak_rss_bytes = ?, summary_json = ? "
+        "WHERE job = ? AND attempt = ?",
         (
             event.recorded_at,
             body.seconds,
             body.peak_rss_bytes,
             as_json(body.summary),
-            int(body.simulated),
             body.job,
             body.attempt,
         ),
@@ -144,7 +142,6 @@ def job_cancelled(db: sqlite3.Connection, event: StoredEvent, body: JobCancelled
         "branch": body.branch,
         "sha": body.sha,
         "describes": body.describes,
-        "simulated": int(body.simulated),
         "started_at": event.recorded_at,
         "summary_json": "{}",
     }

@@ -37,7 +37,6 @@ def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: Checkpoin
             "device": body.device,
             "seconds": body.seconds,
             "job": body.job,
-            "simulated": int(body.simulated),
             "saved_at": event.recorded_at,
             # One that is made again is there again.
             "removed_at": None,
@@ -95,7 +94,6 @@ def evaluation_finished(db: sqlite3.Connection, event: StoredEvent, body: Evalua
             "n": body.n,
             "seconds": body.seconds,
             "job": body.job,
-            "simulated": int(body.simulated),
             "recorded_at": event.recorded_at,
             "scores": None if body.scores is None else body.scores.sha256,
         },

@@ -1,4 +1,4 @@
-"""Attempts, proofs and verdicts. A simulated proof is never verified here."""
+"""Attempts, proofs and verdicts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from store.view.projections.sorries import proof_falls, proof_stands
 REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
 """The steps of the gate without which nothing is verified."""
 LEAN_S = frozenset(("compile", "axioms"))
-NOT_LEAN = frozenset(("scanner", "simulator", "nobody"))
+NOT_LEAN = frozenset(("scanner", "nobody"))
 
 _JUDGED = "checked_at = ?, checked_job = ?, checks_json = ?"
 
@@ -55,7 +55,6 @@ def attempt_finished(db: sqlite3.Connection, event: StoredEvent, body: AttemptFi
             "completion_tokens": body.completion_tokens,
             "usd": body.usd,
             "tree_sha256": None if body.tree is None else body.tree.sha256,
-            "simulated": int(body.simulated),
             "job": body.job,
             "recorded_at": event.recorded_at,
         },
@@ -66,20 +65,17 @@ def attempt_finished(db: sqlite3.Connection, event: StoredEvent, body: AttemptFi
 def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) -> None:
     """Add a candidate. The same text found again for the same version of the file is the same proof."""
     if _known(db, body.proof) is None:
-        proof_judged(db, verdict="found", simulated=body.simulated)
+        proof_judged(db, verdict="found")
     upsert(
         db,
         "proofs",
         key={"proof": body.proof},
         values={},
         once={
-            name: getattr(body, name)
-            for name in ProofFound.model_fields
-            if name not in {"proof", "tactics", "simulated"}
+            name: getattr(body, name) for name in ProofFound.model_fields if name not in {"proof", "tactics"}
         }
         | {
             "tactics_json": as_json(body.tactics),
-            "simulated": int(body.simulated),
             "state": "candidate",
             "checks_json": "[]",
             "not_checked_json": "[]",
@@ -102,7 +98,7 @@ def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked
     """Keep the proof a candidate, with what was judged and what could not be; an earlier verdict stays."""
     known = _known(db, body.proof)
     if known is not None and known.state == "candidate" and known.checked_at is None:
-        proof_judged(db, verdict="checked", simulated=known.simulated)
+        proof_judged(db, verdict="checked")
     db.execute(
         f"UPDATE proofs SET {_JUDGED}, not_checked_json = ?, patch_sha256 = ? WHERE proof = ? "
         "AND state = 'candidate'",
@@ -126,7 +122,7 @@ def why_not_verified(body: ProofVerified) -> str | None:
 def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerified) -> None:
     """Mark it and its sorry as verified.
 
-    What the simulator found cannot be, whatever an event says; nor what was rejected before, nor what lacks a check.
+    What was rejected before cannot be, whatever an event says; nor what lacks a check.
     """
     if why_not_verified(body) is not None:
         return
@@ -135,7 +131,7 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
         f"UPDATE proofs SET {_JUDGED}, state = 'verified', reason = '', not_checked_json = ?, axioms_json = ?, "
         "grade = ?, kernel = ?, judge = ?, doubts_json = '[]', "
         "checked_sha = ?, checked_blob = ?, checked_start = ?, conditional_on_json = '[]', patch_sha256 = ? "
-        "WHERE proof = ? AND sorry = ? AND simulated = 0 AND state IN ('candidate', 'verified')",
+        "WHERE proof = ? AND sorry = ? AND state IN ('candidate', 'verified')",
         (
             *_judged(event, body),
             as_json(body.not_checked),
@@ -153,7 +149,7 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
     ).rowcount
     if changed:
         if known is not None and known.state != "verified":
-            proof_judged(db, verdict="verified", simulated=False)
+            proof_judged(db, verdict="verified")
         axioms = ", ".join(body.axioms) or "no axioms"
         proof_stands(db, event, proof=body.proof, detail=f"proof {body.proof} ({axioms})")
 
@@ -166,7 +162,7 @@ def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofReject
     reason = f"{body.step}: {body.reason}"
     known = _known(db, body.proof)
     if known is not None and known.state not in ("rejected", "conditional"):
-        proof_judged(db, verdict="rejected", simulated=known.simulated)
+        proof_judged(db, verdict="rejected")
     proof_falls(db, event, proof=body.proof, detail=f"proof {body.proof} was rejected: {reason}")
     db.execute(
         f"UPDATE proofs SET {_JUDGED}, state = ?, reason = ?, conditional_on_json = ?, patch_sha256 = NULL, "
@@ -200,23 +196,21 @@ def pull_request_opened(db: sqlite3.Connection, event: StoredEvent, body: PullRe
 
 class _Known(NamedTuple):
     state: str
-    simulated: bool
     checked_at: str | None
 
 
 def _known(db: sqlite3.Connection, proof: str) -> _Known | None:
-    row = db.execute("SELECT state, simulated, checked_at FROM proofs WHERE proof = ?", (proof,)).fetchone()
-    return None if row is None else _Known(row[0], bool(row[1]), row[2])
+    row = db.execute("SELECT state, checked_at FROM proofs WHERE proof = ?", (proof,)).fetchone()
+    return None if row is None else _Known(row[0], row[1])
 
 
 def _judged(event: StoredEvent, body: ProofChecked | ProofVerified | ProofRejected) -> tuple[str, str, str]:
     return (event.recorded_at, body.job, as_json([check.model_dump(mode="json") for check in body.checks]))
 
 
-def proof_judged(db: sqlite3.Connection, *, verdict: str, simulated: bool) -> None:
+def proof_judged(db: sqlite3.Connection, *, verdict: str) -> None:
     """Count a verdict on a proof that it did not have before."""
     db.execute(
-        "INSERT INTO proof_tallies (verdict, simulated, n) VALUES (?, ?, 1) "
-        "ON CONFLICT (verdict, simulated) DO UPDATE SET n = n + 1",
-        (verdict, int(simulated)),
+        "INSERT INTO proof_tallies (verdict, n) VALUES (?, 1) ON CONFLICT (verdict) DO UPDATE SET n = n + 1",
+        (verdict,),
     )

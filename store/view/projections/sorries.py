@@ -110,9 +110,7 @@ def sorry_filled(db: sqlite3.Connection, event: StoredEvent, body: SorryFilled) 
     )
     detail = f"by {body.by}"
     if body.proof:
-        row = db.execute("SELECT simulated FROM proofs WHERE proof = ?", (body.proof,)).fetchone()
-        mark = "SIMULATED " if row is not None and row[0] else ""
-        detail += f", with the text of {mark}proof {body.proof}"
+        detail += f", with the text of proof {body.proof}"
     if body.rests_on:
         have = "has" if len(body.rests_on) == 1 else "have"
         detail += f"; rests on {', '.join(body.rests_on)}, which {have} a sorry"

@@ -10,8 +10,8 @@ commit, follows that one. What is left is new in both and is decided:
   that use premises is. A premise that would overshoot that is left, so that a popular one cannot empty train; a
   trace that comes after many without new premises gives at most two fifths of its own. Val or test is by the key.
 
-All sets are temporary tables, so memory does not grow with the trace, and the work grows with what is new in it. A
-simulated trace decides like any other: its theorems need a side too, and no side is ever taken back.
+All sets are temporary tables, so memory does not grow with the trace, and the work grows with what is new in it.
+No side is ever taken back.
 """
 
 from __future__ import annotations

@@ -79,7 +79,6 @@ def commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced
             "tracer": body.tracer,
             "tracer_version": body.tracer_version,
             "source": body.source,
-            "simulated": int(body.simulated),
             "pr_url": body.pr_url,
             "metadata_json": as_json(body.metadata),
             "manifest_sha256": None if body.manifest is None else body.manifest.sha256,
@@ -99,7 +98,7 @@ def trace_measured(db: sqlite3.Connection, event: StoredEvent, body: TraceMeasur
     upsert(
         db,
         "trace_measures",
-        key={"repository": body.repository, "line": body.line, "simulated": int(body.simulated)},
+        key={"repository": body.repository, "line": body.line},
         values={
             "trace": body.trace,
             "sha": body.sha,
@@ -130,16 +129,14 @@ def sorry_stated(db: sqlite3.Connection, event: StoredEvent, body: SorryStated) 
             "sha": body.sha,
             "statement_hash": body.statement_hash,
             "context_hash": body.context_hash,
-            "simulated": int(body.simulated),
             "stated_at": event.recorded_at,
         },
         once={},
     )
-    mark = "SIMULATED " if body.simulated else ""
-    detail = f"{mark}goal: {_one_line(body.goal)}"
+    detail = f"goal: {_one_line(body.goal)}"
     if body.before is not None:
         why = ", its own text is the same" if body.same_text else ""
-        detail = f"{mark}goal: {_one_line(body.before)} -> {_one_line(body.goal)}{why}"
+        detail = f"goal: {_one_line(body.before)} -> {_one_line(body.goal)}{why}"
     add_step(db, event, where, "stated", body.sha, detail)
 
 

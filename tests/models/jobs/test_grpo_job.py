@@ -63,7 +63,6 @@ class Rewarded:
         spec = TrainGrpoSpec.model_validate(
             {
                 "repository": "example.org/Goals",
-                "simulated": True,
                 "chain": bench.chain("tactics"),
                 "parent": self.parent,
                 "config": {**settings, "save_minutes": 0.0, **(config or {})},
@@ -104,7 +103,7 @@ def test_it_learns_what_lean_rewards_and_goes_on_after_a_kill_to_the_same_weight
     assert (ended.returncode, ended.steps()) == (0, [3]), (ended.last, ended.stderr)
     (made,) = ended.of("checkpoint_saved")
     assert (made["model"], made["parent"], made["steps"]) == ("tactics", rewarded.parent, 3)
-    assert (made["simulated"], made["config"]["objective"]) == (True, "grpo")
+    assert made["config"]["objective"] == "grpo"
     assert made["config"]["grpo"]["num_generations"] == 8
     assert {one["split"] for one in ended.of("evaluation_finished")} <= {"test", "val"}
 
@@ -115,7 +114,6 @@ def test_it_learns_what_lean_rewards_and_goes_on_after_a_kill_to_the_same_weight
     read = chain.read(saved["checkpoint"], verify=True)
     assert read.weights != chain.read(rewarded.parent).weights
     about = read.about
-    assert about["simulated"]
     (lean,) = about["lean"]
     assert sum(lean["counts"].values()) == 3 * 8, "every answer was judged"
     assert {"closed", "failed", "open"} & lean["counts"].keys()
@@ -134,9 +132,6 @@ def test_what_it_does_not_take_is_said_and_leaves_nothing(rewarded: Rewarded) ->
     reason, final, message = refused(grpo={"trl": {"seed": 3}})
     assert (reason, final) == ("bad_config", True)
     assert "trl.seed follows from our own settings" in message
-    reason, final, message = refused(simulated=False)
-    assert (reason, final) == ("bad_config", True)
-    assert "the simulator rewards nothing of example.org/Goals" in message
     reason, final, message = refused(grpo={"batch_size": 800})
     assert (reason, final) == ("bad_dataset", True)
     assert "a step takes 100: set batch_size lower" in message

@@ -114,7 +114,6 @@ def test_each_task_is_a_link_and_is_measured_on_all_tasks_so_far(learned: Learne
     steps = [line for line in first.lines if line.get("note") == f"training on {FIRST}"]
     assert steps[-1]["done"] == steps[-1]["total"] == one["steps"]
     assert {event["stream"] for event in second.events} == {f"model:{model}"}
-    assert {event["data"]["simulated"] for event in first.events + second.events} == {False}
     assert (bench.chain(model) / one["checkpoint"] / "model.safetensors").stat().st_size == one["size_bytes"]
     assert Chain(bench.chain(model)).read(two["checkpoint"], verify=True).parent == one["checkpoint"]
     with closing(queries.connect(bench.root / "database.db")) as view:
@@ -287,17 +286,6 @@ def test_a_tactic_model_is_trained_and_measured_with_a_retriever_s_premises(
     steps = checkpoint.about["rows"]["steps"]
     assert checkpoint.about["premises"] == {"of": f"{retriever.checkpoint}/2", "rows": steps}
     assert {event["split"] for event in made.of("evaluation_finished")} == {"test", "val"}
-
-
-def test_what_learned_from_the_simulator_says_so_and_so_does_what_learns_on_top_of_it(traced: Any) -> None:
-    made_up = traced.train("progress", "First", job="simulated", simulated=True, config={"epochs": 1})
-    traced.record(made_up, "progress")
-    parent = made_up.summary["checkpoint"]
-    on_top = traced.train(
-        "progress", "First", job="on-top", parent=parent, parent_simulated=True, config={"epochs": 1}
-    )
-    for outcome in (made_up, on_top):
-        assert {event["data"]["simulated"] for event in outcome.events} == {True}
 
 
 @pytest.mark.parametrize("model", MODELS)

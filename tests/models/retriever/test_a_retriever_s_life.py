@@ -104,7 +104,7 @@ def diverge(deployment: Deployment, remote: Remote, settings: Settings) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.slow
 @pytest.mark.parametrize("diverges", [False, True])
-def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_trained_says_simulated(
+def test_two_revisions_are_two_links_of_one_chain_through_a_kill(
     deployment: Deployment, diverges: bool
 ) -> None:
     remote = deployment.remote("atlas")
@@ -114,17 +114,13 @@ def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_tra
     with running(deployment):
         deployment.wait_for(lambda: promoted(deployment, settings), what="the first checkpoint", seconds=120)
         (first,) = checkpoints(settings)
-        assert (first.parent, first.promoted, first.simulated, first.base) == (
+        assert (first.parent, first.promoted, first.base) == (
             None,
-            True,
             True,
             str(deployment.folder / "tiny"),
         )
         measured = deployment.events("evaluation_finished")
-        assert {(event.data["split"], event.data["simulated"]) for event in measured} == {
-            ("test", True),
-            ("val", True),
-        }
+        assert {event.data["split"] for event in measured} == {"test", "val"}
         if diverges:
             diverge(deployment, remote, settings)
         # The next revision is learned, with the step as it was. Killed with everything, in the middle of it.
@@ -152,7 +148,7 @@ def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_tra
         ]
         assert len(set(tests)) == 2, "the earlier revision's frozen test set and its own"
         status, rolled_back = request(settings.paths, "POST", "/rollback", {"model": "retriever"})
-        assert (status, rolled_back["checkpoint"], rolled_back["simulated"]) == (200, first.checkpoint, True)
+        assert (status, rolled_back["checkpoint"]) == (200, first.checkpoint)
     view = queries.connect(settings.paths.database_db)
     links = model_queries.learned(view, "retriever")
     view.close()

@@ -71,7 +71,7 @@ def test_a_checkpoint_s_encoder_is_loaded_once_for_all_its_measurements(
 
     monkeypatch.setattr("pipeline.models.retriever.learning.load_encoder", counted)
     measuring = RetrieverEvaluator(
-        chain, made.checkpoint, config, Recorder("job", nobody, simulated=False), tmp_path / "indices"
+        chain, made.checkpoint, config, Recorder("job", nobody), tmp_path / "indices"
     )
     for side in ("test", "val"):
         measuring.measure(one, side, lambda _done, _total: None)

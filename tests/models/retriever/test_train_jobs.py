@@ -161,7 +161,6 @@ def test_each_task_is_a_link_of_the_chain_and_is_measured_on_all_tasks_so_far(le
     steps = [line for line in first.lines if line.get("note") == f"training on {FIRST}"]
     assert steps[-1]["done"] == steps[-1]["total"] == one["steps"]
     assert {event["stream"] for event in second.events} == {STREAM}
-    assert {event["data"]["simulated"] for event in first.events + second.events} == {False}
     with LogReader.open(bench.root / "events.db") as log:
         losses = read_curve(log.blob(one["curve"]["sha256"]))["loss"]
     assert [step for step, _ in losses] == list(range(1, one["steps"] + 1))
@@ -237,18 +236,6 @@ def test_a_job_that_is_preempted_saves_where_it_is_and_goes_on_exactly_from_ther
     assert ended.steps()[0] == 4
     (whole,), (made,) = learned.first.of("checkpoint_saved"), ended.of("checkpoint_saved")
     assert (made["checkpoint"], made["weights"]) == (whole["checkpoint"], whole["weights"])
-
-
-def test_what_learned_from_the_simulator_says_so_and_so_does_what_learns_on_top_of_it(bench: Bench) -> None:
-    bench.trace("First")
-    made_up = bench.train(FIRST, job="train-simulated", simulated=True)
-    bench.record(made_up)
-    parent = made_up.summary["checkpoint"]
-    on_top = bench.train(FIRST, job="train-on-top", parent=parent, parent_simulated=True)
-    of_lean = bench.train(FIRST, job="train-lean")
-    for outcome, simulated in ((made_up, True), (on_top, True), (of_lean, False)):
-        marks = [(event["type"], event["data"]["simulated"]) for event in outcome.events]
-        assert marks == [("checkpoint_saved", simulated), *[("evaluation_finished", simulated)] * 2]
 
 
 def _circle(lines: list[dict[str, Any]]) -> None:
@@ -350,10 +337,9 @@ def test_a_checkpoint_is_measured_on_any_dataset_as_the_training_job_would(learn
     same = ("dataset", "metrics", "n", "checkpoint", "model")
     assert {key: found[key] for key in same} == {key: known[key] for key in same}
     assert found["evaluation"] != known["evaluation"]
-    assert not found["simulated"]
-    again = bench.job("evaluate", {**parameters, "simulated": True}, name="evaluate-simulated")
-    (marked,) = again.of("evaluation_finished")
-    assert marked == {**found, "simulated": True, "job": "evaluate-simulated"}, "it was not measured again"
+    again = bench.job("evaluate", {**parameters}, name="evaluate-again")
+    (repeated,) = again.of("evaluation_finished")
+    assert repeated == {**found, "job": "evaluate-again"}, "it was not measured again"
     (dataset / "random").chmod(0o755)
     (dataset / "random" / "val.json").unlink()
     (dataset / "random" / "val.json").write_text("[]")

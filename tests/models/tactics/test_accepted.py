@@ -105,7 +105,6 @@ class World:
         *,
         steps: Sequence[tuple[str, str]] = STEPS,
         tree: bool | dict[str, Any] = True,
-        simulated: bool = False,
         known: bool = True,
     ) -> ProofFound:
         """Have a sorry of a theorem, and a candidate for it with its search. `known`: the view has the sorry."""
@@ -117,18 +116,16 @@ class World:
         life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "sorry": identity}
         payload = json.dumps(tree_of(steps) if tree is True else tree).encode()
         tactics = tuple(tactic for _, tactic in steps)
-        found = proof_found(identity, where, commit=sha(1), simulated=simulated).model_copy(
-            update={"tactics": tactics}
-        )
+        found = proof_found(identity, where, commit=sha(1)).model_copy(update={"tactics": tactics})
         ended = attempt(identity, where, commit=sha(1)).model_copy(
-            update={"simulated": simulated, "tree": digest(payload) if tree else None}
+            update={"tree": digest(payload) if tree else None}
         )
         opened = SorryOpened.model_validate(life | {"place": where, "reopened": False})
         self.tell(*([opened] if known else []), found, ended, payloads=[payload])
         return found
 
-    def learned(self, *, simulated: bool = False) -> AcceptedProofs:
-        return accepted(self.db, self.reader, repositories=[REPOSITORY], simulated=simulated)
+    def learned(self) -> AcceptedProofs:
+        return accepted(self.db, self.reader, repositories=[REPOSITORY])
 
 
 @pytest.fixture
@@ -147,14 +144,14 @@ def test_a_verified_proof_is_learned_step_by_step_and_says_where_it_is_from(worl
     world.tell(proof_verified(found))
     (proof,) = world.learned().proofs
     assert (proof.proof, proof.repository, proof.declaration) == (found.proof, REPOSITORY, "swap")
-    assert (proof.path, proof.rung, proof.simulated) == ("swap.lean", 0, False)
+    assert (proof.path, proof.rung) == ("swap.lean", 0)
     rows = world.learned().rows(REPOSITORY)
     assert [(row.state, row.tactic, row.step) for row in rows] == [
         (GOAL, "constructor", 0),
         ("case right\np : Prop\n⊢ p", "exact h.1", 1),
     ]
     assert {(row.proof, row.theorem, row.path) for row in rows} == {(found.proof, "swap", "swap.lean")}
-    assert accepted(world.db, world.reader, repositories=["another/one"], simulated=False) == AcceptedProofs()
+    assert accepted(world.db, world.reader, repositories=["another/one"]) == AcceptedProofs()
 
 
 def test_a_proof_whose_sorry_the_view_does_not_have_is_learned_with_no_place(world: World) -> None:
@@ -174,15 +171,6 @@ def test_what_was_rejected_later_is_not_learned_from(world: World) -> None:
 
 def test_what_could_not_be_judged_whole_is_not_learned_from(world: World) -> None:
     world.tell(proof_checked(world.proved()))
-    assert world.learned() == world.learned(simulated=True) == AcceptedProofs()
-
-
-def test_the_simulator_s_proofs_are_learned_in_a_simulated_chain_alone(world: World) -> None:
-    found = world.proved(simulated=True)
-    assert world.learned(simulated=True) == AcceptedProofs(), "it was not checked yet"
-    world.tell(proof_checked(found))
-    (proof,) = world.learned(simulated=True).proofs
-    assert proof.simulated
     assert world.learned() == AcceptedProofs()
 
 
@@ -259,8 +247,8 @@ def test_a_search_s_own_states_are_read_as_lean_prints_them(world: World, tmp_pa
     bodies, _ = run(parameters(tmp_path, source, repository=REPOSITORY), folder)
     payloads = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     (found,) = [body for body in bodies if isinstance(body, ProofFound)]
-    world.tell(*bodies, proof_checked(found), payloads=payloads)
-    (proof,) = world.learned(simulated=True).proofs
+    world.tell(*bodies, proof_verified(found), payloads=payloads)
+    (proof,) = world.learned().proofs
     assert [step.tactic for step in proof.steps] == list(found.tactics)
     assert proof.steps[0].state == GOAL
 

@@ -54,7 +54,7 @@ def task(root: Path, name: str, *, theorems: int = 8, states: Sequence[str] = (G
 
 def accepted_of(repository: str) -> AcceptedProof:
     return AcceptedProof(
-        "p" * 16, "s" * 16, repository, "a" * 40, "A.lean", (1, 1), "t", 2, "m", False, (AcceptedStep("⊢ q", "simp"),)
+        "p" * 16, "s" * 16, repository, "a" * 40, "A.lean", (1, 1), "t", 2, "m", (AcceptedStep("⊢ q", "simp"),)
     )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def test_a_checkpoint_needs_nothing_of_one_that_was_removed_and_may_move(
 def test_a_checkpoint_is_measured_on_each_task_with_that_task_s_adapter(learned: Learned) -> None:
     nobody: Any = None
     measuring = TacticsEvaluator(
-        learned.chain, learned.second.checkpoint, learned.config, Recorder("job", nobody, simulated=False)
+        learned.chain, learned.second.checkpoint, learned.config, Recorder("job", nobody)
     )
     for one in learned.tasks:
         found = measuring.measure(one, "test", lambda _done, _total: None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +12,10 @@ import torch
 from peft import LoraConfig, PeftModel
 from trl.trainer import base_trainer
 
-from pipeline.jobs.specs import TrainSpec
 from pipeline.lean.backend import simulator
-from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.tactics.goals import bare_place
 from pipeline.models.tactics.grpo import GRPOTrainer, prompts_of
-from pipeline.models.tactics.job import TrainerJob, TrainingInput
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.reward import LeanReward
 from pipeline.models.tactics.rows import Row, Rows
@@ -181,20 +177,6 @@ def test_lean_is_asked_where_the_trainer_says_at_each_training(tmp_path: Path, t
     made.close()
 
 
-def test_what_the_simulator_rewarded_is_no_checkpoint_of_a_repository_that_lean_traced(
-    tmp_path: Path,
-) -> None:
-    repository = SimpleNamespace(url="u", commit="c")
-    about = {"files": {}, "simulated": True, "repositories": [{"url": "u", "commit": "c"}]}
-    (tmp_path / "checkpoint.json").write_text(json.dumps(about))
-    job: Any = object.__new__(TrainerJob)
-    job.order = TrainSpec(repository="u", chain=tmp_path, parent=None)
-    job._trainer = SimpleNamespace(train=lambda *_: None, output_dir=str(tmp_path))
-    job._work = TrainingInput([repository], SimpleNamespace(export_merged_data=None), tmp_path)
-    with pytest.raises(ConfigError, match="the simulator rewarded what"):
-        job.learn(TaskData("u", tmp_path), lambda _done, _total: None)
-
-
 def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
     tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +189,6 @@ def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
     assert {"reward", "closed", "unjudged", "groups_without_signal"} <= learned.fitted.measures.keys()
     about = json.loads((tmp_path / "outputs" / "checkpoint.json").read_text())
     assert about["kind"] == "grpo"
-    assert about["simulated"] in (True, False)
     assert sum(about["lean"][0]["counts"].values()) == 4
     assert load_model(tmp_path / "outputs").prompts.kind == "chat"
     assert sent == []
@@ -225,7 +206,6 @@ def test_a_reward_from_lean_of_one_s_own_is_told_of_too(tmp_path: Path, trainer:
         made = trainer(reward)
         made.fit(ROWS)
         about = made.about()
-    assert about["simulated"] is True
     assert sum(about["lean"][0]["counts"].values()) == 5
 
 

@@ -139,7 +139,6 @@ def test_the_stated_values_are_what_trl_is_given(reward: LeanReward) -> None:
         == values
     )
     assert logged == {"lean/closed": 1 / 7, "lean/progress": 1 / 7, "lean/open": 1 / 7, "lean/unjudged": 0.0}
-    assert reward.simulated
 
 
 def test_what_was_judged_is_remembered_and_asked_once(tmp_path: Path) -> None:

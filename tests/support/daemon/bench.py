@@ -62,7 +62,6 @@ class Bench:
         *,
         attempt: int = 1,
         kind: Kind = "scan",
-        simulated: bool = False,
         gpu: bool = False,
         job: str = "",
     ) -> DueJob:
@@ -77,7 +76,6 @@ class Bench:
             branch="main",
             sha=self.sha,
             describes=f"{kind} that shall {behave}",
-            simulated=simulated,
             timeout_s=self.runner.limits.timeout_s,
             memory_bytes=self.runner.limits.memory_bytes,
             gpu=gpu,

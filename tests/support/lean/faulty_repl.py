@@ -56,7 +56,6 @@ def backend(
         argv=tuple(argv),
         detail="a REPL without logic, for tests of the client",
         toolchain="",
-        simulated=True,
         sandbox="none",
     )
 

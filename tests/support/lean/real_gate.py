@@ -63,6 +63,4 @@ class RealGate(GateProject):
 
     def backend(self, lean: Lean) -> LeanBackend:
         program = (str(self.real / "bin" / "lean"),)
-        return LeanBackend(
-            "server", program, "", TOOLCHAIN, simulated=False, sandbox="none", sysroot=str(self.real)
-        )
+        return LeanBackend("server", program, "", TOOLCHAIN, sandbox="none", sysroot=str(self.real))

@@ -37,7 +37,6 @@ def due(name: str, kind: Kind = "prove", *, gpu: bool = False, cpu_too: bool = F
         branch="main",
         sha="0" * 40,
         describes=f"{kind} {name}",
-        simulated=False,
         spec=Spec(),
         gpu=gpu,
         cpu_too=cpu_too,

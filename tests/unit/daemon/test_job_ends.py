@@ -27,7 +27,6 @@ JOB = DueJob(
     branch="main",
     sha="0" * 40,
     describes="prove a",
-    simulated=False,
     spec=Spec(),
     memory_bytes=2 * GIB,
     tree_bytes=4 * GIB,

@@ -43,7 +43,6 @@ def real(body: Any) -> Any:
 
 
 FOUND = real(proof_found(SORRY, SPOT, commit=sha(1)))
-SIMULATED = real(proof_found(SORRY, SPOT, commit=sha(1), simulated=True))
 ITS_LEAN = replace(simulator(), toolchain=FOUND.toolchain)
 """What a verdict has to name as the Lean that judged."""
 SPECS: dict[str, Spec] = {
@@ -52,7 +51,7 @@ SPECS: dict[str, Spec] = {
 }
 
 
-def due(kind: Kind, *, simulated: bool) -> DueJob:
+def due(kind: Kind) -> DueJob:
     return DueJob(
         job=f"{kind}-0000000000000000",
         kind=kind,
@@ -62,12 +61,14 @@ def due(kind: Kind, *, simulated: bool) -> DueJob:
         branch=FOUND.branch,
         sha=FOUND.sha,
         describes=kind,
-        simulated=simulated,
         spec=SPECS[kind],
     )
 
 
-def said(kind: Kind, *bodies: EventBody, simulated: bool) -> Batch:
+def said(
+    kind: Kind,
+    *bodies: EventBody,
+) -> Batch:
     events = [
         {
             "stream": f"repository:{REPOSITORY}",
@@ -78,59 +79,38 @@ def said(kind: Kind, *bodies: EventBody, simulated: bool) -> Batch:
         }
         for body in (body.model_copy(update={"job": f"{kind}-0000000000000000"}) for body in bodies)
     ]
-    line = parse_line(
-        json.dumps({"line": "events", "events": events}).encode(), job=due(kind, simulated=simulated)
-    )
+    line = parse_line(json.dumps({"line": "events", "events": events}).encode(), job=due(kind))
     assert isinstance(line, Batch)
     return line
 
 
 def test_what_the_jobs_are_for_is_taken() -> None:
-    assert said("prove", FOUND, attempt(SORRY, SPOT, commit=sha(1)), simulated=False).events
-    assert said("prove", SIMULATED, simulated=True).events
+    assert said("prove", FOUND, attempt(SORRY, SPOT, commit=sha(1))).events
     for body in (proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)):
-        assert said("check", body, simulated=False).events
-    assert said("check", proof_checked(SIMULATED), simulated=True).events
+        assert said("check", body).events
 
 
 def test_only_failed_attempts_that_cost_no_money_may_wait_to_be_recorded() -> None:
     failed = attempt(SORRY, SPOT, commit=sha(1), outcome="exhausted")
-    assert _can_wait(said("prove", failed, simulated=False))
-    assert not _can_wait(said("prove", failed.model_copy(update={"usd": 0.01}), simulated=False))
+    assert _can_wait(said("prove", failed))
+    assert not _can_wait(said("prove", failed.model_copy(update={"usd": 0.01})))
     for outcome in ("found", "disproved"):
         other = attempt(SORRY, SPOT, commit=sha(1), outcome=outcome)
-        assert not _can_wait(said("prove", failed, other, simulated=False))
-    assert not _can_wait(said("prove", failed, FOUND, simulated=False))
+        assert not _can_wait(said("prove", failed, other))
+    assert not _can_wait(said("prove", failed, FOUND))
 
 
 @pytest.mark.parametrize("body", [proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)])
 def test_a_prover_judges_nothing(body: EventBody) -> None:
     with pytest.raises(BadLineError, match="may not record"):
-        said("prove", body, simulated=False)
-
-
-@pytest.mark.parametrize(
-    ("kind", "body", "simulated"),
-    [
-        ("prove", FOUND, True),
-        ("prove", attempt(SORRY, SPOT, commit=sha(1)), True),
-        ("prove", SIMULATED, False),
-        ("check", proof_checked(FOUND), True),
-        ("check", proof_rejected(FOUND), True),
-        ("check", proof_verified(FOUND), True),
-        ("check", proof_checked(SIMULATED), False),
-    ],
-)
-def test_the_mark_simulated_is_that_of_the_job(kind: Kind, body: EventBody, simulated: bool) -> None:
-    with pytest.raises(BadLineError, match="simulated"):
-        said(kind, body, simulated=simulated)
+        said("prove", body)
 
 
 @pytest.mark.parametrize("body", [proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)])
 @pytest.mark.parametrize("change", [{"proof": "another"}, {"sorry": "fedcba9876543210"}])
 def test_a_checker_judges_its_own_proof_only(body: EventBody, change: dict[str, str]) -> None:
     with pytest.raises(BadLineError, match="not the one that the job was given"):
-        said("check", body.model_copy(update=change), simulated=False)
+        said("check", body.model_copy(update=change))
 
 
 def test_a_checker_judges_what_is_recorded_with_the_same_text_for_the_declaration_s_other_sorries(
@@ -138,17 +118,17 @@ def test_a_checker_judges_what_is_recorded_with_the_same_text_for_the_declaratio
 ) -> None:
     other = real(FOUND.model_copy(update={"sorry": "fedcba9876543210"}))
     with pytest.raises(BadLineError, match="not the one that the job was given"):
-        said("check", proof_verified(FOUND), proof_verified(other), simulated=False)
+        said("check", proof_verified(FOUND), proof_verified(other))
     spec = CheckSpec(lean=ITS_LEAN, proof=FOUND, alike=(Candidate(proof=other),))
     monkeypatch.setitem(SPECS, "check", spec)
-    assert said("check", proof_verified(FOUND), proof_verified(other), simulated=False).events
+    assert said("check", proof_verified(FOUND), proof_verified(other)).events
 
 
 @pytest.mark.parametrize("change", [{"sorry": "fedcba9876543210"}, {"blob": sha("other")}])
 def test_a_prover_finds_proofs_of_the_sorries_that_it_was_given(change: dict[str, str]) -> None:
     for body in (real(FOUND.model_copy(update=change)), attempt(SORRY, SPOT, commit=sha(1))):
         with pytest.raises(BadLineError, match="none that the job was given"):
-            said("prove", body.model_copy(update=change), simulated=False)
+            said("prove", body.model_copy(update=change))
 
 
 @pytest.mark.parametrize(
@@ -157,13 +137,13 @@ def test_a_prover_finds_proofs_of_the_sorries_that_it_was_given(change: dict[str
 def test_a_prover_speaks_of_itself_as_it_was_started(change: dict[str, Any]) -> None:
     finished = attempt(SORRY, SPOT, commit=sha(1))
     with pytest.raises(BadLineError, match=f"{next(iter(change))} is "):
-        said("prove", finished.model_copy(update=change), simulated=False)
+        said("prove", finished.model_copy(update=change))
 
 
 def test_a_prover_may_cite_the_tree_of_its_search() -> None:
     tree = BlobRef(sha256="7" * 64, size_bytes=12)
     finished = attempt(SORRY, SPOT, commit=sha(1)).model_copy(update={"tree": tree})
-    assert said("prove", finished, simulated=False).cites == {"7" * 64}
+    assert said("prove", finished).cites == {"7" * 64}
 
 
 @pytest.mark.parametrize(
@@ -178,12 +158,12 @@ def test_a_prover_may_cite_the_tree_of_its_search() -> None:
 )
 def test_an_attempt_took_what_can_be_counted(change: dict[str, Any], why: str) -> None:
     with pytest.raises(BadLineError, match=why):
-        said("prove", attempt(SORRY, SPOT, commit=sha(1)).model_copy(update=change), simulated=False)
+        said("prove", attempt(SORRY, SPOT, commit=sha(1)).model_copy(update=change))
 
 
 def test_a_proof_goes_by_the_id_of_its_text() -> None:
     with pytest.raises(BadLineError, match="not the id of this replacement"):
-        said("prove", FOUND.model_copy(update={"replacement": "by omega"}), simulated=False)
+        said("prove", FOUND.model_copy(update={"replacement": "by omega"}))
 
 
 @pytest.mark.parametrize("step", ["text", "shape", "compile", "axioms", "statement"])
@@ -191,13 +171,13 @@ def test_nothing_is_verified_without_every_required_check(step: str) -> None:
     whole = proof_verified(FOUND)
     fewer = tuple(check for check in whole.checks if check.step != step)
     with pytest.raises(BadLineError, match=f"no check of {step}"):
-        said("check", whole.model_copy(update={"checks": fewer}), simulated=False)
+        said("check", whole.model_copy(update={"checks": fewer}))
 
 
-@pytest.mark.parametrize("by", ["simulator", "scanner", "nobody"])
+@pytest.mark.parametrize("by", ["scanner", "nobody"])
 @pytest.mark.parametrize("step", ["compile", "axioms"])
 def test_what_lean_must_judge_no_one_else_does(step: str, by: str) -> None:
     whole = proof_verified(FOUND)
     checks = tuple(one.model_copy(update={"by": by}) if one.step == step else one for one in whole.checks)
     with pytest.raises(BadLineError, match="not by Lean"):
-        said("check", whole.model_copy(update={"checks": checks}), simulated=False)
+        said("check", whole.model_copy(update={"checks": checks}))

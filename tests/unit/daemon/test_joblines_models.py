@@ -22,7 +22,7 @@ OWN, EARLIER, OTHER = "host/a/own", "host/a/earlier", "host/a/other"
 JOB = "train-0000000000000000"
 
 
-def due(kind: Kind, *, simulated: bool = False) -> DueJob:
+def due(kind: Kind) -> DueJob:
     here = Path("/somewhere")
     spec: Spec = (
         TrainSpec(
@@ -43,7 +43,6 @@ def due(kind: Kind, *, simulated: bool = False) -> DueJob:
         branch="main",
         sha="1" * 40,
         describes=kind,
-        simulated=simulated,
         spec=spec,
     )
 
@@ -58,7 +57,7 @@ def measured(**changes: Any) -> EventBody:
     )
 
 
-def say(kind: Kind, body: EventBody, *, stream: str = "model:retriever", simulated: bool = False) -> Batch:
+def say(kind: Kind, body: EventBody, *, stream: str = "model:retriever") -> Batch:
     event = {
         "stream": stream,
         "event_id": str(uuid4()),
@@ -66,9 +65,7 @@ def say(kind: Kind, body: EventBody, *, stream: str = "model:retriever", simulat
         "schema_version": body.schema_version,
         "data": body.model_dump(mode="json"),
     }
-    line = parse_line(
-        json.dumps({"line": "events", "events": [event]}).encode(), job=due(kind, simulated=simulated)
-    )
+    line = parse_line(json.dumps({"line": "events", "events": [event]}).encode(), job=due(kind))
     assert isinstance(line, Batch)
     return line
 
@@ -94,12 +91,10 @@ def test_what_the_jobs_are_for_is_taken(kind: Kind, body: EventBody) -> None:
         ("evaluate", saved(), "may not record"),
         ("train", saved(parent="z"), "parent is 'z' and not 'a'"),
         ("train", saved(job="train-1111111111111111"), "job is"),
-        ("train", saved(simulated=True), "simulated"),
         ("train", measured(repository=OTHER), "repository is 'host/a/other' and not 'host/a/own'"),
         ("train", measured(repository=None), "repository is None"),
         ("evaluate", measured(repository=EARLIER), "repository is 'host/a/earlier'"),
         ("evaluate", measured(checkpoint="z"), "checkpoint is 'z' and not 'b'"),
-        ("evaluate", measured(simulated=True), "simulated"),
         ("train", saved(model="tactics"), "model is 'tactics' and not 'retriever'"),
     ],
 )
@@ -124,12 +119,6 @@ def test_each_kind_of_training_speaks_of_the_model_that_it_trains(kind: Kind, mo
         for body in (saved(model=other), measured(model=other)):
             with pytest.raises(BadLineError, match=f"model is '{other}' and not '{model}'"):
                 say(kind, body, stream=f"model:{other}")
-
-
-def test_what_learns_from_the_simulator_says_so_in_every_event() -> None:
-    with pytest.raises(BadLineError, match="not marked simulated"):
-        say("train", saved(), simulated=True)
-    assert say("train", saved(simulated=True), simulated=True).events
 
 
 def test_a_model_s_events_are_in_the_model_s_stream_and_nowhere_else() -> None:

@@ -92,12 +92,9 @@ def told() -> ViewNumbers:
     scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
     spots = [place(scan, scan.sorries[0], blob=sha("blob", number)) for number in range(3)]
     lean = [proof_found(f"{n:016x}", spot, commit=sha(1)) for n, spot in enumerate(spots)]
-    simulated = proof_found("5" * 16, spots[0], commit=sha(1), simulated=True)
     life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1)}
     read, payload = file_scanned(scan, commit=sha(1), blob=sha("blob", 0))
-    done = JobSucceeded(
-        job="scan-1", attempt=1, seconds=5.0, peak_rss_bytes=None, summary={}, simulated=False
-    )
+    done = JobSucceeded(job="scan-1", attempt=1, seconds=5.0, peak_rss_bytes=None, summary={})
     return view_of(
         watched(),
         RepositoryFailed(repository=REPOSITORY, problem="gone", reason="404", remedy="look"),
@@ -112,9 +109,8 @@ def told() -> ViewNumbers:
         job_started("scan-3"),
         *lean,
         lean[0],
-        simulated,
         # What is said again counts once.
-        *[proof_checked(simulated)] * 2,
+        *[proof_checked(lean[0])] * 2,
         *[proof_verified(lean[0])] * 2,
         proof_rejected(lean[1]),
         WorkPaused(work="train", by="ada", reason=""),
@@ -166,10 +162,9 @@ def test_every_name_keeps_prometheus_rules(metrics: dict[str, Any]) -> None:
     assert text.endswith("\n")
 
 
-def test_what_the_simulator_did_is_counted_apart_and_never_as_verified(metrics: dict[str, Any]) -> None:
+def test_proofs_are_counted_by_their_first_verdict_of_each_kind(metrics: dict[str, Any]) -> None:
     assert values(metrics["everlean_proofs"]) == {
-        ("false", "checked"): 0, ("true", "checked"): 1, ("false", "found"): 3, ("true", "found"): 1,
-        ("false", "rejected"): 1, ("true", "rejected"): 0, ("false", "verified"): 1,
+        ("checked",): 1, ("found",): 3, ("rejected",): 1, ("verified",): 1,
     }  # fmt: skip
 
 
@@ -180,10 +175,10 @@ def test_jobs_are_counted_by_kind_and_their_durations_fall_into_their_intervals(
     assert (jobs["scan", "running"], jobs["scan", "interrupted"], jobs["scan", "queued"]) == (1, 1, 2)
     assert (jobs["train", "held"], jobs["train", "failed"]) == (1, 0)
     ends = values(metrics["everlean_job_ends"])
-    assert (ends["scan", "succeeded", "false"], ends["scan", "interrupted", "false"]) == (2, 1)
-    assert ends["prove", "failed", "true"] == 0, "what never happened is 0 and not absent"
+    assert (ends["scan", "succeeded"], ends["scan", "interrupted"]) == (2, 1)
+    assert ends["prove", "failed"] == 0, "what never happened is 0 and not absent"
     duration = metrics["everlean_job_duration_seconds"]
-    key = ("scan", "succeeded", "false")
+    key = ("scan", "succeeded")
     assert values(duration, "everlean_job_duration_seconds_sum") == {key: 405.0}
     assert values(duration, "everlean_job_duration_seconds_count") == {key: 2}
     buckets = {
@@ -210,7 +205,7 @@ def test_the_machine_the_models_the_channels_and_the_pauses_are_there(metrics: d
     assert values(metrics["everlean_gpu_state"])["GPU-1", 'H"200\\', "free"] == 0
     assert values(metrics["everlean_forge_quota_remaining"]) == {("core",): 4990}
     assert values(metrics["everlean_retriever_recall_ratio"]) == {
-        ("1", "false", REPOSITORY): 0.205, ("10", "false", REPOSITORY): 0.41,
+        ("1", REPOSITORY): 0.205, ("10", REPOSITORY): 0.41,
     }  # fmt: skip
     assert values(metrics["everlean_paused"]) == {("poll",): 0, ("train",): 1, ("prove",): 0, ("all",): 0}
     assert values(metrics["everlean_notification_failures"]) == {("webhook",): 4}
@@ -269,7 +264,3 @@ def test_the_dashboard_asks_only_for_what_there_is(metrics: dict[str, Any]) -> N
         assert grouped <= known, question
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))
-    # Proofs are Lean's: no panel adds the simulator's to them.
-    for question in questions:
-        if "everlean_proofs_total" in question:
-            assert "simulated=" in question, question

@@ -85,8 +85,7 @@ def real(*toolchains: str) -> Leans:
     return Leans(
         fixed=None,
         builds=tuple(
-            LeanBackend("pantograph", (f"/repl/{one}",), "", one, simulated=False, sandbox="bubblewrap")
-            for one in toolchains
+            LeanBackend("pantograph", (f"/repl/{one}",), "", one, sandbox="bubblewrap") for one in toolchains
         ),
     )
 
@@ -123,11 +122,11 @@ def sorry(name: str, number: int = 1) -> list[EventBody]:
 def attempted(name: str, *, settings: Settings) -> list[EventBody]:
     budget = budget_key(settings.prove, lean=SIMULATOR.summary)
     body = events.attempt(name, place(name), commit=sha(1), outcome="exhausted")
-    return [body.model_copy(update={"repository": KEY, "budget": budget, "simulated": True})]
+    return [body.model_copy(update={"repository": KEY, "budget": budget})]
 
 
-def found(proof: str, *, simulated: bool = True, toolchain: str = "") -> list[EventBody]:
-    body = events.proof_found("a", place("a"), commit=sha(1), simulated=simulated)
+def found(proof: str, *, toolchain: str = "") -> list[EventBody]:
+    body = events.proof_found("a", place("a"), commit=sha(1))
     return [body.model_copy(update={"repository": KEY, "proof": proof, "toolchain": toolchain})]
 
 
@@ -341,7 +340,6 @@ def test_sorries_are_attempted_when_the_tip_is_scanned_and_not_before(world: Wor
     assert kinds(world.plan(created(), sorry("a"))) == ["scan"]
     (prove,) = world.plan(scanned(1)).due
     assert prove.kind == "prove"
-    assert prove.simulated
     assert [item.sorry for item in asked(prove, ProveSpec).sorries] == ["a"]
     assert kinds(world.plan(observed(2))) == ["scan"]
 
@@ -402,11 +400,6 @@ def test_a_candidate_is_checked_once_and_before_more_is_proved(world: World) -> 
     plan = world.plan(created(), sorry("a"), sorry("b"), scanned(1), found("p" * 16))
     assert kinds(plan) == ["check", "prove"]
     assert asked(plan.due[0], CheckSpec).proof.replacement == "trivial"
-
-
-def test_a_simulated_proof_is_no_matter_for_lean(world: World) -> None:
-    plan = world.plan(created(), scanned(1), found("p" * 16, simulated=False))
-    assert plan.due == ()
 
 
 def test_scans_come_first_and_proofs_never_take_the_last_slot(world: World) -> None:
@@ -511,7 +504,7 @@ def test_with_a_real_lean_a_tip_is_built_before_anything_is_asked_of_it(world: W
     world.configure(trace=True)
     plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD))
     (build,) = plan.due
-    assert (build.kind, build.sha, build.simulated, build.built) == ("build", sha(1), False, False)
+    assert (build.kind, build.sha, build.built) == ("build", sha(1), False)
     assert asked(build, BuildSpec).lean.toolchain == OLD
     plan = world.plan(leans=real(OLD), builds={BuildKey(KEY, sha(1))})
     assert kinds(plan) == ["trace", "prove"]
@@ -528,9 +521,9 @@ def test_each_branch_is_worked_on_by_the_lean_that_its_toolchain_names(world: Wo
 def test_the_simulator_needs_no_build_and_its_traces_say_what_they_are(world: World) -> None:
     world.configure(trace=True)
     plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD))
-    assert [(job.kind, job.simulated, job.built) for job in plan.due] == [
-        ("trace", True, False),
-        ("prove", True, False),
+    assert [(job.kind, job.built) for job in plan.due] == [
+        ("trace", False),
+        ("prove", False),
     ]
 
 
@@ -559,13 +552,13 @@ def test_a_build_that_was_swept_from_the_cache_is_left_at_that_where_nothing_is_
     (trace,) = world.plan(succeeded(build), leans=real(OLD), builds={BuildKey(KEY, sha(1))}).due
     assert (build.kind, trace.kind) == ("build", "trace")
     assert world.plan(succeeded(trace), leans=real(OLD)).due == ()
-    proof = found("p" * 16, simulated=False, toolchain=OLD)
+    proof = found("p" * 16, toolchain=OLD)
     (again,) = world.plan(proof, leans=real(OLD)).due
     assert (again.job, again.attempt) == (build.job, 2), "a proof to check is something to be done in it"
 
 
 def test_a_proof_is_checked_with_the_lean_and_the_build_of_its_own_commit(world: World) -> None:
-    proof = found("p" * 16, simulated=False, toolchain=OLD)
+    proof = found("p" * 16, toolchain=OLD)
     world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), proof)
     world.plan(observed(2), scanned(2, toolchain=NEW))
     builds = {BuildKey(KEY, sha(2))}
@@ -578,9 +571,7 @@ def test_a_proof_is_checked_with_the_lean_and_the_build_of_its_own_commit(world:
 def test_a_proof_that_may_be_proposed_is_checked_again_where_its_branch_has_gone_on(world: World) -> None:
     name = events.proof_found("a", place("a"), commit=sha(1)).sorry
     world.configure(entry="pull_requests = true")
-    proof = [
-        body.model_copy(update={"sorry": name}) for body in found("p" * 16, simulated=False, toolchain=OLD)
-    ]
+    proof = [body.model_copy(update={"sorry": name}) for body in found("p" * 16, toolchain=OLD)]
     done = [
         events.proof_verified(body).model_copy(
             update={"patch": BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD))}
@@ -620,7 +611,7 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
     texts = [
         body.model_copy(update={"sorry": name, "byte_start": 20, "byte_end": 35})
         for name in "ab"
-        for body in found(name * 16, simulated=False, toolchain=OLD)
+        for body in found(name * 16, toolchain=OLD)
     ]
     builds = {BuildKey(KEY, sha(1)), BuildKey(KEY, sha(2))}
     plan = world.plan(created(), stand, scanned(1, toolchain=OLD), texts, leans=real(OLD), builds=builds)
@@ -661,7 +652,7 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
 def doubted(world: World) -> Judges:
     """Record a proof that is in doubt at the first commit, and return what is known of kernels."""
     name = events.proof_found("a", place("a"), commit=sha(1)).sorry
-    (body,) = found("p" * 16, simulated=False, toolchain=OLD)
+    (body,) = found("p" * 16, toolchain=OLD)
     assert isinstance(body, ProofFound)
     body = body.model_copy(update={"sorry": name})
     done = events.proof_verified(body).model_copy(
@@ -717,7 +708,7 @@ def test_a_trace_is_made_once_a_commit_and_again_with_other_patterns_or_another_
     (trace,) = world.plan(created(), scanned(1, toolchain=OLD)).due
     assert world.plan(succeeded(trace)).due == ()
     (real_one,) = world.plan(leans=real(OLD), builds={BuildKey(KEY, sha(1))}).due
-    assert (real_one.kind, real_one.simulated) == ("trace", False)
+    assert real_one.kind == "trace"
     assert real_one.job != trace.job
 
 
@@ -737,7 +728,6 @@ def traced(job: DueJob) -> list[EventBody]:
         n_dependencies=0,
         gaps={},
         details=BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD)),
-        simulated=job.simulated,
     )
     return [measure, *succeeded(job)]
 
@@ -775,19 +765,6 @@ def test_patterns_that_come_back_have_the_tip_traced_again(world: World) -> None
         jobs.append(trace.job)
         assert world.plan(traced(trace)).due == ()
     assert len(set(jobs)) == 3
-
-
-def test_lean_has_its_turn_again_where_the_simulator_had_the_last_word(world: World) -> None:
-    world.configure(trace=True)
-    builds = {BuildKey(KEY, sha(1))}
-    world.plan(created(), scanned(1, toolchain=OLD))
-    jobs = []
-    for leans in (real(OLD), SIMULATOR, real(OLD), SIMULATOR):
-        (trace,) = world.plan(leans=leans, builds=builds).due
-        assert (trace.kind, trace.simulated) == ("trace", leans is SIMULATOR)
-        jobs.append(trace.job)
-        assert world.plan(traced(trace), leans=leans, builds=builds).due == ()
-    assert len(set(jobs)) == 4
 
 
 def test_long_jobs_together_leave_a_slot_for_what_is_quick(world: World) -> None:
@@ -974,7 +951,7 @@ def test_a_bump_that_was_asked_for_is_due_once_with_the_lean_that_it_raises_to(w
     plan = world.plan(created(), scanned(1, toolchain=OLD), asked_for(), leans=real(OLD, NEW))
     (job,) = plan.due
     spec = asked(job, BumpSpec)
-    assert (job.kind, job.sha, job.simulated, job.built) == ("bump", sha(1), False, False)
+    assert (job.kind, job.sha, job.built) == ("bump", sha(1), False)
     assert (spec.toolchain, spec.build.lean.toolchain) == (NEW, NEW)
     # What needs the mirror is read once the job starts, and not for each plan.
     mirrors = world.settings.paths.mirrors

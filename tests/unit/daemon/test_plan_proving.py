@@ -60,9 +60,7 @@ from tests.support.specs import asked
 from tests.support.traced_repository import closing, head
 
 LEAN = Leans(
-    fixed=replace(
-        SIMULATOR.summary, kind="pantograph", simulated=False, argv=("/repl",), toolchain="v4.21.0"
-    ),
+    fixed=replace(SIMULATOR.summary, kind="pantograph", argv=("/repl",), toolchain="v4.21.0"),
     builds=(),
 )
 GENERATOR = '[prove.generator]\nmodel = "the/generator"\n'
@@ -117,7 +115,7 @@ class World:
         self._cited |= stage(self.deployment.folder / "traced", payload)[1]
         return FileTraced(
             repository=REPOSITORY, line=branch_line(BRANCH), sha=sha(1), path=file.path, error=None,
-            n_theorems=len(file.theorems), n_premises=0, n_tactics=0, trace=digest(payload), simulated=True, key="",
+            n_theorems=len(file.theorems), n_premises=0, n_tactics=0, trace=digest(payload), key="",
         )  # fmt: skip
 
     def at(self, name: str) -> SorryPlace:
@@ -135,7 +133,6 @@ class World:
                 "model": spec.model,
                 "seed": spec.seed,
                 "budget": spec.budget_key,
-                "simulated": job.simulated,
                 **changes,
             }
         )
@@ -176,10 +173,10 @@ def _stream(body: EventBody) -> str:
     return f"repository:{REPOSITORY}"
 
 
-def promoted(name: str, *, model: ModelKind = "tactics", simulated: bool = False) -> list[EventBody]:
+def promoted(name: str, *, model: ModelKind = "tactics") -> list[EventBody]:
     return [
-        checkpoint_saved(name, model=model, simulated=simulated),
-        checkpoint_promoted(name, model=model, simulated=simulated),
+        checkpoint_saved(name, model=model),
+        checkpoint_promoted(name, model=model),
     ]
 
 
@@ -190,7 +187,7 @@ def world(tmp_path: Path) -> World:
 
 def traced() -> EventBody:
     """The simulator's trace of the first commit."""
-    return closing(head(sha(1), repository=REPOSITORY, branch=BRANCH, simulated=True), ())
+    return closing(head(sha(1), repository=REPOSITORY, branch=BRANCH), ())
 
 
 def traced_uses(
@@ -204,7 +201,7 @@ def traced_uses(
     file = TracedFile(path, (), (), theorems)
     return [
         world.cite(file),
-        closing(head(commit, repository=REPOSITORY, branch=BRANCH, simulated=True), [file]),
+        closing(head(commit, repository=REPOSITORY, branch=BRANCH), [file]),
     ]
 
 
@@ -242,19 +239,13 @@ def test_what_a_rung_left_without_a_proof_is_due_at_the_next_one(world: World) -
     assert shown(world.plan(world.tried("a", second))) == [(0, ["b"])], "and when all were tried nothing is"
 
 
-@pytest.mark.parametrize("simulated", [True, False])
-def test_who_has_a_proof_of_this_lean_goes_no_further_unless_it_was_rejected(
-    world: World, simulated: bool
-) -> None:
+def test_who_has_a_proof_goes_no_further_unless_it_was_rejected(world: World) -> None:
     world.configure("rungs = [0, 2]", more=NAMED)
-    leans = SIMULATOR if simulated else LEAN
+    leans = LEAN
     (job,) = world.plan(world.open("a"), leans=leans).due
-    found = proof_found("a", world.at("a"), commit=sha(1), simulated=simulated)
+    found = proof_found("a", world.at("a"), commit=sha(1))
     plan = world.plan(world.tried("a", job, outcome="found"), found, leans=leans)
     assert [due.kind for due in plan.due] == ["check"]
-    others = world.plan(leans=LEAN if simulated else SIMULATOR)
-    to_prove = tuple(due for due in others.due if due.kind == "prove")
-    assert shown(Plan.of(to_prove)) == [(0, ["a"])], "another judge begins anew"
     (again,) = world.plan(proof_rejected(found), leans=leans).due
     assert (again.kind, asked(again, ProveSpec).rung.number) == ("prove", 2)
 
@@ -370,18 +361,6 @@ def climbed(world: World, leans: Leans, *bodies: EventBody) -> dict[int, Rung]:
 
 def lean(leans: Leans) -> LeanBackend:
     return leans.for_toolchain("")
-
-
-def test_what_learned_from_the_simulator_is_used_there_alone_and_what_learned_from_lean_everywhere(
-    world: World,
-) -> None:
-    world.configure("rungs = [1, 2]", more=GENERATOR)
-    made_up = [*promoted("r-1", model="retriever", simulated=True), *promoted("t-1", simulated=True)]
-    assert set(climbed(world, SIMULATOR, *made_up)) == {1, 2}
-    assert set(climbed(world, LEAN)) == set()
-    real = [*promoted("r-2", model="retriever"), *promoted("t-2")]
-    assert {rung.model for rung in climbed(world, SIMULATOR, *real).values()} == {"r-2+the/generator", "t-2"}
-    assert set(climbed(world, LEAN)) == {1, 2}
 
 
 def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world: World) -> None:
@@ -760,7 +739,7 @@ def test_the_job_receives_the_limit_of_a_search_s_calls_of_lean(world: World) ->
 @pytest.mark.parametrize("model", ["t-1", "t-1+the/generator", "somebody/s-model"])
 def test_the_check_of_a_proof_receives_the_weights_behind_it_if_any(world: World, model: str) -> None:
     (job,) = world.plan(world.open("a"), promoted("t-1")).due
-    found = proof_found("a", world.at("a"), commit=sha(1), simulated=True)
+    found = proof_found("a", world.at("a"), commit=sha(1))
     (check,) = world.plan(found, world.tried("a", job, outcome="found", model=model)).due
     known = checkpoint_saved("t-1", model="tactics").weights
     search = asked(check, CheckSpec).search
@@ -787,9 +766,6 @@ def test_of_sorries_that_were_tried_alike_those_on_which_most_rests_come_first(w
         (0, ["b"]),
         (0, ["new"]),
     ]
-    assert shown(world.plan(leans=LEAN))[0] == (0, ["a"]), (
-        "what the simulator says does not order Lean's work"
-    )
     more = uses | {name: ["b"] for name in ("four", "five", "six", "seven")}
     later = world.plan(traced_uses(world, more, commit=sha(2)))
     assert shown(later)[:3] == [(0, ["a"]), (0, ["b"]), (0, ["c"])], "another trace, another order"

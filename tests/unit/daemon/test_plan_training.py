@@ -30,7 +30,7 @@ from store.events.jobs import JobReleased, WorkTriggered
 from store.log.envelope import NewEvent
 from store.log.log import EventLog
 from tests.support.daemon.deployment import Deployment
-from tests.support.events import PATCH, declaration, place, proof_checked, proof_found, record, scanned
+from tests.support.events import PATCH, declaration, place, proof_found, proof_verified, record, scanned
 from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
@@ -53,7 +53,7 @@ from tests.support.specs import asked
 from tests.support.traced_repository import record_made_up
 
 ONE, TWO = "local/remotes/one", "local/remotes/two"
-REAL = replace(SIMULATOR.summary, kind="pantograph", simulated=False, argv=("/repl",), toolchain="v4.21.0")
+REAL = replace(SIMULATOR.summary, kind="pantograph", argv=("/repl",), toolchain="v4.21.0")
 QUIET = "[trace]\nenabled = false\n[prove]\nenabled = false\n"
 
 
@@ -84,9 +84,7 @@ class World:
 
         asyncio.run(go())
 
-    def trace(
-        self, repository: str, *, number: int = 1, n_files: int = 6, simulated: bool = True, seed: int = 0
-    ) -> int:
+    def trace(self, repository: str, *, number: int = 1, n_files: int = 6, seed: int = 0) -> int:
         """Have a scanned branch whose commit of this number is traced; return the log's position then."""
         self.tell(created(repository=repository, tip=number), commit_scanned(number, repository=repository))
         with EventLog.open(self.settings.paths.events_db) as log:
@@ -97,18 +95,17 @@ class World:
                 repository=repository,
                 n_files=n_files,
                 seed=seed,
-                simulated=simulated,
             )
             with log.reader() as reader:
                 return reader.position()
 
     def prove(self, number: int, *, accepted: bool = True) -> None:
-        """Have the simulator find a proof of the first repository, and the gate take it or not look at it yet."""
+        """Find a proof of the first repository, and have the gate take it or not look at it yet."""
         scan = scanned("A.lean", [declaration("t")], with_sorry=["t"])
         where = place(scan, scan.sorries[0], blob=sha(number))
-        found = proof_found(f"{number:016x}", where, commit=sha(1), simulated=True)
+        found = proof_found(f"{number:016x}", where, commit=sha(1))
         found = found.model_copy(update={"repository": ONE, "branch": "main"})
-        bodies = [proof_checked(found)] if accepted else []
+        bodies = [proof_verified(found)] if accepted else []
         with EventLog.open(self.settings.paths.events_db) as log:
             record(log, [found, *bodies], folder=self.deployment.folder / "stage", payloads=(PATCH,))
 
@@ -119,7 +116,6 @@ class World:
         *,
         at: int,
         promote: bool = True,
-        simulated: bool = True,
         split: str = "test",
     ) -> None:
         """Have a job of training end well with this checkpoint, and have that promoted or refused."""
@@ -131,14 +127,13 @@ class World:
             model=model,
             data_seq=at,
             job=job.job,
-            simulated=simulated,
         )
-        measured = evaluation_finished(name, model=model, simulated=simulated).model_copy(
+        measured = evaluation_finished(name, model=model).model_copy(
             update={"repository": job.repository, "split": split, "job": job.job}
         )
         verdict = checkpoint_promoted if promote else checkpoint_refused
         began, ended = succeeded(job)
-        self.tell(began, saved, measured, ended, verdict(name, model=model, simulated=simulated))
+        self.tell(began, saved, measured, ended, verdict(name, model=model))
 
     def plan(
         self,
@@ -187,7 +182,7 @@ def test_a_traced_repository_with_enough_theorems_is_a_task_from_the_base_model(
     world.trace(ONE)
     job = world.one()
     assert (job.kind, job.repository, job.branch, job.sha) == ("train", ONE, "main", sha(1))
-    assert (job.simulated, job.gpu, job.needs_worktree) == (True, False, False)
+    assert (job.gpu, job.needs_worktree) == (False, False)
     assert (asked(job, TrainSpec).parent, asked(job, TrainSpec).tasks) == (None, ())
     assert asked(job, TrainSpec).chain == (world.settings.paths.models / "retriever")
 
@@ -309,15 +304,6 @@ def test_the_checkpoint_in_use_is_measured_on_a_test_set_that_it_did_not_learn(
     assert world.plan().due == (), "once is enough"
 
 
-def test_lean_and_the_simulator_have_chains_of_their_own(world: World) -> None:
-    at = world.trace(ONE, simulated=True)
-    world.learn(world.one(), "a", at=at)
-    world.trace(TWO, seed=1, simulated=False)
-    assert world.plan().due == (), "the simulator works here now, and this trace is Lean's"
-    (job,) = [job for job in world.plan(leans=Leans(fixed=REAL, builds=())).due if job.kind == "train"]
-    assert (job.repository, job.simulated, asked(job, TrainSpec).parent) == (TWO, False, None)
-
-
 def test_a_failure_that_would_repeat_is_not_tried_again_until_the_data_or_the_settings_change(
     world: World,
 ) -> None:
@@ -434,7 +420,7 @@ def test_a_tactic_model_is_trained_with_rewards_on_what_it_has_learned_once_for_
     rewarded = world.one()
     order = asked(rewarded, TrainGrpoSpec)
     assert (rewarded.kind, rewarded.sha, rewarded.needs_worktree) == ("train_grpo", sha(1), True)
-    assert (order.parent, order.lean.simulated, order.grpo.max_steps) == ("t-1", True, 7)
+    assert (order.parent, order.grpo.max_steps) == ("t-1", 7)
     assert order.grpo.trl == {"loss_type": "dapo"}
     assert [task.name for task in order.tasks] == [ONE]
     assert "grpo" not in order.config
@@ -448,16 +434,15 @@ def test_a_tactic_model_is_trained_with_rewards_on_what_it_has_learned_once_for_
 
 def test_lean_rewards_in_a_commit_that_is_built_and_the_build_comes_first(world: World) -> None:
     leans = Leans(fixed=REAL, builds=())
-    at = world.trace(ONE, simulated=False)
+    at = world.trace(ONE)
     world.configure(train=f"new_theorems = 10\n{GRPO}")
     for kind, name in (("train", "r-1"), ("train_tactics", "t-1")):
         (job,) = [one for one in world.plan(leans=leans).due if one.kind == kind]
-        world.learn(job, name, at=at, simulated=False)
+        world.learn(job, name, at=at)
     (build,) = world.plan(leans=leans).due
     assert (build.kind, build.sha) == ("build", sha(1))
     (rewarded,) = world.plan(leans=leans, builds=[BuildKey(ONE, sha(1))]).due
-    assert (rewarded.kind, rewarded.built, rewarded.simulated) == ("train_grpo", True, False)
-    assert not asked(rewarded, TrainGrpoSpec).lean.simulated
+    assert (rewarded.kind, rewarded.built) == ("train_grpo", True)
 
 
 def test_what_rewards_made_is_tried_again_when_it_is_refused_and_counts_as_no_learning_of_the_trace(
@@ -509,7 +494,7 @@ def test_the_jobs_can_read_their_specs(world: World) -> None:
     _, tactics, progress = world.plan().due
     for job in (tactics, progress):
         order = asked(job, TrainSpec)
-        assert (order.repository, order.simulated, order.alone) == (ONE, True, True)
+        assert (order.repository, order.alone) == (ONE, True)
         assert (order.chain.name, order.parent, order.keep) == (KINDS[job.kind].model, None, ())
     assert tactics_config(asked(tactics, TrainSpec).config).device == "cpu"
     assert ProgressConfig.from_dict(asked(progress, TrainSpec).config).device == "cpu"
@@ -551,7 +536,6 @@ def due(kind: Kind, *, gpu: bool) -> DueJob:
         branch="main",
         sha=sha(1),
         describes=kind,
-        simulated=False,
         spec=Spec(),
         gpu=gpu,
     )

@@ -52,7 +52,7 @@ FILLED: list[EventBody] = [
     SorryFilled(repository=REPOSITORY, branch=BRANCH, sha=TWO, sorry="s", by="people", proof=None),
 ]
 SCANNED: list[EventBody] = [commit_scanned(TWO, base=ONE)]
-PROVED: list[EventBody] = [proof_found("s", PLACE, commit=ONE, simulated=True)]
+PROVED: list[EventBody] = [proof_found("s", PLACE, commit=ONE)]
 BEGAN: list[EventBody] = [
     JobStarted(
         job="prove-1",
@@ -62,7 +62,6 @@ BEGAN: list[EventBody] = [
         branch=BRANCH,
         sha=ONE,
         describes="prove a",
-        simulated=True,
     )
 ]
 

@@ -1,4 +1,4 @@
-"""The patch file: real git takes it, byte for byte, and a simulated one goes nowhere."""
+"""The patch file: real git takes it, byte for byte."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.gate.patch import (
-    PatchHeader,
-    RefusedPatchError,
-    build_patch,
-    is_simulated_patch,
-    refuse_simulated,
-)
+from pipeline.gate.patch import PatchHeader, build_patch
 from store.documents.grades import kernel_text
 from store.events.proofs import Check, Grade
 
 CHECK = Check(step="text", verdict="passed", by="scanner", evidence="fine\ndiff --git a/x b/x\n--- a/x")
 
 
-def header(
-    *, simulated: bool = False, verified: bool = False, grade: Grade = "replayed_closure", kernel: str = ""
-) -> PatchHeader:
+def header(*, verified: bool = False, grade: Grade = "replayed_closure", kernel: str = "") -> PatchHeader:
     return PatchHeader(
         sorry="aa",
         proof="bb",
@@ -36,7 +28,6 @@ def header(
         verified=verified,
         grade=grade,
         axioms=("propext",),
-        simulated=simulated,
         checks=(CHECK,),
         not_checked=("kernel",),
         kernel=kernel,
@@ -60,13 +51,13 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def applied(repository: Path, path: str, before: bytes, after: bytes, *, simulated: bool = False) -> bytes:
+def applied(repository: Path, path: str, before: bytes, after: bytes) -> bytes:
     """Build the patch, let git apply it to a work tree with `before`, return what is there then."""
     file = repository / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(before)
     blobs = (blob_of(before, repository), blob_of(after, repository))
-    patch = build_patch(header(simulated=simulated), path=path, before=before, after=after, blobs=blobs)
+    patch = build_patch(header(), path=path, before=before, after=after, blobs=blobs)
     git("apply", "--check", "-", at=repository, stdin=patch)
     git("apply", "-", at=repository, stdin=patch)
     return file.read_bytes()
@@ -111,31 +102,8 @@ def test_any_file_comes_out_as_meant(repository: Path, head: bytes, tail: bytes)
     assert applied(repository, "A.lean", head + b"sorry" + tail, after) == after
 
 
-def test_a_simulated_patch_says_so_in_its_first_line_and_still_applies(repository: Path) -> None:
-    assert applied(repository, "A.lean", LONG, LONG + b"x\n", simulated=True) == LONG + b"x\n"
-    patch = build_patch(header(simulated=True), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
-    assert patch.splitlines()[0].startswith(b"SIMULATED")
-    assert is_simulated_patch(patch)
-    assert is_simulated_patch(patch.decode())
-
-
-def test_a_simulated_patch_is_refused_by_the_guard() -> None:
-    patch = build_patch(header(simulated=True), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
-    with pytest.raises(RefusedPatchError, match="no Lean has checked it"):
-        refuse_simulated(patch)
-
-
-def test_a_patch_that_does_not_say_where_it_comes_from_is_refused_too() -> None:
-    patch = build_patch(header(simulated=True), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
-    beheaded = patch[patch.index(b"diff --git") :]
-    with pytest.raises(RefusedPatchError, match="nothing says where it comes from"):
-        refuse_simulated(beheaded)
-
-
-def test_a_patch_by_lean_passes_the_guard_and_shows_its_evidence() -> None:
+def test_a_patch_shows_its_evidence() -> None:
     patch = build_patch(header(), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
-    refuse_simulated(patch)
-    assert not is_simulated_patch(patch)
     told = patch[: patch.index(b"\ndiff --git a/A.lean")].decode()
     for part in ("Demo.t", "Check text: passed (by scanner)", "Not checked: kernel", "0" * 40, "v4.28.0"):
         assert part in told

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,7 +105,7 @@ def test_of_a_version_without_a_repl_the_toolchain_s_own_language_server_is_take
         (str(folder / "bin" / "lean"),),
         str(folder),
     )
-    assert (chosen.toolchain, chosen.simulated, chosen.is_lean) == ("leanprover/lean4:v4.35.0", False, True)
+    assert (chosen.toolchain, chosen.is_lean) == ("leanprover/lean4:v4.35.0", True)
     assert machine.chosen("v4.21.0").kind == "pantograph"
     assert machine.leans(backend="pantograph").for_toolchain("v4.35.0").kind == "none"
     missing = machine.chosen("v4.34.0")
@@ -238,11 +237,11 @@ def test_only_a_configured_repl_runs_a_project_without_a_lean_toolchain(machine:
 
 
 def test_the_simulator_serves_every_toolchain_and_never_by_itself(machine: Machine) -> None:
-    assert not machine.leans().summary.simulated
+    assert machine.leans().summary.kind == "none"
     leans = machine.leans(backend="simulator")
     for toolchain in ("", "leanprover/lean4:v4.21.0", "nonsense"):
-        assert leans.for_toolchain(toolchain).simulated
-    assert leans.summary.simulated
+        assert leans.for_toolchain(toolchain).kind == "simulator"
+    assert leans.summary.kind == "simulator"
 
 
 def test_switched_off_is_off_for_every_project(machine: Machine) -> None:
@@ -338,8 +337,6 @@ def test_a_backend_survives_json(machine: Machine) -> None:
     for backend in (machine.chosen("v4.21.0"), machine.chosen("v4.22.0"), simulator()):
         adapter = TypeAdapter(LeanBackend)
         assert adapter.validate_json(adapter.dump_json(backend), strict=True) == backend
-    with pytest.raises(ValueError, match="simulated"):
-        replace(simulator(), simulated=False)
 
 
 @pytest.mark.usefixtures("as_root")
@@ -358,7 +355,7 @@ def test_root_runs_no_lean_unless_the_settings_say_so(machine: Machine) -> None:
     refused = find_leans(backend="auto", repl="", sandbox="none", toolchains=machine.cache, as_root=False)
     assert (kind(as_root=False), kind(as_root=True)) == ("none", "pantograph")
     assert "write as_root = true under [lean]" in refused.summary.detail
-    simulated = find_leans(
+    by_simulator = find_leans(
         backend="simulator", repl="", sandbox="none", toolchains=machine.cache, as_root=False
     )
-    assert simulated.summary.kind == "simulator", "it runs no code of a repository"
+    assert by_simulator.summary.kind == "simulator", "it runs no code of a repository"

@@ -66,12 +66,8 @@ def test_a_line_is_broken_where_nothing_was_measured_and_one_point_is_seen(
     assert re.sub(r"[^A-Za-z]", "", drawn.get("d", "")) == commands
 
 
-def test_a_long_line_has_few_marks_and_a_simulated_one_none_and_its_own_stroke() -> None:
+def test_a_long_line_has_few_marks() -> None:
     assert 0 < len(marks(chart(*(float(index % 7) for index in range(200))))) <= 24
-    lines = [Series("SIMULATED", (2.0, 3.0), simulated=True)]
-    svg = line_chart("i", "t", positions=["1", "2"], lines=lines, unit="u")
-    assert marks(svg) == []
-    assert len(nodes(svg, "path", "made-up")) == 2, "its own, and its legend's"
 
 
 def test_labels_of_positions_do_not_touch_and_both_ends_are_written() -> None:

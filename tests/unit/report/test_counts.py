@@ -56,7 +56,6 @@ def test_a_history_counts_what_was_opened_filled_by_whom_and_removed() -> None:
         step(4, "b", "filled", "by us, with the text of proof d0"),
         step(5, "c", "removed"),
         step(6, "a", "reopened"),
-        step(7, "a", "filled", "by us, with the text of SIMULATED proof d1"),
     ]
     at = "2026-01-01T00:00:0{}.000000Z".format
     assert followed(steps) == (
@@ -65,7 +64,6 @@ def test_a_history_counts_what_was_opened_filled_by_whom_and_removed() -> None:
         Moment(at(4), opened=3, by_people=1, by_us=1, open=1),
         Moment(at(5), opened=3, by_people=1, by_us=1, removed=1, open=0),
         Moment(at(6), opened=4, by_people=1, by_us=1, removed=1, open=1),
-        Moment(at(7), opened=4, by_people=1, by_us=1, by_simulation=1, removed=1, open=0),
     )
 
 
@@ -226,7 +224,7 @@ def test_what_was_tried_counts_the_newest_attempt_of_each_and_says_how_many_have
     bodies = [
         tried(1, outcome="exhausted"),
         tried(2),
-        tried(3, simulated=True),
+        tried(3),
         tried(4, model="byt5", outcome="disproved", seconds=2.0),
         tried(5, **paid, outcome="exhausted", usd=0.25),
         tried(6, **paid, usd=0.5),
@@ -236,10 +234,9 @@ def test_what_was_tried_counts_the_newest_attempt_of_each_and_says_how_many_have
     ]
     view = view_of([("attempts", body) for body in bodies])
     assert report_queries.searches(view) == [
-        Searches("tactics", 0, "", False, 2, 1, 0, 1.0, 0, 0, None),
-        Searches("generator", 2, "byt5", False, 1, 0, 1, 2.0, 0, 0, None),
-        Searches("external", 4, "m", False, 3, 3, 0, 1.5, 321, 2, 1.25),
-        Searches("tactics", 0, "", True, 1, 1, 0, 0.5, 0, 0, None),
+        Searches("tactics", 0, "", 3, 2, 0, 1.5, 0, 0, None),
+        Searches("generator", 2, "byt5", 1, 0, 1, 2.0, 0, 0, None),
+        Searches("external", 4, "m", 3, 3, 0, 1.5, 321, 2, 1.25),
     ]
     html = render(view, made_at=WHEN).html["proofs.html"]
     assert "the newest attempt of each on each sorry" in html

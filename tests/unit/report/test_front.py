@@ -154,14 +154,13 @@ def test_the_first_screen_answers_what_a_maintainer_asks(view_of: Fill) -> None:
     assert "Logic.filled" in top.split(" New ")[1].split(" Filled ")[0], "it was new, and is gone again"
     assert "github.com/ada/logic 3 1 with a patch ready; 1 filled" in rest
     assert "local/ada/notes 1 gone: not found" in rest
-    assert "SIMULATED" not in text
 
 
 def test_every_open_sorry_has_its_goal_what_was_tried_how_far_it_got_and_its_line(view_of: Fill) -> None:
     here = spot("Logic.new")
     stated = SorryStated(
         repository=FORGE, branch="main", sha=NEW, sorry="new", statement_hash=here.statement_hash,
-        context_hash=here.context_hash, goal="h : p\n⊢ q", before=None, same_text=False, simulated=False,
+        context_hash=here.context_hash, goal="h : p\n⊢ q", before=None, same_text=False,
     )  # fmt: skip
     pages = render(view_of([*week(), *of_forge(stated)]), made_at=MADE_AT).html
     page = pages[f"{file_stem(FORGE)}.html"]
@@ -187,7 +186,7 @@ def test_what_lean_or_a_search_said_of_an_earlier_text_is_not_said_of_the_presen
     before = spot("Logic.untrue")
     stated = SorryStated(
         repository=FORGE, branch="main", sha=NEW, sorry="false", statement_hash=before.statement_hash,
-        context_hash=before.context_hash, goal="⊢ the goal of before", before=None, same_text=False, simulated=False,
+        context_hash=before.context_hash, goal="⊢ the goal of before", before=None, same_text=False,
     )  # fmt: skip
     after = replace(spot("Logic.untrue", text="two"), context_hash="other")
     moved = SorryMoved(
@@ -200,40 +199,15 @@ def test_what_lean_or_a_search_said_of_an_earlier_text_is_not_said_of_the_presen
     assert "Logic.untrue disproved" not in text
 
 
-def test_what_the_simulator_found_is_marked_wherever_it_is_told(view_of: Fill) -> None:
-    found = proof_found("new", spot("Logic.new"), commit=NEW, simulated=True)
-    told = [
-        *begun(),
-        *of_forge(
-            opened("false", "Logic.untrue"),
-            opened("new", "Logic.new"),
-            tried("false", "Logic.untrue", "disproved", simulated=True),
-            found.model_copy(update={"repository": FORGE}),
-        ),
-    ]
-    view = view_of(told)
-    pages, told_first = pages_of(view), screen(view)
-    assert "Logic/Basic.lean:8 disproved SIMULATED, by tactics" in said(pages["index.html"])
-    page = said(pages[f"{file_stem(FORGE)}.html"])
-    assert "Logic.untrue disproved SIMULATED" in page
-    assert "candidate SIMULATED" in page
-    line = "- Logic.untrue (github.com/ada/logic Logic/Basic.lean:8), disproved SIMULATED"
-    assert line in digest(told_first)
-    assert line not in digest(told_first.by_lean)
-    assert told_first.waiting.ready == ()
-
-
 def test_what_was_accepted_and_not_verified_stands_on_the_first_screen_while_it_fits(view_of: Fill) -> None:
-    names = ("new", "moved", "unseen", "fake")
+    names = ("new", "moved", "unseen")
     found = {
-        name: proof_found(name, spot(f"Logic.{name}"), commit=NEW, simulated=name == "fake").model_copy(
-            update={"repository": FORGE}
-        )
+        name: proof_found(name, spot(f"Logic.{name}"), commit=NEW).model_copy(update={"repository": FORGE})
         for name in names
     }
     life = {"repository": FORGE, "branch": "main", "sha": sha("newer"), "sorry": "moved"}
     moved = SorryMoved(**life, place=spot("Logic.moved", text="another"), what=("context",))
-    checked = [proof_checked(found[name]) for name in ("new", "moved", "fake")]
+    checked = [proof_checked(found[name]) for name in ("new", "moved")]
     told = of_forge(*(opened(name, f"Logic.{name}") for name in names), *found.values(), *checked, moved)
     view = view_of([*begun(), *told])
     (only,) = (one.proof for one in screen(view).waiting.candidates)
@@ -262,9 +236,7 @@ def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
 
 def test_a_job_that_ended_well_afterwards_needs_no_one(view_of: Fill) -> None:
     again = job_started("build-2").model_copy(update={"kind": "build", "repository": FORGE})
-    done = JobSucceeded(
-        job="build-2", attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=False
-    )
+    done = JobSucceeded(job="build-2", attempt=1, seconds=1.0, peak_rss_bytes=None, summary={})
     made = screen(view_of([*week(), ("job:build-2", again), ("job:build-2", done)]))
     assert "job_failed" not in [one.code for one in made.problems]
 
@@ -313,10 +285,10 @@ def test_the_sorries_on_which_most_rests_are_named_and_what_is_unknown_is_said(v
     )
     file = TracedFile("Logic/Basic.lean", (), (), theorems)
     payload = json.dumps(file.as_json()).encode()
-    made = head(NEW, repository=FORGE, simulated=True)
+    made = head(NEW, repository=FORGE)
     traced = FileTraced(
         repository=FORGE, line=made.on, sha=NEW, path=file.path, error=None, n_theorems=3, n_premises=0, n_tactics=0,
-        trace=digest_of(payload), simulated=True, key="",
+        trace=digest_of(payload), key="",
     )  # fmt: skip
     told = of_forge(*(opened(name, f"Logic.{name}") for name in ("root", "near", "far", "new")))
     view = view_of([*begun(), *told, *of_forge(traced, closing(made, [file]))], [payload])
@@ -324,15 +296,15 @@ def test_the_sorries_on_which_most_rests_are_named_and_what_is_unknown_is_said(v
     pages = made_of.html
     index = said(pages["index.html"])
     at = index.index("Most rests on")
-    first = index.index("2 theorems rest on it (SIMULATED trace)", at)
+    first = index.index("2 theorems rest on it", at)
     second = index.index("1 theorem rests on it", at)
-    assert (at < first < second, made_of.simulated) == (True, True)
+    assert at < first < second
     (page,) = (said(html) for name, html in pages.items() if name.startswith(file_stem(FORGE)))
     assert (
         "What rests on 1 of the sorries of this page is unknown: the trace does not name the declaration."
         in page
     )
-    assert f"0 theorems rest on it (SIMULATED trace) at {NEW[:9]}" in page
+    assert f"0 theorems rest on it at {NEW[:9]}" in page
     plan = [
         Statement(["new"], ["Logic.new"], []),
         *(Statement([], [], ["new"]) for _ in range(4)),

@@ -67,26 +67,21 @@ def made(shared_view_of: Fill) -> tuple[Connection, Report]:
 def test_every_number_is_the_one_that_the_view_answers(made: tuple[Connection, Report]) -> None:
     view, pages = made
     proved, models = read(pages.html["proofs.html"]), read(pages.html["models.html"])
-    proofs = Counter((row.state, row.simulated) for row in queries.proofs(view))
-    shown = {
-        (row[0], row[1].startswith("SIMULATED")): int(row[2]) for row in proved.table("Proofs by verdict")
-    }
+    proofs = Counter(row.state for row in queries.proofs(view))
+    shown = {row[0]: int(row[1]) for row in proved.table("Proofs by verdict")}
     assert shown == proofs
     rejected = [row for row in queries.proofs(view) if row.state in ("rejected", "conditional")]
-    reasons = Counter((row.reason, row.state, row.simulated) for row in rejected)
-    assert {
-        (row[0], row[1], row[2].startswith("SIMULATED")): int(row[3])
-        for row in proved.table("Verifier rejections")
-    } == reasons
+    reasons = Counter((row.reason, row.state) for row in rejected)
+    assert {(row[0], row[1]): int(row[2]) for row in proved.table("Verifier rejections")} == reasons
     assert reasons
     saved = model_queries.checkpoints(view)
-    assert [(row[0], int(row[8])) for row in models.table("Checkpoints")] == [
+    assert [(row[0], int(row[7])) for row in models.table("Checkpoints")] == [
         (row.checkpoint, row.steps) for row in saved
     ]
     measured = model_queries.evaluations(view)
     for shown_row, row in zip(models.table("Evaluations"), measured, strict=True):
         assert shown_row[0] == row.checkpoint
-        assert f"recall@10 {row.metrics['recall@10']:.4f}" in shown_row[4]
+        assert f"recall@10 {row.metrics['recall@10']:.4f}" in shown_row[3]
 
 
 def test_every_file_but_the_first_page_has_a_name_that_a_later_report_knows_for_its_own(
@@ -111,7 +106,7 @@ def test_a_checkpoint_says_whether_it_is_in_use_and_why(view_of: Fill) -> None:
     pages = render(view_of([("model:retriever", body) for body in told]), made_at=WHEN)
     rows = read(pages.html["models.html"]).table("Checkpoints")
     base = "base: kaiyuy/leandojo-lean4-retriever-byt5-small"
-    assert [row[4:7] for row in rows] == [
+    assert [row[3:6] for row in rows] == [
         [base, "was in use", "recall@10 0.41 > 0.38"],
         ["k0", "refused", "recall@10 0.31 < 0.38"],
         ["k0", "in use", "recall@10 0.41 > 0.38"],
@@ -210,37 +205,6 @@ def test_a_hostile_name_is_shown_and_does_nothing(view_of: Fill) -> None:
     assert expected in said(pages.html["index.html"])
     measured = read(pages.html["models.html"]).table("Evaluations")
     assert {row[1] for row in measured} == {f"{expected}0 (test)", f"{expected}1 (test)"}
-
-
-def simulated_models() -> list[tuple[str, EventBody]]:
-    """The same models as in `events`, but learned from what the simulator made."""
-    return [
-        (stream, body.model_copy(update={"simulated": True}))
-        if stream == "model:retriever"
-        else (stream, body)
-        for stream, body in events()
-    ]
-
-
-def test_what_a_simulated_run_made_is_marked_wherever_it_stands(view_of: Fill) -> None:
-    pages = render(view_of(simulated_models()), made_at=WHEN)
-    reader = read(pages.html["models.html"])
-    assert all('role="note"><strong>SIMULATED' in html for html in pages.html.values())
-    assert [row[3] for row in reader.table("Checkpoints")] == ["SIMULATED: the simulator"] * 2
-    assert [row[3] for row in reader.table("Evaluations")] == ["SIMULATED: the simulator"] * 3
-
-
-def test_a_simulated_proof_is_marked_in_the_tables_and_beside_its_text(view_of: Fill) -> None:
-    view = view_of(events())
-    made_up = [row for row in queries.proofs(view) if row.simulated]
-    assert made_up
-    html = render(view, made_at=WHEN).html["proofs.html"]
-    assert html.count(" SIMULATED</summary>") == len(made_up)
-
-
-def test_real_training_is_not_called_simulated(made: tuple[Connection, Report]) -> None:
-    _, pages = made
-    assert {row[3] for row in read(pages.html["models.html"]).table("Checkpoints")} == {"Lean"}
 
 
 def test_an_empty_database_gives_a_page_that_says_so(view_of: Fill) -> None:

@@ -18,7 +18,7 @@ SVG = f'<svg data-origin="{ORIGIN}"/>'
 
 def report(*pictures: str, html: str = HTML, pages: tuple[str, ...] = ()) -> Report:
     html_of = {"index.html": html, **dict.fromkeys(pages, HTML)}
-    return Report(html_of, dict.fromkeys(pictures, SVG), position=1, since="", simulated=False)
+    return Report(html_of, dict.fromkeys(pictures, SVG), position=1, since="")
 
 
 def names(folder: Path) -> list[str]:

@@ -94,11 +94,10 @@ def test_a_tactic_model_is_served_with_a_repository_s_adapter() -> None:
 
 def test_the_specification_follows_the_settings() -> None:
     made = spec()
-    assert (made.host, made.port, made.device, made.simulated, made.open) == (
+    assert (made.host, made.port, made.device, made.open) == (
         "127.0.0.1",
         8000,
         "cpu",
-        True,
         False,
     )
     limits = made.limits

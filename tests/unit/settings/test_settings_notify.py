@@ -23,7 +23,6 @@ def refused(text: str, tmp_path: Path) -> str:
 def test_nothing_is_told_and_nothing_listens_unless_it_is_asked_for(tmp_path: Path) -> None:
     settings = read("", tmp_path)
     assert (settings.notify.webhook.url, settings.notify.command.run, settings.metrics.listen) == ("", (), "")
-    assert settings.notify.simulated is False
 
 
 def test_a_program_s_path_is_relative_to_the_file_and_its_name_is_left_to_path(tmp_path: Path) -> None:

@@ -67,13 +67,13 @@ class World:
         record(self.log, bodies, folder=self.folder / "staging", payloads=(PATCH,))
         catch_up(self.db, self.reader)
 
-    def found(self, *, simulated: bool = False) -> ProofFound:
-        body = proof_found(OLD, self.places[OLD], commit=sha(1), simulated=simulated)
+    def found(self) -> ProofFound:
+        body = proof_found(OLD, self.places[OLD], commit=sha(1))
         self.tell(body)
         return body
 
-    def known(self, *, simulated: bool = False) -> dict[str, tuple[str, ...]]:
-        rows = known_proofs(self.db, repository=REPOSITORY, sorries=(OLD, NEW, OTHER), simulated=simulated)
+    def known(self) -> dict[str, tuple[str, ...]]:
+        rows = known_proofs(self.db, repository=REPOSITORY, sorries=(OLD, NEW, OTHER))
         return {row.sorry: row.tactics for row in rows}
 
 
@@ -89,20 +89,11 @@ def test_a_verified_proof_is_known_wherever_its_statement_stands(world: World) -
     assert world.known() == {}, "a candidate is not known to be right"
     world.tell(proof_verified(found))
     assert world.known() == {OLD: ("trivial",), NEW: ("trivial",)}
-    assert world.known(simulated=True) == {}
-    assert known_proofs(world.db, repository="another/one", sorries=(OLD,), simulated=False) == []
+    assert known_proofs(world.db, repository="another/one", sorries=(OLD,)) == []
 
 
 def test_a_rejected_proof_is_not_offered(world: World) -> None:
     world.tell(proof_rejected(world.found()))
-    assert world.known() == {}
-
-
-def test_what_the_simulator_took_is_offered_to_the_simulator_alone(world: World) -> None:
-    found = world.found(simulated=True)
-    assert world.known(simulated=True) == {}, "it was not checked yet"
-    world.tell(proof_checked(found))
-    assert set(world.known(simulated=True)) == {OLD, NEW}
     assert world.known() == {}
 
 
@@ -114,7 +105,6 @@ def test_another_statement_with_the_same_goal_is_offered_it_too(world: World) ->
         about = {
             "statement_hash": where.statement_hash,
             "context_hash": where.context_hash,
-            "simulated": False,
         }
         world.tell(SorryStated.model_validate(said | about | {"before": None, "same_text": True}))
     assert set(world.known()) == {OLD, NEW, OTHER}
@@ -126,21 +116,20 @@ def test_a_prove_job_is_offered_each_text_once(world: World) -> None:
     again = found.model_copy(update={"proof": "e" * 16, "replacement": "by trivial"})
     world.tell(again, proof_verified(again))
     asked = partial(known_to_prove, world.db, repository=REPOSITORY, branch=BRANCH, sorries=(NEW, OTHER))
-    offered = asked(simulated=False).proofs
+    offered = asked().proofs
     assert set(offered) == {NEW}
     assert [one.tactics for one in offered[NEW]] == [("trivial",)]
-    assert asked(simulated=True).proofs == {}
 
 
 def stated(world: World, sorry: str, goal: str, **changes: object) -> None:
     where = world.places[sorry]
     said = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "sorry": sorry, "goal": goal}
-    about = {"statement_hash": where.statement_hash, "context_hash": where.context_hash, "simulated": False}
+    about = {"statement_hash": where.statement_hash, "context_hash": where.context_hash}
     world.tell(SorryStated.model_validate(said | about | {"before": None, "same_text": True} | changes))
 
 
-def citable(world: World, *, branch: str = BRANCH, simulated: bool = False) -> list[Lemma]:
-    known = known_to_prove(world.db, repository=REPOSITORY, branch=branch, sorries=(), simulated=simulated)
+def citable(world: World, *, branch: str = BRANCH) -> list[Lemma]:
+    known = known_to_prove(world.db, repository=REPOSITORY, branch=branch, sorries=())
     return list(known.lemmas)
 
 
@@ -154,27 +143,14 @@ def test_a_proved_sorry_that_still_stands_may_be_cited_with_its_proof(world: Wor
     assert citable(world) == [dataclasses.replace(lemma, goal="p : Prop\n⊢ p → p")]
     stated(world, OLD, "⊢ q", statement_hash="0" * 16)
     assert citable(world) == [lemma], "what Lean said of another statement is not this one's goal"
-    assert citable(world, simulated=True) == []
     assert citable(world, branch="other") == []
-    elsewhere = citable_proofs(world.db, repository="another/one", branch=BRANCH, simulated=False, most=9)
+    elsewhere = citable_proofs(world.db, repository="another/one", branch=BRANCH, most=9)
     assert elsewhere == []
 
 
-@pytest.mark.parametrize("simulated", [False, True])
 @pytest.mark.parametrize("conditional_on", [(), ("Demo.gap",)], ids=["rejected", "conditional"])
-def test_what_the_gate_rejected_is_never_cited(
-    world: World, conditional_on: tuple[str, ...], simulated: bool
-) -> None:
-    world.tell(proof_rejected(world.found(simulated=simulated), conditional_on=conditional_on))
-    assert citable(world) == []
-    assert citable(world, simulated=True) == []
-
-
-def test_what_the_simulator_took_is_cited_by_the_simulator_alone(world: World) -> None:
-    found = world.found(simulated=True)
-    assert citable(world, simulated=True) == [], "it was not checked yet"
-    world.tell(proof_checked(found))
-    assert [one.proof for one in citable(world, simulated=True)] == [found.proof]
+def test_what_the_gate_rejected_is_never_cited(world: World, conditional_on: tuple[str, ...]) -> None:
+    world.tell(proof_rejected(world.found(), conditional_on=conditional_on))
     assert citable(world) == []
 
 
@@ -201,14 +177,17 @@ def test_a_text_that_fills_several_sorries_proves_none_of_them_alone(world: Worl
 
 
 def test_the_newest_proofs_come_first_and_no_more_than_were_asked_for(world: World) -> None:
-    older = world.found(simulated=True)
+    older = world.found()
     newer = older.model_copy(update={"proof": "f" * 16, "sorry": OTHER, "tactics": ("intro h",)})
-    world.tell(proof_checked(older), newer, proof_checked(newer))
-    twice = older.model_copy(update={"proof": "0" * 16})
-    world.tell(twice, proof_checked(twice))
-    assert [one.sorry for one in citable(world, simulated=True)] == [OLD, OTHER], "one proof a sorry"
-    rows = citable_proofs(world.db, repository=REPOSITORY, branch=BRANCH, simulated=True, most=1)
-    assert [row.proof for row in rows] == ["0" * 16]
+    world.tell(proof_verified(older), newer, proof_verified(newer))
+    assert [one.sorry for one in citable(world)] == [OTHER, OLD]
+    rows = citable_proofs(world.db, repository=REPOSITORY, branch=BRANCH, most=1)
+    assert [row.proof for row in rows] == [newer.proof]
+
+
+def test_what_could_not_be_judged_whole_is_neither_offered_nor_cited(world: World) -> None:
+    world.tell(proof_checked(world.found()))
+    assert (world.known(), citable(world)) == ({}, [])
 
 
 def test_the_attempt_behind_a_proof_is_the_one_of_its_job(world: World) -> None:

@@ -442,15 +442,6 @@ def test_the_same_file_version_elsewhere_has_its_proof_already(world: World) -> 
     assert world.sorry("old").state == "open"
 
 
-def test_a_simulated_proof_is_never_verified_whatever_an_event_says(world: World) -> None:
-    found = proof_found(SORRY, SPOT, commit=sha(1), simulated=True)
-    world.tell(opened(), found, proof_checked(found), proof_verified(found))
-    assert world.sorry().state == "open"
-    (proof,) = queries.proofs(world.db)
-    assert (proof.state, proof.simulated, proof.not_checked) == ("candidate", True, ["axioms"])
-    assert queries.proofs_to_check(world.db) == []
-
-
 @pytest.mark.parametrize(
     ("step", "change"),
     [(step, None) for step in ("text", "shape", "statement", "compile", "axioms")]
@@ -458,7 +449,7 @@ def test_a_simulated_proof_is_never_verified_whatever_an_event_says(world: World
         ("compile", {"verdict": "not_checked"}),
         ("statement", {"verdict": "failed"}),
         ("kernel", {"step": "kernel", "verdict": "failed"}),
-        ("compile", {"by": "simulator"}),
+        ("compile", {"by": "nobody"}),
         ("axioms", {"by": "scanner"}),
     ],
 )
@@ -502,14 +493,6 @@ def test_a_proof_rejected_after_all_opens_its_sorry_again(world: World) -> None:
     world.tell(opened(), FOUND, proof_verified(FOUND), proof_rejected(FOUND))
     assert (world.sorry().state, world.sorry().verified_proof) == ("open", None)
     assert world.steps() == ["opened", "verified", "refuted"]
-
-
-@pytest.mark.parametrize(("simulated", "word"), [(True, "SIMULATED proof"), (False, "text of proof")])
-def test_a_sorry_filled_with_a_simulated_text_says_so(world: World, simulated: bool, word: str) -> None:
-    found = proof_found(SORRY, SPOT, commit=sha(1), simulated=simulated)
-    filled = SorryFilled.model_validate(life() | {"by": "us", "proof": found.proof})
-    world.tell(opened(), found, filled)
-    assert word in sorry_steps(world.db, SORRY)[-1].detail
 
 
 def test_a_proof_is_found_by_the_start_of_its_id(world: World) -> None:
@@ -617,9 +600,9 @@ def test_news_of_an_older_attempt_changes_nothing(world: World) -> None:
 
 def test_an_interrupted_and_a_succeeded_job_say_so(world: World) -> None:
     world.tell(job_started(), samples()["job_interrupted"], job_started("scan-2"))
-    world.tell(samples()["job_succeeded"].model_copy(update={"job": "scan-2", "simulated": True}))
+    world.tell(samples()["job_succeeded"].model_copy(update={"job": "scan-2"}))
     (done,) = queries.jobs(world.db, state="succeeded")
-    assert (done.job, done.summary, done.seconds, done.simulated) == ("scan-2", {"files": 1}, 1.5, True)
+    assert (done.job, done.summary, done.seconds) == ("scan-2", {"files": 1}, 1.5)
     (lost,) = queries.jobs_by_prefix(world.db, "scan-1")
     assert (lost.state, lost.reason) == ("interrupted", "daemon stopped")
     assert len(queries.jobs(world.db, limit=1)) == 1
@@ -630,7 +613,7 @@ def test_the_service_tells_of_its_start_stop_and_configuration(world: World) -> 
     world.tell(samples()["config_loaded"], samples()["daemon_started"], samples()["config_rejected"])
     service = queries.service(world.db)
     assert service is not None
-    assert (service.pid, service.lean, service.stopped_at) == (7, "simulator", None)
+    assert (service.pid, service.lean, service.stopped_at) == (7, "pantograph", None)
     assert (service.config_digest, service.config_errors) == ("a" * 64, ["config.toml:1: no"])
     world.tell(samples()["config_loaded"], samples()["lean_chosen"], samples()["daemon_stopped"])
     service = queries.service(world.db)

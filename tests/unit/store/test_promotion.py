@@ -31,7 +31,6 @@ def row(
     dataset: str = "d1",
     at: int = 0,
     metrics: dict[str, float] | None = None,
-    simulated: bool = False,
 ) -> EvaluationRow:
     return EvaluationRow(
         evaluation=f"{checkpoint}-{repository}-{split}-{dataset}-{at}",
@@ -44,7 +43,6 @@ def row(
         n=10,
         seconds=1.0,
         job="evaluate-1",
-        simulated=simulated,
         recorded_at=f"2026-01-01T00:00:{at:02}.000000Z",
     )
 
@@ -54,13 +52,11 @@ def judged(
     old: list[EvaluationRow] | None,
     *,
     tolerance: float = 2,
-    simulated: tuple[bool, bool] = (False, False),
     once_in_use: Sequence[EvaluationRow] = (),
 ) -> Decision:
-    """`simulated` is of the new one and of the old."""
     return decide(
-        Measured(simulated[0], new),
-        None if old is None else Measured(simulated[1], old, once_in_use),
+        Measured(new),
+        None if old is None else Measured(old, once_in_use),
         rule=RULES["retriever"],
         tolerance=tolerance,
         read_blob=scores_in,
@@ -93,16 +89,14 @@ def test_each_model_is_judged_by_its_own_metric_in_its_own_unit(
 ) -> None:
     # What counts of the other models says nothing of this one.
     new, old = (
-        Measured(False, [row(name, 0.0, metrics={"recall@10": other, metric: value})])
+        Measured([row(name, 0.0, metrics={"recall@10": other, metric: value})])
         for name, other, value in ((NEW, 0.0, after), (OLD, 0.9, before))
     )
     assert decide(new, old, rule=RULES[model], tolerance=tolerance, read_blob=scores_in).verdict == verdict
 
 
 def test_an_error_that_grew_is_told_as_one() -> None:
-    new, old = (
-        Measured(False, [row(name, 0.0, metrics={"mae": mae})]) for name, mae in ((NEW, 1.5), (OLD, 1.2))
-    )
+    new, old = (Measured([row(name, 0.0, metrics={"mae": mae})]) for name, mae in ((NEW, 1.5), (OLD, 1.2)))
     refused = decide(new, old, rule=RULES["progress"], tolerance=0.1, read_blob=scores_in)
     assert refused.reason == (
         "mae on github.com/demo/one (random) rises by 0.30 steps, from 1.20 to 1.50, with 0.1 allowed"
@@ -227,44 +221,6 @@ def test_of_each_task_the_newest_measurement_is_shown_and_no_split_that_is_no_te
 def test_a_gain_is_a_negative_loss() -> None:
     (task,) = compare([row(NEW, 0.5)], [row(OLD, 0.25)], rule=RULES["retriever"], read_blob=scores_in)
     assert task.lost == -25
-
-
-def test_what_learned_from_the_simulator_never_takes_the_place_of_what_learned_from_lean() -> None:
-    for new, old in (([row(NEW, 0.9, simulated=True)], [row(OLD, 0.1)]), ([row(NEW, 0.9)], []), ([], [])):
-        decision = judged(new, old, tolerance=100, simulated=(True, False))
-        assert decision.verdict == "refuse"
-        assert decision.reason.startswith(
-            "it learned from the simulator, and the checkpoint in use learned from Lean"
-        )
-        assert [task.name for task in decision.tasks] == ["github.com/demo/one (random)"] * bool(new or old)
-
-
-def test_what_learned_from_lean_takes_the_place_of_what_is_simulated_whatever_the_figures() -> None:
-    for new, old in (([row(NEW, 0.1)], [row(OLD, 0.9, simulated=True)]), ([], [row(OLD, 0.9)]), ([], [])):
-        decision = judged(new, old, tolerance=0, simulated=(False, True))
-        assert decision.verdict == "promote"
-        assert decision.reason.startswith(
-            "it learned from Lean, and the checkpoint in use learned from the simul"
-        )
-
-
-def test_of_two_that_learned_from_the_simulator_the_figures_decide() -> None:
-    old = [row(OLD, 0.4, simulated=True)]
-    assert judged([row(NEW, 0.4, simulated=True)], old, simulated=(True, True)).verdict == "promote"
-    assert judged([row(NEW, 0.3, simulated=True)], old, simulated=(True, True)).verdict == "refuse"
-
-
-def test_a_first_checkpoint_may_be_simulated() -> None:
-    assert judged([], None, simulated=(True, False)).verdict == "promote"
-
-
-def test_the_simulators_test_sets_say_nothing_of_what_learned_from_lean() -> None:
-    made_up = "github.com/demo/two"
-    old = [row(OLD, 0.4), row(OLD, 0.9, repository=made_up, simulated=True)]
-    assert (
-        judged([row(NEW, 0.4), row(NEW, 0.1, repository=made_up, simulated=True)], old).verdict == "promote"
-    )
-    assert judged([row(NEW, 0.9, simulated=True)], [row(OLD, 0.4)]).verdict == "unknown"
 
 
 @pytest.mark.parametrize("tolerance", [-1, 101, math.nan])

@@ -21,12 +21,6 @@ JUDGED: list[tuple[dict[str, Any], str, str, str]] = [
         "candidate",
     ),
     (
-        {"state": "candidate", "simulated": True, **CHECKED},
-        "simulated",
-        "the simulator judged, and not Lean",
-        "candidate SIMULATED",
-    ),
-    (
         {"state": "conditional", "reason": "axioms: rests on B.b", **CHECKED},
         "rejected",
         "axioms: rests on B.b",
@@ -59,7 +53,7 @@ def test_a_proof_has_its_verdict_why_and_its_state_in_words(
 ) -> None:
     view = empty_view()
     view.row_factory = sqlite3.Row
-    row = proof_row(**{"reason": "", "simulated": False, "doubts": [], "grade": "", **about})
+    row = proof_row(**{"reason": "", "doubts": [], "grade": "", **about})
     (found,) = describe_proofs(view, [row])
     assert (found.verdict, found.why, found.label) == (verdict, why, label)
 

@@ -28,7 +28,7 @@ def keys(
     for name, content in (FILES | (changes or {})).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
-    tree = Tree(root, sha="0" * 40, tracer=tracer, lean=lean, core=None, linked_packages=False)
+    tree = Tree(root, sha="0" * 40, tracer=tracer, lean=lean, core=None)
     return {path: tree.key(tree.files[path]) for path in tree.files}
 
 
@@ -104,11 +104,9 @@ def test_a_link_is_not_followed_out_of_the_worktree(tmp_path: Path) -> None:
     (root / ".lake" / "packages").symlink_to(outside)
     (root / "Linked.lean").symlink_to(outside / "secret" / "Secret.lean")
     (root / "A.lean").write_text("import Secret\n")
-    tree = Tree(root, sha="0" * 40, tracer="t", lean="", core=None, linked_packages=False)
+    tree = Tree(root, sha="0" * 40, tracer="t", lean="", core=None)
     assert set(tree.files) == {"A.lean"}
-    assert tree.dependencies(lambda _path: True) == []
-    ours = Tree(root, sha="0" * 40, tracer="t", lean="", core=None, linked_packages=True)
-    assert [item.path for item in ours.dependencies(lambda _path: True)] == [
+    assert [item.path for item in tree.dependencies(lambda _path: True)] == [
         ".lake/packages/secret/Secret.lean"
     ]
 
@@ -120,7 +118,7 @@ def test_lean_s_own_source_is_what_leandojo_calls_it(tmp_path: Path) -> None:
     (core / "Init" / "Prelude.lean").write_text("prelude\ndef id (a : α) := a\n")
     root.mkdir()
     (root / "A.lean").write_text("theorem a : True := trivial\n")
-    tree = Tree(root, sha="0" * 40, tracer="t", lean="", core=core, linked_packages=False)
+    tree = Tree(root, sha="0" * 40, tracer="t", lean="", core=core)
     found = [item.path for item in tree.dependencies(lambda _path: True)]
     assert found == [
         ".lake/packages/lean4/src/lean/Init.lean",

@@ -15,4 +15,4 @@ def backend() -> LeanBackend:
     tools = toolchain()
     program = (str(tools / "bin" / "lean"),)
     name = f"leanprover/lean4:v{VERSION}"
-    return LeanBackend("server", program, "", name, simulated=False, sandbox="none", sysroot=str(tools))
+    return LeanBackend("server", program, "", name, sandbox="none", sysroot=str(tools))

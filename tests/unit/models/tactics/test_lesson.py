@@ -64,7 +64,6 @@ def ours(*of: tuple[str, int]) -> AcceptedProofs:
                 declaration=f"{name}.s{number}",
                 rung=2,
                 model="m",
-                simulated=False,
                 steps=(AcceptedStep(f"⊢ our {name} {number}", "ours"),),
             )
             for name, most in of
