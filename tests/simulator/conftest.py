@@ -37,34 +37,3 @@ def ask(server: Server) -> Ask:
         return server.answer(command, dict(payload))
 
     return send
-
-
-@pytest.fixture
-def process(ask: Ask) -> Callable[[str], list[str]]:
-    """Process a file's text and return its errors, one line each."""
-
-    def send(text: str) -> list[str]:
-        reply = ask("frontend.process", file=text, readHeader=False, inheritEnv=True, newConstants=True)
-        assert "error" not in reply, reply
-        return [
-            f"{message['pos']['line']}:{message['data']}"
-            for unit in reply["units"]
-            for message in unit["messages"]
-            if message["severity"] == "error"
-        ]
-
-    return send
-
-
-@pytest.fixture
-def closes(ask: Ask) -> Callable[[str, str], bool]:
-    """Return whether a tactic block closes a statement."""
-
-    def run(statement: str, tactics: str) -> bool:
-        started = ask("goal.start", expr=statement)
-        assert "stateId" in started, started
-        reply = ask("goal.tactic", stateId=started["stateId"], tactic=tactics)
-        assert "error" not in reply, reply
-        return reply.get("goals") == [] and not reply["hasSorry"]
-
-    return run

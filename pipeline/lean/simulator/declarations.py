@@ -270,8 +270,7 @@ def _used(
 # ---- What the simulator's logic starts with
 # Constants, their types, and which of Lean's axioms they rest on.
 # Everything listed here is a fact of Lean's core library. The kernel takes these types on trust, so nothing may be
-# added that does not hold; `tests/simulator/test_soundness.py` checks the propositional ones by truth table and the
-# arithmetical ones on small numbers.
+# added that does not hold.
 
 
 _ANY = Sort(ANY_LEVEL)
