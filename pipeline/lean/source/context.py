@@ -8,6 +8,7 @@ nothing. Notations, macros and instances are items of their own: each says by wh
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -26,6 +27,7 @@ _BRACKET = re.compile(r"[()\[\]{}⟨⟩⦃⦄]")
 _PIECES = re.compile(rf"(?P<word>{_WORD}(?:\.{_WORD})*)|=>|:=|//|\S")
 _BIND = words("∀ ∃ ∑ ∏ ∫ ⋃ ⋂ ⨆ ⨅ Σ Π λ fun")
 _BELONGS_TO_A_BINDER = frozenset("!'ᶠᵐ_")
+_LONGEST_PATTERN = 1000
 _NAMED = re.compile(rf"\s*({_WORD}(?:\s+{_WORD})*)\s*(:(?!=)|∈|//|\|(?!\|))")
 _PART_OF_SYNTAX = re.compile(r"\bsyntax (\w+) :=")
 _IN_A_PATTERN = re.compile(rf"(?<=[⟨(,])\s*({_WORD})\s*(?=[,⟩)])")
@@ -91,6 +93,7 @@ class _Names:
         self.text = text
         self.found: set[str] = set()
         self.scopes = [_Scope(leading=True)]
+        self.bound: Counter[str] = Counter()  # in how many open scopes a name is bound
 
     def free(self) -> frozenset[str]:
         at = 0
@@ -100,12 +103,12 @@ class _Names:
                 at = self._opens(scope, match)
             elif piece in CLOSERS:
                 if len(self.scopes) > 1:
-                    self.scopes.pop()
-                    self.scopes[-1].bound |= scope.gives
+                    self._release(self.scopes.pop())
+                    self._bind(self.scopes[-1], scope.gives)
             elif piece in _BIND:
                 scope.leading, scope.binds, scope.waits = False, True, scope.waits + 1
             elif scope.set_builder and piece in ("|", "//"):
-                scope.bound |= scope.names
+                self._bind(scope, scope.names)
             elif piece in (",", "=>", "↦") and not scope.set_builder:
                 self._body_begins(scope, piece)
             elif not match.lastgroup or piece in ("in", "where"):
@@ -125,35 +128,45 @@ class _Names:
             inner.names, inner.set_builder, at = set(named.group(1).split()), True, named.end(1)
         elif scope.binds:
             end = _closed(self.text, at)
-            inner.gives = inner.bound = set(_IN_A_PATTERN.findall(self.text, match.start(), end))
+            inner.gives = set(_IN_A_PATTERN.findall(self.text, match.start(), end))
+            self._bind(inner, inner.gives)
         self.scopes.append(inner)
         return at
 
+    def _bind(self, scope: _Scope, names: set[str]) -> None:
+        new = names - scope.bound
+        scope.bound |= new
+        self.bound.update(new)
+
+    def _release(self, scope: _Scope) -> None:
+        self.bound.subtract(scope.bound)
+        scope.bound = set()
+
     def _body_begins(self, scope: _Scope, piece: str) -> None:
         if scope.waits:
-            scope.bound |= scope.names
+            self._bind(scope, scope.names)
         elif piece == "," and len(self.scopes) > 1 and not scope.gives:
-            scope.bound = set()
+            self._release(scope)
         scope.waits, scope.binds, scope.names = max(0, scope.waits - 1), False, set()
 
     def _name(self, scope: _Scope, name: str) -> None:
         head, _, rest = name.partition(".")
         if scope.binds and not rest:
             scope.names.add(name)
-        elif not any(head in one.bound for one in self.scopes):
+        elif self.bound.get(head, 0) <= 0:
             self.found.add(name)
         elif rest:
             self.found.add(f"_.{rest}")
 
 
 def _closed(text: str, at: int) -> int:
-    """Return where the bracket closes in which `at` is."""
-    depth = 1
-    for match in _BRACKET.finditer(text, at):
+    """Return where the bracket closes in which `at` is, as far as a pattern is long."""
+    depth, end = 1, min(len(text), at + _LONGEST_PATTERN)
+    for match in _BRACKET.finditer(text, at, end):
         depth += -1 if match.group() in CLOSERS else 1
         if not depth:
             return match.end()
-    return len(text)
+    return end
 
 
 def last_parts(words: Collection[str]) -> set[str]:
