@@ -35,26 +35,19 @@ def git(*arguments: str, at: Path) -> str:
 
 @dataclass
 class Project:
-    """The demo project as a git repository, at some revision."""
+    """The demo project as a git repository."""
 
     folder: Path
     jobs: JobProcesses
-    revision: int = 0
 
     def __post_init__(self) -> None:
-        shutil.copytree(DEMO, self.folder, ignore=shutil.ignore_patterns("revisions"))
+        shutil.copytree(DEMO, self.folder)
         git("init", "-q", "-b", "main", at=self.folder)
         self.commit("base")
 
     def commit(self, message: str) -> None:
         git("add", "-A", at=self.folder)
         git("commit", "-q", "-m", message, at=self.folder)
-
-    def advance(self) -> None:
-        self.revision += 1
-        overlay = DEMO / "revisions" / str(self.revision)
-        shutil.copytree(overlay, self.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("commit-*"))
-        self.commit((overlay / "commit-message.txt").read_text())
 
     @property
     def sha(self) -> str:
@@ -267,18 +260,6 @@ def test_a_file_of_another_version_is_not_judged(project: Project, proved: Outco
     assert outcome.returncode == 1
     assert outcome.last["reason"] == "other_version"
     assert not outcome.bodies
-
-
-def test_later_revisions_bring_new_sorries_that_are_filled_too(jobs: JobProcesses, tmp_path: Path) -> None:
-    project = Project(tmp_path / "demo", jobs)
-    for _ in range(3):
-        project.advance()
-    outcome = prove(project, tmp_path / "job")
-    names = {item["sorry"]: item["declaration"] for item in project.sorries()}
-    found = {names[body.sorry] for body in outcome.attempts() if body.outcome == "found"}
-    missing = set(names.values()) - found
-    assert missing == {*CLASSICAL, "Demo.Open.affirm_the_consequent", "Demo.mystery"}
-    assert {"Demo.Encoded.pair", "Demo.Open.off_by_one", "Demo.Absurd.resolve"} <= found
 
 
 def test_a_broken_file_fails_alone(jobs: JobProcesses, tmp_path: Path) -> None:
