@@ -6,6 +6,7 @@ A retriever and a tactic model learn from 400 theorems of `examples.rows`, as Le
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -114,6 +115,8 @@ def _write(model: Any, tokenizer: Any, out: Path) -> None:
     with quiet_libraries():
         model.half().save_pretrained(out)
         tokenizer.save_pretrained(out)
+    for path in out.glob("*.json"):
+        path.write_text(f"{json.dumps(json.loads(path.read_text('utf-8')), ensure_ascii=False)}\n", "utf-8")
 
 
 if __name__ == "__main__":

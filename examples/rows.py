@@ -42,6 +42,12 @@ class Lemma:
     variables: tuple[tuple[str, str], ...]
     says: str
 
+    @property
+    def header(self) -> str:
+        """Its text up to `:=`."""
+        binders = " ".join(f"({name} : {kind})" for name, kind in self.variables)
+        return f"theorem {self.name} {binders} : {self.says}"
+
 
 @dataclass(frozen=True, slots=True)
 class Theorem:

@@ -21,7 +21,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments", description="Run an experiment.")
-    parser.add_argument("file", type=Path, help="such as experiments/small/forgetting.yaml")
+    parser.add_argument("file", type=Path, help="such as experiments/small/premises.yaml")
     parser.add_argument(
         "--folder", type=Path, help="for its log and checkpoints, on a local disk (else experiments-run/NAME)"
     )

@@ -57,20 +57,6 @@ class Letters(Part):
     held_out: int = Field(200, ge=1)
 
 
-class GeneratedRepository(Part):
-    """A repository that the simulator traces: theorems that follow by so many lemmas each, in turn."""
-
-    theorems: int = Field(ge=1)
-    difficulties: tuple[Annotated[int, Field(ge=1)], ...] = (1, 1, 2)
-
-
-class Simulated(Part):
-    """Generated repositories (`experiments.repositories`), another draw for each seed."""
-
-    source: Literal["simulator"]
-    repositories: tuple[GeneratedRepository, ...] = Field(min_length=1, max_length=8)
-
-
 class Datasets(Part):
     """Folders in LeanDojo's format, by the task's name: LeanDojo Benchmark 4 as unpacked, or `everlean export`."""
 
@@ -99,7 +85,7 @@ class Repositories(Part):
     repositories: tuple[Repository, ...] = Field(min_length=1)
 
 
-Tasks = Annotated[Letters | Simulated | Datasets | Repositories, Field(discriminator="source")]
+Tasks = Annotated[Letters | Datasets | Repositories, Field(discriminator="source")]
 
 # ---- learning
 
@@ -170,24 +156,12 @@ class Learning(Part):
 # ---- proving
 
 
-class RulesFamily(Part):
-    """Theorems that nothing but retrieved axioms proves (`experiments.families.Rules`)."""
+class RowsFamily(Part):
+    """Theorems that follow by one lemma each (`experiments.families.Rows`)."""
 
-    source: Literal["rules"]
-    atoms: int = Field(24, ge=4)
-    rules: int = Field(60, ge=4)
-    learned_from: int = Field(2400, ge=1)
+    source: Literal["rows"]
+    learned_from: int = Field(400, ge=1)
     held_out: int = Field(60, ge=1)
-
-
-class ShapesFamily(Part):
-    """Theorems by their connectives (`experiments.families.Shapes`): of `learned` atoms and of `proved` ones."""
-
-    source: Literal["shapes"]
-    learned: tuple[int, ...] = (2, 3, 4)
-    learned_each: int = Field(80, ge=1)
-    proved: int = 5
-    held_out: int = Field(100, ge=1)
 
 
 class SorryDB(Part):
@@ -204,24 +178,19 @@ class Prover(Part):
     """A rung, and what its goals are shown.
 
     Attributes:
-        rung: of the ladder. Of generated theorems 0 and 2, whose model is fine-tuned here on theorems of the family; of
-            repositories all five, with the models that the configuration names.
+        rung: of the ladder. Of generated theorems rung 0; of repositories all five, with the models that the
+            configuration names.
         premises: of generated theorems. Those that are retrieved come from a retriever that is trained here.
-        epochs: of rung 2's fine-tuning.
-        candidates: tactics that rung 2 asks for at a state.
     """
 
     rung: int = Field(ge=0, le=4)
-    premises: Literal["none", "random", "retrieved"] = "none"
-    epochs: int = Field(6, ge=1)
-    candidates: int = Field(4, ge=1)
+    premises: Literal["none", "random", "bm25", "retrieved"] = "none"
 
 
 class Proving(Part):
     """Attributes:
     about: for the result's page.
     theorems: what is to be proved; of repositories their open sorries.
-    lean: of generated theorems; "real" takes the one of the extra `lean435`.
     shown: premises that a goal is shown.
     budgets: rising. Of generated theorems tactics sent to Lean for each; of repositories seconds a sorry.
     arms: by name; the first is the one that the others are compared with.
@@ -230,8 +199,7 @@ class Proving(Part):
     kind: Literal["proving"]
     about: str
     seeds: Seeds
-    theorems: Annotated[RulesFamily | ShapesFamily | Repositories | SorryDB, Field(discriminator="source")]
-    lean: Literal["simulator", "real"] = "simulator"
+    theorems: Annotated[RowsFamily | Repositories | SorryDB, Field(discriminator="source")]
     shown: int = Field(10, ge=1)
     budgets: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
     arms: dict[str, Prover] = Field(min_length=1)
@@ -246,10 +214,8 @@ class Proving(Part):
                     raise ValueError(
                         f"{name}: a repository's sorries are shown what the retriever in use finds"
                     )
-            elif arm.rung not in (0, 2):
-                raise ValueError(f"{name}: generated theorems have rungs 0 and 2")
-            elif arm.premises != "none" and self.theorems.source != "rules":
-                raise ValueError(f"{name}: only theorems of rules have premises")
+            elif arm.rung != 0:
+                raise ValueError(f"{name}: generated theorems have rung 0")
         return self
 
 

@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.file import Datasets, ExperimentError, Letters, Order, Repositories, Simulated
+from experiments.file import Datasets, ExperimentError, Letters, Order, Repositories
 from pipeline.models.datasets import TaskData
 from pipeline.models.model_files import file_digest
 from store.curriculum import difficulty, thresholds
 from store.domain.records import holds_sorry
-from tests.support.exercises.families_repository import RepositorySize
 from tests.support.letters import letter_pairs
 
-Source = Letters | Simulated | Datasets | Repositories
+Source = Letters | Datasets | Repositories
 SPLITS = ("train", "val", "test")
 
 
@@ -77,17 +76,6 @@ def make_tasks(source: Source, folder: Path, seed: int, say: Callable[[str], Non
             def make(place: Path) -> None:
                 for name in names:
                     write_letters(place / name, name, seed, source)
-        case Simulated():
-            from experiments.repositories import NAMES, write_tasks
-
-            names = NAMES[: len(source.repositories)]
-            sizes = [
-                RepositorySize(one.theorems, difficulties=one.difficulties) for one in source.repositories
-            ]
-
-            def make(place: Path) -> None:
-                say(f"{len(sizes)} repositories of seed {seed} are generated and traced")
-                write_tasks(place, seed, sizes)
         case Repositories():
             return _traced(source, folder, say)
     _once(folder, make)

@@ -147,7 +147,7 @@ def test_a_dataset_that_is_not_there_is_named_with_what_to_do(
     ("wrong", "said"),
     [
         ("stepz: 3", 'stepz is no key here; did you mean "steps"?'),
-        ("source: lean", "'letters', 'simulator', 'datasets', 'repositories'"),
+        ("source: lean", "'letters', 'datasets', 'repositories'"),
         ("tasks: 27", "less than or equal to 26"),
         ("learnt: together", 'learnt is no key here; did you mean "learned"?'),
         (

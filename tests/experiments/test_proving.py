@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from experiments import learning, proving
-from experiments.file import Learning, Proving
+from experiments.__main__ import main
+from experiments.families import Rows
+from experiments.file import Learning, Proving, RowsFamily
 from experiments.lab import Lab
 from tests.support.daemon.traced_project import TracedProject
 
-RULES = {"source": "rules", "atoms": 6, "rules": 8, "learned_from": 64, "held_out": 4}
+ROWS = {"source": "rows", "learned_from": 40, "held_out": 4}
 
 
 def experiment(theorems: object, **others: object) -> Proving:
@@ -28,35 +31,50 @@ def figures(lab: Lab, given: Proving, name: str) -> list[dict[str, float]]:
     return [dict(known.figures[what]) for what in known.order]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("real_lean")
 def test_a_larger_budget_tries_what_a_smaller_one_left_and_premises_decide(tmp_path: Path) -> None:
-    arms = {"none": {"rung": 0}, "retrieved": {"rung": 0, "premises": "retrieved"}}
-    given = experiment(RULES, shown=4, budgets=[10, 60], arms=arms)
+    arms = {
+        "none": {"rung": 0},
+        "random": {"rung": 0, "premises": "random"},
+        "bm25": {"rung": 0, "premises": "bm25"},
+        "retrieved": {"rung": 0, "premises": "retrieved"},
+    }
+    given = experiment(ROWS, shown=4, budgets=[20, 60], arms=arms)
     with Lab(tmp_path, "premises", "", print) as lab:
         result = proving.run(given, lab)
-        first, second = figures(lab, given, "retrieved")
-        assert len(first) == 4
-        assert second.keys() == {name for name, proved in first.items() if not proved}
+        for name in arms:
+            first, second = figures(lab, given, name)
+            assert len(first) == 4
+            assert second.keys() == {theorem for theorem, proved in first.items() if not proved}
         assert not any(value for each in figures(lab, given, "none") for value in each.values())
-    none, retrieved = result.rows
+        first, second = figures(lab, given, "retrieved")
+    none, *_, retrieved = result.rows
     assert none[:3] == ("none", "0.0", "0.0")
     assert float(retrieved[2]) == 25 * sum(value for each in (first, second) for value in each.values())
     assert float(retrieved[2]) > 0
-    assert "(simulated)" in result.chart
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_rung_2_is_fine_tuned_on_other_theorems_of_the_family(tmp_path: Path) -> None:
-    shapes = {"source": "shapes", "learned": [2], "learned_each": 8, "proved": 3, "held_out": 2}
-    given = experiment(shapes, budgets=[4], arms={"a model": {"rung": 2, "epochs": 1}})
-    rules = experiment(
-        RULES, budgets=[4], arms={"a model": {"rung": 2, "epochs": 1, "premises": "retrieved"}}
+def test_without_lean_an_experiment_says_so_and_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEAN_SHARED", str(tmp_path / "nowhere"))
+    arguments = ["experiments/small/premises.yaml", "--folder", str(tmp_path / "run"), "--out", str(tmp_path)]
+    assert main(arguments) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("Lean 4.35.0 cannot be built here")
+
+
+@pytest.mark.usefixtures("real_lean")
+def test_each_problem_is_proved_by_its_lemma_below_the_lemmas_of_both_volumes(
+    real_lean: Path, tmp_path: Path
+) -> None:
+    family = Rows(1, RowsFamily.model_validate({**ROWS, "held_out": 12}))
+    text = "\n".join([family.above, *(one.text((f"rw [{one.theorem.lemma}]",)) for one in family.problems)])
+    (tmp_path / "All.lean").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [real_lean / "bin" / "lean", "All.lean"], cwd=tmp_path, capture_output=True, text=True
     )
-    for number, one in enumerate((given, rules)):
-        with Lab(tmp_path / str(number), "rungs", "", print) as lab:
-            proving.run(one, lab)
-            assert len(figures(lab, one, "a model")[0]) == one.theorems.held_out  # type: ignore[union-attr]
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.slow
