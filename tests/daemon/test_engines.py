@@ -538,23 +538,29 @@ def test_an_attempt_holds_its_gpu_and_sees_that_one_alone(local: World) -> None:
     async def go() -> tuple[list[str], str]:
         states: list[str] = []
         seen: list[str] = []
+
+        async def look() -> None:
+            states.extend(one.state for node in await engine.nodes({}) for one in node.gpus)
+
+        async def hear(raw: bytes) -> None:
+            line = json.loads(raw)
+            if line["line"] == "progress" and not states:  # while the attempt hangs
+                # Whoever else looks sees the kernel's lock on it.
+                await look()
+                raise ValueError("seen")
+            if line["line"] == "result":
+                seen.append(line["summary"]["environment"]["CUDA_VISIBLE_DEVICES"])
+
         async with world.engine() as engine:
             ((gpu,),) = [node.gpus for node in await engine.nodes({})]
-            order = world.order("environment")
-
-            async def hear(raw: bytes) -> None:
-                line = json.loads(raw)
-                if line["line"] == "progress":
-                    # Whoever else looks sees the kernel's lock on it.
-                    states.extend(one.state for node in await engine.nodes({}) for one in node.gpus)
-                if line["line"] == "result":
-                    seen.append(line["summary"]["environment"]["CUDA_VISIBLE_DEVICES"])
-
-            ordered = Order(order.spec, order.module, order.memory_bytes, order.whole_bytes, gpu=gpu)
-            attempt = await engine.start(ordered, over=pytest.fail)
-            await attempt.run(hear)
-            await attempt.close()
-            states += [one.state for node in await engine.nodes({}) for one in node.gpus]
+            for behave in ("hang", "environment"):
+                order = world.order(behave)
+                ordered = Order(order.spec, order.module, order.memory_bytes, order.whole_bytes, gpu=gpu)
+                attempt = await engine.start(ordered, over=pytest.fail)
+                with contextlib.suppress(ValueError):
+                    await attempt.run(hear)
+                await attempt.close()
+            await look()
         return states, seen[0]
 
     states, visible = asyncio.run(go())
