@@ -45,7 +45,17 @@ class Claim(ClaimRow):
 
 @dataclass(frozen=True, slots=True)
 class Step(SorryStepRow):
-    SHOWN: ClassVar = ("seq", "step", "sha", "at", "recorded_at", "author", "pull_request", "detail")
+    SHOWN: ClassVar = (
+        "seq",
+        "step",
+        "sha",
+        "at",
+        "recorded_at",
+        "author",
+        "pull_request",
+        "filled_by",
+        "detail",
+    )
 
     @property
     def noticed(self) -> bool:

@@ -35,7 +35,7 @@ class Turn(NamedTuple):
     at: str
     author: str
     pull_request: int | None
-    detail: str
+    filled_by: str | None
     first_read: bool
     """The sorry was there when its branch was first read, and is not new."""
 
@@ -44,8 +44,7 @@ class Turn(NamedTuple):
         """Return "opened", "removed", or who filled it: "by_people", "by_us"."""
         if self.step != "filled":
             return "opened" if self.step in ("opened", "reopened") else "removed"
-        # The view keeps who filled a sorry as its state now; of an earlier filling only the step's words tell.
-        return "by_us" if self.detail.startswith("by us") else "by_people"
+        return "by_us" if self.filled_by == "us" else "by_people"
 
 
 class ProofVerdict(NamedTuple):
@@ -78,7 +77,7 @@ _TURNS = (
     # The conditions are asked of branches, and not of every step.
     "WITH lines AS MATERIALIZED (SELECT DISTINCT repository, branch FROM sorries), "
     "shown AS MATERIALIZED (SELECT * FROM lines WHERE {}) "
-    "SELECT repository, branch, sorry, step, at, author, pull_request, detail, step = 'opened' AND EXISTS (SELECT 1 "
+    "SELECT repository, branch, sorry, step, at, author, pull_request, filled_by, step = 'opened' AND EXISTS (SELECT 1 "
     "FROM commits AS c WHERE c.repository = sorry_steps.repository AND c.branch = sorry_steps.branch "
     "AND c.sha = sorry_steps.sha AND c.baseline = 1) FROM sorry_steps "
     f"WHERE step IN {TURNS!r} AND recorded_at >= ? "

@@ -423,6 +423,8 @@ class SorryStepRow:
     """The author of its commit; empty for a step of a proof or a trace."""
     pull_request: int | None
     """The number of the pull request in the subject of its commit."""
+    filled_by: str | None
+    """Of a step `filled`: `people` or `us`."""
     detail: str
     """a line for people"""
 

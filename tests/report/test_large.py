@@ -81,10 +81,10 @@ def build(folder: Path) -> Path:
 
     def steps() -> Iterable[tuple[Any, ...]]:
         for number, state in enumerate(states):
-            yield (*where(number), f"{number:016x}", 2 * number, "opened", at(number), "")
+            yield (*where(number), f"{number:016x}", 2 * number, "opened", at(number), None)
             if state != "open":
-                detail = chance.choice(("by people", "by us"))
-                yield (*where(number), f"{number:016x}", 2 * number + 1, state, at(number), detail)
+                by = chance.choice(("people", "us")) if state == "filled" else None
+                yield (*where(number), f"{number:016x}", 2 * number + 1, state, at(number), by)
 
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE view_position SET seq = 1")
@@ -97,7 +97,7 @@ def build(folder: Path) -> Path:
             (*where(number), f"{number:016x}", state, *place(number)) for number, state in enumerate(states)
         )
         insert(db, "sorries", ("repository", "branch", "sorry", "state", *PLACE), sorries)
-        names = ("repository", "branch", "sorry", "seq", "step", "recorded_at", "detail")
+        names = ("repository", "branch", "sorry", "seq", "step", "recorded_at", "filled_by")
         insert(db, "sorry_steps", names, steps())
         verdicts = (
             ("verified", "")

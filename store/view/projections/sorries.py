@@ -114,7 +114,7 @@ def sorry_filled(db: sqlite3.Connection, event: StoredEvent, body: SorryFilled) 
     if body.rests_on:
         have = "has" if len(body.rests_on) == 1 else "have"
         detail += f"; rests on {', '.join(body.rests_on)}, which {have} a sorry"
-    _step(db, event, body, "filled", detail)
+    _step(db, event, body, "filled", detail, filled_by=body.by)
 
 
 def sorry_removed(db: sqlite3.Connection, event: StoredEvent, body: SorryRemoved) -> None:
@@ -224,8 +224,17 @@ def _spot(place: SorryPlace) -> str:
     return f"{place.path}:{place.line}:{place.column}"
 
 
-def _step(db: sqlite3.Connection, event: StoredEvent, body: SorryEvent, step: str, detail: str) -> None:
-    add_step(db, event, _where(body), step, body.sha, detail, _commit(db, event, body))
+def _step(
+    db: sqlite3.Connection,
+    event: StoredEvent,
+    body: SorryEvent,
+    step: str,
+    detail: str,
+    *,
+    filled_by: str | None = None,
+) -> None:
+    of = _commit(db, event, body)
+    add_step(db, event, _where(body), step, body.sha, detail, commit=of, filled_by=filled_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +264,16 @@ def add_step(
     step: str,
     sha: str,
     detail: str,
+    *,
     commit: _Commit | None = None,
+    filled_by: str | None = None,
 ) -> None:
     """Add a step to the life of a sorry (repository, branch, sorry): a commit's, else one of the event's time."""
     of = commit or _Commit(event.recorded_at)
+    values = of.at, event.recorded_at, of.author, of.pull_request, filled_by, detail
     db.execute(
         "INSERT INTO sorry_steps "
-        "(repository, branch, sorry, seq, step, sha, at, recorded_at, author, pull_request, detail) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*where, event.seq, step, sha, of.at, event.recorded_at, of.author, of.pull_request, detail),
+        "(repository, branch, sorry, seq, step, sha, at, recorded_at, author, pull_request, filled_by, detail) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*where, event.seq, step, sha, *values),
     )

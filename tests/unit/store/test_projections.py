@@ -33,7 +33,7 @@ from store.events.scans import (
     SorryRemoved,
     SorryWritten,
 )
-from store.view import queries, rows
+from store.view import queries, report_queries, rows
 from store.view.bumps import bumps
 from store.view.counts import count_all
 from store.view.rows import SorryRow
@@ -384,6 +384,14 @@ def test_the_steps_of_a_sorry_can_be_read_by_people(world: World) -> None:
         "statement: True -> False",
         "by us, with the text of proof p1",
     ]
+
+
+def test_each_filling_of_a_sorry_says_by_whom_it_was_an_earlier_one_too(world: World) -> None:
+    world.tell(opened(), SorryFilled.model_validate(life() | {"by": "us", "proof": "p1"}))
+    world.tell(opened(reopened=True), SorryFilled.model_validate(life() | {"by": "people", "proof": None}))
+    assert [step.filled_by for step in sorry_steps(world.db, SORRY)] == [None, "us", None, "people"]
+    turns = [turn.what for turn in report_queries.turns(world.db)]
+    assert turns == ["opened", "by_us", "opened", "by_people"]
 
 
 FOUND = proof_found(SORRY, SPOT, commit=sha(1))
