@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from store.documents.proofs import Proof, describe_proofs
+from store.documents.proofs import Proof, describe_proofs, judged
 from store.documents.sorries import Sorry, SorryKey, by_text, describe_sorries
-from store.view import report_queries
+from store.view import queries
 from store.view.reading import read
 from store.view.report_queries import Turn
 from store.view.rows import ProofRow, SorryRow
@@ -91,24 +91,23 @@ def describe_waiting(view: sqlite3.Connection, here: Sequence[SorryRow]) -> Wait
         here: the sorries in the source (`report_queries.sorries_here`).
     """
     open_ = {(row.repository, row.sorry): row for row in here if row.state == "open"}
-    false = [open_[key] for key in report_queries.disproved(view) if key in open_]
-    disproved = [one for one in describe_sorries(view, false) if one.disproved]
+    false = queries.disproved(view)
+    rows = [row for row in open_.values() if (row.repository, row.branch, row.sorry) in false]
+    disproved = describe_sorries(view, rows)
     disproved.sort(key=lambda one: one.tried.recorded_at if one.tried else "", reverse=True)
     verified = {row.verified_proof: row for row in here if row.verified_proof and row.state == "verified"}
     accepted = _proofs(view, "proof IN (SELECT value FROM json_each(?))", json.dumps(sorted(verified)))
     fitting: dict[tuple[str, str], ProofRow] = {}
-    for proof in _proofs(view, _CANDIDATE):
+    for proof in _proofs(view, "state = 'candidate' AND patch_sha256 IS NOT NULL"):
         key = proof.repository, proof.sorry
-        if key in open_ and open_[key].blob == proof.checked_blob:
+        unknown = judged(proof)[0] == "unknown"
+        if unknown and key in open_ and open_[key].blob == proof.checked_blob:
             fitting.setdefault(key, proof)
     return Waiting(
         tuple(disproved),
         _proved(view, [(verified[one.proof], one) for one in accepted]),
         _proved(view, [(open_[key], proof) for key, proof in fitting.items()]),
     )
-
-
-_CANDIDATE = "state = 'candidate' AND checked_at IS NOT NULL AND patch_sha256 IS NOT NULL"
 
 
 def _proofs(view: sqlite3.Connection, condition: str, *parameters: str) -> list[ProofRow]:

@@ -87,11 +87,12 @@ def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> lis
             attempt=queries.behind(row, attempts.get(row.sorry, ())),
         )
         for row in proofs
-        for verdict, why in [_judged(row)]
+        for verdict, why in [judged(row)]
     ]
 
 
-def _judged(row: ProofRow) -> tuple[Word, str]:
+def judged(row: ProofRow) -> tuple[Word, str]:
+    """Return the verdict on a proof, and why it is this one (`Proof.verdict` and `Proof.why`)."""
     if row.state in ("rejected", "conditional"):
         return "rejected", row.reason
     if row.checked_at is None:

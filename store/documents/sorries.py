@@ -156,7 +156,7 @@ def describe_sorries(
         row.sorry: row
         for row in queries.claims(view, now=now_text() if moment is None else moment.recorded_at)
     }
-    disproved = _disproved(view, ids)
+    disproved = queries.disproved(view, {row.sorry for row in sorries})
     design = by_design(view)
     lives: dict[SorryKey, list[Step]] = defaultdict(list)
     if histories:
@@ -216,16 +216,6 @@ def distinct(view: sqlite3.Connection, sorries: Sequence[SorryRow]) -> tuple[lis
 def by_impact(sorries: Sequence[Sorry]) -> list[Sorry]:
     """Return the sorries on which most rests first, and those of which nothing says what does last."""
     return sorted(sorries, key=lambda item: (item.impact is None, item.impact.order if item.impact else ()))
-
-
-def _disproved(view: sqlite3.Connection, ids: str) -> set[SorryKey]:
-    """Return the sorries among these of whose negation Lean accepted a proof, as their files have them now."""
-    rows = view.execute(
-        "SELECT DISTINCT s.repository, s.branch, s.sorry FROM attempts AS t CROSS JOIN sorries AS s "
-        f"ON {queries.is_disproved('s', by='t')} WHERE t.sorry IN (SELECT value FROM json_each(?))",
-        (ids,),
-    )
-    return {(repository, branch, sorry) for repository, branch, sorry in rows}
 
 
 def _stands(goal: SorryGoalRow, row: SorryRow) -> bool:

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from store.domain.keywords import THEOREM_KINDS
-from store.view.queries import is_disproved, on_watched_branch
-from store.view.rows import IN_SOURCE, JOB_STATES, PROOF_STATES, SORRY_STATES
+from store.view import queries
+from store.view.queries import on_watched_branch
+from store.view.rows import IN_SOURCE, JOB_STATES, PROOF_STATES, SORRY_STATES, STATES_IN_SOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class SorryCounts:
     @property
     def in_source(self) -> int:
         """Return how many the source has, with a verified proof or not."""
-        return self.by_state["open"] + self.by_state["verified"]
+        return sum(self.by_state[state] for state in STATES_IN_SOURCE)
 
 
 NO_SORRIES = SorryCounts(dict.fromkeys(SORRY_STATES, 0), 0)
@@ -114,11 +115,10 @@ def added_up(counts: Iterable[SorryCounts]) -> SorryCounts:
 
 def disproved(db: sqlite3.Connection) -> int:
     """Return how many of the open sorries that are counted are false as they stand, as the file is now."""
-    row = db.execute(
-        "SELECT count(DISTINCT s.repository || ' ' || s.sorry) "
-        f"FROM attempts AS t CROSS JOIN sorries AS s ON {is_disproved('s', by='t')} WHERE {on_counted_branch('s')}"
-    ).fetchone()
-    return int(row[0])
+    false, counted = queries.disproved(db), counted_branches(db)
+    return len(
+        {(repository, sorry) for repository, branch, sorry in false if (repository, branch) in counted}
+    )
 
 
 def theorem_counts(db: sqlite3.Connection) -> dict[str, int]:

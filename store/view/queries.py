@@ -48,13 +48,21 @@ connect = connect_readonly
 ATTEMPT_ORDER = "recorded_at, sorry, blob, prover, rung, model, budget"
 """Of attempts, the oldest first."""
 
+
+def _proves_negation(attempt: str, *, of: str) -> str:
+    """Return a condition: the attempt proved the negation of the sorry, which is open, as its file has it now."""
+    return (
+        f"{attempt}.outcome = 'disproved' AND {attempt}.sorry = {of}.sorry AND {attempt}.blob = {of}.blob "
+        f"AND {of}.state = 'open'"
+    )
+
+
 _HAS_NEWS = (
     "(EXISTS (SELECT 1 FROM sorry_steps AS t WHERE t.repository = sorries.repository AND t.branch = sorries.branch "
     "AND t.sorry = sorries.sorry AND t.step NOT IN ('moved', 'changed') AND t.at >= ? "
     "AND NOT (t.step = 'opened' AND EXISTS (SELECT 1 FROM commits AS c WHERE c.repository = t.repository "
     "AND c.branch = t.branch AND c.sha = t.sha AND c.baseline = 1))) "
-    "OR EXISTS (SELECT 1 FROM attempts AS a WHERE a.sorry = sorries.sorry AND a.blob = sorries.blob "
-    "AND a.outcome = 'disproved' AND a.recorded_at >= ?))"
+    f"OR EXISTS (SELECT 1 FROM attempts AS a WHERE {_proves_negation('a', of='sorries')} AND a.recorded_at >= ?))"
 )
 _HAS_TEXT = "instr(lower(declaration || ' ' || path || ' ' || statement), lower(?)) > 0"
 
@@ -69,12 +77,22 @@ def on_watched_branch(table: str) -> str:
     )
 
 
-def is_disproved(sorries: str, *, by: str) -> str:
-    """Return a condition: the attempt proved the negation of the sorry, which is open, as its file has it now."""
-    return (
-        f"{by}.outcome = 'disproved' AND {by}.sorry = {sorries}.sorry AND {by}.blob = {sorries}.blob "
-        f"AND {sorries}.state = 'open'"
+def disproved(db: sqlite3.Connection, among: Collection[str] | None = None) -> set[tuple[str, str, str]]:
+    """Return the sorries that are false as they stand: open, with a proof of their negation in the file as it is now.
+
+    Each is a repository, a branch, which may be unwatched, and an id.
+
+    Args:
+        db: the view.
+        among: ids; None: all sorries.
+    """
+    condition = "" if among is None else " WHERE t.sorry IN (SELECT value FROM json_each(?))"
+    rows = db.execute(
+        "SELECT s.repository, s.branch, s.sorry FROM attempts AS t CROSS JOIN sorries AS s "
+        f"ON {_proves_negation('t', of='s')}{condition}",
+        () if among is None else (json.dumps(sorted(among)),),
     )
+    return {(repository, branch, sorry) for repository, branch, sorry in rows}
 
 
 def service(db: sqlite3.Connection) -> ServiceRow | None:
@@ -652,6 +670,8 @@ def reached(db: sqlite3.Connection, *, repository: str, branch: str) -> dict[str
         if goals_left is not None:
             goals[sorry] = goals_left
     proved = {sorry for (sorry,) in db.execute(_PROVED, here)}
+    false = disproved(db, rungs)
+    proved |= {sorry for sorry in rungs if (repository, branch, sorry) in false}
     return {
         sorry: SorryProgress(frozenset(rungs.get(sorry, ())), goals.get(sorry), sorry in proved)
         for sorry in (*rungs, *(proved - set(rungs)))
@@ -683,10 +703,7 @@ _OPEN = (
     "WHERE s.repository = :repository AND s.branch = :branch AND s.state = 'open'"
 )
 _ATTEMPTS = f"SELECT t.sorry, t.rung, t.goals_left {_OPEN.format('attempts')} ORDER BY t.recorded_at, t.rung"
-_PROVED = (
-    f"SELECT t.sorry {_OPEN.format('proofs')} AND t.state <> 'rejected' "
-    f"UNION SELECT t.sorry {_OPEN.format('attempts')} AND {is_disproved('s', by='t')}"
-)
+_PROVED = f"SELECT t.sorry {_OPEN.format('proofs')} AND t.state <> 'rejected'"
 
 
 def pauses(db: sqlite3.Connection) -> list[PauseRow]:

@@ -24,20 +24,20 @@ WHERE sorries.repository = :repository AND sorries.branch = :branch AND sorries.
 ORDER BY sorries.path, sorries.byte_start, sorries.sorry;
 
 -- name: stale_proofs
-SELECT proofs.proof,
+SELECT proof, why FROM (
+SELECT proofs.proof AS proof,
        CASE WHEN branches.state IS NOT 'live' THEN 'its branch is not followed any more'
             WHEN sorries.state = 'filled' THEN 'its sorry is filled'
             WHEN sorries.state IS NULL OR sorries.state = 'removed' THEN 'its sorry is gone'
             WHEN files.blob IS NULL THEN 'its file is gone'
-            ELSE 'its file changed' END
+            WHEN files.blob IS NOT proofs.checked_blob THEN 'its file changed' END AS why
 FROM proofs
 LEFT JOIN branches ON branches.repository = proofs.repository AND branches.branch = proofs.branch
 LEFT JOIN sorries ON sorries.repository = proofs.repository AND sorries.branch = proofs.branch
     AND sorries.sorry = proofs.sorry
 LEFT JOIN files ON files.repository = proofs.repository AND files.branch = proofs.branch AND files.path = proofs.path
-WHERE (:sorry IS NULL OR proofs.sorry = :sorry)
-  AND (branches.state IS NOT 'live' OR coalesce(sorries.state, 'removed') IN ('filled', 'removed')
-       OR files.blob IS NOT proofs.checked_blob);
+WHERE :sorry IS NULL OR proofs.sorry = :sorry)
+WHERE why IS NOT NULL;
 
 -- name: known_proofs
 WITH alike AS (
@@ -67,6 +67,6 @@ LEFT JOIN sorry_goals ON sorry_goals.repository = sorries.repository AND sorry_g
 WHERE sorries.repository = :repository AND sorries.branch = :branch
   AND sorries.kind IN (SELECT value FROM json_each(:kinds))
   AND proofs.byte_end - proofs.byte_start = length(sorries.token)
-  AND proofs.state = 'verified' AND sorries.state = 'verified' AND sorries.verified_proof = proofs.proof
+  AND sorries.state = 'verified' AND sorries.verified_proof = proofs.proof
 ORDER BY proofs.found_at DESC, proofs.proof
 LIMIT :most;

@@ -165,15 +165,6 @@ def sorries_here(db: sqlite3.Connection) -> list[SorryRow]:
     )
 
 
-def disproved(db: sqlite3.Connection) -> list[tuple[str, str]]:
-    """Return the sorries that are false as they stand, each after its repository; of unwatched branches too."""
-    rows = db.execute(
-        "SELECT DISTINCT s.repository, s.sorry FROM attempts AS t CROSS JOIN sorries AS s "
-        f"ON {queries.is_disproved('s', by='t')}"
-    )
-    return [(repository, sorry) for repository, sorry in rows]
-
-
 def has_rows(db: sqlite3.Connection, tables: Sequence[str]) -> bool:
     """Return whether one of these tables has a row."""
     exist = (f"EXISTS (SELECT 1 FROM {table})" for table in tables)

@@ -322,7 +322,9 @@ class TheoremVersionRow:
     n_sorries: int
 
 
-IN_SOURCE = "state IN ('open', 'verified')"
+STATES_IN_SOURCE = ("open", "verified")
+"""Those of a sorry that the source has."""
+IN_SOURCE = f"state IN {STATES_IN_SOURCE!r}"
 """Of a sorry: the source has it."""
 UNWRITTEN = f"written_sha IS NULL AND {IN_SOURCE}"
 """Of a sorry in the source: nobody has asked git who wrote it."""
@@ -400,7 +402,7 @@ class SorryRow:
 
     @property
     def in_source(self) -> bool:
-        return self.state in ("open", "verified")
+        return self.state in STATES_IN_SOURCE
 
 
 @table("sorry_steps", key=("repository", "branch", "sorry", "seq"))
