@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -100,8 +101,14 @@ def test_a_job_that_saved_for_another_users_signal_is_no_failure() -> None:
 def test_a_thread_that_ends_during_the_look_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = os.listdir
     monkeypatch.setattr("daemon.jobs.limits.os.listdir", lambda path: ["0", *threads(path)])
-    program = ["sh", "-c", "sleep 60 & echo $!; read _; kill $!"]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    program = (
+        "import subprocess, sys;"
+        "below = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE);"
+        "print(below.pid, flush=True); input(); below.communicate(b'\\n')"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout is not None
         below = int(child.stdout.readline())
         assert _started_by(child.pid) == [below]
