@@ -163,7 +163,7 @@ def _rungs(settings: Settings) -> tuple[FillRung, ...]:
     if not prove.enabled:
         memory_bytes = _memory_bytes(settings, "prove", jobs.memory_bytes)
         return (FillRung(CuratedRung(), prove.seconds(0), memory_bytes=memory_bytes),)
-    # The server resolves the checkpoint in use, and whether it may be used with this judge, at each request.
+    # The server resolves the checkpoint in use at each request.
     rungs = Ladder(settings, [_Promoted(model) for model in get_args(ModelKind)], no_models="").rungs(
         simulator()
     )

@@ -338,7 +338,7 @@ def pull_request(
                 row.proof, row.repository, "recorded", row.pull_request_url, None, None, None, None, None
             )
             return Answer(recorded, f"{clean(row.pull_request_url)}: {told}")
-        proposals.check(instance, settings, database, row)
+        proposals.check(settings, database, row)
     if dry_run:
         done = proposals.plan(instance, settings, row)
     else:

@@ -259,8 +259,7 @@ def _completeness(repository: str, trace: Trace) -> str:
         f" {trace.tactics_traced} of {trace.tactics_seen} tactics"
     )
     lacking = ", ".join(f"{number} {kind}" for kind, number in trace.lacking.items())
-    mark = ""
-    return f"{repository} {trace.branch} {trace.sha[:10]}: {mark}trace of {shares}" + (
+    return f"{repository} {trace.branch} {trace.sha[:10]}: trace of {shares}" + (
         f"; gaps: {lacking} (--gaps lists them)" if lacking and trace.gaps is None else ""
     )
 

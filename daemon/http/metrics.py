@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 # ---- Numbers as Prometheus reads them, in its text exposition format
 # Owns the names: `everlean_`, base units at the end, `_total` on what only goes up; docs/monitoring.md lists them, and
-# docs/grafana-dashboard.json draws them. The library that writes the
-# format is loaded at the first request, so that a daemon without scrapes does without it.
+# docs/grafana-dashboard.json draws them. The library that writes the format is loaded at the first
+# request, so that a daemon without scrapes does without it.
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -367,10 +367,6 @@ def _notifications(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
             for row in view.notifiers
         ],
     )
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _age_s(moment: str, now: datetime) -> float:

@@ -227,13 +227,20 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
             f"{body.type}: proof {proof!r} of sorry {sorry!r} is not the one that the job was given"
         )
     if isinstance(body, ProofVerified):
-        version = CheckedVersion(sha=judged.sha, blob=judged.blob, byte_start=judged.byte_start)
-        if body.version != version:
-            raise ValueError(f"{body.type}: it is about {body.version}, and the job was given {version}")
-        if isinstance(job.spec, CheckSpec) and body.toolchain != job.spec.lean.toolchain:
-            raise ValueError(f"{body.type}: {body.toolchain!r} judged, and the job was given another Lean")
-        if (why := why_not_verified(body)) is not None:
-            raise ValueError(f"{body.type}: {why}")
+        _check_verified(body, job=job, judged=judged)
+
+
+def _check_verified(body: ProofVerified, *, job: DueJob, judged: ProofFound) -> None:
+    """A proof is verified as it was given, by the Lean that was given, and by every required check."""
+    version = CheckedVersion(sha=judged.sha, blob=judged.blob, byte_start=judged.byte_start)
+    if body.version != version:
+        raise ValueError(f"{body.type}: it is about {body.version}, and the job was given {version}")
+    if not (isinstance(job.spec, CheckSpec) and job.spec.lean.is_lean):
+        raise ValueError(f"{body.type}: the job was given no Lean that could verify it")
+    if body.toolchain != job.spec.lean.toolchain:
+        raise ValueError(f"{body.type}: {body.toolchain!r} judged, and the job was given another Lean")
+    if (why := why_not_verified(body)) is not None:
+        raise ValueError(f"{body.type}: {why}")
 
 
 def _check_bump(body: EventBody, *, job: DueJob) -> None:

@@ -392,8 +392,8 @@ class MessageBody:
 
 def wanted(event: StoredEvent, kinds: Mapping[str, int]) -> bool:
     """Return whether an event of `TYPES` is due for a channel with these kinds, each behind its position."""
-    asked = (_KIND_OF[event.type],)
-    return all(kind in kinds and event.seq > kinds[kind] for kind in asked)
+    kind = _KIND_OF[event.type]
+    return kind in kinds and event.seq > kinds[kind]
 
 
 def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> list[Item]:

@@ -37,7 +37,6 @@ from daemon.store_service import StoreFailedError, StoreService
 from store.documents.proofs import Proof
 from store.errors import LogError
 from store.events.proofs import PullRequestOpened
-from store.log.reader import LogReader
 from store.text import clean
 
 
@@ -55,17 +54,13 @@ class Plan:
         return f"{owner}:{branch_name(row)}"
 
 
-def check(instance: Instance, settings: Settings, database: sqlite3.Connection, row: Proof) -> None:
+def check(settings: Settings, database: sqlite3.Connection, row: Proof) -> None:
     """Refuse a proof that may not be proposed.
 
     Raises:
         ProposalError: with the reason.
     """
-    patch = None
-    if row.patch_sha256 is not None:
-        with LogReader.open(instance.paths.events_db) as log:
-            patch = log.blob(row.patch_sha256)
-    check_proof(row, patch)
+    check_proof(row)
     check_consent(database, row, settings)
 
 

@@ -371,8 +371,8 @@ _NO_MORE = (
 )
 
 
-def check_proof(row: ProofRow, patch: bytes | None) -> None:
-    """Refuse what Lean did not verify; `patch` is its patch file, None where it has none.
+def check_proof(row: ProofRow) -> None:
+    """Refuse what Lean did not verify.
 
     Raises:
         ProposalError: it may not be proposed.
@@ -382,7 +382,7 @@ def check_proof(row: ProofRow, patch: bytes | None) -> None:
             f"proof {row.proof}: rests on sorries that are still open ({', '.join(row.conditional_on)}); it can be"
             " proposed once they are proved and it was verified"
         )
-    if row.state != "verified" or patch is None:
+    if row.state != "verified":
         raise ProposalError(
             f"proof {row.proof}: is {row.state}, and only what Lean verified is proposed;"
             f" `everlean proofs show {row.proof}` says what is missing"

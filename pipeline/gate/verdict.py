@@ -229,7 +229,7 @@ class Gate:
             # Lake compiles it, and the scanner has seen that the commands are the same. A REPL would import all that a
             # `module` file imports once more, into memory of its own.
             return None
-        by = f"pantograph-repl {backend.toolchain}".strip()
+        by = f"pantograph-repl {backend.toolchain}".strip() if backend.is_lean else backend.kind
         files = self._files
         lake_checks.build_imports(backend, self.project, files.imports)
         compiled = await elaborate(backend, files)

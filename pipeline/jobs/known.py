@@ -49,7 +49,7 @@ def known_to_scan(
         proofs=tuple(
             GivenProof(proof.proof, proof.sorry, proof.declaration_text_hash)
             for proof in queries.proofs(view, repository=repository)
-            if proof.state != "rejected"
+            if proof.state == "verified"
         ),
         sorries_of_others=sum(number for name, number in followed.items() if name != branch),
         declarations=declarations,

@@ -201,10 +201,9 @@ async def _generated(registry: Registry, asked: GenerateRequest) -> tuple[list[G
             return await _suggested(model, asked), model.provenance
     # The progress model first: without it, no tactics are generated.
     async with registry.progress().use() as progress, slot.use() as model:
-        provenance = model.provenance
         found = await _suggested(model, asked)
         if not found:
-            return [], provenance
+            return [], model.provenance
         tactics = [one.output for one in found]
         remaining = await progress.remaining(asked.input, tactics, asked.prefix or "")
     rated = [
@@ -218,7 +217,7 @@ async def _generated(registry: Registry, asked: GenerateRequest) -> tuple[list[G
         )
         for one, steps in zip(found, remaining, strict=True)
     ]
-    return sorted(rated, key=lambda one: -one.score), provenance
+    return sorted(rated, key=lambda one: -one.score), model.provenance
 
 
 async def _suggested(model: GeneratingModel, asked: GenerateRequest) -> list[Generation]:

@@ -284,23 +284,23 @@ class Loader:
         # Several names may share the retriever in use.
         self._retrievers: WeakValueDictionary[tuple[str, str], Retriever] = WeakValueDictionary()
 
-    def model(self, spec: ModelSpec, source: str, provenances: tuple[Provenance, ...]) -> Model:
+    def model(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
         """Return a model, loaded and not started.
 
         Args:
             spec: the model to load.
             source: the folder, or the name of the hub or at the endpoint, to which the specification's source resolves.
-            provenances: of the source, and of the generator of a retrieval model.
+            provenance: of the source.
 
         Raises:
             LoadError: it cannot be loaded.
         """
         try:
-            return self._model(spec, source, provenances)
+            return self._model(spec, source, provenance)
         except Exception as error:
             raise _unloadable(source, error) from error
 
-    def progress(self, spec: RewardSpec, source: str, provenances: tuple[Provenance, ...]) -> RatingModel:
+    def progress(self, spec: RewardSpec, source: str, provenance: Provenance) -> RatingModel:
         """Return the progress model, loaded and not started.
 
         Raises:
@@ -310,15 +310,13 @@ class Loader:
             from pipeline.serve.engines import RatingModel, load_progress
 
             predicting = load_progress(spec, source)
-            (provenance,) = provenances
             return RatingModel(
                 predicting, provenance=provenance, limits=self._spec.limits, measures=self._measures
             )
         except Exception as error:
             raise _unloadable(source, error) from error
 
-    def _model(self, spec: ModelSpec, source: str, provenances: tuple[Provenance, ...]) -> Model:
-        provenance = provenances[0]
+    def _model(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
         device: Device = spec.device or self._spec.device
         match spec.kind:
             case "endpoint":
@@ -432,7 +430,7 @@ class _Entry:
     wanted: str
     parts: tuple[ModelSource, ...]
     slot: ModelSlot[Any]
-    load: Callable[[str, tuple[Provenance, ...]], Model]
+    load: Callable[[str, Provenance], Model]
     source: str = ""
     failures: int = 0
     again_at: float = 0.0
@@ -606,7 +604,7 @@ class Registry:
             why = "; ".join(part for part in found if isinstance(part, str))
             entry.slot.set_unavailable("waiting" if entry.wanted == PROMOTED else "failed", why)
             return
-        source, provenances = parts[0].source, tuple(part.provenance for part in parts)
+        source, provenance = parts[0].source, parts[0].provenance
         if source == entry.source and not entry.failures:
             entry.slot.set_current()
             return
@@ -619,7 +617,7 @@ class Registry:
         begun = time.monotonic()
         try:
             loop = asyncio.get_running_loop()
-            model = await loop.run_in_executor(self._thread, partial(entry.load, source, provenances))
+            model = await loop.run_in_executor(self._thread, partial(entry.load, source, provenance))
         except LoadError as error:
             self._rest(entry, str(error))
             return

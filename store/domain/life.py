@@ -37,7 +37,7 @@ from store.events.scans import (
 
 @dataclass(frozen=True, slots=True)
 class GivenProof:
-    """A proof of ours; `declaration_text_hash` is the patched declaration's `text_hash`."""
+    """A verified proof of ours; `declaration_text_hash` is the patched declaration's `text_hash`."""
 
     proof: str
     sorry: str

@@ -73,7 +73,7 @@ class ProofFound(EventBody):
     `replacement` takes the place of the bytes `byte_start`..`byte_end` of `path` at `sha`: the sorry's own, or,
     where the several sorries of a declaration are filled together, those from the first to the last of them.
     `declaration_text_hash` is the scanner's `text_hash` of the patched declaration: a later commit with the
-    same hash is "filled by us".
+    same hash is "filled by us", where the proof is verified.
     """
 
     type: ClassVar[str] = "proof_found"

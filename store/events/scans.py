@@ -147,7 +147,8 @@ class SorryChanged(SorryEvent):
 class SorryFilled(SorryEvent):
     """The declaration says what it said, with all that its statement depends on, and has a proof in the sorry's place.
 
-    `by` is "us" where the text is our proof's. `rests_on` are the declarations with a sorry that the proof cites.
+    `by` is "us" where the text is that of a proof of ours that was verified by then. `rests_on` are the declarations
+    with a sorry that the proof cites.
     """
 
     type: ClassVar[str] = "sorry_filled"

@@ -107,7 +107,7 @@ def test_what_does_not_prove_it_is_rejected_with_the_evidence(served: Served) ->
     answer = check(served, "exact ⟨h.1, h.2⟩")
     assert answer["verdict"] == "rejected"
     (failed,) = [one for one in answer["findings"] if one["verdict"] == "failed"]
-    assert (failed["step"], failed["by"]) == ("compile", "pantograph-repl")
+    assert (failed["step"], failed["by"]) == ("compile", "simulator")
     assert answer["reason"] == failed["evidence"]
 
 

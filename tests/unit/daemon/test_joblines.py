@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,7 +15,7 @@ from daemon.jobs.runner import _can_wait
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import Candidate, CheckSpec, SorryToProve
-from pipeline.lean.backend import simulator
+from pipeline.lean.backend import LeanBackend
 from store.domain.identity import proof_id
 from store.events.base import BlobRef, EventBody
 from tests.support.events import (
@@ -43,7 +43,7 @@ def real(body: Any) -> Any:
 
 
 FOUND = real(proof_found(SORRY, SPOT, commit=sha(1)))
-ITS_LEAN = replace(simulator(), toolchain=FOUND.toolchain)
+ITS_LEAN = LeanBackend("pantograph", ("repl",), "a Lean", FOUND.toolchain, sandbox="none")
 """What a verdict has to name as the Lean that judged."""
 SPECS: dict[str, Spec] = {
     "check": CheckSpec(lean=ITS_LEAN, proof=FOUND),
@@ -174,10 +174,20 @@ def test_nothing_is_verified_without_every_required_check(step: str) -> None:
         said("check", whole.model_copy(update={"checks": fewer}))
 
 
-@pytest.mark.parametrize("by", ["scanner", "nobody"])
+@pytest.mark.parametrize("by", ["scanner", "simulator", "nobody"])
 @pytest.mark.parametrize("step", ["compile", "axioms"])
 def test_what_lean_must_judge_no_one_else_does(step: str, by: str) -> None:
     whole = proof_verified(FOUND)
     checks = tuple(one.model_copy(update={"by": by}) if one.step == step else one for one in whole.checks)
     with pytest.raises(BadLineError, match="not by Lean"):
         said("check", whole.model_copy(update={"checks": checks}))
+
+
+@pytest.mark.parametrize("kind", ["simulator", "none"])
+def test_a_job_without_lean_verifies_nothing(
+    kind: Literal["simulator", "none"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SPECS, "check", CheckSpec(lean=replace(ITS_LEAN, kind=kind), proof=FOUND))
+    assert said("check", proof_checked(FOUND)).events
+    with pytest.raises(BadLineError, match="no Lean that could verify it"):
+        said("check", proof_verified(FOUND))

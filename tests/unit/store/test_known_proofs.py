@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.known import known_to_prove
+from pipeline.jobs.known import known_to_prove, known_to_scan
 from pipeline.jobs.specs import Lemma
 from store.events.base import EventBody
 from store.events.proofs import ProofFound
@@ -188,6 +188,22 @@ def test_the_newest_proofs_come_first_and_no_more_than_were_asked_for(world: Wor
 def test_what_could_not_be_judged_whole_is_neither_offered_nor_cited(world: World) -> None:
     world.tell(proof_checked(world.found()))
     assert (world.known(), citable(world)) == ({}, [])
+
+
+def test_a_scan_takes_for_our_filling_the_text_of_a_verified_proof_alone(world: World) -> None:
+    found = world.found()
+    ours = partial(known_to_scan, world.db, repository=REPOSITORY, branch=BRANCH)
+    for verdict in (None, proof_checked(found), proof_rejected(found, conditional_on=("b",))):
+        if verdict is not None:
+            world.tell(verdict)
+        assert ours().proofs == ()
+
+
+def test_a_scan_knows_the_verified_proofs(world: World) -> None:
+    found = world.found()
+    world.tell(proof_verified(found))
+    known = known_to_scan(world.db, repository=REPOSITORY, branch=BRANCH)
+    assert [(one.proof, one.sorry) for one in known.proofs] == [(found.proof, OLD)]
 
 
 def test_the_attempt_behind_a_proof_is_the_one_of_its_job(world: World) -> None:
