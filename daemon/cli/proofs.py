@@ -309,6 +309,8 @@ def _show_applied(done: AppliedProofs) -> None:
         shrink=(3, 2),
         names=(3,),
     )
+    if unverified := [one.proof for one in done.applied if one.state != "verified"]:
+        note(f"everlean: not verified, and so no proof yet: {', '.join(unverified)}")
     if any(one.checked_sha != done.head for one in done.applied):
         note(
             "everlean: the commit here is not the one that was checked, and no Lean has seen these there; build before"

@@ -627,7 +627,7 @@ class Proving:
                 (row.path, row.declaration) not in taken
                 and not is_exercise(row.path)
                 and not design(row)
-                and not (so_far is not None and so_far.proved)
+                and not (so_far is not None and so_far.settled)
             ):
                 goals, rests = _goals(so_far), resting.get(sorry, 0)
                 wanted[sorry] = [

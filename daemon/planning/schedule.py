@@ -260,11 +260,11 @@ def _nothing_to_prove(view: sqlite3.Connection, repo: Repo, branches: Sequence[B
         return "every open sorry of it is an exercise, for people to solve; write exercises = [] in its [[repos]]"
     settled = {(row.branch, sorry) for row in branches for sorry in _settled(view, repo, row)}
     if all((row.branch, row.sorry) in settled for row in for_us):
-        return "has no open sorry without a proof, or a proof of its negation: `everlean proofs` has them"
+        return "has no open sorry without a candidate, a proof, or a proof of its negation: see `everlean proofs`"
     return ""
 
 
 def _settled(view: sqlite3.Connection, repo: Repo, branch: BranchRow) -> set[str]:
-    """Return the sorries of a branch that are open and have nothing left to find (`Reached.proved`)."""
+    """Return the sorries of a branch that are open and have nothing left to find (`SorryProgress.settled`)."""
     so_far = queries.reached(view, repository=repo.key, branch=branch.branch)
-    return {sorry for sorry, how_far in so_far.items() if how_far.proved}
+    return {sorry for sorry, how_far in so_far.items() if how_far.settled}

@@ -344,7 +344,7 @@ class AppliedProof(ProofRow):
     commit: str
     others: list[str]
     """proofs that put the same text there"""
-    SHOWN: ClassVar = ("proof", "sorry", "declaration", "path", "commit", "checked_sha", "others")
+    SHOWN: ClassVar = ("proof", "state", "sorry", "declaration", "path", "commit", "checked_sha", "others")
 
 
 @dataclass(frozen=True, slots=True)

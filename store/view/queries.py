@@ -649,18 +649,18 @@ class SorryProgress:
     """The progress on an open sorry in the present version of its file.
 
     `rungs` are those that were tried, with whatever model and budget; `goals_left` is the newest attempt's that has it.
-    `proved`: it has a proof that no check rejected, or its negation has one: nothing is left to find.
+    `settled`: it has a candidate or proof that no check rejected, or its negation has a proof: nothing is left to find.
     """
 
     rungs: frozenset[int]
     goals_left: int | None
-    proved: bool
+    settled: bool
 
 
 def reached(db: sqlite3.Connection, *, repository: str, branch: str) -> dict[str, SorryProgress]:
     """Return how far the open sorries of a branch got, by id.
 
-    One that was neither tried nor proved is not among them.
+    One that was not tried and has no candidate is not among them.
     """
     here = {"repository": repository, "branch": branch}
     rungs: dict[str, set[int]] = {}
@@ -669,12 +669,12 @@ def reached(db: sqlite3.Connection, *, repository: str, branch: str) -> dict[str
         rungs.setdefault(sorry, set()).add(rung)
         if goals_left is not None:
             goals[sorry] = goals_left
-    proved = {sorry for (sorry,) in db.execute(_PROVED, here)}
+    settled = {sorry for (sorry,) in db.execute(_SETTLED, here)}
     false = disproved(db, rungs)
-    proved |= {sorry for sorry in rungs if (repository, branch, sorry) in false}
+    settled |= {sorry for sorry in rungs if (repository, branch, sorry) in false}
     return {
-        sorry: SorryProgress(frozenset(rungs.get(sorry, ())), goals.get(sorry), sorry in proved)
-        for sorry in (*rungs, *(proved - set(rungs)))
+        sorry: SorryProgress(frozenset(rungs.get(sorry, ())), goals.get(sorry), sorry in settled)
+        for sorry in (*rungs, *(settled - set(rungs)))
     }
 
 
@@ -703,7 +703,7 @@ _OPEN = (
     "WHERE s.repository = :repository AND s.branch = :branch AND s.state = 'open'"
 )
 _ATTEMPTS = f"SELECT t.sorry, t.rung, t.goals_left {_OPEN.format('attempts')} ORDER BY t.recorded_at, t.rung"
-_PROVED = f"SELECT t.sorry {_OPEN.format('proofs')} AND t.state <> 'rejected'"
+_SETTLED = f"SELECT t.sorry {_OPEN.format('proofs')} AND t.state <> 'rejected'"
 
 
 def pauses(db: sqlite3.Connection) -> list[PauseRow]:

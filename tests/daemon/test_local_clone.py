@@ -338,7 +338,9 @@ def test_what_is_not_verified_is_applied_only_by_its_id_and_with_candidate(world
     assert "no proof is verified yet" in world.refused("--verified")
     assert "not verified; add --candidate" in world.refused(proof)
     assert "has to be named" in world.refused("--verified", "--candidate", code=2)
-    assert world.apply(proof, "--candidate").code == 0
+    applied = world.apply(proof, "--candidate")
+    assert applied.code == 0
+    assert f"not verified, and so no proof yet: {proof}" in applied.err
     assert world.subjects() == ["Not verified: a candidate for a proof of Demo.one"]
 
 

@@ -121,7 +121,7 @@ def test_it_waits_while_a_sorry_is_open_and_ends_once_when_the_last_is_filled(wo
 
 def test_it_ends_where_a_search_that_ran_already_found_a_proof_of_each(world: World) -> None:
     (reason,), waiting = world.after(*OPEN, *PROVED)
-    assert reason.startswith("it has no open sorry without a proof")
+    assert reason.startswith("it has no open sorry without a candidate, a proof,")
     assert waiting == 0
 
 

@@ -550,9 +550,9 @@ def test_what_one_model_tried_is_to_prove_for_another_one(world: World) -> None:
 
 def test_nothing_is_left_to_find_for_a_false_sorry_until_its_file_changes(world: World) -> None:
     world.tell(opened(), attempt(SORRY, SPOT, commit=sha(1), outcome="exhausted"))
-    assert not queries.reached(world.db, repository=REPOSITORY, branch=BRANCH)[SORRY].proved
+    assert not queries.reached(world.db, repository=REPOSITORY, branch=BRANCH)[SORRY].settled
     world.tell(attempt(SORRY, SPOT, commit=sha(1), outcome="disproved", model="tactics-1"))
-    assert queries.reached(world.db, repository=REPOSITORY, branch=BRANCH)[SORRY].proved
+    assert queries.reached(world.db, repository=REPOSITORY, branch=BRANCH)[SORRY].settled
     assert queries.disproved(world.db) == {(REPOSITORY, BRANCH, SORRY)}
     world.tell(moved("context", spot=replace(SPOT, blob=BLOB2)))
     assert queries.reached(world.db, repository=REPOSITORY, branch=BRANCH) == {}
