@@ -67,11 +67,13 @@ def counted(deployment: Deployment) -> list[int | None]:
 
 
 def watch(deployment: Deployment, weeks: int) -> None:
-    """Run a daemon until the past is counted."""
+    """Run a daemon until the past is counted and the tip scanned, and its view says so."""
     with deployment.daemon(prelude=HASTY):
         deployment.wait_for(
             lambda: len(deployment.events("past_counted")) >= weeks, what=f"{weeks} weeks to be counted"
         )
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the tip to be scanned")
+        deployment.wait_for(lambda: None not in counted(deployment), what="the view to say so")
 
 
 def test_one_commit_a_week_is_counted_and_none_of_it_is_news_or_a_life(
