@@ -34,6 +34,7 @@ import psutil
 from benchmarks.store_bench import BenchmarkError, machine, say
 from daemon.control_client import request
 from daemon.settings import load
+from pipeline.lean.toolchain.standins import SWITCH
 from store.events.jobs import WorkPaused
 from store.log.envelope import Expect, NewEvent, StoredEvent
 from store.log.log import EventLog
@@ -107,6 +108,7 @@ class Trial:
         self.engine: Engine = engine
         self.sizes = sizes
         self.cluster = cluster
+        os.environ[SWITCH] = "1"
         self.deployment = Deployment(folder)
         self._watched: list[Path] = []
         self._text = "".join(f"theorem t{at} : True := by\n  sorry\n\n" for at in range(sizes.sorries))

@@ -11,6 +11,7 @@ config.toml and state behind, with all work paused, for a daemon to be started o
 from __future__ import annotations
 
 import argparse
+import os
 import sqlite3
 import statistics
 import tempfile
@@ -25,6 +26,7 @@ from daemon.planning.admission import admit
 from daemon.planning.plan import Plan, Planner
 from daemon.settings import Settings, load
 from pipeline.lean.backend import find_leans
+from pipeline.lean.toolchain.standins import SWITCH
 from store.domain.records import ConstantUse, TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.jobs import WorkPaused
@@ -40,6 +42,7 @@ from tests.support.traced_repository import head
 
 FILES = 10
 COPIED = ("repositories", "branches", "commits", "files", "sorries", "traces", "traced_files")
+os.environ[SWITCH] = "1"
 LEANS = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 
 

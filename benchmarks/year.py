@@ -55,6 +55,7 @@ from daemon.settings import Settings, load
 from pipeline.jobs.kinds import KINDS
 from pipeline.jobs.specs import EndpointRung, ProveSpec
 from pipeline.lean.backend import find_leans
+from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.models.endpoint.spending import Prices, Spending
 from store.errors import LogError
 from store.events.base import EventBody
@@ -69,6 +70,7 @@ from tests.support.models import checkpoint_promoted, checkpoint_saved
 INPUTS = Path(__file__).with_name("year.toml")
 PATIENCE_S = 0.5
 """The daemon's, for one plan."""
+os.environ[SWITCH] = "1"
 LEANS = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 Step = Callable[[], None]
 

@@ -183,10 +183,7 @@ def _lean_for(leans: Leans, mirror: Path, key: str, sha: str) -> LeanBackend:
         )
     lean = leans.for_toolchain(root.toolchain)
     if lean.kind == "none":
-        raise AgentError(
-            f'{key}: nothing here runs its Lean: {lean.detail}; or give the agent lean="simulator", which stands in '
-            "for Lean and proves nothing"
-        )
+        raise AgentError(f"{key}: nothing here runs its Lean: {lean.detail}")
     return lean
 
 

@@ -62,7 +62,7 @@ def settings_for(
     Args:
         config: a config.toml; None: the one that `everlean` would find, or the defaults.
         state_dir: the folder of the store, with its cache below it, as `[daemon] state_dir` sets it.
-        lean: `[lean] backend`; "simulator" is for trials without Lean.
+        lean: `[lean] backend`.
 
     Raises:
         AgentError: the file, or `lean`, is not valid.

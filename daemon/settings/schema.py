@@ -633,7 +633,7 @@ class Lean(Section):
     backend: Literal["auto", "pantograph", "simulator", "none"] = Field("auto", examples=["auto"])
     """`auto`: a REPL of the Lean version that the branch's `lean-toolchain` names, or where there is none elan's
     toolchain of that version, with its language server. `pantograph`: a REPL alone. A branch without either is only
-    scanned. `simulator`: the simulator for every branch; Lean checks nothing that it accepts. `none`: scanning only"""
+    scanned. `simulator`: in tests of everlean itself. `none`: scanning only"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
     """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below"""
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])

@@ -46,6 +46,10 @@ NOT_AS_ROOT = (
     "root runs everlean, and what gets out of a sandbox of root's is root on this machine;"
     " run it as a user of its own, or write as_root = true under [lean]"
 )
+NO_SIMULATOR = (
+    'the simulator stands in for Lean in the tests alone; write backend = "auto" under [lean] and run'
+    " `everlean setup`"
+)
 REPL_NAME = "pantograph-repl"
 REPL_FAILED_REMEDY = (
     "a REPL runs only with the Lean version that it was built with: see `everlean doctor`, or"
@@ -378,7 +382,9 @@ def _fixed(backend: str, sandbox: Sandbox) -> LeanBackend | None:
     """Return what the setting alone decides."""
     if backend == "none":
         return _nothing("Lean is switched off by the settings (lean.backend = none)", sandbox)
-    return simulator() if backend == "simulator" else None
+    if backend == "simulator":
+        return simulator() if standins.allowed() else _nothing(NO_SIMULATOR, sandbox)
+    return None
 
 
 def _nothing(reason: str, sandbox: Sandbox) -> LeanBackend:

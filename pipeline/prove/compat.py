@@ -113,8 +113,8 @@ class Server:
         Args:
             project: the folder of a Lake project, built; None for Lean's own modules alone.
             imports: modules.
-            lean: "auto" (Lean, by the project's lean-toolchain), "pantograph", "simulator" (proves nothing: for
-                trials), or a backend that `pipeline.lean.backend` found.
+            lean: "auto" (Lean, by the project's lean-toolchain), "pantograph", or a backend that
+                `pipeline.lean.backend` found.
             repl: path of a pantograph-repl; "" looks for one, as `[lean] repl` of the settings.
             sandbox: "bubblewrap", or "none" for trusted projects.
             toolchains: the folder of `everlean toolchain install`; None for its default.

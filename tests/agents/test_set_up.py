@@ -116,14 +116,11 @@ def test_a_repository_without_lean_files_is_refused(study: TracedProject, tmp_pa
         agent().setup_local_repository(tmp_path / "bare")
 
 
-def test_without_lean_and_without_the_simulator_named_nothing_is_traced(
-    study: TracedProject, tmp_path: Path
-) -> None:
+def test_without_lean_nothing_is_traced(study: TracedProject, tmp_path: Path) -> None:
     other = Remote(tmp_path / "remotes" / "other")
     sha = other.commit("first", {**FILES, "lean-toolchain": "leanprover/lean4:v4.9.0\n"})
     said = fails(study, str(other.path), sha, lean="pantograph")
     assert "nothing here runs its Lean" in said
-    assert 'lean="simulator", which stands in' in said
     with pytest.raises(AgentError, match="lean is 'coq': it takes one of auto, pantograph"):
         agent(lean="coq")
 

@@ -49,7 +49,7 @@ class Program:
     def wait(self) -> subprocess.CompletedProcess[str]:
         """Wait for its end; what it said comes with its status, which is negative where a signal ended it."""
         status = self._process.wait()
-        out, err = ((self._folder / name).read_text() for name in ("stdout", "stderr"))
+        out, err = ((self._folder / name).read_text("utf-8") for name in ("stdout", "stderr"))
         return subprocess.CompletedProcess([], status, out, err)
 
 

@@ -3,9 +3,9 @@
 A stand-in accepts what Lean would not, so that one in Lean's place would make false proofs. Each says what it is: its
 answer to `--version` holds `MARK`, and the script that starts it names the package that it comes from. Where such a
 program is found in the place of the REPL, of lake or of lean, it is refused, unless the environment holds `SWITCH`,
-which the tests set, and `make demo` for its own stand-in for lake.
+which the tests and benchmarks set, and `make demo` for its own stand-in for lake.
 
-The simulator under its own name is another matter: it is chosen by its name, and all that it does is marked simulated.
+The simulator is chosen by its name, and refused in the same way.
 """
 
 from __future__ import annotations

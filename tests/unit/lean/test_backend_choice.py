@@ -11,6 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from pipeline.lean.backend import LeanBackend, Leans, find_leans, simulator
+from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.lean.toolchain.toolchains import MARKER, REPL
 from tests.support.lean.toolchain_build import write_build
 
@@ -234,6 +235,16 @@ def test_only_a_configured_repl_runs_a_project_without_a_lean_toolchain(machine:
 
     assert (chosen.argv, chosen.toolchain) == ((str(own),), "leanprover/lean4:v4.28.0")
     assert "no lean-toolchain file" in chosen.detail
+
+
+def test_the_simulator_is_no_lean_outside_the_tests(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SWITCH)
+    chosen = machine.leans(backend="simulator").for_toolchain("v4.21.0")
+
+    assert chosen.kind == "none"
+    assert 'in the tests alone; write backend = "auto"' in chosen.detail
 
 
 def test_the_simulator_serves_every_toolchain_and_never_by_itself(machine: Machine) -> None:
