@@ -208,7 +208,7 @@ def test_a_checked_proof_is_a_candidate_whose_patch_applies(
         assert isinstance(body, ProofChecked), body
         assert body.not_checked == ("axioms", "kernel")
         verdicts = {item.step: (item.verdict, item.by) for item in body.checks}
-        assert verdicts["compile"] == ("passed", "pantograph-repl")
+        assert verdicts["compile"] == ("passed", "simulator")
         patch = (outcome.staging / body.patch.sha256).read_bytes()
         assert patch.startswith(b"A candidate for a proof of ")
         cost = b"Cost: 1.2 s, 3 states, 9 calls of Lean, 1000 tokens, $0.0125\n"
