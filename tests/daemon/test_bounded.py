@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 from contextlib import closing
@@ -183,6 +182,19 @@ def test_branches_at_one_commit_are_one_fetch_and_one_scan_and_an_unchanged_roun
     assert len(deployment.events("commit_scanned")) == n + 1
 
 
+KILLED_AFTER_A_PART = """
+import os, signal
+from daemon.store_service import StoreService
+whole = StoreService.append
+async def append(store, events, **settings):
+    appended = await whole(store, events, **settings)
+    if any(event.body.type == "sorry_opened" for event in events):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return appended
+StoreService.append = append
+"""
+
+
 def test_a_daemon_that_is_killed_between_the_parts_of_a_scan_scans_again_and_counts_everything_once(
     tmp_path: Path,
 ) -> None:
@@ -190,10 +202,9 @@ def test_a_daemon_that_is_killed_between_the_parts_of_a_scan_scans_again_and_cou
     remote = deployment.remote("large")
     remote.commit("large", {f"F{i}.lean": bomb(700) for i in range(3)})
     settings = deployment.write(repos=[remote.path])
-    with deployment.daemon() as daemon:
-        deployment.wait_for(lambda: deployment.events("sorry_opened"), what="the first part")
-        os.kill(daemon.pid, signal.SIGKILL)
-        daemon.wait()
+    with deployment.daemon(prelude=KILLED_AFTER_A_PART) as daemon:
+        assert daemon.wait(timeout=60) == -signal.SIGKILL, deployment.log()
+    assert deployment.events("sorry_opened")
     assert deployment.events("commit_scanned") == [], "the kill fell between two parts"
     with deployment.daemon():
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
