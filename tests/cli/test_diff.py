@@ -656,9 +656,8 @@ def test_the_hook_stops_a_commit_with_an_axiom(clone: Clone) -> None:
     (hook,) = loaded(".pre-commit-hooks.yaml")
     script = clone.root / ".git" / "hooks" / "pre-commit"
     script.parent.mkdir()
-    script.write_text(
-        f"#!/bin/sh\nPATH={INSTALLED}:$PATH exec {shlex.join([*hook['entry'].split(), *hook['args']])}\n"
-    )
+    command = shlex.join([*hook["entry"].split(), *hook["args"]])
+    script.write_text(f"#!/bin/sh\nPATH={shlex.quote(str(INSTALLED))}:$PATH exec {command}\n")
     script.chmod(0o755)
     (clone.root / "A.lean").write_text(BASE + "axiom cheat : False\n")
     # `commit -a` stages in an index of its own, which git names to the hook.
