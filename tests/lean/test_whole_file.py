@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +34,7 @@ end Demo
 def stand_in(folder: Path, lean: Path, script: str) -> LeanBackend:
     """Lean itself behind a shell script, which runs first."""
     program = folder / "stand-in-lean"
-    program.write_text(f'#!/bin/sh\n{script}\nexec {lean}/bin/lean "$@"\n')
+    program.write_text(f'#!/bin/sh\n{script}\nexec {shlex.quote(f"{lean}/bin/lean")} "$@"\n')
     program.chmod(0o755)
     return replace(lean_itself(lean), argv=(str(program),))
 

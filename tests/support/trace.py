@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -352,7 +353,7 @@ class Workshop:
 def simulator_that_fails(folder: Path, *, importing: str, fault: str) -> LeanBackend:
     """The simulator, with a fault in those of its processes that import a module."""
     program = folder / "repl.sh"
-    words = " ".join(simulator().argv)
+    words = shlex.join(simulator().argv)
     program.write_text(
         f'#!/bin/sh\ncase " $* " in *" {importing} "*) set -- --fault {fault} "$@";; esac\nexec {words} "$@"\n'
     )
@@ -363,7 +364,7 @@ def simulator_that_fails(folder: Path, *, importing: str, fault: str) -> LeanBac
 def simulator_that_is_heard(folder: Path) -> LeanBackend:
     """The simulator, whose requests are written to the file `heard`."""
     program = folder / "repl.sh"
-    words = " ".join(simulator().argv)
+    words = shlex.join(simulator().argv)
     program.write_text(f'#!/bin/sh\ntee -a "{folder}/heard" | {words} "$@"\n')
     program.chmod(0o755)
     return replace(simulator(), argv=(str(program),))
