@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -30,11 +29,6 @@ Answer = TypeVar("Answer")
 ALPHA = "theorem alpha : 1 = 1 := by\n  sorry\n"
 DONE = "".join(f"theorem done{n} : {n} = {n} :=\n  rfl\n\n" for n in range(9))
 BETA = "theorem beta : 2 = 2 := by\n  sorry\n"
-
-
-@pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
 
 
 @pytest.fixture

@@ -31,11 +31,6 @@ def tools(tmp_path: Path) -> StandIn:
     return make_toolchain(tmp_path, version="v4.21.0", elaborate=True)
 
 
-@pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
-
-
 def files(tools: StandIn, module: str = MODULE, **more: str) -> dict[str, str]:
     return {
         "lean-toolchain": tools.toolchain + "\n",

@@ -41,11 +41,6 @@ sys.exit(run(pathlib.Path(sys.argv[1])))
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
-
-
-@pytest.fixture
 def remote(deployment: Deployment) -> Remote:
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": LEAN})

@@ -20,11 +20,6 @@ from tests.support.daemon.remote import Remote
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
-
-
-@pytest.fixture
 def remote(deployment: Deployment) -> Remote:
     """A repository that a daemon watched until it was killed: its log lies in the -wal."""
     remote = deployment.remote("demo")

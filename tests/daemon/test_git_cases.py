@@ -28,11 +28,6 @@ Answer = TypeVar("Answer")
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
-
-
-@pytest.fixture
 def remote(deployment: Deployment) -> Remote:
     remote = deployment.remote("demo")
     remote.serve_partially()

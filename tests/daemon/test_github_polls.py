@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -20,11 +19,6 @@ from tests.support.daemon.github import GitHubServer
 from tests.support.daemon.remote import Remote
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
-
-
-@pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
 
 
 @pytest.fixture

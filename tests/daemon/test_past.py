@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -36,11 +35,6 @@ def lean(*names: str) -> str:
 
 def on(day: float) -> str:
     return (BEGAN + timedelta(days=day)).isoformat()
-
-
-@pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
 
 
 @pytest.fixture

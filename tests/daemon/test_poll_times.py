@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,11 +70,6 @@ async def started(
         turns = Turns(parts, clocks)
         turns.polls.remember(await parts.store.ask(queries.repositories))
         yield turns
-
-
-@pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
 
 
 @pytest.fixture

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from pathlib import Path
-
-import pytest
 
 from daemon.polling.poller import PollResult
 from daemon.settings import Settings
 from store.log.envelope import StoredEvent
 from store.view import queries
 from tests.support.daemon.deployment import Deployment
-
-
-@pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
 
 
 def poll(deployment: Deployment, times: int = 1) -> PollResult:

@@ -39,11 +39,6 @@ esac
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
-
-
-@pytest.fixture
 def remote(deployment: Deployment) -> Remote:
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem one : 1 = 1 := rfl\n"})

@@ -28,11 +28,6 @@ LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment(tmp_path)
-
-
-@pytest.fixture
 def remote(deployment: Deployment) -> Remote:
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": LEAN})
