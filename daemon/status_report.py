@@ -64,7 +64,7 @@ class RunningJob(JobRow):
 class Jobs:
     running: list[RunningJob] | None
     queued: Sequence[QueuedJob]
-    """what the living daemon will start, the first 1,000"""
+    """the first 1,000 jobs in the queue of the running daemon"""
     more_queued: int
     """how many more it will start"""
     due: Due | None
@@ -142,7 +142,7 @@ class Status:
     proofs: dict[str, int] | None
     """how many by state"""
     theorems: int | None
-    """how many theorems and lemmas, of the default branches"""
+    """number of theorems and lemmas on the default branches"""
     log: Log
     """where it ends"""
     lean: str

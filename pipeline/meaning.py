@@ -23,6 +23,7 @@ from pipeline.lean.source.context import (
     Item,
     Opened,
     Part,
+    bound_names,
     concerned,
     has_signs,
     is_a_proposition,
@@ -32,7 +33,7 @@ from pipeline.lean.source.context import (
     uses,
     words_of,
 )
-from pipeline.lean.source.lexer import lex, words
+from pipeline.lean.source.lexer import lex
 from pipeline.versions import Chains, Definition, Version
 from store.domain.keywords import (
     DECLARATION_KEYWORDS,
@@ -50,10 +51,6 @@ _MOST_ROUNDS = 3
 _MOST_REACHED = 5000
 """Definitions that the words of one statement are followed through."""
 _KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS)
-_BINDERS = words(
-    "fun λ intro intros rintro obtain rcases have let with next case rename_i set generalize choose"
-)
-_BINDERS_END = words("=> := : ; | <;> ↦ at")
 
 Side = Literal[0, 1]
 """The version before, and the one now."""
@@ -66,7 +63,7 @@ Reached = dict[str, Definition]
 
 
 class Beside:
-    """What there is beside the files that differ. This one knows of nothing."""
+    """Access to files that both sides share. This base class knows none."""
 
     def module(self, side: Side, module: str) -> Version | None:  # noqa: ARG002
         """Return the file of a module of the project on a side, by its name."""
@@ -83,7 +80,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What differs of all that a statement depends on, each as a line. `unread`: too much to compare."""
+    """The differences in what a statement depends on, one line each. `unread`: too much to compare."""
 
     statement: tuple[str, ...] = ()
     """variables, and what is included"""
@@ -887,20 +884,6 @@ def _other_definitions(before: Reached, after: Reached) -> Iterator[str]:
 
 def _namespace(item: Decl) -> str:
     return item.name.rpartition(".")[0]
-
-
-def bound_names(tokens: Iterable[str]) -> set[str]:
-    """Return the words between `fun`, `intro`, `obtain`, … and what ends their names."""
-    found: set[str] = set()
-    binding = False
-    for token in tokens:
-        if token in _BINDERS:
-            binding = True
-        elif token in _BINDERS_END:
-            binding = False
-        elif binding:
-            found |= words_of(token)
-    return found
 
 
 def _shown(part: Part) -> str:

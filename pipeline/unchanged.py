@@ -1,4 +1,4 @@
-"""What two commits have beside the files that differ: the files of modules, those with a sorry, git's attributes."""
+"""Access to files that two commits share: by module, by a sorry in them, and git's attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verb answers: a document, and the text for people beside it; of a verb that lists, a table declared once."""
+"""The answers of verbs: a document with text for people, or a listing with its columns."""
 
 from __future__ import annotations
 

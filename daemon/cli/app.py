@@ -66,7 +66,7 @@ GROUPS = {
         "version": "everlean version",
     },
 }
-"""Every verb with an example, by what it is for; its module is `daemon.cli.<verb>`, or that in `_MODULES`."""
+"""All verbs by purpose, each with an example. Its module is `daemon.cli.<verb>` unless `_MODULES` names another."""
 EXAMPLES = {verb: example for verbs in GROUPS.values() for verb, example in verbs.items()}
 VERBS = tuple(EXAMPLES)
 
@@ -206,7 +206,7 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
 
 
 def _group(name: str, example: str) -> typer.Typer:
-    """Return the verbs of a group, whose bare name may list what it is about."""
+    """Return a group's application. Its bare name runs the verb of that name, if there is one."""
     bare = LOADED.get(name)
     group = typer.Typer(
         cls=Verbs, help=GROUP_HELP[name], epilog=example, no_args_is_help=bare is None, rich_markup_mode=None

@@ -73,7 +73,7 @@ class CliError(Exception):
 
 
 class Call:
-    """What is asked of a verb beside its arguments: the configuration, the moment, the form of the answer."""
+    """The options of every verb: the configuration, the moment, the form of the answer."""
 
     def __init__(self, config: Path | None, as_of: str | None, *, as_json: bool) -> None:
         self.config = config
@@ -156,9 +156,9 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {}
-"""Those of the modules that are loaded. That of a group's bare name lists what the group is about."""
+"""The verbs of the modules loaded so far, by name."""
 GROUPS: dict[str, str] = {}
-"""The help of the groups that are loaded."""
+"""The help of the groups loaded so far."""
 
 
 def verb(

@@ -48,11 +48,11 @@ _File = Annotated[
 class WrittenSorries:
     path: Path
     sorries: int
-    """how many are in it"""
+    """number of sorries in the file"""
     repositories: int
-    """how many they are of"""
+    """number of repositories they come from"""
     left_out: dict[str, int]
-    """how many open sorries are not in it, by the reason"""
+    """number of open sorries left out, by reason"""
 
 
 @verb("import leandojo", "store.leandojo.documents:Imported")

@@ -62,7 +62,7 @@ class Jobs:
     jobs: list[Job]
     """newest first"""
     queued: Sequence[QueuedJob]
-    """what the living daemon will start, the first 1,000; empty with `--state`"""
+    """the first 1,000 jobs in the running daemon's queue; empty with `--state`"""
     more_queued: int
     """how many more, of every kind"""
 

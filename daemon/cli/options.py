@@ -50,7 +50,7 @@ AsOf = Annotated[
     ),
 ]
 NoAsOf = Annotated[str | None, typer.Option("--as-of", hidden=True)]
-"""Of a verb that is about the present: it is refused with the reason."""
+"""For a verb about the present: refused, with the reason."""
 
 
 # ---- Filters

@@ -63,7 +63,7 @@ class Imported:
     added: list[str]
     """the keys of the new ones"""
     left_out: list[LeftOut]
-    """what the list names and is not added"""
+    """entries of the list that were not added"""
     repositories: list[str]
     """the keys of the watchlist now"""
 

@@ -27,15 +27,15 @@ from store.view import queries
 from store.view.queries import UnwrittenSorry
 
 MOST_SORRIES = 5000
-"""Of one repository in one turn."""
+"""The most sorries of one repository in one turn."""
 MOST_FILES = 200
-"""Whose earlier versions one request fetches."""
+"""The most files whose earlier versions one request fetches."""
 MOST_VERSIONS = 20_000
-"""Of the files of one request."""
+"""The most file versions in one request."""
 MOST_COMMITS = 100_000
-"""Of the newest of a history, among which the merges are looked for that brought a commit."""
+"""The newest commits of a history in which merges are looked up."""
 LINES_BEFORE = 10
-"""Of a sorry, by which git tells a line that moved from one that was written."""
+"""Lines of context before a sorry, so that git recognises a moved line."""
 LONGEST_NAME = 200
 EARLIEST = datetime(2005, 4, 7, tzinfo=UTC)
 """The first commit that git made. An earlier date is that of a clock which was never set."""

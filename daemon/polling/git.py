@@ -31,7 +31,7 @@ REMOTE = "refs/remotes/origin/"
 _MOST_REFS_BYTES = 16 * 2**20
 """Some 200,000 branches; a remote is a stranger, and its answer must fit into a small daemon's memory."""
 _MOST_RENAMES = 8
-"""Of one file, that its history is followed through."""
+"""The most renames that the history of a file is followed through."""
 _ORIGIN = "origin"
 _CONTENTS_LATER = "--filter=blob:none"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.lean.source.context import NOTATIONS
+from pipeline.lean.source.context import NOTATIONS, bound_names
 from pipeline.lean.source.forbidden import SORRY_NAMES, complaints
 from pipeline.lean.source.imports import closure
 from pipeline.lean.source.lexer import Token, lex, tokens_of_text, words
@@ -185,13 +185,9 @@ def _cut(replacement: str, between: Sequence[str]) -> list[str]:
 # Names are read, not resolved, so a hit is a suspicion that Lean may clear (see `Gate`).
 
 
-_BINDERS = frozenset(
-    {"fun", "λ", "intro", "intros", "rintro", "obtain", "rcases", "have", "let", "with", "next"}
-)
 _PART = re.compile(r"«([^»]*)»|([^.«»]+)")
 _BINDER_NAME = re.compile(r"[^\s:(){}\[\]⦃⦄,]+(?=[^:(){}\[\]]*:)")
 _CLOSERS = frozenset({")", "]", "}", "⟩", "›", "⟧"})
-_BINDERS_END = frozenset({"=>", ":=", ":", ";", "|", "<;>", "↦", "at"})
 
 
 def cites_itself(replacement: str, declaration: str) -> bool:
@@ -283,7 +279,7 @@ def cites_later(replacement: str, *, file: bytes, declaration_start: int) -> tup
     ]
     own = next((one for one in scanned.declarations if one.byte_start == declaration_start), None)
     tokens = [token.text for token in tokens_of_text(replacement)[0]]
-    bound = _bound(tokens) | set(_BINDER_NAME.findall(own.statement if own is not None else ""))
+    bound = bound_names(tokens) | set(_BINDER_NAME.findall(own.statement if own is not None else ""))
     found = []
     for token in tokens:
         parts = _parts(token)
@@ -301,20 +297,6 @@ def _could_mean(parts: list[str], name: list[str]) -> bool:
     if parts[0] == "_root_":
         return parts[1:] == name
     return name[-len(parts) :] == parts
-
-
-def _bound(tokens: list[str]) -> set[str]:
-    """Return the words between `fun`, `intro`, `obtain`, … and what ends their names."""
-    found: set[str] = set()
-    binding = False
-    for token in tokens:
-        if token in _BINDERS:
-            binding = True
-        elif token in _BINDERS_END:
-            binding = False
-        elif binding:
-            found.add(token)
-    return found
 
 
 def _parts(name: str) -> list[str]:

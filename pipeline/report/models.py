@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Blob = Callable[[str], bytes]
 """Returns a payload of the log by its hash, as `LogReader.blob` does."""
 MOST_CURVES = 8
-"""Of each model, the newest trainings whose losses are drawn."""
+"""The newest trainings of each model whose losses are drawn."""
 _MOST_CHECKPOINTS, _MOST_EVALUATIONS = 300, 2000
 _NAMES: Mapping[ModelKind, str] = {
     "retriever": "retriever", "tactics": "tactic model", "progress": "progress model"

@@ -138,17 +138,6 @@ class RetrieveResponse(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Indices into a corpus and their scores, best first."""
-
-    corpus: Corpus
-    trace: TraceRow
-    numbers: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float32]
-    allowed: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
 class _Indexed:
     """A corpus with the vectors that one encoder made of it: shape (len(corpus), d)."""
 

@@ -33,7 +33,7 @@ PROJECTS_NAMED = 3
 
 
 class ProblemCode(enum.StrEnum):
-    """What is wrong, as a word that programs may rely on. Links are those of docs/operations.md."""
+    """The problems that a status may show. Programs may rely on the codes; links go to docs/operations.md."""
 
     DAEMON_NOT_RUNNING = "daemon_not_running"
     """no process holds the state folder. `sudo systemctl start everlean`; if it ends again, `journalctl -u

@@ -65,7 +65,7 @@ NEVER_STARTED = ServiceRow(
 
 @dataclass(frozen=True, slots=True)
 class ViewStatus:
-    """What the view knows. Without a view to read it is unknown, which is neither 0 nor none."""
+    """The facts of the view. All are unknown, neither 0 nor none, where no view can be read."""
 
     problems: list[Problem]
     readable: bool = False
@@ -180,7 +180,7 @@ class LastEvent:
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """What the end of the log says, and the settings that it has last."""
+    """The end of the log, and the newest settings recorded in it."""
 
     problems: list[Problem]
     position: int = 0

@@ -1,4 +1,4 @@
-"""What an import recorded and an export wrote, as documents with a field for each number."""
+"""Results of imports and exports, as documents."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Imported:
     totals: Totals
     """counts"""
     notes: tuple[str, ...]
-    """what is odd but did no harm"""
+    """oddities that did no harm"""
     seconds: float
     position: int
 
@@ -121,7 +121,7 @@ class Exported:
     repositories: list[ExportedRepository]
     """one for each commit"""
     theorems: dict[str, int]
-    """how many by list, such as `random/train`"""
+    """number by list, such as `random/train`"""
     withheld: dict[str, int]
     """by split, theorems in no list: training on them would give a test away"""
     corpus_files: int

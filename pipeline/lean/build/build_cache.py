@@ -73,7 +73,7 @@ class Build:
 
 
 class BuildKey(NamedTuple):
-    """What a build is of: a commit, and the folder of a Lake project in it ("" is the root)."""
+    """The subject of a build: a commit, and the folder of a Lake project in it ("" is the root)."""
 
     repository: str
     sha: str

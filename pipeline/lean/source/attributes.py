@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 NAME = ".gitattributes"
 MOST_BYTES = 1 << 20
-"""Of a longer one nothing is read."""
+"""A longer file is not read."""
 _ALTERING = re.compile(r"(?:ident|filter=.+|working-tree-encoding=.+|eol=crlf)\Z")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -57,9 +57,29 @@ class Opened(NamedTuple):
         return (self.only is None or name in self.only) and name not in self.hidden
 
 
+_BINDERS = words(
+    "fun λ intro intros rintro obtain rcases have let with next case rename_i set generalize choose"
+)
+_BINDERS_END = words("=> := : ; | <;> ↦ at")
+
+
 def words_of(text: str) -> frozenset[str]:
     """Return the names that a piece of code has, dotted ones whole."""
     return frozenset(_WORDS.findall(text))
+
+
+def bound_names(tokens: Iterable[str]) -> set[str]:
+    """Return the words between `fun`, `intro`, `obtain`, … and what ends their names."""
+    found: set[str] = set()
+    binding = False
+    for token in tokens:
+        if token in _BINDERS:
+            binding = True
+        elif token in _BINDERS_END:
+            binding = False
+        elif binding:
+            found |= words_of(token)
+    return found
 
 
 class _Scope:

@@ -181,7 +181,7 @@ class Declaration:
 
     @property
     def may_be_data(self) -> bool:
-        """Whether what a sorry stands for may be data, which no search may invent."""
+        """Whether a sorry may stand for data, which no search may invent."""
         return all(token.text not in PROVABLE_KINDS for token in self.tokens)
 
     @property
