@@ -42,7 +42,7 @@ from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, State, Stepped
-from tests.support.lean import faulty_repl
+from tests.support.lean import scripted
 from tests.support.lean.wheel import backend as wheel
 from tests.support.lean.wheel.lean import UnavailableError
 
@@ -83,7 +83,7 @@ class Bench:
         file = self.folder / f"reply-{len(reply)}.json"
         file.write_bytes(reply)
         argv = (sys.executable, "-I", "-S", str(PROGRAM), f"--reply={file}", f"--think-ms={think_ms}")
-        return LeanBackend("simulator", argv, "always the same answer", "", sandbox="none")
+        return LeanBackend("pantograph", argv, "always the same answer", "", sandbox="none")
 
     def key(self, backend: LeanBackend) -> ReplKey:
         return ReplKey(backend, self.folder, ("Init",))
@@ -214,7 +214,7 @@ async def measure_together(bench: Bench) -> AsyncIterator[Row]:
 
 async def measure_checkout(bench: Bench) -> AsyncIterator[Row]:
     """A process for a search: an idle one, and one that has to be started (Python's own start, not Lean's)."""
-    backend = faulty_repl.backend()
+    backend = scripted.backend()
     key = bench.key(backend)
     async with ReplPool(PoolLimits(processes=1)) as pool:
         pool.give_back(await pool.take(key))
@@ -254,7 +254,7 @@ async def measure_replay(bench: Bench) -> AsyncIterator[Row]:
     ordinary, after = [], []
     async with ReplPool() as pool:
         for number in range(bench.sizes.replays):
-            async with Session(pool, bench.key(faulty_repl.backend())) as session:
+            async with Session(pool, bench.key(scripted.backend())) as session:
                 state = await session.start(f"p{number}")
                 for step in range(depth):
                     began = time.perf_counter()

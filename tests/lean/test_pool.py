@@ -28,8 +28,8 @@ from pipeline.lean.pool.session import (
     Stepped,
     TacticKilled,
 )
-from tests.support.lean import faulty_repl
-from tests.support.lean.faulty_repl import goal_text
+from tests.support.lean import scripted
+from tests.support.lean.scripted_repl import goal_text
 
 T = TypeVar("T")
 MIB = 1024 * 1024
@@ -73,7 +73,7 @@ def on_pool(
 
     async def main() -> T:
         async with ReplPool(limits) as pool:
-            return await use(Place(folder, pool, backend or faulty_repl.backend()))
+            return await use(Place(folder, pool, backend or scripted.backend()))
 
     return asyncio.run(main())
 
@@ -283,11 +283,11 @@ def test_a_start_that_fails_gives_its_place_to_the_next(tmp_path: Path) -> None:
     async def use(place: Place) -> None:
         with pytest.raises(ReplStartError, match="the dice fell"):
             await place.pool.take(place.key())
-        good = ReplKey(faulty_repl.backend(), place.folder, ("Init",))
+        good = ReplKey(scripted.backend(), place.folder, ("Init",))
         place.pool.give_back(await place.pool.take(good))
         assert place.pool.stats.busy == 0
 
-    on_pool(tmp_path, use, processes=1, backend=faulty_repl.backend(start_fault=1.0))
+    on_pool(tmp_path, use, processes=1, backend=scripted.backend(start_fault=1.0))
 
 
 def test_whoever_gives_up_waiting_leaves_the_queue_intact(tmp_path: Path) -> None:
@@ -413,15 +413,15 @@ while True:
 """
 
 
-def scripted(folder: Path, body: str) -> LeanBackend:
+def program(folder: Path, body: str) -> LeanBackend:
     script = folder / "script.py"
     script.write_text(body.replace("\\\\n", "\\n"), "utf-8")
     argv = (sys.executable, "-I", "-S", str(script))
-    return LeanBackend("simulator", argv, "a script", "", sandbox="none")
+    return LeanBackend("pantograph", argv, "a script", "", sandbox="none")
 
 
 def test_whoever_gives_up_while_room_is_made_does_not_raise_the_bound(tmp_path: Path) -> None:
-    stubborn = ReplKey(scripted(tmp_path, STUBBORN), tmp_path, ("Init",))
+    stubborn = ReplKey(program(tmp_path, STUBBORN), tmp_path, ("Init",))
 
     async def use(place: Place) -> None:
         place.pool.give_back(await place.pool.take(stubborn))
@@ -439,7 +439,7 @@ def test_whoever_gives_up_while_room_is_made_does_not_raise_the_bound(tmp_path: 
 
 
 def test_an_idle_process_that_talks_without_end_costs_no_memory_and_no_search(tmp_path: Path) -> None:
-    talkative = scripted(tmp_path, TALKATIVE)
+    talkative = program(tmp_path, TALKATIVE)
 
     async def use(place: Place) -> None:
         repl = await Repl.start(talkative, imports=(), project=tmp_path, dialect=NEWEST)
@@ -466,7 +466,7 @@ def test_an_idle_process_that_talks_without_end_costs_no_memory_and_no_search(tm
 
 def test_a_pool_serves_one_event_loop_and_says_so(tmp_path: Path) -> None:
     pool = ReplPool(PoolLimits(processes=1))
-    key = ReplKey(faulty_repl.backend(), tmp_path, ("Init",))
+    key = ReplKey(scripted.backend(), tmp_path, ("Init",))
 
     async def use() -> None:
         async with pool:
@@ -521,7 +521,7 @@ def test_the_answers_are_lean_s(tmp_path: Path) -> None:
     on_pool(tmp_path, use)
 
 
-CRASHES = ["crash", "hang", "broken", "panic", "exit_mid_line", "close_output", "orphan"]
+CRASHES = ["crash", "hang", "broken", "panic", "cut", "close_output", "orphan"]
 
 
 @pytest.mark.parametrize("fault", CRASHES)
@@ -588,7 +588,7 @@ def test_a_text_that_kills_twice_is_an_error_and_is_not_tried_again(tmp_path: Pa
                     await session.process("x")
             assert place.pool.stats.died == 2
 
-    on_pool(tmp_path, use, backend=faulty_repl.backend(faults={"crash": 1.0}))
+    on_pool(tmp_path, use, backend=scripted.backend(faults={"crash": 1.0}))
 
 
 def test_a_state_that_comes_out_otherwise_is_lost_and_says_where(tmp_path: Path) -> None:
@@ -850,7 +850,7 @@ def test_a_prefix_that_kills_is_tried_twice(tmp_path: Path) -> None:
             assert not caught.value.refused
             assert place.pool.stats.died == 2
 
-    on_pool(tmp_path, use, backend=faulty_repl.backend(faults={"crash": 1.0}))
+    on_pool(tmp_path, use, backend=scripted.backend(faults={"crash": 1.0}))
 
 
 def test_a_closed_session_asks_nothing_more(tmp_path: Path) -> None:

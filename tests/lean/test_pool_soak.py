@@ -17,8 +17,8 @@ from pipeline.lean.client.messages import TacticFailed, TacticParseError
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed, State, StateLost, Stepped, TacticKilled
-from tests.support.lean import faulty_repl
-from tests.support.lean.faulty_repl import goal_text
+from tests.support.lean import scripted
+from tests.support.lean.scripted_repl import HUGE_BYTES, goal_text
 
 TACTICS = 10_000
 FEWER = 2_000
@@ -36,7 +36,7 @@ FAULTS = {
     "huge": 0.0001,
     "panic": 0.001,
     "late": 0.0004,
-    "exit_mid_line": 0.001,
+    "cut": 0.001,
     "close_output": 0.0004,
     "orphan": 0.0004,
 }
@@ -93,7 +93,7 @@ class Searcher:
             self._judge(answer, tactic, env, statement, ways[site])
             if isinstance(answer, Stepped):
                 new = {"close": [], "split": [["split 0"], ["split 1"]]}.get(tactic, [[tactic]])
-                after = [*ways[:site], *([*ways[site], *steps] for steps in new), *ways[site + 1 :]]
+                after = [*([*ways[site], *steps] for steps in new), *ways[:site], *ways[site + 1 :]]
                 shown = [goal.target.pp for goal in answer.state.goals]
                 assert shown == [goal_text(env, statement, way) for way in after]
                 if after:
@@ -158,7 +158,7 @@ def open_files() -> int:
 @pytest.mark.parametrize("tactics", [FEWER, pytest.param(TACTICS, marks=pytest.mark.slow)])
 def test_thousands_of_tactics_each_get_one_answer_or_one_typed_error(tmp_path: Path, tactics: int) -> None:
     marker = uuid.uuid4().hex
-    backend = faulty_repl.backend(seed=SEED, marker=marker, faults=FAULTS, start_fault=0.02)
+    backend = scripted.backend(seed=SEED, marker=marker, faults=FAULTS, start_fault=0.02)
     limits = PoolLimits(
         processes=PROCESSES,
         memory_bytes=512 * MIB,
@@ -206,7 +206,7 @@ def test_thousands_of_tactics_each_get_one_answer_or_one_typed_error(tmp_path: P
     assert sum(counts.values()) == tactics, counts
     assert counts["Stepped"] > 0.6 * tactics
     assert counts["TacticKilled"] > tactics / 1_000
-    assert peak - before > faulty_repl.HUGE_BYTES, "no huge line was read"
+    assert peak - before > HUGE_BYTES, "no huge line was read"
     # A line of 100 MB is held a few times over while it is read and decoded, and two may come at once.
     assert peak - before < 1500 * MIB
     assert memory("VmRSS") - before < 200 * MIB

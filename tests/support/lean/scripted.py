@@ -1,0 +1,187 @@
+"""Backends and programs of `scripted_repl.py`, the stand-in for pantograph-repl, with wished-for answers.
+
+script = Script(
+    sorries={"theorem swap": ["p q : Prop\\nh : p ∧ q\\n⊢ q ∧ p"]},
+    tactics={("q ∧ p", "constructor"): ["q", "p"], ("q", "exact h.2"): [], ("p", "exact h.1"): []},
+    errors={"exact h.3": "invalid projection"},
+)
+backend(script)                       # for a pool or a job; sandbox "none"
+write_repl(folder, script)            # an executable for `[lean] repl`, with a lean-toolchain beside it
+in_process(monkeypatch, script)       # what a pool starts is an object of this process: for searches
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client.dialect import NEWEST
+from pipeline.lean.client.errors import ReplDied, ReplTimeout
+from pipeline.lean.client.repl import Repl
+from pipeline.lean.pool import pool
+from tests.support.lean import scripted_repl
+from tests.support.lean.toolchain import VERSION, interpreter_in_usr
+
+Outcome = Sequence[str] | str | Mapping[str, object]
+PROGRAM = Path(scripted_repl.__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a scripted REPL answers. Goals are written as Lean prints them; a target alone keeps the hypotheses.
+
+    Attributes:
+        sorries: the goals of a declaration with a sorry, by a part of the text that is before the sorry.
+        errors: an error message, by the part of a text that it is about; a statement for `goal.start`.
+        tactics: what a tactic makes of a goal (a whole one, a target, or "" for any): new goals, why it fails, or
+            fields of the reply (`{"goals": [], "hasSorry": True}`, `{"parseError": …}`; `messages` are texts).
+        constants: the reply to `env.inspect`, by the constant's name.
+        replies: (command, payload without nulls, reply), each for one request, before anything else is looked at.
+    """
+
+    sorries: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    tactics: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
+    constants: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    replies: Sequence[tuple[str, Mapping[str, object], Mapping[str, object]]] = ()
+
+    def table(self) -> dict[str, Any]:
+        """Return it as the program takes it."""
+        return {
+            "sorries": dict(self.sorries),
+            "errors": dict(self.errors),
+            "tactics": [[goal, tactic, outcome] for (goal, tactic), outcome in self.tactics.items()],
+            "constants": dict(self.constants),
+            "replies": list(self.replies),
+        }
+
+
+def arguments(
+    script: Script | None = None,
+    *,
+    dialect: str = "newer",
+    seed: int = 0,
+    marker: str = "",
+    faults: Mapping[str, float] | None = None,
+    start_fault: float = 0.0,
+) -> list[str]:
+    """Return the program's arguments; without a script it answers by its rule."""
+    found = [f"--dialect={dialect}", f"--seed={seed}", f"--start-fault={start_fault}"]
+    found += [f"--fault={name}={probability}" for name, probability in (faults or {}).items()]
+    if marker:
+        found.append(f"--marker={marker}")
+    if script is not None:
+        found.append(f"--script={json.dumps(script.table(), ensure_ascii=False)}")
+    return found
+
+
+def backend(script: Script | None = None, **options: Any) -> LeanBackend:
+    """Return what starts the program in the place of pantograph-repl; the options are those of `arguments`."""
+    return LeanBackend(
+        kind="pantograph",
+        argv=(sys.executable, "-I", "-S", str(PROGRAM), *arguments(script, **options)),
+        detail="a scripted stand-in, not Lean",
+        toolchain="",
+        sandbox="none",
+    )
+
+
+def write_repl(
+    folder: Path,
+    script: Script | None = None,
+    *,
+    toolchain: str = f"leanprover/lean4:{VERSION}",
+    **options: Any,
+) -> Path:
+    """Write `folder`/pantograph-repl, which needs no other file of ours, and the lean-toolchain beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "pantograph-repl"
+    interpreter = interpreter_in_usr() or sys.executable
+    given = arguments(script, **options)
+    program.write_text(
+        f"#!{interpreter} -IS\n# A stand-in of tests.support, not Lean.\nimport sys\n"
+        f"made = {{'__name__': 'scripted_repl'}}\n"
+        f"exec({PROGRAM.read_text('utf-8')!r}, made)\nmade['main']({given!r} + sys.argv[1:])\n",
+        "utf-8",
+    )
+    program.chmod(0o755)
+    (folder / "lean-toolchain").write_text(f"{toolchain}\n", "utf-8")
+    return program
+
+
+class InProcess:
+    """What a `Repl` speaks to where no process is started. Of the faults it knows `crash` and `hang`."""
+
+    pid = 0
+    panicked = False
+    stderr = ""
+    folder = Path("/nonexistent")
+
+    def __init__(self, repl: scripted_repl.ScriptedRepl) -> None:
+        self._repl = repl
+        self.dead: ReplDied | None = None
+        self.asked: list[dict[str, Any]] = []
+        """Every request so far."""
+
+    @property
+    def running(self) -> bool:
+        return self.dead is None
+
+    def rss_bytes(self) -> int:
+        return 0
+
+    async def exchange(self, data: bytes, limit_s: float, what: str) -> bytes:
+        """Answer as the program does."""
+        await asyncio.sleep(0)
+        if self.dead is not None:
+            raise self.dead
+        request = json.loads(data)
+        self.asked.append(request)
+        answer = self._repl.answer(request)
+        match self._repl.fault(request, answer):
+            case ["crash"]:
+                raise await self.fatal(ReplDied, f"{what}: it ended (exit status -9)")
+            case ["hang"]:
+                raise await self.fatal(ReplTimeout, f"{what}: no answer in {limit_s:g} s")
+            case [name, *_]:
+                raise ValueError(f"fault {name}: takes a process")
+        if self._repl.wait_s:
+            await asyncio.sleep(self._repl.wait_s)
+        return json.dumps(answer, ensure_ascii=False).encode()
+
+    async def fatal(self, kind: type[ReplDied], what: str, *, wait: bool = False) -> ReplDied:
+        self.dead = kind(what)
+        return self.dead
+
+    async def close(self, *, grace_s: float = 0.0) -> None:
+        if self.dead is None:
+            self.dead = ReplDied("the REPL was closed")
+
+
+def repl(script: Script | None = None, *, imports: Sequence[str] = ("Init",), number: int = 1) -> Repl:
+    """Return a REPL that is an object of this process."""
+    program = scripted_repl.ScriptedRepl(
+        script=None if script is None else script.table(), imports=imports, number=number
+    )
+    transport: Any = InProcess(program)
+    return Repl(transport, NEWEST, imports=tuple(imports), call_timeout_s=60.0, grace_s=1.0)
+
+
+def in_process(monkeypatch: pytest.MonkeyPatch, script: Script | None = None) -> list[Repl]:
+    """Have every pool start objects of this process, whatever its backend; return them as they are started."""
+    started: list[Repl] = []
+
+    async def start_repl(_backend: LeanBackend, *, imports: Sequence[str], **_options: Any) -> Repl:
+        started.append(repl(script, imports=imports, number=len(started) + 1))
+        return started[-1]
+
+    monkeypatch.setattr(pool, "start_repl", start_repl)
+    return started
