@@ -7,13 +7,16 @@ keeps no positions, so text that it has accepted is walked a second time for the
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic_core import PydanticUndefined
+
+from daemon.settings.types import toml_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -28,7 +31,6 @@ _PROGRAMS = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
     "tuple_type": "must be a list in square brackets",
-    "list_type": "must be a list in square brackets",
 }
 
 
@@ -95,10 +97,10 @@ def mistakes(
     """Translate what pydantic found."""
     found = []
     for details in error.errors(include_url=False):
-        location = details["loc"]
-        found.append(
-            Mistake(line_of(lines, location), setting_name(location), _message(details, model=model))
-        )
+        # A wrong key of a table has no place of its own for pydantic, which adds a part.
+        location = tuple(part for part in details["loc"] if part != "[key]")
+        message = _message(details, location, model=model)
+        found.append(Mistake(line_of(lines, location), setting_name(location), message))
     return found
 
 
@@ -110,35 +112,34 @@ def suggestion(name: str, known: Collection[str]) -> str:
     return f"the names here are {', '.join(known)}"
 
 
-def _message(details: ErrorDetails, *, model: type[BaseModel]) -> str:
-    kind, location = details["type"], details["loc"]
-    owner, field = _field_at(location, model)
+def _message(details: ErrorDetails, location: Location, *, model: type[BaseModel]) -> str:
+    kind = details["type"]
+    known, field = _field_at(location, model)
     name = str(location[-1])
     if kind == "extra_forbidden":
         if name.lower() in _SECRET_NAMES:
             return f"the configuration must not contain a secret; {_place_of_a_secret(location)}"
-        known = _toml_names(owner) if owner is not None else []
         return f"is no known setting; {suggestion(name, known)}"
+    if kind == "value_error":
+        return details["msg"].removeprefix("Value error, ")
     example = _example(field, next(str(part) for part in reversed(location) if isinstance(part, str)))
     if kind == "missing":
         return f"is required; write {example}"
-    if kind == "value_error":
-        return details["msg"].removeprefix("Value error, ")
     got = _shown(details["input"])
-    if kind == "literal_error" and field is not None:
-        choices = [str(choice) for choice in get_args(field.annotation)]
+    if kind == "literal_error":
+        choices = re.findall("'([^']*)'", details["ctx"]["expected"])
         near = difflib.get_close_matches(str(details["input"]).lower(), choices, n=1)
         remedy = f'did you mean "{near[0]}"?' if near else f"write {example}"
         return f"must be one of {', '.join(choices)} (got {got}); {remedy}"
     if kind in _BOUNDS:
         word = _BOUNDS[kind]
-        limit = next(iter((details.get("ctx") or {}).values()))
+        limit = next(iter(details["ctx"].values()))
         return f"must be {word} {limit} (got {got}); write {example}"
     if kind in ("model_type", "model_attributes_type"):
         if location[:1] == ("repos",):
             return f'must be a table (got {got}); write [[repos]] and below it url = "https://…"'
         return f"must be a table (got {got}); write [{setting_name(location)}] and the settings below it"
-    if kind in ("tuple_type", "list_type") and location == ("repos",):
+    if kind == "tuple_type" and location == ("repos",):
         return "must be an array of tables; write [[repos]] with two brackets on each side"
     if kind in _PROGRAMS:
         return f"{_PROGRAMS[kind]} (got {got}); write {example}"
@@ -159,34 +160,34 @@ def _place_of_a_secret(location: Location) -> str:
     return 'put it in a file of mode 600 and name that file: [github] token_file = "github-token"'
 
 
-def _field_at(location: Location, model: type[BaseModel]) -> tuple[type[BaseModel] | None, FieldInfo | None]:
-    """The innermost model on the way to the location, and the field named last."""
-    from pydantic import BaseModel
-
-    owner: type[BaseModel] | None = model
+def _field_at(location: Location, model: type[BaseModel]) -> tuple[dict[str, FieldInfo], FieldInfo | None]:
+    """Return the fields of the table that the location is in, and the one that is named last on the way."""
+    fields = fields_of(model)
     field: FieldInfo | None = None
-    for index, part in enumerate(location):
-        if isinstance(part, int) or owner is None:
-            continue
-        field = next((item for key, item in owner.model_fields.items() if (item.alias or key) == part), None)
-        candidates = () if field is None else (field.annotation, *get_args(field.annotation))
-        inner = next(
-            (kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)), None
-        )
-        if any(isinstance(rest, str) for rest in location[index + 1 :]):
-            owner = inner
-    return owner, field
+    for part in location[:-1]:
+        if isinstance(part, str) and part in fields:
+            field = fields[part]
+            fields = fields_of(_table_of(field.annotation))
+    return fields, fields.get(str(location[-1]), field)
 
 
-def _toml_names(model: type[BaseModel]) -> list[str]:
-    return [field.alias or key for key, field in model.model_fields.items()]
+def _table_of(annotation: Any) -> Any:
+    """Return the model in a type: the type itself, or that of the tables in a list or in a table."""
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    return next(filter(None, map(_table_of, get_args(annotation))), None)
+
+
+def fields_of(model: Any) -> dict[str, FieldInfo]:
+    """Return the settings of a table by their names in the file; none where there is no table."""
+    return {field.alias or name: field for name, field in getattr(model, "model_fields", {}).items()}
 
 
 def _example(field: FieldInfo | None, name: str) -> str:
-    if field is not None and field.examples:
-        # Of what we write ourselves, JSON's strings, numbers, booleans and lists are TOML's.
-        return f"for instance {field.alias or name} = {json.dumps(field.examples[0])}"
-    return f"{name} as docs/configuration.md says"
+    value = field.examples[0] if field and field.examples else field and field.default
+    if field is None or value in ("", None, PydanticUndefined):
+        return f"{name} as docs/configuration.md says"
+    return f"for instance {field.alias} = {toml_of(field, value)}"
 
 
 def _shown(value: Any) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from daemon.settings import Settings
 from daemon.settings.errors import setting_name
 from daemon.settings.schema import TOKEN_CREDENTIAL, TOKEN_VARIABLE, ConfigFile, RepoEntry
-from daemon.settings.types import format_duration, format_size
+from daemon.settings.types import key_of, toml_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ def effective(settings: Settings) -> list[SettingInForce]:
         found += _table(settings, (section,), getattr(settings, section))
     for index, repo in enumerate(settings.repos):
         for attribute, setting in RepoEntry.model_fields.items():
-            key = setting.alias or attribute
-            found.append(_item(settings, ("repos", index, key), attribute, getattr(repo, attribute)))
+            at = ("repos", index, key_of(attribute))
+            found.append(_item(settings, at, setting, getattr(repo, attribute)))
     return found
 
 
@@ -45,14 +45,14 @@ def _table(settings: Settings, location: tuple[str | int, ...], values: BaseMode
     """The settings of a table, and after them those of the tables below it."""
     found, below = [], []
     for attribute, setting in type(values).model_fields.items():
-        at, value = (*location, setting.alias or attribute), getattr(values, attribute)
+        at, value = (*location, key_of(attribute)), getattr(values, attribute)
         if hasattr(type(value), "model_fields"):
             below += _table(settings, at, value)
         elif isinstance(value, tuple) and value and hasattr(type(value[0]), "model_fields"):
             for index, table in enumerate(value):
                 below += _table(settings, (*at, index), table)
         else:
-            found.append(_item(settings, at, attribute, value))
+            found.append(_item(settings, at, setting, value))
     return found + below
 
 
@@ -66,22 +66,9 @@ def token_source(settings: Settings) -> str | None:
     return f"environment variable {TOKEN_VARIABLE}" if os.environ.get(TOKEN_VARIABLE, "").strip() else None
 
 
-def _item(settings: Settings, location: tuple[str | int, ...], attribute: str, value: Any) -> SettingInForce:
+def _item(
+    settings: Settings, location: tuple[str | int, ...], setting: FieldInfo, value: Any
+) -> SettingInForce:
     line = settings.line(location)
-    toml = toml_of(attribute, str(location[-1]), value)
-    return SettingInForce(setting_name(location), value, toml, "default" if line is None else "file", line)
-
-
-def toml_of(attribute: str, key: str, value: Any) -> str:
-    """Return a value as config.toml writes it."""
-    if attribute == f"{key}_points":
-        return f"{value:g}"
-    if value is None:
-        return '""'
-    if attribute.endswith("_s") or attribute.startswith("seconds_"):
-        return f'"{format_duration(value)}"'
-    if isinstance(value, float):
-        return f"{value:g}"
-    if attribute == f"{key}_bytes":
-        return f'"{format_size(value)}"'
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    origin: Literal["default", "file"] = "default" if line is None else "file"
+    return SettingInForce(setting_name(location), value, toml_of(setting, value), origin, line)

@@ -26,15 +26,16 @@ from pydantic import (
 )
 
 from daemon.settings.types import (
+    Duration,
     Flag,
+    Integer,
     ModelName,
     Section,
+    Size,
     Text,
     base_of,
-    duration,
     left_out,
     model_name,
-    size,
     table_list,
 )
 from pipeline.jobs.specs import GrpoSpec
@@ -51,11 +52,6 @@ from store.promotion import RULES
 RUNGS = ("tactics", "retrieval", "generator", "whole", "external")
 """The provers, by rung."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-_SEARCH_TIME = duration(minimum_s=1, maximum_s=86400, example="5m")
-
-
-def _its_own_time(value: object) -> object:
-    return None if value in ("", None) else _SEARCH_TIME(value)
 
 
 def _rungs(value: tuple[int, ...]) -> tuple[int, ...]:
@@ -107,7 +103,7 @@ def _person(value: str) -> str:
 
 BaseUrl = Annotated[Text, AfterValidator(_base_url)]
 Name = Annotated[Text, AfterValidator(_name)]
-SearchTime = Annotated[float | None, BeforeValidator(_its_own_time)]
+SearchTime = Annotated[float | None, Duration("1s", "1d")]
 Number = Annotated[float, Strict()]
 People = Annotated[tuple[Annotated[Text, AfterValidator(_person)], ...], BeforeValidator(table_list)]
 Dollars = Annotated[Number | None, BeforeValidator(left_out)]
@@ -118,22 +114,22 @@ class Generator(Section):
 
     model: ModelName = Field("", examples=["./my-generator"])
     """The generator of rung 1, which requires it: a hub name, or a folder relative to this file"""
-    device: Literal["auto", "cuda", "cpu"] = Field("auto", examples=["auto"])
+    device: Literal["auto", "cuda", "cpu"] = "auto"
     """Device of the models of rungs 1 to 3: `auto` (a GPU if one works, else the CPU), `cuda` or `cpu`. Except with
     `cpu`, a job holds one GPU for as long as it runs, and waits for a GPU that another job or process holds"""
-    candidates: Annotated[int, Strict()] = Field(8, ge=1, le=256, examples=[8])
+    candidates: Integer = Field(8, ge=1, le=256)
     """Tactics that the model suggests for each state; 1 to 256"""
-    decoding: Literal["beam", "sample"] = Field("beam", examples=["beam"])
+    decoding: Literal["beam", "sample"] = "beam"
     """`beam` or `sample`"""
-    temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
+    temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False)
     """Temperature of sampling, and of whole proofs at rung 3; more than 0, at most 10"""
-    premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
+    premises: Integer = Field(10, ge=0, le=1000)
     """Premises that the retriever in use finds for a goal: every rung is shown them, and so are the rows that the
     tactic model learns from; 0 to 1000"""
-    progress_weight: Number = Field(0.5, ge=0, le=1, allow_inf_nan=False, examples=[0.5])
+    progress_weight: Number = Field(0.5, ge=0, le=1, allow_inf_nan=False)
     """Weight, 0 to 1, of the remaining steps that the progress model in use predicts, in a state's score; 0: the
     progress model is not used"""
-    seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
+    seconds_per_sorry: SearchTime = None
     """Search time for one sorry at rungs 1 and 2; `""`: that of `[prove]`; 1s to 1d"""
 
 
@@ -142,18 +138,18 @@ class Whole(Section):
 
     model: ModelName = Field("", examples=["./my-author"])
     """The model of rung 3, which requires it: a hub name, or a folder relative to this file"""
-    proofs: Annotated[int, Strict()] = Field(4, ge=1, le=1000, examples=[4])
+    proofs: Integer = Field(4, ge=1, le=1000)
     """Proofs written for one sorry; 1 to 1000"""
-    repairs: Annotated[int, Strict()] = Field(2, ge=0, le=100, examples=[2])
+    repairs: Integer = Field(2, ge=0, le=100)
     """Repairs of each proof; 0 to 100"""
     max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
         None, ge=16, le=1_000_000, strict=True, examples=[8192]
     )
     """Tokens of one proof, with the model's thinking; 16 to 1000000. `""`: 8192 at rung 3, though at most half of what
     the model takes, and 2048 at rung 4, where they cost money"""
-    enable_thinking: Annotated[bool, Strict()] = Field(True, examples=[True])
+    enable_thinking: Flag = True
     """Whether the model of rung 3, if it can, is told to think before it answers"""
-    seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
+    seconds_per_sorry: SearchTime = None
     """Search time for one sorry at rung 3; `""`: that of `[prove]`; 1s to 1d"""
 
     def tokens(self, rung: int) -> int:
@@ -168,29 +164,27 @@ class External(Section):
     """Address of the endpoint, such as `https://api.example.org/v1`; http is accepted for this machine only"""
     model: Text = Field("", examples=["a-model"])
     """Name of the model at the endpoint"""
-    mode: Literal["whole", "tactics"] = Field("whole", examples=["whole"])
+    mode: Literal["whole", "tactics"] = "whole"
     """`"whole"`: the endpoint writes whole proofs, with the settings of `[prove.whole]`. `"tactics"`: it suggests
     tactics to a search, `candidates` of `[prove.generator]` for each state, at its `temperature`, each at most
     `max_tokens` of `[prove.whole]` long. The search sends one request for every state that it expands, and does not
     try the negation"""
     credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
     """Name of systemd's credential that holds the key"""
-    key_variable: Name = Field("EVERLEAN_MODEL_KEY", examples=["EVERLEAN_MODEL_KEY"])
+    key_variable: Name = "EVERLEAN_MODEL_KEY"
     """Name of the environment variable that holds the key"""
-    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="2m"))] = Field(
-        120.0, alias="timeout", examples=["2m"]
-    )
+    timeout_s: Annotated[float, Duration("1s", "1h")] = 120.0
     """Time limit of one call; 1s to 1h"""
-    retries: Annotated[int, Strict()] = Field(4, ge=0, le=100, examples=[4])
+    retries: Integer = Field(4, ge=0, le=100)
     """Retries of a call that fails for a transient reason; 0 to 100"""
-    usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False, examples=[5])
+    usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
     """Spending limit of a day (UTC), in US dollars. A call that could exceed it is not sent; its sorry is tried
     again the next day. Rung 4 requires it unless both prices are 0"""
-    usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[1.25])
+    usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False)
     """US dollars for a million prompt tokens, 0 if they are free; rung 4 requires it"""
-    usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[10])
+    usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False)
     """US dollars for a million completion tokens, 0 if they are free; rung 4 requires it"""
-    seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
+    seconds_per_sorry: SearchTime = None
     """Search time for one sorry at rung 4; `""`: that of `[prove]`; 1s to 1d"""
 
     @property
@@ -202,40 +196,34 @@ class External(Section):
 class Prove(Section):
     """[prove]: the ladder, and the budget of the search for one sorry."""
 
-    enabled: Flag = Field(True, examples=[True])
+    enabled: Flag = True
     """`false`: no proof is searched"""
-    rungs: Annotated[
-        tuple[Annotated[int, Strict()], ...], AfterValidator(_rungs), BeforeValidator(table_list)
-    ] = Field((0,), examples=[[0, 2]])
+    rungs: Annotated[tuple[Integer, ...], AfterValidator(_rungs), BeforeValidator(table_list)] = Field(
+        (0,), examples=[[0, 2]]
+    )
     """The ladder: rungs from 0 to 4, in the order in which they are tried"""
-    seconds_per_sorry: Annotated[
-        float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="60s"))
-    ] = Field(60.0, examples=["60s"])
+    seconds_per_sorry: Annotated[float, Duration("1s", "1d")] = 60.0
     """Search time for one sorry at one rung; 1s to 1d. The tables below can set another for theirs"""
-    nodes_per_sorry: Annotated[int, Strict()] = Field(400, ge=1, le=1_000_000, examples=[400])
+    nodes_per_sorry: Integer = Field(400, ge=1, le=1_000_000)
     """Search nodes for one sorry; 1 to 1000000"""
     calls_per_sorry: Annotated[int | None, Strict(), BeforeValidator(left_out)] = Field(
         None, ge=1, le=10_000_000, examples=[5000]
     )
     """Tactics that a search sends to Lean for one sorry, replays not counted; 1 to 10000000. `""`: no limit"""
-    tactic_timeout_s: Annotated[
-        float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="5s"))
-    ] = Field(5.0, alias="tactic_timeout", examples=["5s"])
+    tactic_timeout_s: Annotated[float, Duration("100ms", "1h")] = 5.0
     """Time limit of one tactic; 100ms to 1h"""
-    parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    parallel: Integer = Field(2, ge=1, le=256)
     """Sorries searched at the same time inside a job; 1 to 256"""
-    sorries_per_job: Annotated[int, Strict()] = Field(16, ge=1, le=10_000, examples=[16])
+    sorries_per_job: Integer = Field(16, ge=1, le=10_000)
     """Sorries of one job at most; fewer if their search would exceed `[jobs] timeout`; 1 to 10000"""
-    seed: Annotated[int, Strict()] = Field(0, ge=0, lt=2**32, examples=[0])
+    seed: Integer = Field(0, ge=0, lt=2**32)
     """Random seed of the models"""
     hours_per_day: Annotated[Number | None, BeforeValidator(left_out)] = Field(
         None, gt=0, allow_inf_nan=False, examples=[8]
     )
     """Search time above rung 0, summed over the attempts of all jobs, from one midnight (UTC) to the next. A job
     begins only if the time that it may take at most is left. `""`: no limit. `everlean status` shows the time spent"""
-    memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
-        2**34, alias="memory", examples=["16G"]
-    )
+    memory_bytes: Annotated[int, Size("256M")] = 2**34
     """Memory of each process of a job that runs a model (rungs 1 to 3, and the retriever at each); at least 256M"""
     opt_out_authors: People = Field((), examples=[["ada@example.org"]])
     """Names or e-mail addresses, as git has them, of authors for whose lines no proof is proposed"""
@@ -401,44 +389,38 @@ class Train(Section):
     `retriever`, `tactics` and `progress` hold what the file says; `of` is what follows from it.
     """
 
-    enabled: Flag = Field(True, examples=[True])
+    enabled: Flag = True
     """`false`: no training. A repository with `opt_out` is never learned from"""
-    device: Literal["cuda", "cpu", "auto"] = Field("cuda", examples=["cuda"])
+    device: Literal["cuda", "cpu", "auto"] = "cuda"
     """`cuda`: train on a GPU only. `cpu`: train on the CPU. `auto`: on a GPU if one works, else on the CPU. With
     `cuda`, the jobs of a GPU that fails wait until it answers again"""
-    new_theorems: Annotated[int, Strict()] = Field(100, ge=1, examples=[100])
+    new_theorems: Integer = Field(100, ge=1)
     """A repository is trained when its newest trace has at least this many theorems that the checkpoint in use has
     not learned. For the retriever, theorems with a tactic that uses a premise count; for the other models, theorems
     with a tactic. 1 or more"""
-    new_proofs: Annotated[int, Strict()] = Field(50, ge=1, examples=[50])
+    new_proofs: Integer = Field(50, ge=1)
     """The tactic model is trained on a repository again when so many of our own proofs of it were verified since the
     checkpoint in use learned it; 1 or more"""
-    tries: Annotated[int, Strict()] = Field(2, ge=1, le=100, examples=[2])
+    tries: Integer = Field(2, ge=1, le=100)
     """How often a trace is trained on top of the same checkpoint, each time with another seed, while what comes of it
     is refused; 1 to 100. New theorems, as many as `new_theorems`, begin the count anew"""
-    keep: Annotated[int, Strict()] = Field(3, ge=2, examples=[3])
+    keep: Integer = Field(3, ge=2)
     """How many of the checkpoints that a model had in use last stay on disk, the present one among them; 2 or more.
     The best of each task stays too, and what is not decided or was refused for the present one. The others' files are
     removed, with an event"""
     tolerance_points: Annotated[float, Strict()] = Field(
         RULES["retriever"].tolerance,
-        alias="tolerance",
         ge=0,
         le=RULES["retriever"].widest,
         allow_inf_nan=False,
-        examples=[2],
     )
     """How far recall@10 may fall, in percentage points, on any task that the checkpoint in use was measured on, over
     the same frozen test set; 0 to 100. A checkpoint that loses more, and not by chance, is refused, and so is one
     without these measurements ([the rule](how-it-works.md#what-may-be-promoted)). The first checkpoint of a model is
     promoted whatever its figures. The other models have tolerances of their own"""
-    memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="32G"))] = Field(
-        2**35, alias="memory", examples=["32G"]
-    )
+    memory_bytes: Annotated[int, Size("256M")] = 2**35
     """Memory of each training process; at least 256M"""
-    timeout_s: Annotated[
-        float, BeforeValidator(duration(minimum_s=1, maximum_s=30 * 86400, example="2d"))
-    ] = Field(172_800.0, alias="timeout", examples=["2d"])
+    timeout_s: Annotated[float, Duration("1s", "30d")] = 172_800.0
     """Time limit of one training job, at most `"30d"`. An interrupted attempt resumes from its last saved step"""
     retriever: Annotated[dict[str, Any], AfterValidator(_fields("retriever"))] = Field(default_factory=dict)
     """The table `[train.retriever]`: the fields of `RetrieverConfig` (`pipeline/models/retriever/config.py` lists
@@ -547,17 +529,17 @@ class ServeModel(Section):
     """Generator of `retrieval`, which requires it: a hub name or a folder"""
     device: Literal["", "cpu", "cuda"] = Field("", examples=["cpu"])
     """`cpu` or `cuda`; `""`: that of `[serve]`. `cuda` requires `[serve] device = "cuda"`"""
-    candidates: Annotated[int, Strict()] = Field(8, ge=1, le=256, examples=[8])
+    candidates: Integer = Field(8, ge=1, le=256)
     """Answers to one request of `/generate`; 1 to 256"""
-    decoding: Literal["beam", "sample"] = Field("beam", examples=["beam"])
+    decoding: Literal["beam", "sample"] = "beam"
     """`beam` or `sample`"""
-    temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
+    temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False)
     """Temperature of sampling; more than 0, at most 10"""
     max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
         None, ge=1, le=1_000_000, strict=True, examples=[256]
     )
     """Tokens of one answer; 1 to 1000000. `""`: as many as the model was trained with"""
-    premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
+    premises: Integer = Field(10, ge=0, le=1000)
     """Premises that `retrieval` puts before the goal; 0 to 1000"""
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
     """Address of an `endpoint`: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`,
@@ -565,16 +547,16 @@ class ServeModel(Section):
     server's, such as `http://127.0.0.1:8000/v1`; http is accepted for this machine only"""
     credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
     """Name of systemd's credential that holds the key of an `endpoint`"""
-    key_variable: Name = Field("EVERLEAN_MODEL_KEY", examples=["EVERLEAN_MODEL_KEY"])
+    key_variable: Name = "EVERLEAN_MODEL_KEY"
     """Name of the environment variable that holds the key, used without the credential"""
-    retries: Annotated[int, Strict()] = Field(4, ge=0, le=100, examples=[4])
+    retries: Integer = Field(4, ge=0, le=100)
     """Retries of a call to an `endpoint` that fails for a transient reason; 0 to 100"""
-    usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False, examples=[5])
+    usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
     """Spending limit of a day (UTC), in US dollars, shared with rung 4 and all other endpoints; a call that could
     exceed it is not sent. Requires the two prices"""
-    usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[1.25])
+    usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False)
     """US dollars for a million prompt tokens"""
-    usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[10])
+    usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False)
     """US dollars for a million completion tokens"""
 
     @model_validator(mode="after")
@@ -609,25 +591,19 @@ class ServeModel(Section):
 class ServeLimits(Section):
     """[serve.limits]: what a client may ask for, and how much is done at once."""
 
-    body_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**10, example="1M"))] = Field(
-        2**20, alias="body", examples=["1M"]
-    )
+    body_bytes: Annotated[int, Size("1K")] = 2**20
     """Size of a request's body; a larger one is answered with 413; at least `"1K"`"""
-    queue: Annotated[int, Strict()] = Field(256, ge=1, le=100_000, examples=[256])
+    queue: Integer = Field(256, ge=1, le=100_000)
     """Requests running or waiting, in total; a further one is answered with 429 and Retry-After. One model, or Lean,
     may have half of them. 1 to 100000"""
-    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="1m"))] = (
-        Field(60.0, alias="timeout", examples=["1m"])
-    )
+    timeout_s: Annotated[float, Duration("100ms", "1h")] = 60.0
     """Time limit of a request; then 504; 100ms to 1h"""
-    lean_timeout_s: Annotated[
-        float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="10m"))
-    ] = Field(600.0, alias="lean_timeout", examples=["10m"])
+    lean_timeout_s: Annotated[float, Duration("100ms", "1d")] = 600.0
     """Time limit of a request that needs Lean (`/check`, `/fill`); then 504, or a last event `error` if the answer
     has begun; 100ms to 1d"""
-    lean_processes: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    lean_processes: Integer = Field(2, ge=1, le=256)
     """Lean processes at the same time; 1 to 256. Their memory and calls are limited by `[lean]`"""
-    batch: Annotated[int, Strict()] = Field(32, ge=1, le=1024, examples=[32])
+    batch: Integer = Field(32, ge=1, le=1024)
     """Requests, of any clients, that a model answers together; `1`: one at a time. 1 to 1024"""
 
 
@@ -636,7 +612,7 @@ class ServeProgress(Section):
 
     model: ModelName = Field("", examples=["./my-progress-model"])
     """A hub name, or a folder relative to this file. `""`: the progress model in use, if there is one"""
-    device: Text = Field("auto", examples=["auto"])
+    device: Text = "auto"
     """`auto`, `cpu`, `cuda` or `cuda:1`; a GPU requires `[serve] device = "cuda"`, otherwise the server reports it
     and does not start"""
     template: Text = Field("", examples=["Goal: {goal}"])
@@ -646,17 +622,17 @@ class ServeProgress(Section):
 class Serve(Section):
     """[serve]: where the server listens, with which models."""
 
-    host: Annotated[Text, AfterValidator(checked_host)] = Field("127.0.0.1", examples=["127.0.0.1"])
+    host: Annotated[Text, AfterValidator(checked_host)] = "127.0.0.1"
     """Address to listen on. One that other machines reach requires a token: without it the server reports this and
     does not start"""
-    port: Annotated[int, Strict()] = Field(23337, ge=1, le=65535, examples=[23337])
+    port: Integer = Field(23337, ge=1, le=65535)
     """Port to listen on, 1 to 65535; LeanCopilot's default is 23337"""
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/everlean/serve-token"]
     )
     """File whose only line is the token, readable by its owner only (mode 600). A changed token takes effect at the
     server's next reload"""
-    device: Literal["cpu", "cuda", "auto"] = Field("cpu", examples=["cpu"])
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
     """Device of the models: `cpu`, `cuda` or `auto`. With `cuda` the server holds one GPU for as long as it runs, by
     the same lock as jobs; if none is free, it reports this and does not start. `auto`: a GPU if one works, else the
     CPU, until the server restarts"""

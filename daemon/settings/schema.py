@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from daemon.paths import AUTHOR, DEFAULT_AUTHOR
 from daemon.peers import group_id
@@ -24,18 +24,17 @@ from daemon.settings.hours import Window
 from daemon.settings.models import Prove, Serve, Train
 from daemon.settings.types import (
     Branches,
+    Duration,
     Flag,
     Folders,
     Globs,
     Hosts,
+    Integer,
     Section,
+    Size,
     Text,
     base_of,
-    duration,
-    parse_duration,
-    parse_size,
     resolve_url,
-    size,
     table_list,
 )
 from pipeline.jobs.kinds import BY_PRIORITY, Kind
@@ -57,17 +56,11 @@ OF_SORT: dict[Kind, Sort] = {
 """The sort of a kind of job; what is not here only stops with everything."""
 PREEMPTS = ("prove", "quiet", "pause")
 """The causes that preempt a running training or search; `prove`: a training alone."""
-_SMALLEST_BYTES = 2**28
-_LONGEST_S = 30 * 86400.0
 
 
 def _window(text: str) -> str:
     Window.parse(text)
     return text
-
-
-def _budget(value: Any) -> Any:
-    return None if value in ("", None) else duration(minimum_s=60, maximum_s=86400, example="8h")(value)
 
 
 def _no_kind(name: object, example: str) -> ValueError:
@@ -110,46 +103,18 @@ def _running(value: dict[str, Any]) -> dict[str, int]:
 class Limit(Section):
     """The own limits of one kind of job, in place of those of its table."""
 
-    memory_bytes: int | None = None
-    timeout_s: float | None = None
+    memory_bytes: Annotated[int | None, Size("256M")] = None
+    timeout_s: Annotated[float | None, Duration("1s", "30d")] = None
 
 
-def _limits(value: dict[str, Any]) -> dict[str, Limit]:
-    return {kind: _limit(kind, given) for kind, given in value.items()}
-
-
-def _limit(kind: str, given: Any) -> Limit:
-    example = f'{kind} = {{ memory = "8G", timeout = "1h" }}'
-    if isinstance(given, Limit):
-        return given
-    if kind not in KINDS:
-        raise _no_kind(kind, 'trace = { memory = "8G" }')
-    if kind == "build":
+def _not_build(limits: dict[Kind, Limit]) -> dict[Kind, Limit]:
+    if "build" in limits:
         raise ValueError("build has its limits in a table of its own; write memory and timeout under [build]")
-    if not isinstance(given, dict) or not given or set(given) - {"memory", "timeout"}:
-        raise ValueError(f"{kind} must have memory, timeout or both, and nothing else; write {example}")
-    for name, text in given.items():
-        if not isinstance(text, str):
-            raise ValueError(f"{kind}.{name} must be a string with a unit (got {text}); write {example}")
-    try:
-        memory = given.get("memory")
-        timeout = given.get("timeout")
-        return Limit(
-            memory_bytes=None
-            if memory is None
-            else parse_size(memory, minimum_bytes=_SMALLEST_BYTES, example="8G"),
-            timeout_s=None
-            if timeout is None
-            else parse_duration(timeout, minimum_s=1, maximum_s=_LONGEST_S, example="1h"),
-        )
-    except ValueError as error:
-        raise ValueError(f"{kind}: {error}") from None
+    return limits
 
 
-Limits = Annotated[dict[str, Any], AfterValidator(_limits)]
-"""The limits of single kinds, by kind."""
 Hours = Annotated[tuple[Annotated[Text, AfterValidator(_window)], ...], BeforeValidator(table_list)]
-Budget = Annotated[float | None, BeforeValidator(_budget)]
+Budget = Annotated[float | None, Duration("1m", "1d")]
 
 
 class Quiet(Section):
@@ -170,9 +135,9 @@ class Quiet(Section):
 class PerNight(Section):
     """[schedule.per_night]: how long the jobs of a sort may run from one noon to the next, all of them together."""
 
-    train_s: Budget = Field(None, alias="train", examples=["8h"])
+    train_s: Budget = None
     """`""`: no limit; 1m to 1d"""
-    prove_s: Budget = Field(None, alias="prove", examples=["8h"])
+    prove_s: Budget = None
     """`""`: no limit; 1m to 1d. At the limit, running searches are preempted (`preempt`), except checks and rung 4"""
 
     def seconds(self, sort: Sort) -> float | None:
@@ -205,14 +170,10 @@ class Schedule(Section):
     finished sorries are recorded and the others resume from its journal, which is kept for fourteen days. A search
     that calls an endpoint (rung 4) is never preempted, since its calls are already paid. Jobs of other kinds, checks
     included, run to their end"""
-    grace_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="1m"))] = Field(
-        60.0, alias="grace", examples=["1m"]
-    )
+    grace_s: Annotated[float, Duration("1s", "1h")] = 60.0
     """Time that a preempted training has to save its state; then it is killed and later resumes from its last saved
     step. When the daemon stops, `[daemon] shutdown_timeout` applies; 1s to 1h"""
-    share_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="45s"))] = Field(
-        45.0, alias="share", examples=["45s"]
-    )
+    share_s: Annotated[float, Duration("1s", "1d")] = 45.0
     """How long jobs of other repositories keep one waiting for a slot. Then its job goes first, and the trace or
     search that has held a slot for as long ends after its file or sorry, and resumes later. Where no such job has
     recorded anything yet, or all are builds or paid calls, one job starts beside `[jobs] max_running`; 1s to 1d"""
@@ -334,9 +295,7 @@ class Webhook(Section):
     name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
     """Events that the webhook receives"""
-    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=600, example="10s"))] = (
-        Field(10.0, alias="timeout", examples=["10s"])
-    )
+    timeout_s: Annotated[float, Duration("100ms", "10m")] = 10.0
     """Time limit of one attempt; 100ms to 10m"""
 
 
@@ -349,28 +308,20 @@ class Command(Section):
     """The program and its arguments; a path is relative to this file. `[]`: no command"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
     """Events that the command receives"""
-    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="30s"))] = (
-        Field(30.0, alias="timeout", examples=["30s"])
-    )
+    timeout_s: Annotated[float, Duration("100ms", "1h")] = 30.0
     """Time limit of one attempt; then the command is killed with all processes that it started; 100ms to 1h"""
 
 
 class Notify(Section):
     """[notify]: what the channels send, and how often at most."""
 
-    failing_for_s: Annotated[
-        float, BeforeValidator(duration(minimum_s=1, maximum_s=365 * 86400, example="1d"))
-    ] = Field(86400.0, alias="failing_for", examples=["1d"])
+    failing_for_s: Annotated[float, Duration("1s", "365d")] = 86400.0
     """How long the polls of a repository must fail without a success before it is reported; 1s to 365d. An empty
     repository does not count as failing"""
-    every_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=86400, example="1m"))] = Field(
-        60.0, alias="every", examples=["1m"]
-    )
+    every_s: Annotated[float, Duration("0s", "1d")] = 60.0
     """Shortest interval between two messages to a channel; events in between are collected in the next message; 0s
     to 1d"""
-    digest_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=90 * 86400, example="7d"))] = (
-        Field(7 * 86400.0, alias="digest", examples=["7d"])
-    )
+    digest_s: Annotated[float, Duration("0s", "90d")] = 7 * 86400.0
     """How often each channel gets a digest, the first screen of the report as text, whatever its `kinds` are; the first
     one comes so long after the channel was switched on. 0s to 90d; `"0s"`: none"""
     webhook: Webhook = Field(default_factory=Webhook)
@@ -380,7 +331,7 @@ class Notify(Section):
 class Metrics(Section):
     """[metrics]: where Prometheus can fetch numbers, beside the control socket."""
 
-    public: Flag = Field(False, examples=[False])  # before `listen`, whose check asks for it
+    public: Flag = False  # before `listen`, whose check asks for it
     """`true`: `listen` may be an address that other machines reach. Any client that reaches it reads the names and
     numbers of all watched repositories, without a password"""
     listen: Annotated[Text, AfterValidator(_listen)] = Field("", examples=["127.0.0.1:9464"])
@@ -392,12 +343,10 @@ class Metrics(Section):
 class Report(Section):
     """[report]: the page of `everlean report`, beside the numbers of [metrics]."""
 
-    serve: Flag = Field(False, examples=[False])
+    serve: Flag = False
     """`true`: serve the report, a badge and a feed also at `[metrics] listen`, which must be set, as `/report`:
     `http://127.0.0.1:9464/report`. With `[metrics] public`, other machines read it too, without a password"""
-    every_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="1m"))] = Field(
-        60.0, alias="every", examples=["1m"]
-    )
+    every_s: Annotated[float, Duration("1s", "1d")] = 60.0
     """Age at which the next reader gets a new page; until then all readers get the same one; 1s to 1d"""
 
 
@@ -417,10 +366,6 @@ WEBHOOK_VARIABLE = "EVERLEAN_WEBHOOK_SECRET"
 
 
 EXERCISES = ("**/*[Ee]xercise*/**", "**/*[Ee]xercise*.lean")
-
-
-def _duration_or_default(value: Any) -> Any:
-    return None if value in ("", None) else _POLL_EVERY(value)
 
 
 def _repository_url(value: str, info: ValidationInfo) -> str:
@@ -504,9 +449,6 @@ def _existing_group(value: str) -> str:
     return value
 
 
-_POLL_EVERY = duration(minimum_s=1, maximum_s=30 * 86400, example="5m")
-
-
 class Daemon(Section):
     """[daemon]: folders, logs, stopping."""
 
@@ -521,14 +463,12 @@ class Daemon(Section):
     runtime_dir: Text = Field("", examples=["/run/everlean"])
     """Folder of the control socket. `""`: `$RUNTIME_DIRECTORY`, else `/run/everlean`, else `run` inside a `state_dir`
     that is set, else `$XDG_RUNTIME_DIR/everlean`"""
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", examples=["info"])
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`. `debug` also logs polls that found nothing; `warning` logs only what
     failed"""
-    log_format: Literal["auto", "json", "console"] = Field("auto", examples=["auto"])
+    log_format: Literal["auto", "json", "console"] = "auto"
     """`console` (the time and a sentence), `json` (fields), or `auto`: console on a terminal, else JSON"""
-    shutdown_timeout_s: Annotated[
-        float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="20s"))
-    ] = Field(20.0, alias="shutdown_timeout", examples=["20s"])
+    shutdown_timeout_s: Annotated[float, Duration("1s", "1h")] = 20.0
     """Time that running jobs have to end when the daemon stops; 1s to 1h"""
     author: Annotated[Text, AfterValidator(_author)] = Field(
         DEFAULT_AUTHOR, examples=["everlean <everlean@example.org>"]
@@ -552,19 +492,13 @@ def _absolute_paths(paths: tuple[str, ...]) -> tuple[str, ...]:
 class Poll(Section):
     """[poll]: intervals and limits of polling."""
 
-    every_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(300.0, alias="every", examples=["5m"])
+    every_s: Annotated[float, Duration("1s", "30d")] = 300.0
     """Polling interval of each repository; 1s to 30d"""
-    jitter_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=3600, example="10s"))] = Field(
-        10.0, alias="jitter", examples=["10s"]
-    )
+    jitter_s: Annotated[float, Duration("0s", "1h")] = 10.0
     """Upper bound of the random delay of each poll, which spreads the requests; up to 1h"""
-    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="60s"))] = (
-        Field(60.0, alias="timeout", examples=["60s"])
-    )
+    timeout_s: Annotated[float, Duration("1s", "1h")] = 60.0
     """Time limit of one git or API call; 1s to 1h"""
-    slowest_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(
-        600.0, alias="slowest", examples=["10m"]
-    )
+    slowest_s: Annotated[float, Duration("1s", "30d")] = 600.0
     """Longest polling interval of a quiet repository. After a change, a repository is polled every `every`, then at
     intervals of 1/24 of the time since the change (two hours after it: every five minutes), and never less often than
     this. An archived repository is polled at this interval. 1s to 30d; a value of at most `every` turns it off"""
@@ -591,7 +525,7 @@ class GitHub(Section):
     api_url: Annotated[Text, AfterValidator(_api_url)] = Field("", examples=["https://api.github.com"])
     """`https://github.example.org/api/v3` for GitHub Enterprise; `""` is `https://api.github.com`. http is accepted
     for this machine only"""
-    local_repositories: Flag = Field(False, examples=[False])
+    local_repositories: Flag = False
     """Ask the API about repositories that are paths too, with the token, where it is on this machine's loopback
     address. Without it, a path is read by git, and no forge hears of it while there is a token"""
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
@@ -599,7 +533,7 @@ class GitHub(Section):
     )
     """File whose only line is the token, readable by its owner only (mode 600). Read access is enough, except for
     `everlean proofs pr`, which needs write access to contents and pull requests"""
-    webhook_port: Annotated[int, Strict()] = Field(0, ge=0, le=65535, examples=[8477])
+    webhook_port: Integer = Field(0, ge=0, le=65535)
     """Port on 127.0.0.1 that receives GitHub's webhooks; `0`: none"""
     webhook_secret_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/everlean/webhook-secret"]
@@ -630,7 +564,7 @@ class GitHub(Section):
 class Lean(Section):
     """[lean]: what checks proofs. `auto` never picks the simulator."""
 
-    backend: Literal["auto", "pantograph", "simulator", "none"] = Field("auto", examples=["auto"])
+    backend: Literal["auto", "pantograph", "simulator", "none"] = "auto"
     """`auto`: a REPL of the Lean version that the branch's `lean-toolchain` names, or where there is none elan's
     toolchain of that version, with its language server. `pantograph`: a REPL alone. A branch without either is only
     scanned. `simulator`: in tests of everlean itself. `none`: scanning only"""
@@ -639,29 +573,25 @@ class Lean(Section):
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])
     """`auto`: the daemon installs elan, and each released Lean version that a watched branch names, by itself; about
     2.8 GB each. `manual`: a person does, with `everlean setup`"""
-    sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
+    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """Sandbox of lake and Lean; without bubblewrap they are not run. `none` runs code of the watched repositories
     unconfined, and `everlean status` reports it"""
-    as_root: Flag = Field(False, examples=[False])
+    as_root: Flag = False
     """Run Lean also where root runs the daemon, as in a container: what gets out of the sandbox is root there. Without
     it, root's daemon only scans"""
-    second_kernel: Annotated[Text, AfterValidator(_program)] = Field("auto", examples=["auto"])
+    second_kernel: Annotated[Text, AfterValidator(_program)] = "auto"
     """Program that judges the export of a proof beside Lean's own kernel, as its path or its name on `PATH`: nanoda, or
     one that takes the path of an export in lean4export's format and ends with 0 (accepts), 1 (refuses) or 2 (declines).
     `auto`: `nanoda_bin` of the toolchain or on `PATH`, else the toolchain's `leanchecker --from-export`; `off`: none"""
-    repls: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    repls: Integer = Field(2, ge=1, le=256)
     """Lean processes at the same time inside a job that searches or traces; 1 to 256"""
-    repl_memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="8G"))] = Field(
-        2**33, alias="repl_memory", examples=["8G"]
-    )
+    repl_memory_bytes: Annotated[int, Size("256M")] = 2**33
     """Private memory of each Lean process. A process that reaches the limit ends, and a new one takes over its work;
     a process that uses three quarters of it after an answer is replaced. Recent Leans reserve 1.4 GiB of it before they
     use any: Lean 4.35 starts with 2G, and not with 1G. At least 256M"""
-    start_timeout_s: Annotated[
-        float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="5m"))
-    ] = Field(300.0, alias="start_timeout", examples=["5m"])
+    start_timeout_s: Annotated[float, Duration("1s", "1h")] = 300.0
     """Time for a Lean process to load its imports: Mathlib from a slow disk takes minutes the first time. At most 1h"""
-    repl_calls: Annotated[int, Strict()] = Field(20_000, ge=1, examples=[20_000])
+    repl_calls: Integer = Field(20_000, ge=1)
     """Requests after which a Lean process is replaced, since it never frees memory; at least 1"""
 
 
@@ -669,20 +599,14 @@ class Build(Section):
     """[build]: fetching dependencies and `lake build`, where Lean is real."""
 
     # Of the single modules that the gate and a search build: `pipeline.lean.build.lake.BUILD_BOUNDS`.
-    enabled: Flag = Field(True, examples=[True])
+    enabled: Flag = True
     """`false`: nothing is built, and Lean sees only the libraries of the toolchain"""
-    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=7 * 86400, example="2h"))] = (
-        Field(7200.0, alias="timeout", examples=["2h"])
-    )
+    timeout_s: Annotated[float, Duration("1s", "7d")] = 7200.0
     """Time limit of one build, with the fetching and building of its packages; 1s to 7d"""
-    memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
-        2**34, alias="memory", examples=["16G"]
-    )
+    memory_bytes: Annotated[int, Size("256M")] = 2**34
     """Memory of lake and all processes that it starts, together; at least 256M. The daemon checks it a few times a
     second; a hard limit is `MemoryMax=` of the systemd unit"""
-    disk_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**20, example="30G"))] = Field(
-        30 * 2**30, alias="disk", examples=["30G"]
-    )
+    disk_bytes: Annotated[int, Size("1M")] = 30 * 2**30
     """Limit of what fetching the packages may write, and of what building the project may write; at least 1M"""
     hosts: Hosts = Field(DEFAULT_HOSTS, examples=[["github.com", "*.githubusercontent.com"]])
     """The only hosts that may be reached while packages are fetched, on ports 443 and 80; building has no network.
@@ -694,21 +618,19 @@ class Scan(Section):
     "too large: N of M taken"; a sorry that is followed already stays followed. A raised limit counts for a file from
     its next change on."""
 
-    max_sorries_per_file: Annotated[int, Strict()] = Field(2000, ge=1, le=100_000, examples=[2000])
+    max_sorries_per_file: Integer = Field(2000, ge=1, le=100_000)
     """Sorries of one file; 1 to 100000"""
-    max_sorries: Annotated[int, Strict()] = Field(8000, ge=1, le=1_000_000, examples=[8000])
+    max_sorries: Integer = Field(8000, ge=1, le=1_000_000)
     """Sorries of one branch that are followed at the same time; 1 to 1000000"""
-    max_sorries_per_repository: Annotated[int, Strict()] = Field(24_000, ge=1, le=1_000_000, examples=[24000])
+    max_sorries_per_repository: Integer = Field(24_000, ge=1, le=1_000_000)
     """Sorries of all branches of a repository that are followed at the same time; 1 to 1000000"""
-    max_declarations_per_file: Annotated[int, Strict()] = Field(10_000, ge=1, le=1_000_000, examples=[10000])
+    max_declarations_per_file: Integer = Field(10_000, ge=1, le=1_000_000)
     """Declarations of one file; 1 to 1000000"""
-    max_declarations: Annotated[int, Strict()] = Field(600_000, ge=1, le=10_000_000, examples=[600000])
+    max_declarations: Integer = Field(600_000, ge=1, le=10_000_000)
     """Declarations of the files that the scan of one commit reads; 1 to 10000000"""
-    max_declarations_per_repository: Annotated[int, Strict()] = Field(
-        3_000_000, ge=1, le=100_000_000, examples=[3000000]
-    )
+    max_declarations_per_repository: Integer = Field(3_000_000, ge=1, le=100_000_000, examples=[3000000])
     """Declarations of all branches of a repository; 1 to 100000000"""
-    history: Flag = Field(True, examples=[True])
+    history: Flag = True
     """`true`: git is asked in the background who wrote each sorry and when, and a commit a week of the 5 years before a
     repository was watched is scanned, to be counted; earlier versions of files are fetched for that, up to 20,000
     at a time. `false`: no new answers; earlier ones stay"""
@@ -717,24 +639,20 @@ class Scan(Section):
 class Trace(Section):
     """[trace]: what Lean says of every theorem of a commit."""
 
-    enabled: Flag = Field(True, examples=[True])
+    enabled: Flag = True
     """`true`: Lean extracts the tactic states and premises of every theorem. `false`: no new traces; earlier ones
     stay"""
-    file_timeout_s: Annotated[
-        float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="10m"))
-    ] = Field(600.0, alias="file_timeout", examples=["10m"])
+    file_timeout_s: Annotated[float, Duration("1s", "1d")] = 600.0
     """Time limit of one file. A file that takes longer is recorded as a trace gap with this reason and is tried
     again at the next commit; 1s to 1d"""
-    parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    parallel: Integer = Field(2, ge=1, le=256)
     """Files at the same time inside a job, at most `[lean] repls`; 1 to 256"""
 
 
 class Cache(Section):
     """[cache]: how much builds and their packages may take on disk."""
 
-    size_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**20, example="200G"))] = Field(
-        200 * 2**30, alias="size", examples=["200G"]
-    )
+    size_bytes: Annotated[int, Size("1M")] = 200 * 2**30
     """Disk space of builds and their packages, together. The least recently used are removed first, but nothing that
     a running or planned job needs; while those alone exceed the limit, `everlean status` warns. A removed build is
     built again when it is needed. Mirrors, installed toolchains and the worktrees of running jobs are not counted;
@@ -766,14 +684,10 @@ class Log(Section):
     """Folder or URL (`s3://bucket/folder`, `sftp://host/folder`; whatever fsspec knows, with its package installed)
     that gets each new event; `""`: none. It belongs to one log. Credentials come from the environment
     (`AWS_ACCESS_KEY_ID` …) or from fsspec's configuration, never from this file"""
-    every_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="10s"))] = (
-        Field(10.0, alias="every", examples=["10s"])
-    )
+    every_s: Annotated[float, Duration("100ms", "1d")] = 10.0
     """How often what is new is shipped, as at most one file each time unless it exceeds `size`. If the machine is lost,
     the events of about so long are; 100ms to 1d"""
-    size_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**10, example="16M"))] = Field(
-        2**24, alias="size", examples=["16M"]
-    )
+    size_bytes: Annotated[int, Size("1K")] = 2**24
     """At about this size, before compression, a segment ends and the next one begins; at least 1K"""
 
 
@@ -799,34 +713,27 @@ class Certificates(Section):
 class Jobs(Section):
     """[jobs]: limits of the child processes."""
 
-    max_running: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    max_running: Integer = Field(2, ge=1, le=256)
     """Child processes at the same time, not counting one training ([train]); 1 to 256"""
-    memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="4G"))] = Field(
-        2**32, alias="memory", examples=["4G"]
-    )
+    memory_bytes: Annotated[int, Size("256M")] = 2**32
     """Memory of each job, not counting its Lean processes (`[lean] repl_memory`). Builds, trainings and jobs that
     run a model to prove have limits of their own (`[build]`, `[train]`, `[prove]`); at least 256M"""
-    timeout_s: Annotated[
-        float, BeforeValidator(duration(minimum_s=1, maximum_s=7 * 86400, example="30m"))
-    ] = Field(1800.0, alias="timeout", examples=["30m"])
+    timeout_s: Annotated[float, Duration("1s", "7d")] = 1800.0
     """Time limit of each job, except builds and trainings; 1s to 7d"""
-    max_attempts: Annotated[int, Strict()] = Field(3, ge=1, le=100, examples=[3])
+    max_attempts: Integer = Field(3, ge=1, le=100)
     """Attempts of a job that fails for a transient reason; 1 to 100"""
-    retry_base_s: Annotated[
-        float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="30s"))
-    ] = Field(30.0, alias="retry_base", examples=["30s"])
+    retry_base_s: Annotated[float, Duration("100ms", "1d")] = 30.0
     """Wait before the second attempt; doubles with each further one; 100ms to 1d"""
-    keep: Annotated[int, Strict()] = Field(200, ge=1, examples=[200])
+    keep: Integer = Field(200, ge=1)
     """Folders of ended jobs kept on disk; at least 1"""
-    limits: Limits = Field(default_factory=dict)
+    limits: Annotated[dict[Kind, Limit], AfterValidator(_not_build)] = Field(default_factory=dict)
     """The table `[jobs.limits]`: `memory`, `timeout` or both for single kinds (`scan`, `trace`, `prove`, `check`,
     `train`, `train_tactics`, `train_grpo`, `train_progress`, `evaluate`), in place of their defaults: `prove = {
     memory = "8G", timeout = "1h" }`. Limits of builds are in `[build]`"""
 
     def limit(self, kind: Kind) -> Limit:
         """Return the limits that a kind has for itself."""
-        found: Limit = self.limits.get(kind, Limit())
-        return found
+        return self.limits.get(kind, Limit())
 
     def timeout_of(self, kind: Kind) -> float:
         """Return the longest time of a kind that has it from this table, in seconds."""
@@ -844,9 +751,7 @@ class Engine(Section):
     """Where the cluster's head is, for `ray`: `host:port`. The daemon's machine has to be one of the cluster"""
     token_file: Text = Field("", examples=["/etc/everlean/ray-token"])
     """The file with the cluster's token; `""`: where Ray looks for it (`~/.ray/auth_token`)"""
-    lease_s: Annotated[float, BeforeValidator(duration(minimum_s=5, maximum_s=3600, example="1m"))] = Field(
-        60.0, alias="lease", examples=["1m"]
-    )
+    lease_s: Annotated[float, Duration("5s", "1h")] = 60.0
     """A node that has not heard of the daemon for so long ends what it runs; a node that the daemon has not heard of
     for so long is lost, and its jobs begin anew elsewhere"""
     artifacts: Annotated[Text, AfterValidator(_artifacts)] = Field("", examples=["s3://bucket/everlean"])
@@ -871,9 +776,7 @@ class RepoEntry(Section):
     """Names or globs (`"release/*"`); `[]`: the remote's default branch. A branch that no longer matches (also a
     default branch after the remote chose another) becomes `unwatched`: its history stays, no job works on it, and
     its sorries are not counted as open. The default branch is looked up once an hour, and by `everlean poll`"""
-    every_s: Annotated[float | None, BeforeValidator(_duration_or_default)] = Field(
-        None, alias="every", examples=["5m"]
-    )
+    every_s: Annotated[float | None, Duration("1s", "30d")] = None
     """Polling interval of this repository; `""`: that of `[poll]`"""
     include: Globs = Field(("**/*.lean",), examples=[["Mathlib/**/*.lean"]])
     """Globs of the files to read, relative to the repository. After a change of `include` or `exclude` the tip is
@@ -888,16 +791,16 @@ class RepoEntry(Section):
     """Globs of files that are exercises for people: they are scanned and counted, but no proof is searched. Unless
     this is `[]`, a file with three or more sorries and the word `exercise` anywhere in its text, in a comment or in
     a name, is an exercise too."""
-    enabled: Flag = Field(True, examples=[True])
+    enabled: Flag = True
     """`false`: not polled; its history stays"""
-    opt_out: Flag = Field(False, examples=[False])
+    opt_out: Flag = False
     """`true`: watched and scanned, but no proof is searched or proposed"""
     pull_requests: Flag = Field(False, examples=[True])
     """`true`: the owners agree that `everlean proofs pr` opens pull requests in this repository"""
     try_bumps: Literal["never", "weekly"] = Field("never", examples=["weekly"])
     """`weekly`: once a week the default branch is tried with the newest installed Lean after its own
     ([bumps](bump.md)), where that is another one or the branch has moved since the last trial"""
-    priority: Annotated[int, Strict()] = Field(0, ge=-100, le=100, examples=[1])
+    priority: Integer = Field(0, ge=-100, le=100)
     """Jobs of repositories with a higher priority go first among jobs of the same kind; -100 to 100"""
 
 

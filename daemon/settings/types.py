@@ -6,14 +6,27 @@ contains a URL's user-info part: people paste tokens there.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    Strict,
+    ValidationInfo,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
 
 from store.domain.identity import SCP
 from store.domain.identity import repository_key as repository_key
@@ -26,19 +39,12 @@ _HOST_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def parse_duration(text: str, *, minimum_s: float, maximum_s: float, example: str) -> float:
+def parse_duration(text: str) -> float:
     """Return seconds for "90s", "5m", "1h30m", "500ms", "1.5d"."""
     parts = _DURATION_PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        raise ValueError(f'is not a duration (got "{text}"); write a duration such as "{example}"')
-    seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
-    if seconds < minimum_s:
-        limit = f"at least {format_duration(minimum_s)}"
-    elif seconds > maximum_s:
-        limit = f"at most {format_duration(maximum_s)}"
-    else:
-        return seconds
-    raise ValueError(f'must be {limit} (got "{text}"); write a duration such as "{example}"')
+        raise ValueError(f'is not a duration (got "{text}"); write a duration such as "5m"')
+    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
 
 
 def format_duration(seconds: float) -> str:
@@ -53,17 +59,12 @@ def format_duration(seconds: float) -> str:
     return text or "0s"
 
 
-def parse_size(text: str, *, minimum_bytes: int, example: str) -> int:
+def parse_size(text: str) -> int:
     """Return bytes for "512M", "4G", "1.5G"; units are powers of 1024."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f'is not a size (got "{text}"); write a size such as "{example}"')
-    size = int(float(match[1]) * _SIZE_UNITS[match[2]])
-    if size < minimum_bytes:
-        raise ValueError(
-            f'must be at least {format_size(minimum_bytes)} (got "{text}"); write a size such as "{example}"'
-        )
-    return size
+        raise ValueError(f'is not a size (got "{text}"); write a size such as "4G"')
+    return int(float(match[1]) * _SIZE_UNITS[match[2]])
 
 
 def format_size(size_bytes: int) -> str:
@@ -220,35 +221,91 @@ def _brackets_close(pattern: str) -> bool:
     return True
 
 
+_UNITS = ("_s", "_bytes", "_points")
+
+
+def key_of(attribute: str) -> str:
+    """Return what the file calls an attribute: its name without the unit."""
+    return next((attribute.removesuffix(unit) for unit in _UNITS if attribute.endswith(unit)), attribute)
+
+
 class Section(BaseModel):
     """A table of the file: unknown names are mistakes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=key_of)
 
 
-def duration(*, minimum_s: float, maximum_s: float, example: str) -> Callable[[Any], Any]:
-    """Return the reader of a duration within limits, in seconds."""
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """The marker of a setting in seconds, which the file writes with units; "" is None where None is allowed."""
 
-    def read(value: Any) -> Any:
-        if not isinstance(value, str):
-            shown = "true" if value is True else "false" if value is False else value
+    least: str
+    most: str
+
+    def __str__(self) -> str:
+        return f"{self.least} to {self.most}"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _read(source, handler, self._seconds)
+
+    def _seconds(self, text: str) -> float:
+        seconds = parse_duration(text)
+        for limit, beyond in ((self.least, float.__lt__), (self.most, float.__gt__)):
+            if beyond(seconds, parse_duration(limit)):
+                side = "least" if limit == self.least else "most"
+                raise ValueError(
+                    f'must be at {side} {limit} (got "{text}"); write a duration such as "{limit}"'
+                )
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The marker of a setting in bytes, which the file writes with units; "" is None where None is allowed."""
+
+    least: str
+
+    def __str__(self) -> str:
+        return f"at least {self.least}"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _read(source, handler, self._bytes)
+
+    def _bytes(self, text: str) -> int:
+        size = parse_size(text)
+        if size < parse_size(self.least):
             raise ValueError(
-                f'must be a string with a unit (got {shown}); write a duration such as "{example}"'
+                f'must be at least {self.least} (got "{text}"); write a size such as "{self.least}"'
             )
-        return parse_duration(value, minimum_s=minimum_s, maximum_s=maximum_s, example=example)
-
-    return read
+        return size
 
 
-def size(*, minimum_bytes: int, example: str) -> Callable[[Any], Any]:
-    """Return the reader of a size in bytes."""
+def _read(source: Any, handler: GetCoreSchemaHandler, parse: Callable[[str], float]) -> CoreSchema:
+    may_be_left_out = NoneType in get_args(source)
 
-    def read(value: Any) -> Any:
+    def read(value: Any) -> float | None:
+        if may_be_left_out and value in ("", None):
+            return None
         if not isinstance(value, str):
-            raise ValueError(f'must be a string with a unit (got {value}); write a size such as "{example}"')
-        return parse_size(value, minimum_bytes=minimum_bytes, example=example)
+            shown = str(value).lower() if isinstance(value, bool) else value
+            raise ValueError(f"must be a string with a unit (got {shown}); write it in quotes, with its unit")
+        return parse(value)
 
-    return read
+    return core_schema.no_info_before_validator_function(read, handler(source))
+
+
+def toml_of(setting: FieldInfo, value: Any) -> str:
+    """Return a value of a setting as config.toml writes it."""
+    if value is None:
+        return '""'
+    for marker in setting.metadata:
+        if isinstance(marker, Duration):
+            return f'"{format_duration(value)}"'
+        if isinstance(marker, Size):
+            return f'"{format_size(value)}"'
+    if isinstance(value, float):
+        return f"{value:g}"
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
 def left_out(value: Any) -> Any:
@@ -277,6 +334,7 @@ def table_list(value: Any) -> Any:
 
 Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
+Integer = Annotated[int, Strict()]
 ModelName = Annotated[Text, AfterValidator(model_name)]
 Globs = Annotated[tuple[Annotated[Text, AfterValidator(check_glob)], ...], BeforeValidator(table_list)]
 Folders = Annotated[tuple[Annotated[Text, AfterValidator(check_folder)], ...], BeforeValidator(table_list)]

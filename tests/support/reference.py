@@ -28,8 +28,8 @@ from daemon.cli.app import build
 from daemon.cli.context import VERBS, ExitCode
 from daemon.http import metrics
 from daemon.results import notifications
-from daemon.settings.in_force import toml_of
 from daemon.settings.schema import ConfigFile
+from daemon.settings.types import toml_of
 from pipeline.diff import Finding
 from pipeline.prove import tree
 from pipeline.serve import measures
@@ -304,7 +304,7 @@ def table_part(model: type[BaseModel]) -> str:
         default = (
             "required"
             if field.is_required()
-            else f"`{toml_of(name, key, field.get_default(call_default_factory=True))}`"
+            else f"`{toml_of(field, field.get_default(call_default_factory=True))}`"
         )
         rows.append(f"| `{key}` | {default} | {_cell(meanings[name])} |")
     return "\n".join([*rows, ""])

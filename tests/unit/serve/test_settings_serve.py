@@ -8,10 +8,8 @@ import pytest
 
 from daemon.settings import ConfigError, parse
 from daemon.settings.in_force import effective
-from daemon.settings.models import Serve, ServeModel
 
 MODEL = '[[serve.models]]\nname = "a"\nmodel = "m"\n'
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def test_the_server_is_off_and_for_this_machine_unless_the_file_says_otherwise(tmp_path: Path) -> None:
@@ -79,19 +77,3 @@ def test_the_settings_of_every_model_are_shown(tmp_path: Path) -> None:
         "default",
     )
     assert "serve.models" not in shown
-
-
-def test_every_setting_of_a_model_is_documented_with_its_default() -> None:
-    from daemon.settings.in_force import toml_of
-
-    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
-    section = text.partition("### [[serve.models]]")[2].partition("\n## ")[0]
-    rows = dict(line.split(" | ")[:2] for line in section.splitlines() if line.startswith("| `"))
-    documented = {name.strip("|` "): default for name, default in rows.items()}
-    assert documented == {
-        setting.alias or name: "required"
-        if setting.is_required()
-        else f"`{toml_of(name, setting.alias or name, setting.default)}`"
-        for name, setting in ServeModel.model_fields.items()
-    }
-    assert "models" in Serve.model_fields

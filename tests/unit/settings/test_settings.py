@@ -111,7 +111,7 @@ url = "ftp://example.org/a/b"
 exclude = ["/etc"]
 """
     assert errors(text, tmp_path) == [
-        'config.toml:2: poll.every: must be at least 1s (got "500ms"); write a duration such as "5m"',
+        'config.toml:2: poll.every: must be at least 1s (got "500ms"); write a duration such as "1s"',
         'config.toml:3: poll.evrey: is no known setting; did you mean "every"?',
         'config.toml:5: jobs.max_running: must be a whole number (got "two"); write for instance max_running = 2',
         (
@@ -360,8 +360,16 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> Non
             '[jobs.limits]\nbuild = { memory = "8G" }',
             "jobs.limits: build has its limits in a table of its own",
         ),
-        ('[jobs.limits]\nprove = { memory = "1K" }', 'jobs.limits: prove: must be at least 256M (got "1K")'),
-        ("[jobs.limits]\nprove = { cpus = 2 }", "jobs.limits: prove must have memory, timeout or both"),
+        (
+            '[jobs.limits]\nprove = { memory = "1K" }',
+            'config.toml:2: jobs.limits.prove.memory: must be at least 256M (got "1K")',
+        ),
+        (
+            "[jobs.limits]\nprove = { cpus = 2 }",
+            "jobs.limits.prove.cpus: is no known setting; the names here are memory, timeout",
+        ),
+        ("[jobs.limits]\nprov = {}", "jobs.limits.prov: must be one of scan, check, build, "),
+        ("[jobs.limits]\nprove = 3", "must be a table (got 3); write [jobs.limits.prove] and"),
     ],
 )
 def test_mistakes_of_the_schedule_and_the_limits_name_the_reason_and_the_remedy(

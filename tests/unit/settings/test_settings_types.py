@@ -20,45 +20,41 @@ from daemon.settings.types import (
 )
 
 
-def seconds(text: str) -> float:
-    return parse_duration(text, minimum_s=0, maximum_s=10**9, example="5m")
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("10s", 10), ("5m", 300), ("1h30m", 5400), ("500ms", 0.5), ("1.5h", 5400), ("2d", 172800), ("0s", 0)],
 )
 def test_a_duration_is_numbers_with_units(text: str, expected: float) -> None:
-    assert seconds(text) == pytest.approx(expected)
+    assert parse_duration(text) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 m", "-5m", "5m!", "5M", "５m", "1e3s", "５m5"])
 def test_anything_else_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
-        seconds(text)
+        parse_duration(text)
 
 
 @given(st.integers(min_value=0, max_value=10**11))
 def test_a_formatted_duration_reads_back_the_same(milliseconds: int) -> None:
-    assert seconds(format_duration(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
+    assert parse_duration(format_duration(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"), [("4G", 2**32), ("512M", 2**29), ("1.5GiB", 3 * 2**29), ("2KB", 2048)]
 )
 def test_a_size_is_a_number_with_a_unit(text: str, expected: int) -> None:
-    assert parse_size(text, minimum_bytes=1, example="4G") == expected
+    assert parse_size(text) == expected
 
 
 @pytest.mark.parametrize("text", ["4", "4 G", "G", "4g", "-1G", "4GG"])
 def test_anything_else_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
-        parse_size(text, minimum_bytes=1, example="4G")
+        parse_size(text)
 
 
 @given(st.integers(min_value=1, max_value=2**20))
 def test_a_formatted_size_reads_back_the_same(kibibytes: int) -> None:
-    assert parse_size(format_size(kibibytes * 1024), minimum_bytes=1, example="4G") == kibibytes * 1024
+    assert parse_size(format_size(kibibytes * 1024)) == kibibytes * 1024
 
 
 @pytest.mark.parametrize("pattern", ["**/*.lean", "A/B.lean", "A/[ab]*.lean", "A/[]x]", "A/**", "«x».lean"])
