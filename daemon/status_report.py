@@ -146,7 +146,7 @@ class Status:
     log: Log
     """where it ends"""
     lean: str
-    """`pantograph`, `server` (Lean's language server), `simulator`, `none`, or `unknown`"""
+    """`pantograph`, `server` (Lean's language server), `none`, or `unknown`"""
     lean_detail: str
     """which one, or why there is none"""
     sandbox: str | None

@@ -172,8 +172,6 @@ def _lean(report: Status) -> str:
             return f"Pantograph: {detail}"
         case "server":
             return detail
-        case "simulator":
-            return "SIMULATOR, not Lean: nothing here was checked by Lean"
     return report.lean  # a problem above says why
 
 

@@ -140,7 +140,7 @@ def _one(name: str, about: str, number: float) -> Metric:
 def _daemon(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     yield _gauge(
         "build_info",
-        "The version of everlean, Python and SQLite, and which Lean there is: pantograph, server, simulator or none.",
+        "The version of everlean, Python and SQLite, and which Lean there is: pantograph, server or none.",
         ("version", "python", "sqlite", "lean"),
         [((live.version, platform.python_version(), sqlite3.sqlite_version, live.lean), 1)],
     )

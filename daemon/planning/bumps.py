@@ -1,7 +1,6 @@
 """Which bumps a repository has due: those that users asked for, and with `try_bumps` one a week.
 
-A bump works on the tip of the default branch as it is when the job begins, with the Lean that it raises to. The
-simulator builds nothing, so that only a real Lean makes one due.
+A bump works on the tip of the default branch as it is when the job begins, with the Lean that it raises to.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def why_no_bump(view: sqlite3.Connection, repo: Repo, leans: Leans, *, toolchain
     if toolchain and toolchain == project.toolchain:
         return f"its tip has {toolchain} already; name another, or a package alone"
     lean = leans.for_toolchain(toolchain or project.toolchain)
-    return "" if lean.is_lean else f"nothing can build it: {lean.detail or 'the simulator builds nothing'}"
+    return "" if lean.is_lean else f"nothing can build it: {lean.detail}"
 
 
 def default_branch(view: sqlite3.Connection, repo: Repo) -> BranchRow | None:

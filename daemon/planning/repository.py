@@ -1,7 +1,7 @@
 """Pure: which jobs one repository has due, kind by kind; `daemon.planning.plan` puts those of all in order.
 
-A tip that is scanned is worked on by the Lean that its `lean-toolchain` names. Where that is a real one, it is built
-before anything else, and what cannot be built is neither traced nor proved in.
+A tip that is scanned is worked on by the Lean that its `lean-toolchain` names. It is built before anything else, and
+what cannot be built is neither traced nor proved in.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class RepositoryJobs:
     # --- build --------------------------------------------------------------------------------------------
 
     def _must_build(self, lean: LeanBackend, repo: Repo, sha: str, project: str) -> bool:
-        """Return whether Lean needs a commit's project built first. The simulator reads sources."""
+        """Return whether Lean needs a commit's project built first."""
         return (
             lean.is_lean
             and self._settings.build.enabled

@@ -112,7 +112,7 @@ def test_without_a_trace_it_says_what_to_do(filled: StateFolder) -> None:
     assert filled.everlean("curriculum", "--json").json["repositories"] == []
 
 
-def test_a_trace_without_theorems_is_not_taken_for_the_simulator_s(folder: StateFolder) -> None:
+def test_a_trace_without_theorems_is_one_that_leandojo_leaves_out(folder: StateFolder) -> None:
     folder.state.mkdir()
     with EventLog.open(folder.state / "events.db") as log:
         record_trace(log, trace=head(), files=[], stage=folder.root)

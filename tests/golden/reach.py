@@ -132,7 +132,7 @@ _LIVE = LiveNumbers(
     now=MADE_AT,
     version="0.0.0",
     started_at=datetime(2026, 12, 1, tzinfo=UTC),
-    lean="simulator",
+    lean="server",
     problems={"error": 2},
     log_position=1000,
     waiting={("prove", "queued"): 2, ("train", "held"): 1},

@@ -73,7 +73,7 @@ def browser(chromium: Path) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """First pages by what they show: a year with nine tasks, the simulator's beside it, and nothing at all."""
+    """First pages by what they show: a year with nine tasks, one with gaps, and nothing at all."""
     events: dict[str, Told] = {"empty": []}
     events["year"] = [
         *sorries(NAMES[:3], random.Random(11)),

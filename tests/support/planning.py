@@ -11,7 +11,7 @@ from typing import Any
 from daemon.jobs.due import DueJob
 from daemon.planning.plan import Plan, Planner
 from daemon.settings import Settings
-from pipeline.lean.backend import find_leans
+from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.events.projects import Project
@@ -22,9 +22,9 @@ from tests.support import events
 
 KEY = "local/remotes/demo"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-NOWHERE = Path("/nonexistent")
-SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=NOWHERE)
+LEAN = Leans(LeanBackend("server", ("/nonexistent/lean",), "a Lean", "", sandbox="none"))
+"""One Lean for every project; nothing starts it."""
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 
 
 class TurnByTurn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -174,7 +174,7 @@ def test_nothing_is_verified_without_every_required_check(step: str) -> None:
         said("check", whole.model_copy(update={"checks": fewer}))
 
 
-@pytest.mark.parametrize("by", ["scanner", "simulator", "nobody"])
+@pytest.mark.parametrize("by", ["scanner", "nobody"])
 @pytest.mark.parametrize("step", ["compile", "axioms"])
 def test_what_lean_must_judge_no_one_else_does(step: str, by: str) -> None:
     whole = proof_verified(FOUND)
@@ -183,11 +183,8 @@ def test_what_lean_must_judge_no_one_else_does(step: str, by: str) -> None:
         said("check", whole.model_copy(update={"checks": checks}))
 
 
-@pytest.mark.parametrize("kind", ["simulator", "none"])
-def test_a_job_without_lean_verifies_nothing(
-    kind: Literal["simulator", "none"], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(SPECS, "check", CheckSpec(lean=replace(ITS_LEAN, kind=kind), proof=FOUND))
+def test_a_job_without_lean_verifies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SPECS, "check", CheckSpec(lean=replace(ITS_LEAN, kind="none"), proof=FOUND))
     assert said("check", proof_checked(FOUND)).events
     with pytest.raises(BadLineError, match="no Lean that could verify it"):
         said("check", proof_verified(FOUND))

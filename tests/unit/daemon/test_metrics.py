@@ -53,7 +53,7 @@ def live(**changes: Any) -> LiveNumbers:
         "now": NOW,
         "version": "0.1.0",
         "started_at": NOW - timedelta(hours=1),
-        "lean": "simulator",
+        "lean": "server",
         "problems": {"error": 1},
         "log_position": 40,
         "log_shipped": 1,

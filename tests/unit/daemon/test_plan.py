@@ -60,9 +60,9 @@ from tests.support.daemon.deployment import HISTORY, Deployment
 from tests.support.models import checkpoint_promoted, checkpoint_saved
 from tests.support.planning import (
     KEY,
+    LEAN,
     NO_LEAN,
     NOW,
-    SIMULATOR,
     TurnByTurn,
     cancelled,
     commit_scanned,
@@ -78,6 +78,8 @@ from tests.support.specs import asked
 
 BLOB = "b" * 40
 OLD, NEW = "leanprover/lean4:v4.20.0", "leanprover/lean4:v4.29.1"
+BUILT = frozenset(BuildKey(KEY, sha(number)) for number in range(1, 10))
+"""Every commit of the tests, for those that are not about builds."""
 
 
 def real(*toolchains: str) -> Leans:
@@ -120,7 +122,7 @@ def sorry(name: str, number: int = 1) -> list[EventBody]:
 
 
 def attempted(name: str, *, settings: Settings) -> list[EventBody]:
-    budget = budget_key(settings.prove, lean=SIMULATOR.summary)
+    budget = budget_key(settings.prove, lean=LEAN.summary)
     body = events.attempt(name, place(name), commit=sha(1), outcome="exhausted")
     return [body.model_copy(update={"repository": KEY, "budget": budget})]
 
@@ -150,8 +152,8 @@ class World:
     def plan(
         self,
         *bodies: Sequence[EventBody],
-        leans: Leans = SIMULATOR,
-        builds: Collection[BuildKey] = (),
+        leans: Leans = LEAN,
+        builds: Collection[BuildKey] = BUILT,
         running: Collection[str] = (),
         now: datetime = NOW,
         judges: Judges = NO_JUDGES,
@@ -500,47 +502,37 @@ def test_the_second_attempt_of_a_scan_does_without_its_base(world: World) -> Non
         view.close()
 
 
-def test_with_a_real_lean_a_tip_is_built_before_anything_is_asked_of_it(world: World) -> None:
+def test_a_tip_is_built_before_anything_is_asked_of_it(world: World) -> None:
     world.configure(trace=True)
-    plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD))
+    plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD), builds=())
     (build,) = plan.due
     assert (build.kind, build.sha, build.built) == ("build", sha(1), False)
     assert asked(build, BuildSpec).lean.toolchain == OLD
     plan = world.plan(leans=real(OLD), builds={BuildKey(KEY, sha(1))})
-    assert kinds(plan) == ["trace", "prove"]
-    assert all(job.built for job in plan.due)
+    assert [(job.kind, job.built) for job in plan.due] == [("trace", True), ("prove", True)]
 
 
 def test_each_branch_is_worked_on_by_the_lean_that_its_toolchain_names(world: World) -> None:
     world.plan(created(), sorry("a"), scanned(1, toolchain=OLD))
     assert world.plan(leans=real(NEW)).due == ()
-    (build,) = world.plan(leans=real(NEW, OLD)).due
+    (build,) = world.plan(leans=real(NEW, OLD), builds=()).due
     assert asked(build, BuildSpec).lean.argv == (f"/repl/{OLD}",)
 
 
-def test_the_simulator_needs_no_build_and_its_traces_say_what_they_are(world: World) -> None:
-    world.configure(trace=True)
-    plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD))
-    assert [(job.kind, job.built) for job in plan.due] == [
-        ("trace", False),
-        ("prove", False),
-    ]
-
-
 def test_a_build_that_failed_for_good_waits_for_another_commit_or_for_someone_who_asks(world: World) -> None:
-    (build,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD)).due
-    assert world.plan(failed(build, deterministic=True), leans=real(OLD)).due == ()
-    (again,) = world.plan([JobReleased(job=build.job)], leans=real(OLD)).due
+    (build,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD), builds=()).due
+    assert world.plan(failed(build, deterministic=True), leans=real(OLD), builds=()).due == ()
+    (again,) = world.plan([JobReleased(job=build.job)], leans=real(OLD), builds=()).due
     assert (again.job, again.attempt) == (build.job, 2)
-    assert world.plan(failed(again, deterministic=True), leans=real(OLD)).due == ()
-    (other,) = world.plan(observed(2), scanned(2, toolchain=OLD), leans=real(OLD)).due
+    assert world.plan(failed(again, deterministic=True), leans=real(OLD), builds=()).due == ()
+    (other,) = world.plan(observed(2), scanned(2, toolchain=OLD), leans=real(OLD), builds=()).due
     assert (other.kind, other.sha) == ("build", sha(2))
 
 
 def test_a_build_that_was_swept_from_the_cache_is_made_again_when_it_is_needed(world: World) -> None:
-    (build,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD)).due
-    assert kinds(world.plan(succeeded(build), leans=real(OLD), builds={BuildKey(KEY, sha(1))})) == ["prove"]
-    (again,) = world.plan(leans=real(OLD)).due
+    (build,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD), builds=()).due
+    assert kinds(world.plan(succeeded(build), leans=real(OLD))) == ["prove"]
+    (again,) = world.plan(leans=real(OLD), builds=()).due
     assert (again.job, again.attempt) == (build.job, 2)
 
 
@@ -548,12 +540,12 @@ def test_a_build_that_was_swept_from_the_cache_is_left_at_that_where_nothing_is_
     world: World,
 ) -> None:
     world.configure(trace=True)
-    (build,) = world.plan(created(), scanned(1, toolchain=OLD), leans=real(OLD)).due
-    (trace,) = world.plan(succeeded(build), leans=real(OLD), builds={BuildKey(KEY, sha(1))}).due
+    (build,) = world.plan(created(), scanned(1, toolchain=OLD), leans=real(OLD), builds=()).due
+    (trace,) = world.plan(succeeded(build), leans=real(OLD)).due
     assert (build.kind, trace.kind) == ("build", "trace")
-    assert world.plan(succeeded(trace), leans=real(OLD)).due == ()
+    assert world.plan(succeeded(trace), leans=real(OLD), builds=()).due == ()
     proof = found("p" * 16, toolchain=OLD)
-    (again,) = world.plan(proof, leans=real(OLD)).due
+    (again,) = world.plan(proof, leans=real(OLD), builds=()).due
     assert (again.job, again.attempt) == (build.job, 2), "a proof to check is something to be done in it"
 
 
@@ -561,10 +553,9 @@ def test_a_proof_is_checked_with_the_lean_and_the_build_of_its_own_commit(world:
     proof = found("p" * 16, toolchain=OLD)
     world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), proof)
     world.plan(observed(2), scanned(2, toolchain=NEW))
-    builds = {BuildKey(KEY, sha(2))}
-    old, *_ = world.plan(leans=real(OLD, NEW), builds=builds).due
+    old, *_ = world.plan(leans=real(OLD, NEW), builds={BuildKey(KEY, sha(2))}).due
     assert (old.kind, old.sha, asked(old, BuildSpec).lean.toolchain) == ("build", sha(1), OLD)
-    check, *_ = world.plan(leans=real(OLD, NEW), builds={*builds, BuildKey(KEY, sha(1))}).due
+    check, *_ = world.plan(leans=real(OLD, NEW)).due
     assert (check.kind, asked(check, CheckSpec).lean.toolchain, check.built) == ("check", OLD, True)
 
 
@@ -580,19 +571,17 @@ def test_a_proof_that_may_be_proposed_is_checked_again_where_its_branch_has_gone
         if isinstance(body, ProofFound)
     ]
     world.plan(created(), sorry(name), scanned(1, toolchain=OLD), proof, done)
-    builds = {BuildKey(KEY, sha(1)), BuildKey(KEY, sha(2))}
-    assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds))
+    assert "check" not in kinds(world.plan(leans=real(OLD, NEW)))
     world.plan(observed(2), scanned(2, toolchain=NEW))
-    check = next(one for one in world.plan(leans=real(OLD, NEW), builds=builds).due if one.kind == "check")
+    check = next(one for one in world.plan(leans=real(OLD, NEW)).due if one.kind == "check")
     given = asked(check, CheckSpec)
     assert (check.sha, given.lean.toolchain, given.proof.toolchain) == (sha(2), NEW, NEW)
     assert (given.proof.proof, given.proof.sha, given.proof.blob) == ("p" * 16, sha(2), BLOB)
     world.plan(succeeded(check))
-    assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds)), "once a tip"
+    assert "check" not in kinds(world.plan(leans=real(OLD, NEW))), "once a tip"
     world.configure(entry="pull_requests = false")
     world.plan(observed(3), scanned(3, toolchain=NEW))
-    builds.add(BuildKey(KEY, sha(3)))
-    assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds)), "no one asked for it"
+    assert "check" not in kinds(world.plan(leans=real(OLD, NEW))), "no one asked for it"
 
 
 def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_first_of_them_stands(
@@ -613,8 +602,7 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
         for name in "ab"
         for body in found(name * 16, toolchain=OLD)
     ]
-    builds = {BuildKey(KEY, sha(1)), BuildKey(KEY, sha(2))}
-    plan = world.plan(created(), stand, scanned(1, toolchain=OLD), texts, leans=real(OLD), builds=builds)
+    plan = world.plan(created(), stand, scanned(1, toolchain=OLD), texts, leans=real(OLD))
     (check,) = [one for one in plan.due if one.kind == "check"]
     given = asked(check, CheckSpec)
     assert [given.proof.sorry, *(one.proof.sorry for one in given.alike)] == ["a", "b"]
@@ -633,7 +621,7 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
         for name, start in (("a", 40), ("b", 50))
     ]
     world.plan(done, succeeded(check), observed(2), there, scanned(2, toolchain=OLD))
-    (check,) = [one for one in world.plan(leans=real(OLD), builds=builds).due if one.kind == "check"]
+    (check,) = [one for one in world.plan(leans=real(OLD)).due if one.kind == "check"]
     given = asked(check, CheckSpec)
     both = (given.proof, *(one.proof for one in given.alike))
     assert [(one.sorry, one.sha, one.byte_start, one.byte_end) for one in both] == [
@@ -644,7 +632,7 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
         texts[0].model_copy(update={"proof": name * 16, "sorry": name, "declaration_text_hash": digit * 64})
         for name, digit in (("c", "0"), ("d", "1"))
     ]
-    checks = [one for one in world.plan(others, leans=real(OLD), builds=builds).due if one.kind == "check"]
+    checks = [one for one in world.plan(others, leans=real(OLD)).due if one.kind == "check"]
     alone = [spec.proof.sorry for spec in (asked(one, CheckSpec) for one in checks) if not spec.alike]
     assert alone == ["c", "d"], "one verdict is of one declaration"
 
@@ -669,32 +657,31 @@ def test_a_proof_in_doubt_is_checked_again_once_its_branch_names_a_lean_without_
     world: World,
 ) -> None:
     judges, leans = doubted(world), real(OLD, "leanprover/lean4:v4.21.0", NEW)
-    builds = {BuildKey(KEY, sha(number)) for number in (1, 2, 3)}
-    assert "check" not in kinds(world.plan(leans=leans, builds=builds, judges=judges)), "nothing is new"
+    assert "check" not in kinds(world.plan(leans=leans, judges=judges)), "nothing is new"
     world.plan(observed(2), scanned(2, toolchain="leanprover/lean4:v4.21.0"))
-    assert "check" not in kinds(world.plan(leans=leans, builds=builds, judges=judges)), "it has the fault too"
+    assert "check" not in kinds(world.plan(leans=leans, judges=judges)), "it has the fault too"
     world.plan(observed(3), scanned(3, toolchain=NEW))
-    due = world.plan(leans=leans, builds=builds, judges=judges).due
+    due = world.plan(leans=leans, judges=judges).due
     (check,) = [one for one in due if one.kind == "check"]
     given = asked(check, CheckSpec)
     assert (check.sha, given.lean.toolchain, given.proof.sha) == (sha(3), NEW, sha(3))
     world.plan(succeeded(check))
-    assert "check" not in kinds(world.plan(leans=leans, builds=builds, judges=judges)), "once a tip"
+    assert "check" not in kinds(world.plan(leans=leans, judges=judges)), "once a tip"
 
 
 def test_a_proof_in_doubt_is_checked_again_where_it_was_with_a_second_kernel_that_came_since(
     world: World,
 ) -> None:
-    judges, builds = doubted(world), {BuildKey(KEY, sha(1))}
+    judges = doubted(world)
     for since, due in (("2020-01-01T00:00:00.000000Z", 0), ("2999-01-01T00:00:00.000000Z", 1)):
         judges = replace(judges, second_since=since)
-        found_due = world.plan(leans=real(OLD), builds=builds, judges=judges).due
+        found_due = world.plan(leans=real(OLD), judges=judges).due
         checks = [one for one in found_due if one.kind == "check"]
         assert len(checks) == due
     given = asked(checks[0], CheckSpec)
     assert (given.proof.sha, given.proof.toolchain) == (sha(1), OLD)
     world.plan(succeeded(checks[0]))
-    assert "check" not in kinds(world.plan(leans=real(OLD), builds=builds, judges=judges)), "once a kernel"
+    assert "check" not in kinds(world.plan(leans=real(OLD), judges=judges)), "once a kernel"
 
 
 def test_where_nothing_is_built_lean_works_in_the_sources(world: World) -> None:
@@ -707,9 +694,9 @@ def test_a_trace_is_made_once_a_commit_and_again_with_other_patterns_or_another_
     world.configure(trace=True)
     (trace,) = world.plan(created(), scanned(1, toolchain=OLD)).due
     assert world.plan(succeeded(trace)).due == ()
-    (real_one,) = world.plan(leans=real(OLD), builds={BuildKey(KEY, sha(1))}).due
-    assert real_one.kind == "trace"
-    assert real_one.job != trace.job
+    (other,) = world.plan(leans=real(OLD)).due
+    assert other.kind == "trace"
+    assert other.job != trace.job
 
 
 def traced(job: DueJob) -> list[EventBody]:
@@ -987,11 +974,9 @@ def test_a_bump_of_a_package_is_built_with_the_commit_s_own_lean(world: World) -
     assert asked(job, BumpSpec).build.lean.toolchain == OLD
 
 
-def test_no_bump_is_due_without_its_lean_nor_with_the_simulator_nor_where_nobody_wants_proofs(
-    world: World,
-) -> None:
+def test_no_bump_is_due_without_its_lean_nor_where_nobody_wants_proofs(world: World) -> None:
     assert world.plan(created(), scanned(1, toolchain=OLD), asked_for(), leans=real(OLD)).due == ()
-    assert "bump" not in kinds(world.plan())
+    assert world.plan(leans=NO_LEAN).due == ()
     world.configure(entry="opt_out = true")
     assert world.plan(leans=real(OLD, NEW)).due == ()
 
@@ -1075,7 +1060,7 @@ def test_each_lake_project_is_built_traced_and_proved_in_by_its_own_lean(world: 
 def test_beside_a_project_at_the_root_others_are_worked_on_where_they_are_chosen(
     world: World, entry: str, folders: list[str]
 ) -> None:
-    world.configure(trace=True, entry=entry)
+    world.configure(trace=True, entry=entry, extra="[build]\nenabled = false\n")
     root = Project("", OLD, "")
     stand = [*sorry_in("a", "A.lean"), *sorry_in("b", "docs/B.lean")]
     due = world.plan(created(), stand, in_folders(1, root, Project("docs", OLD, ""))).due

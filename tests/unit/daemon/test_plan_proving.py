@@ -21,7 +21,7 @@ from daemon.settings.models import Prove
 from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, RetrieverSpec
-from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.backend import Leans
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.blueprint import Statement
 from store.domain.records import ConstantUse, ScannedFile, Sorry, TracedFile, TracedTheorem
@@ -55,14 +55,10 @@ from tests.support.events import (
     stage,
 )
 from tests.support.models import checkpoint_promoted, checkpoint_saved
-from tests.support.planning import SIMULATOR, TurnByTurn, failed, interrupted
+from tests.support.planning import LEAN, TurnByTurn, failed, interrupted
 from tests.support.specs import asked
 from tests.support.traced_repository import closing, head
 
-LEAN = Leans(
-    fixed=replace(SIMULATOR.summary, kind="pantograph", argv=("/repl",), toolchain="v4.21.0"),
-    builds=(),
-)
 GENERATOR = '[prove.generator]\nmodel = "the/generator"\n'
 NAMED = '[train.tactics]\nmodel_name = "the/base"\n'
 
@@ -110,7 +106,7 @@ class World:
         return [*first, body, *opened, commit_scanned(sha(1))]
 
     def cite(self, file: TracedFile) -> EventBody:
-        """Return what the simulator's trace says of a file."""
+        """Return what a trace says of a file."""
         payload = json.dumps(file.as_json()).encode()
         self._cited |= stage(self.deployment.folder / "traced", payload)[1]
         return FileTraced(
@@ -140,7 +136,7 @@ class World:
     def plan(
         self,
         *groups: EventBody | Sequence[EventBody],
-        leans: Leans = SIMULATOR,
+        leans: Leans = LEAN,
         no_models: str = "",
         now: datetime | None = None,
         reserved_s: float = 0.0,
@@ -186,14 +182,14 @@ def world(tmp_path: Path) -> World:
 
 
 def traced() -> EventBody:
-    """The simulator's trace of the first commit."""
+    """A trace of the first commit."""
     return closing(head(sha(1), repository=REPOSITORY, branch=BRANCH), ())
 
 
 def traced_uses(
     world: World, uses: Mapping[str, Sequence[str]], *, commit: str, path: str = "A.lean"
 ) -> list[EventBody]:
-    """The simulator's trace of theorems of one file and what each uses."""
+    """A trace of theorems of one file and what each uses."""
     theorems = tuple(
         TracedTheorem(name, "", (line, 1), (line, 9), (), premises=tuple(map(ConstantUse, used)))
         for line, (name, used) in enumerate(uses.items(), 1)
@@ -241,12 +237,11 @@ def test_what_a_rung_left_without_a_proof_is_due_at_the_next_one(world: World) -
 
 def test_who_has_a_proof_goes_no_further_unless_it_was_rejected(world: World) -> None:
     world.configure("rungs = [0, 2]", more=NAMED)
-    leans = LEAN
-    (job,) = world.plan(world.open("a"), leans=leans).due
+    (job,) = world.plan(world.open("a")).due
     found = proof_found("a", world.at("a"), commit=sha(1))
-    plan = world.plan(world.tried("a", job, outcome="found"), found, leans=leans)
+    plan = world.plan(world.tried("a", job, outcome="found"), found)
     assert [due.kind for due in plan.due] == ["check"]
-    (again,) = world.plan(proof_rejected(found), leans=leans).due
+    (again,) = world.plan(proof_rejected(found)).due
     assert (again.kind, asked(again, ProveSpec).rung.number) == ("prove", 2)
 
 
@@ -345,7 +340,7 @@ def test_the_job_can_read_what_every_rung_tells_it(world: World) -> None:
     )
 
 
-def climbed(world: World, leans: Leans, *bodies: EventBody) -> dict[int, Rung]:
+def climbed(world: World, *bodies: EventBody) -> dict[int, Rung]:
     """The rungs that can be climbed, by number."""
 
     async def go() -> dict[int, Rung]:
@@ -353,20 +348,16 @@ def climbed(world: World, leans: Leans, *bodies: EventBody) -> dict[int, Rung]:
             if bodies:
                 await parts.store.append([NewEvent(_stream(body), body) for body in bodies])
             rows = [row for row in await parts.store.ask(model_queries.checkpoints) if row.promoted]
-            rungs = Ladder(world.settings, rows, no_models="").rungs(lean(leans))
+            rungs = Ladder(world.settings, rows, no_models="").rungs(LEAN.summary)
             return {rung.number: rung for rung in rungs}
 
     return asyncio.run(go())
 
 
-def lean(leans: Leans) -> LeanBackend:
-    return leans.for_toolchain("")
-
-
 def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world: World) -> None:
     world.configure("rungs = [1, 2]", more=f"{GENERATOR}premises = 3\n{NAMED}")
     paths = world.settings.paths
-    before = climbed(world, SIMULATOR, *promoted("r-1", model="retriever"))
+    before = climbed(world, *promoted("r-1", model="retriever"))
     assert part(before[1].spec, "progress") is None
     assert part(before[1].spec, "retriever") == {
         "chain": str(paths.models / "retriever"),
@@ -375,7 +366,7 @@ def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world:
         "device": "auto",
         "premises": 3,
     }
-    after = climbed(world, SIMULATOR, *promoted("p-1", model="progress"))
+    after = climbed(world, *promoted("p-1", model="progress"))
     for number in (1, 2):
         assert part(after[number].spec, "progress") == {
             "path": str(paths.models / "progress" / "p-1"),
@@ -383,7 +374,7 @@ def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world:
         }
         assert after[number].model == before[number].model, "it makes nothing due again"
     world.configure("rungs = [2]", more=f"{NAMED}[prove.generator]\nprogress_weight = 0\n")
-    assert part(climbed(world, SIMULATOR)[2].spec, "progress") is None
+    assert part(climbed(world)[2].spec, "progress") is None
 
 
 def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs_and_no_more(
@@ -407,7 +398,7 @@ def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs
         5,
     )
     world.configure("rungs = [2]", more=f'{NAMED}[prove.generator]\ndevice = "cpu"\n')
-    assert not climbed(world, SIMULATOR)[2].gpu
+    assert not climbed(world)[2].gpu
 
 
 def test_what_the_day_s_cap_kept_a_job_from_is_due_again_the_next_day(world: World) -> None:
@@ -644,7 +635,7 @@ def test_what_decides_a_rung_s_answers_is_a_part_of_its_budget_and_nothing_else_
         name: {**tables.get(name, {}), **to} if isinstance(to, dict) else to for name, to in changed.items()
     }
     keys = [
-        budget_key(prove, lean=SIMULATOR.summary, rung=rung, shown=retriever(prove.generator.premises))
+        budget_key(prove, lean=LEAN.summary, rung=rung, shown=retriever(prove.generator.premises))
         for prove in map(Prove.model_validate, (tables, {**tables, **after}))
     ]
     assert (keys[0] != keys[1]) == counts, keys
@@ -653,19 +644,19 @@ def test_what_decides_a_rung_s_answers_is_a_part_of_its_budget_and_nothing_else_
 @pytest.mark.parametrize(
     ("rung", "tables", "key"),
     [
-        (0, {}, "60s/400n/5s/simulator"),
-        (0, {"calls_per_sorry": 7}, "60s/400n/7c/5s/simulator"),
-        (1, {}, "60s/400n/5s/simulator/8xbeam/10p"),
-        (2, {}, "60s/400n/5s/simulator/8xbeam"),
-        (2, {"generator": {"decoding": "sample"}}, "60s/400n/5s/simulator/8xsample@0.7"),
-        (3, {}, "60s/simulator/4x3@0.7/8192t"),
-        (3, {"whole": {"max_tokens": 2048}}, "60s/simulator/4x3@0.7/2048t"),
-        (3, {"whole": {"proofs": 1, "enable_thinking": False}}, "60s/simulator/1x3/8192t/unthinking"),
-        (4, {"whole": {"enable_thinking": False}}, "60s/simulator/4x3/2048t/https://api.example.org/v1"),
+        (0, {}, "60s/400n/5s/server"),
+        (0, {"calls_per_sorry": 7}, "60s/400n/7c/5s/server"),
+        (1, {}, "60s/400n/5s/server/8xbeam/10p"),
+        (2, {}, "60s/400n/5s/server/8xbeam"),
+        (2, {"generator": {"decoding": "sample"}}, "60s/400n/5s/server/8xsample@0.7"),
+        (3, {}, "60s/server/4x3@0.7/8192t"),
+        (3, {"whole": {"max_tokens": 2048}}, "60s/server/4x3@0.7/2048t"),
+        (3, {"whole": {"proofs": 1, "enable_thinking": False}}, "60s/server/1x3/8192t/unthinking"),
+        (4, {"whole": {"enable_thinking": False}}, "60s/server/4x3/2048t/https://api.example.org/v1"),
         (
             4,
             {"external": {"mode": "tactics"}},
-            "60s/400n/5s/simulator/8xendpoint@0.7/2048t/https://api.example.org/v1",
+            "60s/400n/5s/server/8xendpoint@0.7/2048t/https://api.example.org/v1",
         ),
     ],
 )
@@ -675,23 +666,23 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
     external = {"base_url": "https://api.example.org/v1", **tables.get("external", {})}
     prove = Prove.model_validate({**tables, "external": external})
     shown = retriever(prove.generator.premises) if rung == 1 else None
-    assert budget_key(prove, lean=SIMULATOR.summary, rung=rung, shown=shown) == key
+    assert budget_key(prove, lean=LEAN.summary, rung=rung, shown=shown) == key
 
 
 @pytest.mark.parametrize(
     ("rung", "key"),
     [
-        (0, "60s/400n/5s/simulator/10p@r-1"),
-        (2, "60s/400n/5s/simulator/8xbeam/10p@r-1"),
-        (3, "60s/simulator/4x3@0.7/8192t/10p@r-1"),
-        (4, "60s/simulator/4x3/2048t/https://api.example.org/v1/10p"),
+        (0, "60s/400n/5s/server/10p@r-1"),
+        (2, "60s/400n/5s/server/8xbeam/10p@r-1"),
+        (3, "60s/server/4x3@0.7/8192t/10p@r-1"),
+        (4, "60s/server/4x3/2048t/https://api.example.org/v1/10p"),
     ],
 )
 def test_who_found_the_premises_is_a_part_of_the_budget_but_where_trying_again_costs_money(
     rung: int, key: str
 ) -> None:
     prove = Prove.model_validate({"external": {"base_url": "https://api.example.org/v1"}})
-    assert budget_key(prove, lean=SIMULATOR.summary, rung=rung, shown=retriever(10)) == key
+    assert budget_key(prove, lean=LEAN.summary, rung=rung, shown=retriever(10)) == key
 
 
 def retriever(premises: int) -> RetrieverSpec:
@@ -711,20 +702,20 @@ def test_a_repository_without_a_trace_is_searched_without_premises(world: World)
     assert "r-1" not in asked(job, ProveSpec).budget_key, "so that the sorry is due again once there is one"
     (again,) = world.plan(traced(), world.tried("a", job)).due
     assert asked(again, ProveSpec).budget_key.endswith("/10p@r-1")
-    assert world.plan(world.tried("a", again), leans=SIMULATOR).due == ()
+    assert world.plan(world.tried("a", again)).due == ()
 
 
 def test_a_rung_is_shown_premises_where_a_retriever_is_in_use_and_its_setting_wants_some(
     world: World,
 ) -> None:
     world.configure("rungs = [0, 2]", more=NAMED)
-    assert {part(rung.spec, "retriever") for rung in climbed(world, SIMULATOR).values()} == {None}
-    found = climbed(world, SIMULATOR, *promoted("r-1", model="retriever"))
+    assert {part(rung.spec, "retriever") for rung in climbed(world).values()} == {None}
+    found = climbed(world, *promoted("r-1", model="retriever"))
     assert {part(rung.spec, "retriever")["checkpoint"] for rung in found.values()} == {"r-1"}
     assert all(rung.local for rung in found.values()), "it needs the memory of a model"
     assert not found[0].gpu
     world.configure("rungs = [0, 2]", more=f"{NAMED}[prove.generator]\npremises = 0\n")
-    assert {part(rung.spec, "retriever") for rung in climbed(world, SIMULATOR).values()} == {None}
+    assert {part(rung.spec, "retriever") for rung in climbed(world).values()} == {None}
 
 
 def test_the_job_receives_the_limit_of_a_search_s_calls_of_lean(world: World) -> None:
@@ -790,7 +781,7 @@ def test_a_trace_is_counted_once_for_all_plans(world: World, monkeypatch: pytest
             for _ in range(3):
                 planner.changed([commit_scanned(sha(1))])
                 await parts.store.ask(
-                    lambda view: planner.plan(view, settings=world.settings, leans=SIMULATOR, now=world.now)
+                    lambda view: planner.plan(view, settings=world.settings, leans=LEAN, now=world.now)
                 )
 
     asyncio.run(go())
@@ -812,7 +803,7 @@ def test_a_count_that_takes_long_is_made_in_parts_and_then_puts_the_jobs_in_orde
             made: list[Plan] = []
             while not made or not made[-1].complete:
                 made.append(await parts.store.ask(
-                    lambda view: planner.plan(view, settings=world.settings, leans=SIMULATOR, now=world.now)
+                    lambda view: planner.plan(view, settings=world.settings, leans=LEAN, now=world.now)
                 ))  # fmt: skip
             return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,9 +38,9 @@ from tests.support.models import (
     evaluation_finished,
 )
 from tests.support.planning import (
+    LEAN,
     NO_LEAN,
     NOW,
-    SIMULATOR,
     TurnByTurn,
     commit_scanned,
     created,
@@ -53,7 +53,7 @@ from tests.support.specs import asked
 from tests.support.traced_repository import record_made_up
 
 ONE, TWO = "local/remotes/one", "local/remotes/two"
-REAL = replace(SIMULATOR.summary, kind="pantograph", argv=("/repl",), toolchain="v4.21.0")
+BUILT = tuple(BuildKey(one, sha(number)) for one in (ONE, TWO) for number in range(1, 10))
 QUIET = "[trace]\nenabled = false\n[prove]\nenabled = false\n"
 
 
@@ -138,10 +138,10 @@ class World:
     def plan(
         self,
         *,
-        leans: Leans = SIMULATOR,
+        leans: Leans = LEAN,
         trainable: bool = True,
         running: Sequence[str] = (),
-        builds: Sequence[BuildKey] = (),
+        builds: Collection[BuildKey] = BUILT,
     ) -> Plan:
         async def go() -> Plan:
             async with self.deployment.opened() as parts:
@@ -200,7 +200,7 @@ def test_nothing_is_trained_where_it_must_not_be(world: World, why: str) -> None
         world.configure(train="new_theorems = 10\nenabled = false")
     if why == "opted out":
         world.configure(entry="opt_out = true")
-    plan = world.plan(trainable=why != "not trainable", leans=NO_LEAN if why == "no Lean" else SIMULATOR)
+    plan = world.plan(trainable=why != "not trainable", leans=NO_LEAN if why == "no Lean" else LEAN)
     assert plan.due == ()
 
 
@@ -433,15 +433,14 @@ def test_a_tactic_model_is_trained_with_rewards_on_what_it_has_learned_once_for_
 
 
 def test_lean_rewards_in_a_commit_that_is_built_and_the_build_comes_first(world: World) -> None:
-    leans = Leans(fixed=REAL, builds=())
     at = world.trace(ONE)
     world.configure(train=f"new_theorems = 10\n{GRPO}")
     for kind, name in (("train", "r-1"), ("train_tactics", "t-1")):
-        (job,) = [one for one in world.plan(leans=leans).due if one.kind == kind]
+        (job,) = [one for one in world.plan(builds=()).due if one.kind == kind]
         world.learn(job, name, at=at)
-    (build,) = world.plan(leans=leans).due
+    (build,) = world.plan(builds=()).due
     assert (build.kind, build.sha) == ("build", sha(1))
-    (rewarded,) = world.plan(leans=leans, builds=[BuildKey(ONE, sha(1))]).due
+    (rewarded,) = world.plan().due
     assert (rewarded.kind, rewarded.built) == ("train_grpo", True)
 
 
@@ -625,7 +624,7 @@ def test_where_a_model_is_trained_is_the_settings_to_say(
     assert (job.gpu, job.cpu_too, asked(job, TrainSpec).config["device"]) == (gpu, cpu_too, device)
 
 
-@pytest.mark.parametrize(("leans", "refused"), [(SIMULATOR, False), (NO_LEAN, True)])
+@pytest.mark.parametrize(("leans", "refused"), [(LEAN, False), (NO_LEAN, True)])
 def test_a_trigger_is_refused_where_the_newest_trace_is_not_by_the_lean_that_works_there(
     world: World, leans: Leans, refused: bool
 ) -> None:

@@ -19,11 +19,11 @@ from pipeline.lean.build.build_cache import BuildKey
 from store.events.base import EventBody
 from store.log.envelope import NewEvent
 from tests.support.daemon.deployment import Deployment
-from tests.support.events import REPOSITORY, Story, attempt, declaration, place, scanned, stage
+from tests.support.events import REPOSITORY, Story, attempt, declaration, place, scanned, sha, stage
 from tests.support.planning import (
+    LEAN,
     NO_LEAN,
     NOW,
-    SIMULATOR,
     TurnByTurn,
     cancelled,
     commit_scanned,
@@ -50,6 +50,7 @@ def test_after_any_events_the_plan_is_the_one_that_is_made_anew(tmp_path: Path, 
 
     async def go() -> int:
         now, seen, lanes = NOW, 0, set[str]()
+        builds = [BuildKey(REPOSITORY, sha("commit", number)) for number in range(25)]
         async with deployment.opened() as parts:
 
             async def record(bodies: Sequence[EventBody], payloads: Sequence[bytes] = ()) -> None:
@@ -63,8 +64,8 @@ def test_after_any_events_the_plan_is_the_one_that_is_made_anew(tmp_path: Path, 
                 question = partial(
                     turns.plan,
                     settings=settings,
-                    leans=rng.choice([SIMULATOR, SIMULATOR, NO_LEAN]),
-                    builds={BuildKey(OTHER, "a" * 40)} if rng.random() < 0.2 else set(),
+                    leans=rng.choice([LEAN, LEAN, NO_LEAN]),
+                    builds={one for one in builds if rng.random() < 0.8},
                     now=now,
                     trainable=rng.random() < 0.9,
                     running=rng.choice([set(), set(), lanes, {"models"}]),
@@ -84,9 +85,8 @@ def test_after_any_events_the_plan_is_the_one_that_is_made_anew(tmp_path: Path, 
 def test_what_a_search_says_is_planned_for_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Deployment(tmp_path).write(
-        repos=[f"https://{REPOSITORY}"], extra='[lean]\nbackend = "simulator"\n[trace]\nenabled = false\n'
-    )
+    quiet = "[trace]\nenabled = false\n[build]\nenabled = false\n"
+    settings = Deployment(tmp_path).write(repos=[f"https://{REPOSITORY}"], extra=quiet)
     story, planner, looks = Story(2), Planner(), list[str]()
     find = RepositoryJobs.of
 
@@ -102,9 +102,7 @@ def test_what_a_search_says_is_planned_for_when_it_ends(
             async def turn(bodies: Sequence[EventBody], *running: str) -> Plan:
                 planner.changed(bodies)
                 return await parts.store.ask(
-                    lambda view: planner.plan(
-                        view, settings=settings, leans=SIMULATOR, now=NOW, running=running
-                    )
+                    lambda view: planner.plan(view, settings=settings, leans=LEAN, now=NOW, running=running)
                 )
 
             plan, found = await turn([]), list[int]()

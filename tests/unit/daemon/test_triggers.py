@@ -12,7 +12,7 @@ import pytest
 
 from daemon.planning.schedule import in_vain, why_not
 from daemon.settings import Settings, load
-from pipeline.lean.backend import Leans, find_leans
+from pipeline.lean.backend import Leans
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, TriggerEnded, WorkTriggered
 from store.events.repositories import BranchCreated
@@ -31,12 +31,9 @@ from tests.support.events import (
     scanned,
     sha,
 )
+from tests.support.planning import LEAN, NO_LEAN
 
 T = TypeVar("T")
-SIMULATOR, NOTHING = (
-    find_leans(backend=backend, repl="", sandbox="none", toolchains=Path("/nonexistent"))
-    for backend in ("simulator", "none")
-)
 SCAN = scanned("Demo/Main.lean", [declaration("a")], with_sorry=["a"])
 PLACE = place(SCAN, SCAN.sorries[0], blob=sha("file"))
 ONE, TWO = sha(1), sha(2)
@@ -83,7 +80,7 @@ class World:
     def settings(self) -> Settings:
         return load(self._house.config)
 
-    def after(self, *bodies: EventBody, leans: Leans = SIMULATOR) -> tuple[list[str], int]:
+    def after(self, *bodies: EventBody, leans: Leans = LEAN) -> tuple[list[str], int]:
         """Record the events, and what then ends in vain; return the reasons, and how many triggers wait."""
 
         async def go() -> tuple[list[str], int]:
@@ -126,7 +123,7 @@ def test_it_ends_where_a_search_that_ran_already_found_a_proof_of_each(world: Wo
 
 
 def test_it_waits_for_a_lean_that_is_missing(world: World) -> None:
-    assert world.after(*OPEN, *FILLED, *SCANNED, leans=NOTHING) == ([], 1)
+    assert world.after(*OPEN, *FILLED, *SCANNED, leans=NO_LEAN) == ([], 1)
     assert world.after() == (["it has no open sorry"], 0)
 
 
@@ -156,7 +153,7 @@ def test_it_is_not_refused_while_a_tip_is_not_scanned_that_may_bring_a_sorry(wor
         settings = world.settings
         return world.ask(
             lambda view: why_not(
-                view, work="prove", repo=settings.repos[0], settings=settings, leans=SIMULATOR, untrainable=""
+                view, work="prove", repo=settings.repos[0], settings=settings, leans=LEAN, untrainable=""
             )
         )
 
