@@ -75,13 +75,11 @@ class Repositories(Part):
     """Repositories that are fetched, built and traced by Lean first, as the daemon does it.
 
     `state`: the state folder that has the traces, made if need be. `config`: a config.toml of the daemon's, if any.
-    `lean`: as `[lean] backend`; "simulator" is for trials without Lean.
     """
 
     source: Literal["repositories"]
     state: Path
     config: Path | None = None
-    lean: Literal["auto", "simulator"] = "auto"
     repositories: tuple[Repository, ...] = Field(min_length=1)
 
 
@@ -171,7 +169,6 @@ class SorryDB(Part):
     file: Path
     state: Path
     config: Path | None = None
-    lean: Literal["auto", "simulator"] = "auto"
 
 
 class Prover(Part):

@@ -58,10 +58,7 @@ class RunBegun(EventBody):
 
 
 class FiguresMeasured(EventBody):
-    """A trial's figures of one thing, with the seconds of processor time that they took this process.
-
-    `simulated`: the simulator, or no Lean at all, and not Lean made what they are measured on.
-    """
+    """A trial's figures of one thing, with the seconds of processor time that they took this process."""
 
     type: ClassVar[str] = "experiment_figures_measured"
     experiment: str
@@ -71,7 +68,6 @@ class FiguresMeasured(EventBody):
     what: str
     figures: dict[str, float]
     seconds: float
-    simulated: bool
 
 
 class TrialFinished(EventBody):
@@ -83,7 +79,6 @@ class TrialFinished(EventBody):
     arm: str
     seed: int
     order: tuple[str, ...]
-    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +88,6 @@ class Trial:
     arm: str
     seed: int
     follows_from: tuple[str, ...]
-    simulated: bool
 
     @property
     def identity(self) -> str:
@@ -174,7 +168,6 @@ class Lab:
             what=what,
             figures=found,
             seconds=seconds,
-            simulated=trial.simulated,
         )
         self._append(body, event_id("figures of an experiment", trial.identity, what))
         return found
@@ -187,7 +180,6 @@ class Lab:
             arm=trial.arm,
             seed=trial.seed,
             order=tuple(order),
-            simulated=trial.simulated,
         )
         self._append(body, event_id("end of a trial of an experiment", trial.identity))
 

@@ -1,8 +1,7 @@
 """The rungs of the ladder on the open sorries of repositories at pinned commits, as the daemon tries and judges them.
 
 Each arm has a store of its own, copied after the repositories are fetched, built and traced: a sorry that one arm has
-solved is still open for another. A sorry counts as solved where the whole gate has verified its proof; with the
-simulator, which verifies nothing, where it takes it, and that is marked simulated everywhere.
+solved is still open for another. A sorry counts as solved where the whole gate has verified its proof.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class RungAgent(BaseAgent):
         Raises:
             AgentError: one cannot be read, built or traced.
         """
-        agent = cls(state_dir=given.state, config=given.config, lean=given.lean, say=say)
+        agent = cls(state_dir=given.state, config=given.config, say=say)
         found = []
         for one in given.repositories:
             agent._set_up(address(one.url), one.commit)
@@ -99,7 +98,6 @@ def of_sorrydb(given: SorryDB) -> tuple[Repositories, Listed]:
         source="repositories",
         state=given.state,
         config=given.config,
-        lean=given.lean,
         repositories=tuple(
             Repository(url=url, commit=commit)
             for url, commit in dict.fromkeys((one.repo.remote, one.repo.commit) for one in found)
@@ -134,7 +132,6 @@ def solved_sorries(
         ExperimentError: a repository cannot be read, built or traced, or the rung lacks its model.
     """
     given, listed = of_sorrydb(given) if isinstance(given, SorryDB) else (given, None)
-    good = {"proved", "unjudged"} if trial.simulated else {"proved"}
     solved: dict[str, float] = {}
     try:
         agent, pinned = RungAgent.of(given, lab.say)
@@ -152,7 +149,7 @@ def solved_sorries(
                 row = found.sorry
                 wanted = listed is None or (one.key, one.commit, row.path, row.line) in listed
                 if wanted and row.sorry not in but_not:
-                    solved[row.sorry] = max(solved.get(row.sorry, 0.0), float(found.verdict in good))
+                    solved[row.sorry] = max(solved.get(row.sorry, 0.0), float(found.verdict == "proved"))
     except AgentError as error:
         raise ExperimentError(str(error)) from error
     return solved

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from experiments.file import Arm, ExperimentError, Learning, Order, TinyModel
+from experiments.file import Arm, ExperimentError, Learning, Letters, Order, TinyModel
 from experiments.lab import Known, Lab, Trial, as_text
 from experiments.results import Result, gain, mean_at, with_interval
-from experiments.tasks import contents, is_simulated, joined, make_tasks, ordered
+from experiments.tasks import contents, joined, make_tasks, ordered
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
@@ -68,7 +68,7 @@ def _trial(experiment: Learning, one: _Arm, seed: int) -> Trial:
         f"{arm.learned}, rank {arm.rank}" if arm.learned == "by adapters" else arm.learned,
         one.order,
     )
-    return Trial(one.label, seed, follows_from, is_simulated(experiment.tasks))
+    return Trial(one.label, seed, follows_from)
 
 
 Matrix = list[list[float]]
@@ -161,10 +161,10 @@ def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Resul
         ]
         lines.append(Series(label, tuple(mean_at(curves, k) for k in range(n))))
     n = len(next(iter(measured.values()))[0])
-    simulated = is_simulated(experiment.tasks)
+    letters = isinstance(experiment.tasks, Letters)
     chart = line_chart(
         "experiment",
-        f"Average {metric} of the tasks learned so far" + (" (simulated)" if simulated else ""),
+        f"Average {metric} of the tasks learned so far" + (" (letters, no Lean)" if letters else ""),
         positions=[f"{k + 1} learned" if k in (0, n - 1) else str(k + 1) for k in range(n)],
         lines=lines,
         unit="percent",
@@ -181,7 +181,7 @@ def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Resul
         "processor s a seed",
     )
     total = sum(known.seconds for each in found.values() for known in each)
-    return Result(head, tuple(rows), chart, _MEANING.format(metric=metric), total, simulated)
+    return Result(head, tuple(rows), chart, _MEANING.format(metric=metric), total, without_lean=letters)
 
 
 def _matrix(known: Known, arm: Arm, metric: str) -> Matrix:

@@ -70,11 +70,7 @@ def _trial(experiment: Proving, name: str, arm: Prover, seed: int) -> Trial:
     given = experiment.theorems
     contents = (file_digest(given.file),) if isinstance(given, SorryDB) and given.file.exists() else ()
     follows_from = (as_text(given), *contents, str(experiment.shown), as_text(arm))
-    return Trial(name, seed, (*follows_from, json.dumps(experiment.budgets)), _simulated(experiment))
-
-
-def _simulated(experiment: Proving) -> bool:
-    return isinstance(experiment.theorems, Repositories | SorryDB) and experiment.theorems.lean == "simulator"
+    return Trial(name, seed, (*follows_from, json.dumps(experiment.budgets)))
 
 
 def _measure(experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
@@ -212,11 +208,10 @@ def _result(experiment: Proving, found: Mapping[str, Sequence[Known]]) -> Result
         seconds = sum(known.seconds for known in found[name]) / len(found[name])
         rows.append((name, *said, gain(by_budget[-1], first) if number else "", f"{seconds:.0f}"))
         lines.append(Series(name, tuple(statistics.fmean(values) for values in by_budget)))
-    simulated = _simulated(experiment)
     unit = "s" if isinstance(experiment.theorems, Repositories | SorryDB) else "tactics"
     chart = line_chart(
         "experiment",
-        "Theorems proved by budget" + (" (simulated)" if simulated else ""),
+        "Theorems proved by budget",
         positions=[f"{budget} {unit}" for budget in experiment.budgets],
         lines=lines,
         unit="percent",
@@ -227,7 +222,7 @@ def _result(experiment: Proving, found: Mapping[str, Sequence[Known]]) -> Result
         budgets="seconds for each sorry" if unit == "s" else "tactics that are sent to Lean for each theorem"
     )
     total = sum(known.seconds for each in found.values() for known in each)
-    return Result(head, tuple(rows), chart, meaning, total, simulated)
+    return Result(head, tuple(rows), chart, meaning, total)
 
 
 def _shares(experiment: Proving, known: Known) -> list[float]:

@@ -23,7 +23,7 @@ class Result:
         chart: an SVG.
         meaning: what the columns say, for the page.
         seconds: of processor time, of everything in the table.
-        simulated: not Lean, but the simulator, or letters in place of Lean, made what is measured on.
+        without_lean: it is measured on letters.
     """
 
     head: tuple[str, ...]
@@ -31,7 +31,7 @@ class Result:
     chart: str
     meaning: str
     seconds: float
-    simulated: bool
+    without_lean: bool = False
 
     @property
     def table(self) -> str:
@@ -88,7 +88,7 @@ def write(result: Result, experiment: Learning | Proving, lab: Lab, text: str, o
     page = [
         f"# {lab.name}",
         experiment.about.strip(),
-        *(["**Simulated: no Lean is in it.**"] if result.simulated else []),
+        *(["**No Lean is in it.**"] if result.without_lean else []),
         f"    python -m experiments {shown}",
         result.table,
         f"![{lab.name}]({lab.name}.svg)",

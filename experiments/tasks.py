@@ -25,19 +25,6 @@ Source = Letters | Datasets | Repositories
 SPLITS = ("train", "val", "test")
 
 
-def is_simulated(source: Source) -> bool:
-    """Return whether anything but Lean made what is learned. Of datasets their own word counts."""
-    match source:
-        case Datasets(folders=folders):
-            return any(
-                _metadata(folder).get("everlean", {}).get("simulated", False) for folder in folders.values()
-            )
-        case Repositories(lean=lean):
-            return lean == "simulator"
-        case _:
-            return True
-
-
 def contents(source: Source) -> tuple[str, ...]:
     """Return what a source's files hold, as a hash of each file; () where the experiment makes them itself.
 
@@ -91,12 +78,6 @@ def _once(folder: Path, make: Callable[[Path], object]) -> None:
     beside.parent.mkdir(parents=True, exist_ok=True)
     make(beside)
     beside.rename(folder)
-
-
-def _metadata(folder: Path) -> dict[str, Any]:
-    path = folder / "metadata.json"
-    found: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
-    return found
 
 
 def _traced(source: Repositories, folder: Path, say: Callable[[str], None]) -> list[TaskData]:

@@ -261,7 +261,7 @@ def find_commit(
         newest_of = next((row.branch for row in rows if sha in (row.tip, row.scanned)), "")
         return Commit(known, newest_of, sha, chosen=not newest_of)
     tips = {row.scanned or row.tip: row for row in rows}
-    if spec.built and spec.backend != "simulator":
+    if spec.built:
         builds = [
             build
             for build, _ in all_builds(spec.cache)

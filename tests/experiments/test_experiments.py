@@ -128,7 +128,7 @@ def test_a_run_that_is_killed_goes_on_with_the_first_figure_that_its_log_lacks(
     assert [one.file for one in begun] == [SMALL, SMALL + NONE]
     drawn = "".join(ET.parse(tmp_path / "never" / "small.svg").getroot().itertext())
     assert "none" in drawn
-    assert "(simulated)" in drawn
+    assert "(letters, no Lean)" in drawn
 
 
 def test_a_dataset_that_is_not_there_is_named_with_what_to_do(

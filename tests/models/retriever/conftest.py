@@ -36,7 +36,7 @@ def config(model: Path) -> RetrieverConfig:
 
 @pytest.fixture(scope="session")
 def repository() -> Callable[[Path, str, int], Repository]:
-    """Makes a simulated repository's trace as LeanDojo's database has it, from (a scratch folder, name, number)."""
+    """Makes a repository's trace as LeanDojo's database has it, from (a scratch folder, name, number)."""
     return _repository
 
 

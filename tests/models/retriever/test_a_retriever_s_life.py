@@ -1,4 +1,5 @@
-"""The daemon learns from what people commit: trained, promoted, killed, started again, rolled back. Real processes."""
+"""The daemon learns from what people commit and Lean 4.35.0 traces: trained, promoted, killed, started again, rolled
+back. Real processes."""
 
 from __future__ import annotations
 
@@ -13,16 +14,17 @@ import pytest
 
 from daemon.control_client import request
 from daemon.settings import Settings
+from examples import rows
 from store.view import model_queries, queries
 from store.view.rows import CheckpointRow
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
-from tests.support.exercises.atlas import files
+from tests.support.lean.real_gate import real_elan
 from tests.support.tiny_models import make_tiny_retriever
 
 TRAIN = """
 [lean]
-backend = "simulator"
+sandbox = "none"
 [prove]
 enabled = false
 [jobs]
@@ -47,8 +49,17 @@ fisher_samples = 16
 """
 
 
+REVISIONS = {1: ("Lists",), 2: ("Lists", "Marks")}
+"""The volumes of each: the second adds one."""
+
+
+def files(revision: int) -> dict[str, str]:
+    return rows.files(*REVISIONS[revision], count=80)
+
+
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
+def deployment(tmp_path: Path, real_lean: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    monkeypatch.setenv("ELAN_HOME", str(real_elan(tmp_path)))
     made = Deployment(tmp_path)
     make_tiny_retriever(tmp_path / "tiny", d_model=32, layers=1)
     return made
@@ -56,7 +67,9 @@ def deployment(tmp_path: Path) -> Deployment:
 
 @contextmanager
 def running(deployment: Deployment) -> Iterator[subprocess.Popen[bytes]]:
-    with deployment.daemon(environment={"OMP_NUM_THREADS": "1"}) as process:
+    with deployment.daemon(
+        environment={"OMP_NUM_THREADS": "1", "ELAN_HOME": os.environ["ELAN_HOME"]}
+    ) as process:
         yield process
 
 
@@ -91,7 +104,7 @@ def diverge(deployment: Deployment, remote: Remote, settings: Settings) -> None:
     deployment.write(repos=[remote.path], extra=large)
     deployment.wait_for(lambda: of_type(deployment, "config_loaded", number=2), what="the settings")
     commit(remote, settings, 2)
-    deployment.wait_for(lambda: of_type(deployment, "job_failed"), what="the failure", seconds=120)
+    deployment.wait_for(lambda: of_type(deployment, "job_failed"), what="the failure", seconds=240)
     (failed,) = deployment.events("job_failed")
     assert (failed.data["reason"], failed.data["deterministic"]) == ("diverged", True)
     assert "smaller learning rate" in failed.data["message"]
@@ -101,18 +114,18 @@ def diverge(deployment: Deployment, remote: Remote, settings: Settings) -> None:
 
 # Of a training that diverges on the way, test_train_jobs has what the job says, and
 # tests/unit/daemon/test_plan_training that it is not tried again before something changes.
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.slow
 @pytest.mark.parametrize("diverges", [False, True])
 def test_two_revisions_are_two_links_of_one_chain_through_a_kill(
     deployment: Deployment, diverges: bool
 ) -> None:
-    remote = deployment.remote("atlas")
+    remote = deployment.remote("rows")
     remote.commit("revision 1", files(1))
     settings = deployment.write(repos=[remote.path], extra=TRAIN)
     chain = settings.paths.models / "retriever"
     with running(deployment):
-        deployment.wait_for(lambda: promoted(deployment, settings), what="the first checkpoint", seconds=120)
+        deployment.wait_for(lambda: promoted(deployment, settings), what="the first checkpoint", seconds=240)
         (first,) = checkpoints(settings)
         assert (first.parent, first.promoted, first.base) == (
             None,
@@ -132,12 +145,12 @@ def test_two_revisions_are_two_links_of_one_chain_through_a_kill(
         deployment.wait_for(
             lambda: set(chain.glob(".runs/*/**/step=*.ckpt")) - before,
             what="a saved step",
-            seconds=120,
+            seconds=240,
         )
         os.kill(int(settings.paths.lock.read_text().split()[0]), signal.SIGKILL)
     with running(deployment):
         deployment.wait_for(
-            lambda: promoted(deployment, settings, number=2), what="the second checkpoint", seconds=120
+            lambda: promoted(deployment, settings, number=2), what="the second checkpoint", seconds=240
         )
         first, second = checkpoints(settings)
         assert (second.parent, second.promoted, first.promoted) == (first.checkpoint, True, False)

@@ -1,4 +1,4 @@
-"""A script of LeanDojo's: a database, a configuration, `RetrievalTrainer`. Simulated repositories, a tiny encoder."""
+"""A script of LeanDojo's: a database, a configuration, `RetrievalTrainer`. Small repositories, a tiny encoder."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Lean exercises whose answers are known: families of theorems, and repositories made of them."""
