@@ -1,4 +1,4 @@
-"""Backends for tests of the client: small scripts that play a REPL, well or badly, and the simulator."""
+"""Backends for tests of the client: small scripts that play a REPL badly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean import backend
 from pipeline.lean.backend import LeanBackend
 
 PRELUDE = """
@@ -41,7 +40,7 @@ def fake_repl(tmp_path: Path) -> FakeRepl:
         script.write_text(PRELUDE + textwrap.dedent(body), "utf-8")
         return LeanBackend(
             kind="pantograph",
-            argv=(sys.executable, "-I", str(script)),
+            argv=(sys.executable, "-I", "-S", str(script)),
             detail="a script of this test",
             toolchain="",
             sandbox="none",
@@ -56,8 +55,3 @@ def sandbox(request: pytest.FixtureRequest) -> str:
     if request.param == "bubblewrap":
         request.getfixturevalue("bubblewrap")
     return str(request.param)
-
-
-@pytest.fixture
-def simulator() -> LeanBackend:
-    return backend.simulator()

@@ -118,36 +118,6 @@ def test_what_no_repl_sends_ends_the_session_with_a_typed_error(
     assert grew < 12 * narrow
 
 
-def test_an_answer_to_nothing_ends_the_session(fake_repl: FakeRepl, tmp_path: Path) -> None:
-    backend = fake_repl(
-        """
-        say("ready.")
-        for command, payload in requests():
-            say('{"units":[]}')
-            time.sleep(0.1)
-            say("{}")
-        """
-    )
-
-    async def run() -> None:
-        async with await Repl.start(
-            backend,
-            imports=["Init"],
-            project=tmp_path,
-            ready_timeout_s=10,
-            call_timeout_s=5,
-            grace_s=0.2,
-            dialect=NEWEST,
-        ) as repl:
-            await repl.process("x")
-            await asyncio.sleep(0.4)
-            assert not repl.alive
-            with pytest.raises(ReplProtocolError, match="without being asked"):
-                await repl.process("x")
-
-    asyncio.run(run())
-
-
 TO_NOBODY = "{'jsonrpc': '2.0', 'id': 10**9, 'result': {}}"
 DIAGNOSTICS = (
     "'method': 'textDocument/publishDiagnostics',"

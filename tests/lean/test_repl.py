@@ -6,130 +6,206 @@ import asyncio
 import dataclasses
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from pipeline.jobs.child import kill_marked
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client import process as client
-from pipeline.lean.client.dialect import NEWEST
-from pipeline.lean.client.messages import StateRef, TacticFailed, TacticOk, TacticParseError
+from pipeline.lean.client.dialect import NEWEST, Dialect
+from pipeline.lean.client.messages import Unit
 from pipeline.lean.client.repl import (
     Repl,
     ReplDied,
     ReplProtocolError,
-    ReplRefused,
     ReplStartError,
     ReplTimeout,
-    StaleState,
+    lean_path,
 )
+from tests.support.lean import scripted
 
 FakeRepl = Callable[[str], LeanBackend]
+T = TypeVar("T")
 
 
-async def started(
-    backend: LeanBackend, project: Path, *, timeout_s: float = 5.0, grace_s: float = 0.3
-) -> Repl:
-    return await Repl.start(
-        backend,
-        imports=["Init"],
-        project=project,
-        ready_timeout_s=10,
-        call_timeout_s=timeout_s,
-        grace_s=grace_s,
-        dialect=NEWEST,
-    )
+def drive(
+    backend: LeanBackend,
+    project: Path,
+    use: Callable[[Repl], Awaitable[T]],
+    *,
+    imports: Sequence[str] = ("Init",),
+    dialect: Dialect | None = NEWEST,
+    timeout_s: float = 10.0,
+    grace_s: float = 0.3,
+    memory_bytes: int | None = None,
+) -> T:
+    """Use a process, of which nothing is left afterwards."""
+
+    async def run() -> T:
+        async with await Repl.start(
+            backend,
+            imports=imports,
+            project=project,
+            ready_timeout_s=20,
+            call_timeout_s=timeout_s,
+            grace_s=grace_s,
+            memory_bytes=memory_bytes,
+            dialect=dialect,
+        ) as repl:
+            try:
+                return await use(repl)
+            finally:
+                pids.append(repl.pid)
+
+    pids: list[int] = []
+    try:
+        return asyncio.run(run())
+    finally:
+        # Not even a zombie.
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+async def nothing(_: Repl) -> None:
+    pass
+
+
+async def fails(repl: Repl) -> ReplDied:
+    """Return the error of a call, after which the process takes no other."""
+    with pytest.raises(ReplDied) as died:
+        await repl.process("x")
+    assert not repl.alive
+    with pytest.raises(ReplDied):
+        await repl.process("x")
+    return died.value
 
 
 def is_running(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
 
 
-def test_requests_spell_out_every_bool_and_send_raw_utf8(fake_repl: FakeRepl, tmp_path: Path) -> None:
+def stopped(pid: int) -> bool:
+    """Return whether a process that is not our child has stopped; reaping it is init's business."""
+    deadline = time.monotonic() + 20
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not is_running(pid)
+
+
+async def asked(folder: Path) -> None:
+    """Wait until a process says in its folder that it was asked something."""
+    async with asyncio.timeout(20):
+        while not (folder / "asked").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def appeared(path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+# ---- starting
+
+
+def test_a_process_has_its_imports_the_project_s_modules_and_nothing_of_our_environment(
+    fake_repl: FakeRepl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "secret")
+    (tmp_path / ".lake" / "build" / "lib" / "lean").mkdir(parents=True)
     backend = fake_repl(
-        """
-        say("ready.")
-        with open("wire", "w", encoding="utf-8") as wire:
-            for line in sys.stdin:
-                wire.write(line); wire.flush()
-                root = '"r"' if '"goal.start"' in line else '{"pp":"x"}'
-                say('{"units":[],"targets":[],"goals":[],"stateId":0,"root":' + root + ',"messages":[],"nextStateId":1,'
-                    '"hasSorry":false,"hasUnsafe":false,"extraMVars":[],"rootHasSorry":false,'
-                    '"rootHasUnsafe":false,"rootHasMVar":false}')
-        """
+        'json.dump([sys.argv[1:], dict(os.environ)], open("given", "w")); say("ready."); sys.stdin.read()'
     )
-
-    async def run() -> None:
-        async with await started(backend, tmp_path) as repl:
-            await repl.process("𝓝")
-            await repl.distil("x")
-            state = await repl.goal_start("∀ p, p")
-            await repl.goal_tactic(state, "intro h", goal=2)
-            await repl.goal_print(state)
-            await repl.goal_delete([state])
-
-    asyncio.run(run())
-    lines = (tmp_path / "wire").read_text("utf-8").splitlines()
-    assert lines == [
-        '{"cmd":"options.set","payload":{"timeout":5000}}',
-        '{"cmd":"frontend.process","payload":{"file":"𝓝","readHeader":false,"inheritEnv":false,"newConstants":false}}',
-        '{"cmd":"frontend.distil","payload":{"file":"x","ignoreValues":false}}',
-        '{"cmd":"goal.start","payload":{"expr":"∀ p, p"}}',
-        '{"cmd":"goal.tactic","payload":{"stateId":0,"tactic":"intro h","goalId":2}}',
-        '{"cmd":"goal.print","payload":{"stateId":0,"rootExpr":true,"goals":true}}',
-        '{"cmd":"goal.delete","payload":{"stateIds":[0]}}',
-    ]
+    for imports in (("Init", "Ours.Base"), ()):
+        drive(backend, tmp_path, nothing, imports=imports)
+        argv, environment = json.loads((tmp_path / "given").read_text("utf-8"))
+        assert argv == list(imports)
+        # A newline at its end, and Lean does not find the last folder.
+        assert environment["LEAN_PATH"] == lean_path(tmp_path) == str(tmp_path / ".lake/build/lib/lean")
+        assert "secret" not in environment.values()
 
 
-def test_an_exit_before_ready_says_what_stderr_said(fake_repl: FakeRepl, tmp_path: Path) -> None:
-    backend = fake_repl(
-        """
-        sys.stderr.write("uncaught exception: object file 'X.olean' invalid header\\n")
-        sys.exit(1)
-        """
-    )
-
-    with pytest.raises(ReplStartError, match="invalid header"):
-        asyncio.run(started(backend, tmp_path))
+@pytest.mark.parametrize("name", ["--root=/", "", "Init Mathlib", "Init\n"])
+def test_an_import_is_never_an_option_nor_two_names(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ReplStartError, match="no module name"):
+        drive(scripted.backend(), tmp_path, nothing, imports=[name])
 
 
-def test_a_wrong_greeting_is_no_start(fake_repl: FakeRepl, tmp_path: Path) -> None:
-    backend = fake_repl('say("hello"); time.sleep(60)')
+def test_no_backend_is_a_start_error_with_the_reason(tmp_path: Path) -> None:
+    none = find_leans(backend="none", repl="", sandbox="none", toolchains=tmp_path).summary
 
-    with pytest.raises(ReplStartError, match=r"`ready\.` was expected"):
-        asyncio.run(started(backend, tmp_path))
+    with pytest.raises(ReplStartError, match="switched off"):
+        drive(none, tmp_path, nothing)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("sys.stderr.write('object file X.olean: invalid header'); sys.exit(1)", "ended .*invalid header"),
+        ("say('hello'); time.sleep(60)", r"`ready\.` was expected"),
+        ("say('ready.')\nfor line in sys.stdin: say('{}')", "does not answer as a pantograph-repl"),
+        ("say('ready.'); sys.exit(2)", "does not answer as a pantograph-repl: .*exit status 2"),
+    ],
+)
+def test_what_is_no_repl_is_a_start_error_that_says_why(
+    fake_repl: FakeRepl, tmp_path: Path, body: str, said: str
+) -> None:
+    with pytest.raises(ReplStartError, match=said):
+        drive(fake_repl(body), tmp_path, nothing, dialect=None)
 
 
 def test_silence_at_start_ends_after_its_timeout(fake_repl: FakeRepl, tmp_path: Path) -> None:
     backend = fake_repl('open("pid", "w").write(str(os.getpid())); time.sleep(60)')
 
-    slow = dataclasses.replace(backend, start_timeout_s=2)
-    with pytest.raises(ReplStartError, match=r"not ready after 2 s; .*; raise \[lean\] start_timeout if"):
+    slow = dataclasses.replace(backend, start_timeout_s=1)
+    with pytest.raises(ReplStartError, match=r"not ready after 1 s; .*; raise \[lean\] start_timeout if"):
         asyncio.run(Repl.start(slow, imports=[], project=tmp_path))
+    appeared(tmp_path / "pid")
     assert not is_running(int((tmp_path / "pid").read_text("utf-8")))
 
 
-def test_no_backend_is_a_start_error_with_the_reason(tmp_path: Path) -> None:
-    nothing = find_leans(backend="none", repl="", sandbox="none", toolchains=tmp_path).summary
+def test_a_start_that_is_cancelled_leaves_no_process_and_no_folder(
+    fake_repl: FakeRepl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(private))
+    backend = fake_repl('open("pid", "w").write(str(os.getpid())); time.sleep(60)')
 
-    with pytest.raises(ReplStartError, match="switched off"):
-        asyncio.run(Repl.start(nothing, imports=[], project=tmp_path))
+    async def run() -> None:
+        start = asyncio.create_task(Repl.start(backend, imports=[], project=tmp_path))
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text("utf-8"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+
+    asyncio.run(run())
+    assert not is_running(int((tmp_path / "pid").read_text("utf-8")))
+    assert not list(private.iterdir())
 
 
-def test_an_import_that_looks_like_an_option_is_refused(simulator: LeanBackend, tmp_path: Path) -> None:
-    with pytest.raises(ReplStartError, match="no module name"):
-        asyncio.run(Repl.start(simulator, imports=["--root=/"], project=tmp_path))
+def test_the_dialect_and_the_version_are_asked_of_the_program(tmp_path: Path) -> None:
+    async def dialect(repl: Repl) -> str:
+        return repl.dialect.name
+
+    backend = scripted.backend(dialect="middle")
+    assert drive(backend, tmp_path, dialect, dialect=None) == "middle"
+    assert asyncio.run(Repl.version(backend, tmp_path)).startswith("0.3.15 (")
+
+
+# ---- answers
 
 
 @pytest.mark.parametrize(
@@ -137,78 +213,48 @@ def test_an_import_that_looks_like_an_option_is_refused(simulator: LeanBackend, 
     [
         ("os._exit(3)", ReplDied, "exit status 3"),
         ("sys.stderr.write('libc++abi: terminating'); sys.stderr.flush(); os.abort()", ReplDied, "libc"),
+        ("os.kill(os.getpid(), 9)", ReplDied, "killed by another than this program, most often the kernel"),
         ("say('not json')", ReplProtocolError, "no JSON"),
         ("say('[1]')", ReplProtocolError, "no object"),
         ("say('{\"units\": 3}')", ReplProtocolError, "units: expected a list"),
-        (
-            "sys.stdout.write('{\"units\":'); sys.stdout.flush(); os._exit(0)",
-            ReplDied,
-            "closed its output after",
-        ),
         ("sys.stdout.buffer.write(b'\\xff\\xfe\\n'); sys.stdout.flush()", ReplProtocolError, "no JSON"),
+        # A word in two writes, and an answer that would be believed.
+        (
+            "os.write(2, b'PA'); os.write(2, b'NIC at Lean.Expr'); say('{\"units\": []}')",
+            ReplDied,
+            "panicked",
+        ),
     ],
 )
 def test_a_bad_answer_is_one_typed_error_and_ends_the_process(
     fake_repl: FakeRepl, tmp_path: Path, body: str, error: type[ReplDied], said: str
 ) -> None:
     backend = fake_repl(f'say("ready.")\nfor command, payload in requests():\n    {body}\n')
+    found = drive(backend, tmp_path, fails)
+    assert type(found) is error
+    assert said in str(found)
 
-    async def run() -> int:
-        repl = await started(backend, tmp_path)
-        try:
-            with pytest.raises(error, match=said):
-                await repl.process("x")
-            assert not repl.alive
-            with pytest.raises(ReplDied):
-                await repl.process("x")
-            return repl.pid
-        finally:
-            await repl.close()
 
-    assert not is_running(asyncio.run(run()))
+def test_a_process_that_ends_at_any_byte_of_its_answer_has_given_none(tmp_path: Path) -> None:
+    async def died(repl: Repl) -> str:
+        with pytest.raises(ReplDied) as error:
+            await repl.goal_tactic(await repl.goal_start("p"), f"fault cut {at}")
+        return str(error.value)
+
+    whole = '{"nextStateId":1,"messages":[],'
+    for at in (0, 1, len(whole), 200):
+        assert "closed its output" in (said := drive(scripted.backend(), tmp_path, died))
+        assert ("after '{" in said) is (at > 0)
 
 
 def test_a_hang_is_killed_shortly_after_the_time_limit(fake_repl: FakeRepl, tmp_path: Path) -> None:
-    backend = fake_repl('say("ready.")\nfor command, payload in requests():\n    time.sleep(60)\n')
-
-    async def run() -> tuple[float, int]:
-        repl = await started(backend, tmp_path, timeout_s=0.3)
+    async def use(repl: Repl) -> float:
         before = time.monotonic()
-        with pytest.raises(ReplTimeout, match="no answer"):
-            await repl.process("x")
-        took_s = time.monotonic() - before
-        await repl.close()
-        return took_s, repl.pid
+        assert type(await fails(repl)) is ReplTimeout
+        return time.monotonic() - before
 
-    took_s, pid = asyncio.run(run())
-    assert 0.3 <= took_s < 5
-    assert not is_running(pid)
-
-
-def test_a_kill_takes_the_children_of_the_process_too(fake_repl: FakeRepl, tmp_path: Path) -> None:
-    backend = fake_repl(
-        """
-        import subprocess
-        child = subprocess.Popen(["sleep", "60"])
-        open("child", "w").write(str(child.pid))
-        say("ready.")
-        for command, payload in requests():
-            time.sleep(60)
-        """
-    )
-
-    async def run() -> None:
-        repl = await started(backend, tmp_path, timeout_s=0.2)
-        with pytest.raises(ReplTimeout):
-            await repl.process("x")
-        await repl.close()
-
-    asyncio.run(run())
-    child = int((tmp_path / "child").read_text("utf-8"))
-    deadline = time.monotonic() + 5
-    while is_running(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_running(child)
+    backend = fake_repl('say("ready.")\nfor command, payload in requests():\n    time.sleep(60)\n')
+    assert 0.3 <= drive(backend, tmp_path, use, timeout_s=0.3) < 10
 
 
 def test_a_flood_on_stderr_blocks_nothing_and_is_kept_bounded(fake_repl: FakeRepl, tmp_path: Path) -> None:
@@ -223,33 +269,31 @@ def test_a_flood_on_stderr_blocks_nothing_and_is_kept_bounded(fake_repl: FakeRep
         """
     )
 
-    async def run() -> tuple[int, str]:
-        async with await started(backend, tmp_path, timeout_s=20) as repl:
-            count = await repl.stat()
-            await asyncio.sleep(0.1)
-            return count, repl.stderr
+    async def use(repl: Repl) -> None:
+        assert await repl.stat() == 4
+        async with asyncio.timeout(20):
+            while "the last line" not in repl.stderr:  # noqa: ASYNC110 - the pipes are read side by side
+                await asyncio.sleep(0.01)
+        assert len(repl.stderr) <= client.STDERR_KEPT_BYTES
 
-    count, stderr = asyncio.run(run())
-    assert count == 4
-    assert "the last line" in stderr
-    assert len(stderr) <= client.STDERR_KEPT_BYTES
+    drive(backend, tmp_path, use, timeout_s=20)
 
 
-def test_a_line_far_beyond_asyncios_limit_arrives_whole(fake_repl: FakeRepl, tmp_path: Path) -> None:
+def test_a_reply_of_many_megabytes_arrives_whole(fake_repl: FakeRepl, tmp_path: Path) -> None:
     backend = fake_repl(
         """
         say("ready.")
         for command, payload in requests():
-            unit = '{"boundary":[0,1],"messages":[]}'
-            say('{"units":[' + ",".join([unit] * 200000) + "]}")
+            unit = {"boundary": [0, 1], "messages": [], "newConstants": ["ℕ" * 3_000_000]}
+            say(json.dumps({"units": [unit]}, ensure_ascii=False))
         """
     )
 
-    async def run() -> int:
-        async with await started(backend, tmp_path, timeout_s=30) as repl:
-            return len(await repl.process("x"))
+    async def use(repl: Repl) -> tuple[Unit, ...]:
+        return await repl.process("x")
 
-    assert asyncio.run(run()) == 200_000
+    (found,) = drive(backend, tmp_path, use)
+    assert found.new_constants == ("ℕ" * 3_000_000,)
 
 
 def test_a_line_beyond_the_cap_ends_the_process(
@@ -257,233 +301,216 @@ def test_a_line_beyond_the_cap_ends_the_process(
 ) -> None:
     monkeypatch.setattr(client, "MAX_LINE_BYTES", 1_000_000)
     backend = fake_repl('say("ready.")\nfor command, payload in requests():\n    say("x" * 30000000)\n')
-
-    async def run() -> None:
-        repl = await started(backend, tmp_path)
-        with pytest.raises(ReplProtocolError, match="longer than 1000000 bytes"):
-            await repl.process("x")
-        await repl.close()
-
-    asyncio.run(run())
+    assert "longer than 1000000 bytes" in str(drive(backend, tmp_path, fails))
 
 
-def test_a_panic_poisons_the_answer_that_it_preceded(fake_repl: FakeRepl, tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, None])
+def test_output_that_no_one_asked_for_is_not_the_next_answer(
+    fake_repl: FakeRepl, tmp_path: Path, turns: int | None
+) -> None:
     backend = fake_repl(
         """
         say("ready.")
-        for command, payload in requests():
-            sys.stderr.write("PANIC at Lean.Expr.bvar! unreachable\\n"); sys.stderr.flush()
-            time.sleep(0.2)
-            say('{"nGoals": 0}')
+        while not os.path.exists("go"): time.sleep(0.01)
+        say('{"nGoals": 99}')
+        open("said", "w").close()
+        sys.stdin.read()
         """
     )
 
-    async def run() -> None:
-        repl = await started(backend, tmp_path)
-        with pytest.raises(ReplDied, match="panicked"):
+    async def use(repl: Repl) -> None:
+        (tmp_path / "go").touch()
+        # The event loop stands still meanwhile; then what lies in the pipe is on its way to us for some turns of it.
+        appeared(tmp_path / "said")
+        for _ in range(turns or 0):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            while turns is None and repl.alive:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        with pytest.raises(ReplProtocolError, match="without being asked"):
             await repl.stat()
-        assert not repl.alive
-        await repl.close()
 
-    asyncio.run(run())
+    drive(backend, tmp_path, use)
 
 
-def test_a_cancelled_call_does_not_leave_its_answer_to_the_next(fake_repl: FakeRepl, tmp_path: Path) -> None:
-    backend = fake_repl(
-        'say("ready.")\nfor command, payload in requests():\n    time.sleep(60); say(\'{"nGoals": 1}\')\n'
-    )
-
-    async def run() -> None:
-        repl = await started(backend, tmp_path)
-        call = asyncio.create_task(repl.stat())
-        await asyncio.sleep(0.2)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        with pytest.raises(ReplDied, match="answer outstanding"):
-            await repl.stat()
-        await repl.close()
-
-    asyncio.run(run())
-
-
-def test_a_call_that_is_cancelled_while_the_process_reads_no_more_leaves_no_answer_either(
-    fake_repl: FakeRepl, tmp_path: Path
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for command, payload in requests(): asked(); time.sleep(60); say('{\"nGoals\": 1}')",
+        # It reads no more, and answers all the same.
+        "sys.stdin.readline(); os.close(0); asked(); time.sleep(0.5); say('{\"nGoals\": 1}'); time.sleep(60)",
+    ],
+)
+def test_a_cancelled_call_does_not_leave_its_answer_to_the_next(
+    fake_repl: FakeRepl, tmp_path: Path, body: str
 ) -> None:
-    backend = fake_repl(
-        'say("ready.")\nsys.stdin.readline(); os.close(0); time.sleep(0.5); say(\'{"nGoals": 1}\'); time.sleep(60)\n'
-    )
-
-    async def run() -> None:
-        repl = await started(backend, tmp_path)
+    async def use(repl: Repl) -> None:
         call = asyncio.create_task(repl.stat())
-        await asyncio.sleep(0.3)
+        await asked(tmp_path)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         with pytest.raises(ReplDied):
             await repl.stat()
-        await repl.close()
 
-    asyncio.run(run())
+    drive(fake_repl(f'def asked(): open("asked", "w").close()\nsay("ready.")\n{body}\n'), tmp_path, use)
 
 
 def test_closing_waits_for_no_answer_and_whoever_does_is_told(fake_repl: FakeRepl, tmp_path: Path) -> None:
-    backend = fake_repl('say("ready.")\nfor command, payload in requests():\n    time.sleep(60)\n')
-
-    async def run() -> int:
-        repl = await started(backend, tmp_path, timeout_s=30)
+    async def use(repl: Repl) -> None:
         call = asyncio.create_task(repl.process("x"))
-        await asyncio.sleep(0.2)
+        await asked(tmp_path)
         before = time.monotonic()
         await repl.close()
         assert time.monotonic() - before < 5
         with pytest.raises(ReplDied, match="the REPL was closed"):
             await call
-        return repl.pid
 
-    assert not is_running(asyncio.run(run()))
-
-
-def test_a_start_that_is_cancelled_leaves_no_process_and_no_folder(
-    fake_repl: FakeRepl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    private = tmp_path / "private"
-    private.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(private))
-    backend = fake_repl('open("pid", "w").write(str(os.getpid())); time.sleep(60)')
-
-    async def run() -> None:
-        start = asyncio.create_task(started(backend, tmp_path))
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text("utf-8"):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        start.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await start
-
-    asyncio.run(run())
-    assert not is_running(int((tmp_path / "pid").read_text("utf-8")))
-    assert not list(private.iterdir())
+    backend = fake_repl('say("ready.")\nfor c, p in requests(): open("asked", "w").close(); time.sleep(60)\n')
+    drive(backend, tmp_path, use, timeout_s=30)
 
 
-def test_an_error_object_leaves_the_process_usable(fake_repl: FakeRepl, tmp_path: Path) -> None:
+# ---- what else is in the process
+
+
+def test_closing_takes_two_seconds_at_most_and_leaves_no_zombie(fake_repl: FakeRepl, tmp_path: Path) -> None:
     backend = fake_repl(
         """
+        import signal, subprocess
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen(["sleep", "60"])
+        open("child", "w").write(str(child.pid))
         say("ready.")
-        for command, payload in requests():
-            say('{"error":"index","desc":"Symbol not found"}' if command == "env.inspect" else '{"nGoals": 2}')
+        while True: time.sleep(60)
         """
     )
 
-    async def run() -> int:
-        async with await started(backend, tmp_path) as repl:
-            with pytest.raises(ReplRefused) as refused:
-                await repl.env_inspect("x")
-            assert (refused.value.kind, refused.value.desc) == ("index", "Symbol not found")
-            return await repl.stat()
+    async def use(repl: Repl) -> Path:
+        return repl.folder
 
-    assert asyncio.run(run()) == 2
-
-
-@pytest.mark.parametrize("kind", ["io", "core", "internal"])
-def test_a_limit_inside_lean_is_a_failed_tactic(fake_repl: FakeRepl, tmp_path: Path, kind: str) -> None:
-    backend = fake_repl(
-        f'say("ready.")\nfor command, payload in requests():\n'
-        f'    say(\'{{"error":"{kind}","desc":"interrupt"}}\')\n'
-    )
-
-    async def run() -> object:
-        async with await started(backend, tmp_path) as repl:
-            return await repl.goal_tactic(StateRef(0, repl.generation), "simp")
-
-    result = asyncio.run(run())
-    assert isinstance(result, TacticFailed)
-    assert result.interrupted
-    assert result.reason == "interrupt"
+    before = time.monotonic()
+    folder = drive(backend, tmp_path, use)
+    assert time.monotonic() - before < 15
+    assert stopped(int((tmp_path / "child").read_text("utf-8")))
+    assert not folder.exists()
 
 
-def test_the_interrupt_is_set_again_only_when_the_limit_changes(fake_repl: FakeRepl, tmp_path: Path) -> None:
+def test_children_of_a_process_that_died_by_itself_go_with_it(fake_repl: FakeRepl, tmp_path: Path) -> None:
     backend = fake_repl(
         """
-        say("ready.")
-        wire = open("wire", "w")
-        for line in sys.stdin:
-            wire.write(line); wire.flush()
-            say('{"nGoals": 0, "units": []}')
+        import subprocess
+        child = subprocess.Popen(["sleep", "60"])
+        open("child", "w").write(str(child.pid))
+        say("ready."); sys.stdin.readline(); os._exit(1)
         """
     )
 
-    async def run() -> None:
-        async with await started(backend, tmp_path) as repl:
-            await repl.process("a", timeout_s=2)
-            await repl.process("b", timeout_s=2)
-            await repl.process("c")
+    async def use(repl: Repl) -> None:
+        with pytest.raises(ReplDied, match="exit status 1"):
+            await repl.stat()
 
-    asyncio.run(run())
-    commands = [line.split('"')[3] for line in (tmp_path / "wire").read_text("utf-8").splitlines()]
-    assert commands == [
-        "options.set",
-        "frontend.process",
-        "frontend.process",
-        "options.set",
-        "frontend.process",
-    ]
+    drive(backend, tmp_path, use)
+    assert stopped(int((tmp_path / "child").read_text("utf-8")))
 
 
-def test_calls_from_many_tasks_each_get_their_own_answer(simulator: LeanBackend, tmp_path: Path) -> None:
-    async def run() -> list[object]:
-        async with await started(simulator, tmp_path) as repl:
-            state = await repl.goal_start("∀ (p : Prop), p → p")
-            tactics = ["intro p h", "exact nonsense", "exact ("] * 10
-            return list(await asyncio.gather(*(repl.goal_tactic(state, tactic) for tactic in tactics)))
-
-    results = asyncio.run(run())
-    assert [type(result) for result in results] == [TacticOk, TacticFailed, TacticParseError] * 10
-
-
-def test_the_environment_of_the_daemon_does_not_reach_the_process(
-    fake_repl: FakeRepl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_process_beyond_its_memory_cap_dies_of_it_and_the_error_says_so(
+    fake_repl: FakeRepl, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "secret")
-    backend = fake_repl('json.dump(dict(os.environ), open("env", "w")); say("ready."); sys.stdin.read()')
+    backend = fake_repl(
+        'say("ready.")\nfor c, p in requests(): say(json.dumps({"nGoals": len(b"x" * 2**29)}))\n'
+    )
 
-    async def run() -> None:
-        async with await started(backend, tmp_path):
-            pass
+    async def use(repl: Repl) -> None:
+        assert resource.prlimit(repl.pid, resource.RLIMIT_DATA) == (2**28, 2**28)
+        with pytest.raises(ReplDied, match="ran into its memory cap of 268435456 bytes: raise it"):
+            await repl.stat()
 
-    asyncio.run(run())
-    assert "secret" not in (tmp_path / "env").read_text("utf-8")
+    drive(backend, tmp_path, use, memory_bytes=2**28)
 
 
-def test_pretty_printing_and_the_raw_timeout_option_are_refused(
-    simulator: LeanBackend, tmp_path: Path
+def test_resident_memory_counts_the_whole_tree_and_is_zero_when_it_is_gone(
+    fake_repl: FakeRepl, tmp_path: Path
 ) -> None:
-    async def run() -> None:
-        async with await started(simulator, tmp_path) as repl:
-            with pytest.raises(ValueError, match="one-line framing"):
-                await repl.options_set(printJsonPretty=True)
-            with pytest.raises(ValueError, match="timeout_s"):
-                await repl.options_set(timeout=5)
-            await repl.options_set(printDependentMVars=False)
+    backend = fake_repl(
+        """
+        import subprocess
+        child = subprocess.Popen([sys.executable, "-I", "-c",
+            "import sys; x = b'y' * 2**26; print(flush=True); sys.stdin.read()"], stdin=-1, stdout=-1)
+        child.stdout.readline()
+        say("ready."); sys.stdin.read(); child.kill()
+        """
+    )
 
-    asyncio.run(run())
+    async def use(repl: Repl) -> tuple[int, int]:
+        before = repl.rss_bytes()
+        await repl.close()
+        return before, repl.rss_bytes()
+
+    before, after = drive(backend, tmp_path, use)
+    assert 2**26 < before < 2**30
+    assert after == 0
 
 
-def test_states_of_another_process_or_before_a_reset_are_stale(
-    simulator: LeanBackend, tmp_path: Path
+WRITES_RECORDS = """
+for command, payload in requests():
+    record = {"goalBefore": "⊢ True", "goalAfter": "", "tactic": "trivial", "usedConstants": ["True.intro"]}
+    %s
+    say('{"units": [{"boundary": [0, 9], "messages": [], "nInvocations": 1}]}')
+"""
+HONEST = 'open(payload["invocations"], "w").write(json.dumps({"units": [{"invocations": [record]}]}))'
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("pass", "should have written"),
+        ('os.symlink("/etc/passwd", payload["invocations"])', "should have written"),
+        ('os.mkfifo(payload["invocations"])', "no regular file"),
+        ('open(payload["invocations"], "w").write("{")', "no JSON"),
+        ('open(payload["invocations"], "w").write(\'{"units": []}\')', "not those that the reply counts"),
+    ],
+)
+def test_a_side_file_that_is_not_what_it_should_be_is_one_error(
+    fake_repl: FakeRepl, tmp_path: Path, body: str, said: str
 ) -> None:
-    async def run() -> None:
-        async with await started(simulator, tmp_path) as one, await started(simulator, tmp_path) as two:
-            state = await one.goal_start("True")
-            with pytest.raises(StaleState):
-                await two.goal_tactic(state, "trivial")
-            assert await one.reset() == 1
-            with pytest.raises(StaleState):
-                await one.goal_print(state)
-            await one.goal_delete([state])
-            assert await one.stat() == 0
+    backend = fake_repl('say("ready.")\n' + WRITES_RECORDS % body)
 
-    asyncio.run(run())
+    async def use(repl: Repl) -> None:
+        with pytest.raises(ReplProtocolError, match=said):
+            await repl.process("x", invocations=True)
+        assert not repl.alive
+
+    drive(backend, tmp_path, use)
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_a_repl_in_the_sandbox_writes_its_side_file_and_nothing_else(
+    fake_repl: FakeRepl, tmp_path: Path
+) -> None:
+    python = Path(sys.executable).resolve()
+    if not str(python).startswith("/usr/"):
+        python = Path("/usr/bin/python3")
+    refused = 'open("here", "w"); sys.exit(9)'
+    fake_repl(
+        'say("ready.")\n'
+        + WRITES_RECORDS % f"{HONEST}\n    try:\n        {refused}\n    except OSError:\n        pass"
+    )
+    script = tmp_path / "fake_repl"
+    script.write_text(f"#!{python} -I\n" + (tmp_path / "fake_repl.py").read_text("utf-8"), "utf-8")
+    script.chmod(0o755)
+    project = tmp_path / "project"
+    project.mkdir()
+    backend = LeanBackend("pantograph", (str(script),), "a script", "", sandbox="bubblewrap")
+
+    async def use(repl: Repl) -> tuple[tuple[Unit, ...], int, Path]:
+        return await repl.process("x", invocations=True), repl.rss_bytes(), repl.folder
+
+    (unit,), rss, folder = drive(backend, project, use, memory_bytes=2**30)
+    assert unit.invocations is not None
+    assert unit.invocations[0].used_constants == ("True.intro",)
+    # bwrap itself is small; the interpreter below it is not.
+    assert rss > 6 * 2**20
+    assert not folder.exists()
 
 
 # ---- when we die ourselves

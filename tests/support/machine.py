@@ -54,7 +54,7 @@ _VARIABLES = _names(
     "NVIDIA_*", "HF_*", "RAY_*", "MAKE*", "MFLAGS",
 )  # fmt: skip
 # What tells the tests something, and which certificates the network is to be trusted by.
-_KEPT = _names("EVERLEAN_GOLDEN", "EVERLEAN_PYPANTOGRAPH", "LEAN_SHARED", "GIT_SSL_*")
+_KEPT = _names("EVERLEAN_GOLDEN", "LEAN_SHARED", "GIT_SSL_*")
 _USER, _PATH = "user.json", "PATH"
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.client.dialect import NEWEST
+from pipeline.lean.client.dialect import NEWEST, Dialect
 from pipeline.lean.client.errors import ReplDied, ReplTimeout
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.pool import pool
@@ -117,19 +117,26 @@ def write_repl(
     return program
 
 
+Respond = Callable[[dict[str, Any]], Awaitable[Mapping[str, object]]]
+
+
 class InProcess:
-    """What a `Repl` speaks to where no process is started. Of the faults it knows `crash` and `hang`."""
+    """What a `Repl` speaks to where no process is started.
+
+    Attributes:
+        sent: every line so far.
+    """
 
     pid = 0
     panicked = False
     stderr = ""
     folder = Path("/nonexistent")
 
-    def __init__(self, repl: scripted_repl.ScriptedRepl) -> None:
-        self._repl = repl
+    def __init__(self, respond: Respond) -> None:
+        """Take what answers a request, or raises what the process has died of."""
+        self._respond = respond
         self.dead: ReplDied | None = None
-        self.asked: list[dict[str, Any]] = []
-        """Every request so far."""
+        self.sent: list[bytes] = []
 
     @property
     def running(self) -> bool:
@@ -138,41 +145,49 @@ class InProcess:
     def rss_bytes(self) -> int:
         return 0
 
-    async def exchange(self, data: bytes, limit_s: float, what: str) -> bytes:
-        """Answer as the program does."""
+    async def exchange(self, data: bytes, _limit_s: float, what: str) -> bytes:
         await asyncio.sleep(0)
         if self.dead is not None:
             raise self.dead
-        request = json.loads(data)
-        self.asked.append(request)
-        answer = self._repl.answer(request)
-        match self._repl.fault(request, answer):
-            case ["crash"]:
-                raise await self.fatal(ReplDied, f"{what}: it ended (exit status -9)")
-            case ["hang"]:
-                raise await self.fatal(ReplTimeout, f"{what}: no answer in {limit_s:g} s")
-            case [name, *_]:
-                raise ValueError(f"fault {name}: takes a process")
-        if self._repl.wait_s:
-            await asyncio.sleep(self._repl.wait_s)
+        self.sent.append(data)
+        try:
+            answer = await self._respond(json.loads(data))
+        except ReplDied as error:
+            raise await self.fatal(type(error), f"{what}: {error}") from error
         return json.dumps(answer, ensure_ascii=False).encode()
 
-    async def fatal(self, kind: type[ReplDied], what: str, *, wait: bool = False) -> ReplDied:
+    async def fatal(self, kind: type[ReplDied], what: str) -> ReplDied:
         self.dead = kind(what)
         return self.dead
 
-    async def close(self, *, grace_s: float = 0.0) -> None:
+    async def close(self) -> None:
         if self.dead is None:
             self.dead = ReplDied("the REPL was closed")
 
 
+def repl_on(transport: Any, *, imports: Sequence[str] = ("Init",), dialect: Dialect = NEWEST) -> Repl:
+    """Return the client of an `InProcess`."""
+    return Repl(transport, dialect, imports=tuple(imports), call_timeout_s=60.0, grace_s=1.0)
+
+
 def repl(script: Script | None = None, *, imports: Sequence[str] = ("Init",), number: int = 1) -> Repl:
-    """Return a REPL that is an object of this process."""
-    program = scripted_repl.ScriptedRepl(
-        script=None if script is None else script.table(), imports=imports, number=number
-    )
-    transport: Any = InProcess(program)
-    return Repl(transport, NEWEST, imports=tuple(imports), call_timeout_s=60.0, grace_s=1.0)
+    """Return the scripted REPL as an object of this process. Of the faults it has `crash` and `hang`."""
+    table = None if script is None else script.table()
+    program = scripted_repl.ScriptedRepl(script=table, imports=imports, number=number)
+
+    async def respond(request: dict[str, Any]) -> Mapping[str, object]:
+        answer = program.answer(request)
+        match program.fault(request, answer):
+            case ["crash"]:
+                raise ReplDied("it ended (exit status -9)")
+            case ["hang"]:
+                raise ReplTimeout("no answer")
+            case [name, *_]:
+                raise ValueError(f"fault {name}: takes a process")
+        await asyncio.sleep(program.wait_s)
+        return answer
+
+    return repl_on(InProcess(respond), imports=imports)
 
 
 def in_process(monkeypatch: pytest.MonkeyPatch, script: Script | None = None) -> list[Repl]:

@@ -20,6 +20,7 @@ from pipeline.lean.client.errors import ReplRefused, ReplSuspect, refusal
 from pipeline.lean.client.messages import TacticFailed, TacticOk, TacticParseError
 from pipeline.lean.client.requests import spec
 from tests.support.lean.request_decoding import TYPES, RawRequest, decode, reply_json
+from tests.support.lean.scripted_repl import ScriptedRepl
 
 RECORDS = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "pantograph-transcripts.jsonl"
 # What recordings that are marked `elided` leave out although the wire always has it.
@@ -155,3 +156,52 @@ def test_no_recorded_error_kind_is_unknown() -> None:
         if "error" in reply:
             error = refusal(reply["error"], reply["desc"], command=record["command"])
             assert not isinstance(error, ReplSuspect), record["id"]
+
+
+def fields(value: object, of: str = "") -> set[str]:
+    """Return the names of all fields in a reply, each after the name of what it is in."""
+    if isinstance(value, dict):
+        return {f"{of}.{name}" for name in value}.union(*(fields(one, name) for name, one in value.items()))
+    return set[str]().union(*(fields(one, of) for one in value)) if isinstance(value, list) else set()
+
+
+@pytest.mark.parametrize("dialect", ["older", "newer"])
+def test_the_stand_in_of_the_tests_has_the_recorded_refusals_and_shapes(dialect: str) -> None:
+    """What it answers instead of a real one says no more than that one says (or its source, of two fields)."""
+    recorded = {".parseError", "units.newConstants"}.union(
+        *(fields(record["response"]) for record in _records())
+    )
+    outcomes = [
+        ["", "trivial", []],
+        ["", "split", ["p", "case b\nx✝ : Nat\nn : Nat := 2\n⊢ q"]],
+        ["", "no", "no"],
+    ]
+    script = {"tactics": outcomes, "sorries": {"theorem": ["p : Prop\n⊢ p"]}}
+    repl = ScriptedRepl(script=script, dialect=dialect)
+    word = "old" if dialect == "older" else "new"
+    refused = 0
+    for record in _records():
+        if record["exchange"].startswith(f"error_paths_{word}"):
+            reply = repl.answer({"cmd": record["command"], "payload": record["request"]})
+            if "error" in record["response"]:
+                assert reply == record["response"]
+                refused += 1
+    assert refused >= 6
+    flags = {"readHeader": False, "inheritEnv": False, "newConstants": True}
+    flags |= {"sorrys": True, "typeErrorsAsGoals": False}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("reset", {}),
+        ("goal.start", {"expr": "p"}),
+        *(("goal.tactic", {"stateId": 0, "tactic": tactic}) for tactic in ("split", "trivial", "no", "(")),
+        ("goal.print", {"stateId": 1, "goals": True, "rootExpr": True}),
+        ("goal.print", {"stateId": 2, "rootExpr": True}),
+        ("frontend.process", {"file": "theorem t : p := sorry", **flags}),
+        ("frontend.distil", {"file": "theorem t : p := sorry", "ignoreValues": False}),
+        ("stat", {}),
+    ]
+    for command, payload in asked:
+        reply = repl.answer({"cmd": command, "payload": payload})
+        if "error" in reply:
+            assert (dialect, command) == ("older", "frontend.distil")
+        else:
+            assert fields(reply) <= recorded, command
