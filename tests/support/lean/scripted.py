@@ -68,13 +68,15 @@ def arguments(
     script: Script | None = None,
     *,
     dialect: str = "newer",
-    seed: int = 0,
+    seed: int | None = None,
     marker: str = "",
     faults: Mapping[str, float] | None = None,
     start_fault: float = 0.0,
 ) -> list[str]:
     """Return the program's arguments; without a script it answers by its rule."""
-    found = [f"--dialect={dialect}", f"--seed={seed}", f"--start-fault={start_fault}"]
+    found = [f"--dialect={dialect}", f"--start-fault={start_fault}"]
+    if seed is not None:
+        found.append(f"--seed={seed}")
     found += [f"--fault={name}={probability}" for name, probability in (faults or {}).items()]
     if marker:
         found.append(f"--marker={marker}")
