@@ -526,8 +526,6 @@ def command_line(
     limits = Limits(memory_bytes=memory_bytes)
     environment = {"LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin"}
     attempt = {name: os.environ[name] for name in (_ATTEMPT,) if name in os.environ}
-    if backend.kind == "simulator":
-        return _alone(command, limits), {**environment, **attempt}
     environment |= LEAN_RESERVES
     environment["LEAN_PATH"] = lean_path(project, library=backend.library)
     readable = [Path(backend.argv[0])]

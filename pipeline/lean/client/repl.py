@@ -1,4 +1,4 @@
-"""The commands of one `pantograph-repl` process (or of the simulator, which speaks the same), as methods.
+"""The commands of one `pantograph-repl` process, as methods.
 
 `Repl.send` takes every typed request of `requests.py`; the methods are the ones that this program uses, with what
 has to be kept in mind for each. What was learned of the REPL's version is `Repl.dialect`. After any `ReplDied` the

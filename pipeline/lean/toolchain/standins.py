@@ -4,8 +4,6 @@ A stand-in accepts what Lean would not, so that one in Lean's place would make f
 answer to `--version` holds `MARK`, and the script that starts it names the package that it comes from. Where such a
 program is found in the place of the REPL, of lake or of lean, it is refused, unless the environment holds `SWITCH`,
 which the tests and benchmarks set, and `make demo` for its own stand-in for lake.
-
-The simulator is chosen by its name, and refused in the same way.
 """
 
 from __future__ import annotations
@@ -21,13 +19,7 @@ from pipeline.lean.sandbox.command import bubblewrap
 SWITCH = "EVERLEAN_TESTS_RUN_STAND_INS"
 MARK = "not Lean"
 REFUSED = "a stand-in for tests, not Lean: what it accepts is no proof; put Lean's own program in its place"
-_NAMED_IN_SCRIPTS = (
-    b"tests.support",
-    b"tests/support",
-    b"pipeline.lean.simulator",
-    b"pipeline/lean/simulator",
-    MARK.encode(),
-)
+_NAMED_IN_SCRIPTS = (b"tests.support", b"tests/support", MARK.encode())
 _LOOKED_AT_BYTES = 64 * 1024
 _PATIENCE_S = 30.0
 
