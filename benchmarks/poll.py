@@ -143,7 +143,7 @@ def measured_parts(folder: Path, remotes: Sequence[Path]) -> Iterator[tuple[Chil
         entries = "\n".join(f'[[repos]]\nurl = "{path}"\n' for path in remotes)
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text(
-            f'[daemon]\nstate_dir = "state"\n[poll]\nevery = "5m"\njitter = "0s"\n[lean]\nbackend = "none"\n'
+            f'[daemon]\nstate_dir = "state"\n[poll]\nevery = "5m"\n[lean]\nbackend = "none"\n'
             f'[github]\napi_url = "{url}"\n{entries}',
             encoding="utf-8",
         )

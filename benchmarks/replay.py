@@ -147,7 +147,7 @@ def write_config(folder: Path, remotes: list[Remote]) -> Path:
     entries = "".join(f"\n[[repos]]\nurl = {json.dumps(str(remote.path))}\n" for remote in remotes)
     config.write_text(
         '[daemon]\nstate_dir = "state"\ncache_dir = "cache"\nruntime_dir = "run"\nlog_format = "json"\n'
-        f'[poll]\nevery = "1h"\njitter = "0s"\n[lean]\nbackend = "none"\n{entries}',
+        f'[poll]\nevery = "1h"\n[lean]\nbackend = "none"\n{entries}',
         encoding="utf-8",
     )
     return config

@@ -2,7 +2,7 @@
 
     python benchmarks/serve.py [--quick] [--json FILE] [--folder FOLDER] [--seconds S] [--repeats N]
 
-Two servers run at once, each a process of its own as `everlean serve` starts it: they differ in [serve.limits] batch
+Two servers run at once, each a process of its own as `everlean serve` starts it: they differ in `Limits.batch`
 alone, 32 and 1. They get requests in turns, for a while each, so that other load on the machine slows both. A client
 keeps its connection and sends its next request when the last one is answered; no two requests are the same. The clients
 are in this process, on the same machine: their cost is in the figures.

@@ -107,7 +107,7 @@ def spec_of(
             scratch=paths.cache / "serve" / scratch,
             budget=Budget(prove.nodes_per_sorry, prove.seconds_per_sorry, prove.tactic_timeout_s),
             pool=PoolLimits(
-                processes=serve.limits.lean_processes,
+                processes=lean.repls,
                 memory_bytes=lean.repl_memory_bytes,
                 calls=lean.repl_calls,
             ),
@@ -123,14 +123,7 @@ def spec_of(
             start_timeout_s=lean.start_timeout_s,
         ),
         progress=_progress(settings, os.environ if environment is None else environment),
-        limits=Limits(
-            body_bytes=serve.limits.body_bytes,
-            queue=serve.limits.queue,
-            seconds=serve.limits.timeout_s,
-            lean_seconds=serve.limits.lean_timeout_s,
-            lean_processes=serve.limits.lean_processes,
-            batch=serve.limits.batch,
-        ),
+        limits=Limits(lean_processes=lean.repls),
         device=serve.device,
         token=serve.token,
         gpu_lock=None if lease is None else lease.lock,
@@ -151,8 +144,8 @@ def why_not_servable(spec: ServeSpec) -> str:
     progress = spec.progress
     if progress is not None and progress.device.startswith("cuda") and spec.gpu_lock is None:
         return (
-            f'the progress model is to compute on "{progress.device}" (LEANPROGRESS_DEVICE, or [serve.progress]'
-            f' device), and the server has no GPU: write device = "cuda" under [serve], or "cpu" there'
+            f'the progress model is to compute on "{progress.device}" (LEANPROGRESS_DEVICE), and the server has no'
+            ' GPU: write device = "cuda" under [serve], or "cpu" there'
         )
     return ""
 
@@ -223,7 +216,7 @@ def _endpoint(model: ServeModel, settings: Settings) -> EndpointSpec:
         credential=model.credential,
         key_variable=model.key_variable,
         # No client waits longer than this.
-        timeout_s=settings.serve.limits.timeout_s,
+        timeout_s=Limits().seconds,
         retries=model.retries,
         ledger=spending(settings),
         cap_usd=model.usd_per_day,
@@ -233,15 +226,9 @@ def _endpoint(model: ServeModel, settings: Settings) -> EndpointSpec:
 
 
 def _progress(settings: Settings, environment: Mapping[str, str]) -> RewardSpec | None:
-    progress = settings.serve.progress
-    source, device, template = (
-        environment.get(f"LEANPROGRESS_{name}", "").strip() or configured
-        for name, configured in (
-            ("MODEL", progress.model),
-            ("DEVICE", progress.device),
-            ("TEMPLATE", progress.template),
-        )
-    )
+    source = environment.get("LEANPROGRESS_MODEL", "").strip() or settings.serve.progress.model
+    device = environment.get("LEANPROGRESS_DEVICE", "").strip() or "auto"
+    template = environment.get("LEANPROGRESS_TEMPLATE", "").strip()
     if not source:
         return None
     # A folder is meant from where the variable was read; the server works elsewhere.

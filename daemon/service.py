@@ -406,7 +406,7 @@ class Service:
         )
         self._notifications = Notifications(self._store, self.context, self._living.problems)
         metrics = Metrics(self._store, self._living, self._notifications)
-        page = ReportPage(self.context, self._living.problems)
+        page = ReportPage(paths, self._living.problems)
         parts = Parts(
             desk=desk,
             claims=Claims(self._store, self._runner, self._work, self.context),

@@ -26,6 +26,8 @@ log = structlog.get_logger("daemon.shipping")
 
 BEHIND_S = 60.0
 """A copy that has been behind the log for so long, or ten intervals, is a problem."""
+SEGMENT_BYTES = 2**24
+"""At about this size, before compression, a segment ends: a store takes it in one request, and memory holds it."""
 _LONGEST_PAUSE_S = 60.0
 """Where it cannot be shipped. In health the pause is a setting, `[log] every`; the back-off begins at twice that."""
 _AT_THE_END_S = 5.0
@@ -98,17 +100,17 @@ class Shipping:
     def _run(self) -> None:
         with self._one:
             settings = self._context.settings.log
-            self._failures = 0 if self._pass(settings.ship, settings.size_bytes) else self._failures + 1
+            self._failures = 0 if self._pass(settings.ship) else self._failures + 1
             backoff = Backoff(2 * settings.every_s, _LONGEST_PAUSE_S)
             self.pause_s = backoff.wait_s(self._failures) if self._failures else settings.every_s
 
-    def _pass(self, url: str, most_bytes: int) -> bool:
+    def _pass(self, url: str) -> bool:
         """Ship what is new; return whether that went well."""
         if not url:
             self._store, self._end, self._refused, self._current_at = None, None, "", time.monotonic()
             return True
         try:
-            self._ship(url, most_bytes)
+            self._ship(url)
         except FencedError as error:
             self._refused = str(error)
             self._fenced(error)
@@ -126,7 +128,7 @@ class Shipping:
         self._refused, self._current_at = "", time.monotonic()
         return True
 
-    def _ship(self, url: str, most_bytes: int) -> None:
+    def _ship(self, url: str) -> None:
         if self._store is None or self._store.url != url:
             store = SegmentStore(url)
             self._epoch = epoch_of(store, self._context.settings.paths)
@@ -137,7 +139,7 @@ class Shipping:
             self._store.clear()
             end = segments.end(self._store, self._path)
         self._end = end
-        while (made := self._written(end, most_bytes)) is not None:
+        while (made := self._written(end)) is not None:
             require_unfenced(self._store, self._epoch, self._path)
             segment, end = made
             self._store.put(segment, self._spool)
@@ -145,5 +147,5 @@ class Shipping:
             self._spool.unlink()
             log.debug("segment_shipped", segment=segment.name)
 
-    def _written(self, end: End, most_bytes: int) -> tuple[Segment, End] | None:
-        return segments.write(self._path, end, self._spool, most_bytes=most_bytes, epoch=self._epoch)
+    def _written(self, end: End) -> tuple[Segment, End] | None:
+        return segments.write(self._path, end, self._spool, most_bytes=SEGMENT_BYTES, epoch=self._epoch)

@@ -66,6 +66,7 @@ from pipeline.loopback import is_loopback
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import HereGuard, TokenGuard
+from pipeline.serve.spec import Limits
 from store.documents.attempts import describe_attempts
 from store.documents.document import of_row
 from store.documents.lookup import UnresolvedError, proof_named, resolve, sorries_named
@@ -405,7 +406,7 @@ class Tools:
             async with httpx2.AsyncClient(
                 base_url=f"http://{host}:{serve.port}",
                 headers={} if token is None else {"Authorization": f"Bearer {token}"},
-                timeout=serve.limits.lean_timeout_s + _SLACK_S,
+                timeout=Limits().lean_seconds + _SLACK_S,
                 trust_env=False,
             ) as client:
                 answer = await client.post(route, json=body)

@@ -1,7 +1,7 @@
 """The report as the daemon serves it: GET /report and the pages below it, each made by a process and kept for a while.
 
 A request while its page is being made waits for that one, as long as not too many do; so a browser that is reloaded
-over and over costs one process every `[report] every`, and the event loop nothing but the waiting. A failure is kept as
+over and over costs one process a minute, and the event loop nothing but the waiting. A failure is kept as
 a page is, only shorter. One process runs at a time.
 """
 
@@ -23,15 +23,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from daemon.context import Context
+from daemon.paths import Paths
 from pipeline.jobs.child import hold_to, job_environment
 from pipeline.loopback import names_this_machine
 from pipeline.report import FIRST, NO_SUCH_PAGE, POLICY
 from store.documents.problems import Problem
 
 PATIENCE_S = 120.0
+EVERY_S = 60.0
+"""So old a page may become before the next reader gets a new one: it takes seconds to make."""
 FAILED_S = 10.0
-"""So long a failure is reported again before the next try; less where `[report] every` is less."""
+"""So long a failure is reported again before the next try."""
 MOST_KEPT = 16
 """So many pages are kept; the one that was made first goes first."""
 MOST_WAITING = 8
@@ -84,14 +86,13 @@ class ReportPage:
     """Makes the pages, one at a time. `now` is to be called on the event loop.
 
     Args:
-        context: [report] every of its settings says how old a page may become before it is made anew.
+        paths: those of the state and of the view.
         problems: returns those of the status.
     """
 
-    def __init__(self, context: Context, problems: Callable[[], Awaitable[Sequence[Problem]]]) -> None:
-        self._context = context
+    def __init__(self, paths: Paths, problems: Callable[[], Awaitable[Sequence[Problem]]]) -> None:
         self._problems = problems
-        self._paths = context.settings.paths
+        self._paths = paths
         self._known: dict[str, RenderedReport | _Failed] = {}
         self._making: dict[str, asyncio.Task[RenderedReport]] = {}
         self._one = asyncio.Lock()
@@ -105,11 +106,11 @@ class ReportPage:
             ReportError: it cannot be made, could not a moment ago, or too many wait for one.
         """
         if name not in self._making:
-            every_s, now = self._context.settings.report.every_s, time.monotonic()
+            now = time.monotonic()
             known = self._known.get(name)
-            if isinstance(known, RenderedReport) and now - known.at < every_s:
+            if isinstance(known, RenderedReport) and now - known.at < EVERY_S:
                 return known
-            if isinstance(known, _Failed) and now - known.at < min(every_s, FAILED_S):
+            if isinstance(known, _Failed) and now - known.at < FAILED_S:
                 raise known.error
         if self._waiting >= MOST_WAITING:
             raise ReportError(f"{self._waiting} wait for it already; ask again in a few seconds")

@@ -11,6 +11,9 @@ from store.backoff import Backoff
 
 _QUIET_SHARE = 24.0
 _SLOWEST_AFTER_FAILURES_S = 3600.0
+# Far too little to be another interval, and enough for hundreds of repositories at one request after the other.
+_SPREAD = 1 / 30
+_LONGEST_SPREAD_S = 10.0
 
 
 def after_answer(*, every_s: float, slowest_s: float, quiet_s: float, archived: bool = False) -> float:
@@ -30,7 +33,6 @@ def after_failure(*, every_s: float, failures: int, dice: random.Random) -> floa
     return Backoff(2 * every_s, max(_SLOWEST_AFTER_FAILURES_S, every_s), jitter=0.2).wait_s(failures, dice)
 
 
-def spread(*, every_s: float, jitter_s: float, dice: random.Random) -> float:
+def spread(*, every_s: float, dice: random.Random) -> float:
     """Return the seconds that a poll comes later, so that many repositories are not asked in the same second."""
-    # More than half an interval of jitter would be another interval.
-    return dice.uniform(0.0, min(jitter_s, every_s / 2))
+    return dice.uniform(0.0, min(_LONGEST_SPREAD_S, _SPREAD * every_s))

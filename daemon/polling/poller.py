@@ -162,8 +162,7 @@ class Poller:
     ) -> None:
         self.git = git
         self.github = github
-        self.rhythm = Poll()
-        """The section [poll]: intervals and time limits."""
+        self.slowest_s = Poll().slowest_s
         self._store = store
         self._paths = paths
         self._now = now
@@ -254,9 +253,9 @@ class Poller:
     def _pause_s(self, repo: Repo, memo: PollMemory, *, archived: bool) -> float:
         quiet_s = seconds_since(memo.changed_at, self._now()) or 0.0
         pause_s = after_answer(
-            every_s=repo.every_s, slowest_s=self.rhythm.slowest_s, quiet_s=quiet_s, archived=archived
+            every_s=repo.every_s, slowest_s=self.slowest_s, quiet_s=quiet_s, archived=archived
         )
-        return pause_s + spread(every_s=repo.every_s, jitter_s=self.rhythm.jitter_s, dice=self._dice)
+        return pause_s + spread(every_s=repo.every_s, dice=self._dice)
 
     def _requests(self, name: str | None) -> int:
         return self.github.requests[name] if self.github and name else 0

@@ -80,7 +80,7 @@ class PollScheduler:
     async def tick(self) -> None:
         """Poll the repositories that are due, and at once those whose entry is new or changed."""
         settings, now = self._context.settings, self._elapsed()
-        self._poller.rhythm = settings.poll
+        self._poller.slowest_s = settings.poll.slowest_s
         for repo in settings.repos:
             entry = entry_of(repo)
             if self._entries.get(repo.key) != entry and repo.key not in self._patient:

@@ -39,7 +39,7 @@ import structlog
 from daemon.clock import elapsed_s
 from daemon.context import Context
 from daemon.settings import Settings
-from daemon.settings.schema import Command, Notify, Webhook, webhook_url
+from daemon.settings.schema import Command, Notify, webhook_url
 from daemon.store_service import StoreService
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
@@ -131,7 +131,6 @@ def channel(name: NotifyChannel, notify: Notify, *, folder: Path) -> Channel | N
         if not url:
             return None
         return WebhookChannel(
-            notify.webhook,
             url=webhook_url(url),
             key=read_key(credential=KEY_CREDENTIAL, variable=KEY_VARIABLE),
         )
@@ -147,8 +146,7 @@ def channel(name: NotifyChannel, notify: Notify, *, folder: Path) -> Channel | N
 class WebhookChannel:
     """A POST with the message as its body."""
 
-    def __init__(self, settings: Webhook, *, url: str, key: str | None) -> None:
-        self._timeout_s = settings.timeout_s
+    def __init__(self, *, url: str, key: str | None) -> None:
         self._url = url
         self._host = urlsplit(url).netloc.rpartition("@")[2]
         self._key = None if key is None else _key_bytes(key)
@@ -161,12 +159,12 @@ class WebhookChannel:
             await asyncio.to_thread(httpx2.create_ssl_context) if secure else False
         )
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(WEBHOOK_S):
                 status, retry_after = await self._post(message, context)
         except TimeoutError:
             raise NotTakenError(
                 "timeout",
-                f"{self._host} did not answer within {self._timeout_s:g} s",
+                f"{self._host} did not answer within {WEBHOOK_S:g} s",
                 remedy="look at the receiver; raise [notify.webhook] timeout if it needs longer",
             ) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
@@ -201,7 +199,7 @@ class WebhookChannel:
         if self._key is not None:
             headers["webhook-signature"] = signature(self._key, message, moment)
         async with (
-            httpx2.AsyncClient(verify=context, timeout=self._timeout_s, follow_redirects=False) as client,
+            httpx2.AsyncClient(verify=context, timeout=WEBHOOK_S, follow_redirects=False) as client,
             # The body of the answer is not read: it says nothing useful, and may be endless.
             client.stream("POST", self._url, content=message.body, headers=headers) as answer,
         ):
@@ -219,7 +217,6 @@ class CommandChannel:
 
     def __init__(self, settings: Command, *, folder: Path) -> None:
         self._run = settings.run
-        self._timeout_s = settings.timeout_s
         self._folder = folder
 
     async def send(self, message: Message) -> None:
@@ -246,14 +243,14 @@ class CommandChannel:
         finally:
             os.close(writing)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(COMMAND_S):
                 await _feed(process.stdin, message.body)
                 status = await process.wait()
             await asyncio.wait({words}, timeout=_LINGER_S)
         except TimeoutError:
             raise NotTakenError(
                 "timeout",
-                f"{self._run[0]} did not end within {self._timeout_s:g} s and was killed",
+                f"{self._run[0]} did not end within {COMMAND_S:g} s and was killed",
                 remedy="run it by hand; raise [notify.command] timeout if it needs longer",
             ) from None
         finally:
@@ -489,6 +486,13 @@ def _harmless(text: str) -> str:
 CHANNELS: tuple[NotifyChannel, ...] = get_args(NotifyChannel)
 LOOK_S = 60.0
 """Seconds between two looks of a channel without a wake-up, and between two looks for failing repositories."""
+EVERY_S = 60.0
+"""Shortest time between two messages to a channel: a flood of proofs is one message, and is told within a minute."""
+FAILING_FOR_S = 86400.0
+"""So long a repository fails before people are told: forges are back from an outage within a day."""
+WEBHOOK_S = 10.0
+COMMAND_S = 30.0
+"""Time limits of one attempt; a command may have to start an interpreter and send mail."""
 _RETRY = Backoff(5.0, 3600.0, jitter=0.2)
 
 log = structlog.get_logger("daemon.results.notifications")
@@ -577,7 +581,7 @@ class Notifications:
             return LOOK_S
         if await self._switch(name, row, _kinds(settings, name)) or row is None:
             return 0.0
-        wait_s = max(state.retry, state.sent + settings.notify.every_s) - elapsed_s()
+        wait_s = max(state.retry, state.sent + EVERY_S) - elapsed_s()
         if wait_s > 0:
             return min(wait_s, LOOK_S)
         if (made := await self._digest(name, row)) is not None:
@@ -679,14 +683,14 @@ class Notifications:
 
     def failing_every_s(self) -> float:
         """Return the seconds between two looks for failing repositories."""
-        return min(LOOK_S, self._context.settings.notify.failing_for_s)
+        return LOOK_S
 
     async def record_failing(self) -> None:
-        """Record which repositories have failed for as long as [notify] failing_for.
+        """Record which repositories have failed for as long as FAILING_FOR_S.
 
         An empty one is reachable, and does not count.
         """
-        before = datetime.now(UTC) - timedelta(seconds=self._context.settings.notify.failing_for_s)
+        before = datetime.now(UTC) - timedelta(seconds=FAILING_FOR_S)
         for row in await self._store.ask(partial(queries.repositories, watched_only=True)):
             since = row.failing_since
             if since is None or since > utc_text(before):

@@ -588,35 +588,11 @@ class ServeModel(Section):
         return self
 
 
-class ServeLimits(Section):
-    """[serve.limits]: what a client may ask for, and how much is done at once."""
-
-    body_bytes: Annotated[int, Size("1K")] = 2**20
-    """Size of a request's body; a larger one is answered with 413; at least `"1K"`"""
-    queue: Integer = Field(256, ge=1, le=100_000)
-    """Requests running or waiting, in total; a further one is answered with 429 and Retry-After. One model, or Lean,
-    may have half of them. 1 to 100000"""
-    timeout_s: Annotated[float, Duration("100ms", "1h")] = 60.0
-    """Time limit of a request; then 504; 100ms to 1h"""
-    lean_timeout_s: Annotated[float, Duration("100ms", "1d")] = 600.0
-    """Time limit of a request that needs Lean (`/check`, `/fill`); then 504, or a last event `error` if the answer
-    has begun; 100ms to 1d"""
-    lean_processes: Integer = Field(2, ge=1, le=256)
-    """Lean processes at the same time; 1 to 256. Their memory and calls are limited by `[lean]`"""
-    batch: Integer = Field(32, ge=1, le=1024)
-    """Requests, of any clients, that a model answers together; `1`: one at a time. 1 to 1024"""
-
-
 class ServeProgress(Section):
     """[serve.progress]: the model that says how many steps remain, for requests with `use_reward`."""
 
     model: ModelName = Field("", examples=["./my-progress-model"])
     """A hub name, or a folder relative to this file. `""`: the progress model in use, if there is one"""
-    device: Text = "auto"
-    """`auto`, `cpu`, `cuda` or `cuda:1`; a GPU requires `[serve] device = "cuda"`, otherwise the server reports it
-    and does not start"""
-    template: Text = Field("", examples=["Goal: {goal}"])
-    """Template of the model's prompt for a step; `""`: the one that our models were trained with"""
 
 
 class Serve(Section):
@@ -640,7 +616,6 @@ class Serve(Section):
         Field(())
     )
     """The tables `[[serve.models]]`; `[]`: `tactics` and `retriever`, the checkpoints in use"""
-    limits: ServeLimits = Field(default_factory=ServeLimits)
     progress: ServeProgress = Field(default_factory=ServeProgress)
 
     @model_validator(mode="after")

@@ -295,8 +295,6 @@ class Webhook(Section):
     name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
     """Events that the webhook receives"""
-    timeout_s: Annotated[float, Duration("100ms", "10m")] = 10.0
-    """Time limit of one attempt; 100ms to 10m"""
 
 
 class Command(Section):
@@ -308,19 +306,11 @@ class Command(Section):
     """The program and its arguments; a path is relative to this file. `[]`: no command"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
     """Events that the command receives"""
-    timeout_s: Annotated[float, Duration("100ms", "1h")] = 30.0
-    """Time limit of one attempt; then the command is killed with all processes that it started; 100ms to 1h"""
 
 
 class Notify(Section):
     """[notify]: what the channels send, and how often at most."""
 
-    failing_for_s: Annotated[float, Duration("1s", "365d")] = 86400.0
-    """How long the polls of a repository must fail without a success before it is reported; 1s to 365d. An empty
-    repository does not count as failing"""
-    every_s: Annotated[float, Duration("0s", "1d")] = 60.0
-    """Shortest interval between two messages to a channel; events in between are collected in the next message; 0s
-    to 1d"""
     digest_s: Annotated[float, Duration("0s", "90d")] = 7 * 86400.0
     """How often each channel gets a digest, the first screen of the report as text, whatever its `kinds` are; the first
     one comes so long after the channel was switched on. 0s to 90d; `"0s"`: none"""
@@ -346,8 +336,6 @@ class Report(Section):
     serve: Flag = False
     """`true`: serve the report, a badge and a feed also at `[metrics] listen`, which must be set, as `/report`:
     `http://127.0.0.1:9464/report`. With `[metrics] public`, other machines read it too, without a password"""
-    every_s: Annotated[float, Duration("1s", "1d")] = 60.0
-    """Age at which the next reader gets a new page; until then all readers get the same one; 1s to 1d"""
 
 
 def unreachable(report: Report, metrics: Metrics) -> list[str]:
@@ -494,8 +482,6 @@ class Poll(Section):
 
     every_s: Annotated[float, Duration("1s", "30d")] = 300.0
     """Polling interval of each repository; 1s to 30d"""
-    jitter_s: Annotated[float, Duration("0s", "1h")] = 10.0
-    """Upper bound of the random delay of each poll, which spreads the requests; up to 1h"""
     timeout_s: Annotated[float, Duration("1s", "1h")] = 60.0
     """Time limit of one git or API call; 1s to 1h"""
     slowest_s: Annotated[float, Duration("1s", "30d")] = 600.0
@@ -685,10 +671,8 @@ class Log(Section):
     that gets each new event; `""`: none. It belongs to one log. Credentials come from the environment
     (`AWS_ACCESS_KEY_ID` …) or from fsspec's configuration, never from this file"""
     every_s: Annotated[float, Duration("100ms", "1d")] = 10.0
-    """How often what is new is shipped, as at most one file each time unless it exceeds `size`. If the machine is lost,
+    """How often what is new is shipped, as at most one file each time. If the machine is lost,
     the events of about so long are; 100ms to 1d"""
-    size_bytes: Annotated[int, Size("1K")] = 2**24
-    """At about this size, before compression, a segment ends and the next one begins; at least 1K"""
 
 
 def _path_beside(value: str, info: ValidationInfo) -> str:

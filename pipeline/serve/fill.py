@@ -481,7 +481,7 @@ async def fill(workspace: Workspace, asked: FillRequest) -> EventStream:
             409,
             "too_many_seconds",
             f"the request wants {asked.seconds:g} s of searching, and a request may take {most_s:g} s here",
-            "ask for less, or raise [serve.limits] lean_timeout",
+            "ask for less",
         )
     filling = _Filling(workspace, asked, until=began + most_s)
     commit, path, known = await place_of(workspace, asked)
@@ -551,7 +551,7 @@ class _Filling:
             "timeout",
             f"the {self._workspace.spec.limits.lean_seconds:g} s that a request may take are over"
             + (f"; {unjudged} of the candidates were not judged" if unjudged else ""),
-            "ask for fewer sorries or fewer seconds, or raise [serve.limits] lean_timeout",
+            "ask for fewer sorries or fewer seconds",
         )
 
     async def _in_turn(self, commit: Commit, path: str, known: SorryRow | None) -> Ended:

@@ -45,7 +45,7 @@ def full(reason: str) -> Problem:
         429,
         "queue_full",
         reason,
-        f"come again after {RETRY_AFTER_S} s, or raise [serve.limits] queue",
+        f"come again after {RETRY_AFTER_S} s",
         headers={"Retry-After": str(RETRY_AFTER_S)},
     )
 
@@ -70,7 +70,7 @@ class BodyLimit:
                 413,
                 "body_too_large",
                 f"the body has more than {self._most_bytes} bytes",
-                "send less, or raise [serve.limits] body",
+                "send less",
                 headers={"Connection": "close"},
             )
             await problem_response(refusal)(scope, receive, send)
@@ -185,12 +185,12 @@ class TimeLimit:
                 await problem_response(late)(scope, receive, send)
 
     def _late(self, *, by_lean: bool) -> Problem:
-        seconds, setting = (self._lean_seconds, "lean_timeout") if by_lean else (self._seconds, "timeout")
+        seconds = self._lean_seconds if by_lean else self._seconds
         return Problem(
             504,
             "timeout",
             f"there is no answer after {seconds:g} s",
-            f"ask for less, or raise [serve.limits] {setting}",
+            "ask for less",
         )
 
 

@@ -49,7 +49,7 @@ class RepositoryFailed(EventBody):
 
 
 class RepositoryFailing(EventBody):
-    """Polling has failed since `since` without a break, longer than `[notify] failing_for`. Once for each such time.
+    """Polling has failed since `since` without a break, for a day. Once for each such time.
 
     `problem`, `reason` and `remedy` are those of now.
     """

@@ -502,7 +502,6 @@ cache_dir = "../cache"
 runtime_dir = "run"
 
 [poll]
-jitter = "0s"
 
 [lean]
 as_root = true # this machine was made for it

@@ -120,7 +120,7 @@ def test_the_daemon_finds_it_by_itself_reads_a_file_of_one_s_own_and_tells_peopl
     command = f'["/bin/sh", "-c", "cat >> {told}"]'
     deployment.write(
         repos=[deployment.remote("demo").path],
-        extra=f'[certificates]\nadvisories = "{feed}"\n[notify]\nevery = "0s"\n[notify.command]\nrun = {command}\n',
+        extra=f'[certificates]\nadvisories = "{feed}"\n[notify.command]\nrun = {command}\n',
     )
     with deployment.daemon():
         deployment.wait_for(lambda: deployment.events("notifications_switched"), what="the channel")
@@ -134,7 +134,7 @@ def test_the_daemon_finds_it_by_itself_reads_a_file_of_one_s_own_and_tells_peopl
             await parts.store.append([NewEvent(stream, found), NewEvent(stream, verified)], blobs=blobs)
 
     asyncio.run(record())
-    with deployment.daemon():
+    with deployment.daemon(prelude="from daemon.results import notifications\nnotifications.EVERY_S = 0.0"):
         deployment.wait_for(lambda: deployment.events("proof_doubted"), what="the doubt")
         deployment.wait_for(
             lambda: told.exists() and "verified proof in doubt (lean4#1)" in told.read_text("utf-8"),

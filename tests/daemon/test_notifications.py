@@ -115,7 +115,7 @@ def settings(root: Path, text: str) -> Settings:
 
 
 def webhook(url: str, *, more: str = "") -> str:
-    return f'[notify]\nevery = "0s"\n{more}\n[notify.webhook]\nurl = "{url}"\n'
+    return f'[notify]\n{more}\n[notify.webhook]\nurl = "{url}"\n'
 
 
 @dataclass
@@ -191,6 +191,7 @@ async def deployment(root: Path, text: str, *, waits: bool = True) -> AsyncItera
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "_RETRY", Backoff(0.05, 3600.0, jitter=0.2))
     monkeypatch.setattr(notifications, "LOOK_S", 0.2)
+    monkeypatch.setattr(notifications, "EVERY_S", 0.0)
     for variable in (URL_VARIABLE, KEY_VARIABLE, "CREDENTIALS_DIRECTORY"):
         monkeypatch.delenv(variable, raising=False)
 
@@ -349,10 +350,13 @@ def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_
 
 
 @pytest.mark.slow
-def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(tmp_path: Path) -> None:
+def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "EVERY_S", 5.0)
+
     async def run(at: Receiver) -> None:
-        text = webhook(at.url).replace('"0s"', '"5s"')
-        async with deployment(tmp_path, text) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
             first = time.monotonic()
@@ -373,10 +377,13 @@ def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(tm
         asyncio.run(run(at))
 
 
-def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verified(tmp_path: Path) -> None:
+def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "EVERY_S", 5.0)
+
     async def run(at: Receiver) -> None:
-        text = webhook(at.url).replace('"0s"', '"5s"')
-        async with deployment(tmp_path, text) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
             proof = await here.prove()
@@ -431,15 +438,16 @@ def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others
 
 @pytest.mark.slow
 def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_it_recovered(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(notifications, "FAILING_FOR_S", 4.0)
     failed = RepositoryFailed(
         repository=REPOSITORY, problem="gone", reason="it answers 404", remedy="look at its URL"
     )
     other = failed.model_copy(update={"problem": "unreachable", "reason": "no route"})
 
     async def run(at: Receiver) -> None:
-        async with deployment(tmp_path, webhook(at.url, more='failing_for = "4s"')) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             stream = f"repository:{REPOSITORY}"
             await here.store.append([NewEvent(stream, watched()), NewEvent(stream, failed)])
             await asyncio.sleep(0.4)
@@ -468,7 +476,7 @@ def test_a_message_is_signed_as_standard_webhooks_has_it_and_the_key_is_nowhere(
 
     async def run(at: Receiver) -> None:
         monkeypatch.setenv(URL_VARIABLE, at.url + "?token=hush-hush")
-        async with deployment(tmp_path, '[notify]\nevery = "0s"\n', waits=False) as here:
+        async with deployment(tmp_path, "", waits=False) as here:
             await here.until_row(lambda row: row.kinds)
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
@@ -524,9 +532,13 @@ def test_no_one_at_the_other_end_holds_nothing_up(tmp_path: Path) -> None:
     asyncio.run(run(at.url))
 
 
-def test_a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_up_no_append(tmp_path: Path) -> None:
+def test_a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_up_no_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "WEBHOOK_S", 1.0)
+
     async def run(at: Receiver) -> None:
-        text = webhook(at.url) + 'timeout = "1s"\n'
+        text = webhook(at.url)
         async with deployment(tmp_path, text) as here:
             at.hold.clear()
             await here.prove()
@@ -562,11 +574,11 @@ def test_a_name_from_a_repository_cannot_call_people_in_a_chat(tmp_path: Path) -
 # --- the command ---------------------------------------------------------------------------------------------
 
 
-def command(root: Path, program: str, *, more: str = "") -> str:
+def command(root: Path, program: str) -> str:
     script = root / "tell.py"
     script.write_text(program, encoding="utf-8")
     run = json.dumps([sys.executable, str(script), "--here"])
-    return f'[notify]\nevery = "0s"\n[notify.command]\nrun = {run}\n{more}'
+    return f"[notify.command]\nrun = {run}\n"
 
 
 def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its_environment(
@@ -615,7 +627,10 @@ def test_a_command_that_fails_is_run_again_and_its_last_words_are_kept(tmp_path:
     asyncio.run(run())
 
 
-def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_command_that_hangs_is_killed_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "COMMAND_S", 5.0)
     program = (
         "import subprocess, time\n"
         "child = subprocess.Popen(['sleep', '1000'])\n"
@@ -624,7 +639,7 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
     )
 
     async def run() -> None:
-        async with deployment(tmp_path, command(tmp_path, program, more='timeout = "5s"\n')) as here:
+        async with deployment(tmp_path, command(tmp_path, program)) as here:
             await here.prove()
             row = await here.until_row(lambda row: row.problem, "command")
             assert row.problem == "timeout"
@@ -638,7 +653,7 @@ def test_a_command_that_leaves_something_running_has_taken_its_message(tmp_path:
     program = "import subprocess\nopen('child', 'w').write(str(subprocess.Popen(['sleep', '300']).pid))\n"
 
     async def run() -> None:
-        async with deployment(tmp_path, command(tmp_path, program, more='timeout = "60s"\n')) as here:
+        async with deployment(tmp_path, command(tmp_path, program)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1, "command")  # long before its child ends
 
@@ -650,7 +665,7 @@ def test_a_command_that_leaves_something_running_has_taken_its_message(tmp_path:
 
 def test_a_program_that_is_not_there_is_named_with_its_remedy(tmp_path: Path) -> None:
     async def run() -> None:
-        text = '[notify]\nevery = "0s"\n[notify.command]\nrun = ["./nobody-made-this"]\n'
+        text = '[notify.command]\nrun = ["./nobody-made-this"]\n'
         async with deployment(tmp_path, text) as here:
             await here.prove()
             row = await here.until_row(lambda row: row.problem, "command")

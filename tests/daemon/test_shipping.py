@@ -133,8 +133,9 @@ def test_a_daemon_killed_while_it_ships_loses_and_doubles_nothing(tmp_path: Path
     remote.commit("first", {"A.lean": "theorem one : 1 = 1 := by sorry\n"})
     deployment.write(repos=[remote.path], every="1s")
     config, folder = deployment.settings().path, tmp_path / "shipped"
-    config.write_text(f'{config.read_text()}\n[log]\nship = "{folder}"\nevery = "100ms"\nsize = "1K"\n')
-    with deployment.daemon() as process:
+    config.write_text(f'{config.read_text()}\n[log]\nship = "{folder}"\nevery = "100ms"\n')
+    few = "import daemon.shipping; daemon.shipping.SEGMENT_BYTES = 1024"
+    with deployment.daemon(prelude=few) as process:
         until(lambda: len(list(folder.glob("*.gz"))) > 1)
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=30)

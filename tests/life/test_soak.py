@@ -146,7 +146,6 @@ def test_a_daemon_at_work_stays_as_it_is_and_everything_is_in_its_right_state(
         repos=[project.remote.path for project in projects],
         every="5s",
         slowest="5s",
-        jitter="2s",
         extra=extra,
     )
     with deployment.daemon(prelude=NICE, forked_jobs=False) as process:

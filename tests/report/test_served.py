@@ -12,7 +12,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -33,17 +32,6 @@ Started = list[Any]
 
 async def no_problems() -> list[Problem]:
     return []
-
-
-def context_of(paths: Paths, every_s: Callable[[], float]) -> Any:
-    """Return a context with these settings of the report alone; `every_s` is asked each time."""
-
-    class Report:
-        @property
-        def every_s(self) -> float:
-            return every_s()
-
-    return SimpleNamespace(settings=SimpleNamespace(paths=paths, report=Report()))
 
 
 @pytest.fixture
@@ -81,18 +69,15 @@ def instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Non
 
 
 def test_the_page_is_made_once_for_all_who_ask_and_kept_until_it_is_too_old(
-    paths: Paths, started: Started
+    paths: Paths, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every_s = 3600.0
-
     async def run() -> None:
-        nonlocal every_s
-        page = ReportPage(context_of(paths, lambda: every_s), no_problems)
+        page = ReportPage(paths, no_problems)
         together = await asyncio.gather(*(page.now() for _ in range(5)))
         assert b"Nothing is recorded yet" in together[0].html
         assert {id(one) for one in together} == {id(await page.now())}
         assert len(started) == 1
-        every_s = 0.0
+        monkeypatch.setattr(report_page, "EVERY_S", 0.0)
         await page.now()
         assert len(started) == 2
 
@@ -105,7 +90,7 @@ def test_who_gives_up_waiting_does_not_take_the_page_from_the_others(
     instead(tmp_path, monkeypatch, "sleep 0.3; echo made")
 
     async def run() -> None:
-        page = ReportPage(context_of(paths, lambda: 3600.0), no_problems)
+        page = ReportPage(paths, no_problems)
         left, stays = asyncio.create_task(page.now()), asyncio.create_task(page.now())
         await asyncio.sleep(0.05)
         left.cancel()
@@ -133,7 +118,7 @@ def test_a_page_that_cannot_be_made_is_an_error_with_its_reason_and_leaves_no_pr
     monkeypatch.setattr(report_page, "PATIENCE_S", 0.2 if "sleep" in script else 60.0)
 
     async def run() -> None:
-        page = ReportPage(context_of(paths, lambda: 3600.0), no_problems)
+        page = ReportPage(paths, no_problems)
         with pytest.raises(ReportError, match=said):
             await page.now()
         assert started[0].returncode is not None
@@ -155,7 +140,7 @@ def test_only_so_many_wait_and_the_next_is_told_so_at_once(
     instead(tmp_path, monkeypatch, f"while [ ! -e {held} ]; do sleep 0.05; done; echo made")
 
     async def run() -> None:
-        page = ReportPage(context_of(paths, lambda: 3600.0), no_problems)
+        page = ReportPage(paths, no_problems)
         waiting = [asyncio.create_task(page.now()) for _ in range(MOST_WAITING)]
         await asyncio.sleep(0)
         with pytest.raises(ReportError, match=f"^{MOST_WAITING} wait for it already"):
@@ -177,7 +162,7 @@ def test_its_process_may_take_so_much_memory_and_no_more(
     kib = MEMORY_BYTES >> 10
     instead(tmp_path, monkeypatch, f'until [ "$(ulimit -d)" = {kib} ]; do sleep 0.01; done; echo held')
     monkeypatch.setattr(report_page, "PATIENCE_S", 10.0)
-    assert asyncio.run(ReportPage(context_of(paths, lambda: 1.0), no_problems).now()).html == b"held\n"
+    assert asyncio.run(ReportPage(paths, no_problems).now()).html == b"held\n"
 
 
 def test_a_page_that_takes_more_than_that_is_an_error_in_words(
@@ -205,7 +190,7 @@ def test_without_a_view_the_reason_says_what_to_do(paths: Paths) -> None:
 
     async def run() -> None:
         with pytest.raises(ReportError, match=r"no such database; start the daemon"):
-            await ReportPage(context_of(paths, lambda: 1.0), no_problems).now()
+            await ReportPage(paths, no_problems).now()
 
     asyncio.run(run())
 
@@ -216,7 +201,7 @@ def test_each_page_is_kept_by_its_name_and_only_so_many_are(
     instead(tmp_path, monkeypatch, 'eval "echo \\${$#}"')
 
     async def run() -> None:
-        page = ReportPage(context_of(paths, lambda: 3600.0), no_problems)
+        page = ReportPage(paths, no_problems)
         names = [f"sorries-{number}.html" for number in range(MOST_KEPT + 1)]
         assert [(await page.now(name)).html.decode() for name in names] == [f"{name}\n" for name in names]
         await page.now(names[-1])
@@ -255,7 +240,7 @@ def listening(
         def change(**changes: bool) -> None:
             context.settings = of(tmp_path, port, **changes)
 
-        page = ReportPage(context_of(paths, lambda: context.settings.report.every_s), no_problems)
+        page = ReportPage(paths, no_problems)
         listener = MetricsListener(numbers, context, report=page.now)
         await listener.take_up()
         try:

@@ -80,7 +80,6 @@ class Deployment:
         entry: str = "",
         extra: str = "",
         every: str = "1h",
-        jitter: str = "0s",
         slowest: str = "",
         shutdown: str = "5s",
     ) -> Settings:
@@ -97,7 +96,7 @@ class Deployment:
         extra = extra.replace("[lean]\n", "[lean]\nas_root = true\n")
         self.config.write_text(
             f'[daemon]\nstate_dir = "state"\nlog_format = "json"\nshutdown_timeout = "{shutdown}"\n'
-            f'[poll]\nevery = "{every}"\njitter = "{jitter}"\ntimeout = "20s"\n{pace}{lean}{scan}{extra}\n{entries}',
+            f'[poll]\nevery = "{every}"\ntimeout = "20s"\n{pace}{lean}{scan}{extra}\n{entries}',
             encoding="utf-8",
         )
         return load(self.config)

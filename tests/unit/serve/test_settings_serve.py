@@ -25,8 +25,6 @@ def test_the_server_is_off_and_for_this_machine_unless_the_file_says_otherwise(t
         ('[serve]\ntoken = "x"', "serve.token: the configuration must not contain a secret"),
         ('[serve]\ntoken_file = "nowhere"', 'nowhere" cannot be read (No such file or directory)'),
         ('[serve]\ndevice = "cuda:1"', "serve.device: must be one of cpu, cuda, auto"),
-        ('[serve.limits]\nbody = "1"', "serve.limits.body:"),
-        ("[serve.limits]\nqueue = 0", "serve.limits.queue: must be at least 1"),
         ('[[serve.models]]\nkind = "causal"\nmodel = "x"', "serve.models[0].name: is required"),
         ('[[serve.models]]\nname = "a"\nkind = "causl"', 'did you mean "causal"?'),
         ('[[serve.models]]\nname = "a"\nkind = "causal"', "serve.models[0]: is of kind"),

@@ -19,6 +19,7 @@ EVERYTHING = """
 [lean]
 backend = "simulator"
 repl_memory = "1G"
+repls = 4
 [prove]
 rungs = [0, 1, 2, 4]
 seed = 7
@@ -37,16 +38,8 @@ model_name = "org/first"
 [serve]
 port = 8000
 token_file = ""
-[serve.limits]
-body = "2M"
-queue = 3
-timeout = "5s"
-lean_timeout = "2m"
-lean_processes = 4
-batch = 1
 [serve.progress]
 model = "org/progress"
-template = "{goal}"
 [[serve.models]]
 name = "far"
 kind = "endpoint"
@@ -100,14 +93,7 @@ def test_the_specification_follows_the_settings() -> None:
         "cpu",
         False,
     )
-    limits = made.limits
-    assert (limits.body_bytes, limits.queue, limits.seconds, limits.lean_seconds) == (
-        2 * 2**20,
-        3,
-        5.0,
-        120.0,
-    )
-    assert (limits.lean_processes, limits.batch) == (4, 1)
+    assert made.limits.lean_processes == 4
     assert (made.lean.pool.processes, made.lean.pool.memory_bytes) == (4, 2**30)
     far, found = made.models
     assert far.endpoint is not None
@@ -118,7 +104,7 @@ def test_the_specification_follows_the_settings() -> None:
     )
     assert (found.source, found.generator) == ("promoted", "/somewhere/generator")
     assert [one.key for one in made.lean.repositories] == ["github.com/owner/name"]
-    assert made.progress == RewardSpec("org/progress", "auto", "{goal}")
+    assert made.progress == RewardSpec("org/progress", "auto", "")
 
 
 def test_the_ladder_is_that_of_the_settings_with_the_checkpoints_in_use_left_open() -> None:
@@ -147,13 +133,13 @@ def test_leandojos_variables_go_before_the_settings() -> None:
     known = {
         "LEANPROGRESS_MODEL": " org/other\n",
         "LEANPROGRESS_DEVICE": "cuda:1",
-        "LEANPROGRESS_TEMPLATE": "",
+        "LEANPROGRESS_TEMPLATE": "{goal}",
     }
     assert spec_of(settings(), scratch="x", environment=known).progress == RewardSpec(
         "org/other", "cuda:1", "{goal}"
     )
     assert spec_of(settings(""), scratch="x", environment=known).progress == RewardSpec(
-        "org/other", "cuda:1", ""
+        "org/other", "cuda:1", "{goal}"
     )
 
 

@@ -32,7 +32,7 @@ def test_a_valid_change_gives_the_new_settings(config: Path) -> None:
 
 def test_one_mistake_refuses_the_whole_file(config: Path) -> None:
     current = load(config)
-    config.write_text('[daemon]\nstate_dir = "state"\n[poll]\nevery = "1m"\njitter = 3\n')
+    config.write_text('[daemon]\nstate_dir = "state"\n[poll]\nevery = "1m"\nslowest = 3\n')
     assert isinstance(reload(current, config), ConfigError)
 
 
