@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -40,26 +39,35 @@ from tests.support.trace import lean_itself
 SWAP = "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n"
 
 
+Conversation = Callable[[Repl], Coroutine[Any, Any, None]]
+Talk = Callable[[Conversation], None]
+
+
+@pytest.fixture(scope="module")
+def talk(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
+    """Run a conversation with the one server of this module, which begins without states and without texts above."""
+    with asyncio.Runner() as runner:
+        repl = runner.run(
+            start_repl(lean_itself(real_lean), imports=("Init",), project=tmp_path_factory.mktemp("project"))
+        )
+
+        async def hold(conversation: Conversation) -> None:
+            await repl.reset()
+            await conversation(repl)
+
+        yield lambda conversation: runner.run(hold(conversation))
+        runner.run(repl.close())
+
+
 @pytest.fixture
-def talk(real_lean: Path, tmp_path: Path) -> Callable[[Callable[[Repl], Coroutine[Any, Any, None]]], None]:
-    """Run a conversation with a server of its own."""
+def talk_alone(real_lean: Path, tmp_path: Path) -> Talk:
+    """Run a conversation, which puts texts above, with a server of its own."""
 
-    @asynccontextmanager
-    async def started() -> AsyncIterator[Repl]:
+    async def hold(conversation: Conversation) -> None:
         async with await start_repl(lean_itself(real_lean), imports=("Init",), project=tmp_path) as repl:
-            yield repl
+            await conversation(repl)
 
-    def hold(conversation: Callable[[Repl], Coroutine[Any, Any, None]]) -> None:
-        async def go() -> None:
-            async with started() as repl:
-                await conversation(repl)
-
-        asyncio.run(go())
-
-    return hold
-
-
-Talk = Callable[[Callable[[Repl], Coroutine[Any, Any, None]]], None]
+    return lambda conversation: asyncio.run(hold(conversation))
 
 
 async def opened(repl: Repl, text: str) -> StateRef:
@@ -202,7 +210,7 @@ def test_a_closed_statement_is_a_goal(talk: Talk) -> None:
 # --- files ----------------------------------------------------------------------------------------------------
 
 
-def test_messages_stand_at_their_command_and_place(talk: Talk) -> None:
+def test_messages_stand_at_their_command_and_place(talk_alone: Talk) -> None:
     async def conversation(repl: Repl) -> None:
         await repl.process("theorem above : True := by\n  sorry\n", inherit_env=True)
         text = "theorem «𝔸 ⟨» : True := trivial\n\ntheorem b : «𝔸 ⟨» = 1 := rfl\ntheorem c : True := sorry\n"
@@ -213,10 +221,10 @@ def test_messages_stand_at_their_command_and_place(talk: Talk) -> None:
         assert third.uses_sorry
         assert text.encode()[third.byte_start :].startswith(b"theorem c")
 
-    talk(conversation)
+    talk_alone(conversation)
 
 
-def test_what_stands_before_is_known_and_its_scope_is_not_in_force(talk: Talk) -> None:
+def test_what_stands_before_is_known_and_its_scope_is_not_in_force(talk_alone: Talk) -> None:
     async def conversation(repl: Repl) -> None:
         before = (
             "namespace Demo.Deep\nvariable (p : Prop)\nsection Named\nopen Nat\ntheorem known : p → p := id\n"
@@ -232,7 +240,7 @@ def test_what_stands_before_is_known_and_its_scope_is_not_in_force(talk: Talk) -
         with pytest.raises(ReplRefused, match="not found"):
             await repl.env_inspect("known")
 
-    talk(conversation)
+    talk_alone(conversation)
 
 
 def test_what_the_server_cannot_say_is_refused_by_name(talk: Talk) -> None:
@@ -372,13 +380,13 @@ def test_many_commands_above_are_compiled_and_imported(
     asyncio.run(go())
 
 
-def test_private_names_above_are_known(talk: Talk) -> None:
+def test_private_names_above_are_known(talk_alone: Talk) -> None:
     async def conversation(repl: Repl) -> None:
         await repl.process(f"{LEMMAS}private theorem hidden (p : Prop) : p → p := id\n", inherit_env=True)
         state = await opened(repl, SWAP)
         assert (await step(repl, state, "exact hidden _ ⟨h.2, h.1⟩")).finished
 
-    talk(conversation)
+    talk_alone(conversation)
 
 
 @pytest.mark.parametrize(
