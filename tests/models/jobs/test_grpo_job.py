@@ -1,4 +1,4 @@
-"""The job `train_grpo` as a process of its own, with the simulator as the judge."""
+"""The job `train_grpo` as a process of its own, with a judge whose answers are written down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 
 from pipeline.jobs import preemption
 from pipeline.jobs.specs import TrainGrpoSpec
-from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.chain import Chain
 from pipeline.models.model_files import file_digest
@@ -20,6 +19,7 @@ from pipeline.models.tactics.adapters import adapters_of
 from store.events.models import ModelKind
 from tests.models.jobs.conftest import Bench
 from tests.support.job_processes import JobProcesses, Kill, Outcome
+from tests.support.lean.scripted import Script, backend
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -27,6 +27,10 @@ THEOREMS = 30
 GOAL = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
 TACTICS = ("exact ⟨h.2, h.1⟩", "exact h", "exfalso")
 """What the model says of it before it is rewarded: one proof, one failure, and one step that leads nowhere."""
+LEAN = Script(
+    sorries={"theorem everlean_goal": [GOAL]},
+    tactics={(GOAL, TACTICS[0]): [], (GOAL, TACTICS[1]): "type mismatch", (GOAL, TACTICS[2]): ["False"]},
+)
 GRPO = {"lr": 3e-3, "batch_size": 8, "num_generations": 8, "max_steps": 3}
 
 
@@ -66,7 +70,7 @@ class Rewarded:
                 "chain": bench.chain("tactics"),
                 "parent": self.parent,
                 "config": {**settings, "save_minutes": 0.0, **(config or {})},
-                "lean": simulator(),
+                "lean": backend(LEAN),
                 "limits": PoolLimits(processes=1),
                 "grpo": {**GRPO, **(grpo or {})},
                 **changes,

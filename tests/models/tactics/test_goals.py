@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.backend import simulator
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.pool.pool import ReplKey, Setup
 from pipeline.models.errors import RewardError
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces, place_here, statement
+from tests.support.lean.scripted import backend
 
 FILE = """import Init
 import Other
@@ -65,7 +65,7 @@ def test_a_goal_is_stated_as_a_theorem_where_one_can(state: str, header: str | N
 def test_the_theorem_is_proved_by_the_tactic_with_all_its_lines() -> None:
     found = statement("h : p\n⊢ p")
     assert found is not None
-    place = GoalContext(ReplKey(simulator(), Path(), ("Init",)), preamble="open Nat")
+    place = GoalContext(ReplKey(backend(), Path(), ("Init",)), preamble="open Nat")
     assert found.text(place) == "open Nat\ntheorem everlean_goal (h : p) : p := by\n  sorry\n"
     assert found.text(place, "have g := h\nexact g").endswith("by\n  have g := h\n  exact g\n")
 
@@ -92,7 +92,7 @@ def test_a_goal_is_known_again_whatever_hidden_names_and_tags_are() -> None:
 
 def test_a_theorem_s_place_is_what_its_file_says_before_it_and_nothing_after(tmp_path: Path) -> None:
     (tmp_path / "Demo.lean").write_text(FILE, encoding="utf-8")
-    places = SourcePlaces(simulator(), tmp_path)
+    places = SourcePlaces(backend(), tmp_path)
     line = FILE.split("\n").index("theorem second (p : Prop) : p → p := by") + 1
     place = places({"path": "Demo.lean", "start": [line, 1]})
     assert place is not None
@@ -128,7 +128,7 @@ def test_a_row_whose_theorem_is_not_there_has_no_place(tmp_path: Path, row: dict
     project.mkdir()
     for folder in (tmp_path, project):
         (folder / "Demo.lean").write_text(FILE, encoding="utf-8")
-    assert SourcePlaces(simulator(), project)(row) is None
+    assert SourcePlaces(backend(), project)(row) is None
 
 
 def test_without_a_lean_the_reward_says_how_to_name_one(

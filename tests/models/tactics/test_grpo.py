@@ -12,7 +12,6 @@ import torch
 from peft import LoraConfig, PeftModel
 from trl.trainer import base_trainer
 
-from pipeline.lean.backend import simulator
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.tactics.goals import bare_place
 from pipeline.models.tactics.grpo import GRPOTrainer, prompts_of
@@ -21,6 +20,7 @@ from pipeline.models.tactics.reward import LeanReward
 from pipeline.models.tactics.rows import Row, Rows
 from pipeline.models.tactics.training import SFTTrainer
 from store.leandojo import DynamicDatabase
+from tests.support.lean.scripted import Script, backend, in_process
 from tests.support.tiny_models import make_tiny_causal
 
 MakeTrainer = Callable[..., GRPOTrainer]
@@ -31,8 +31,16 @@ ROWS = Rows(
 )
 
 
+LEAN = Script(
+    sorries={f"(h : p ∧ q) : {goal}": [f"p q : Prop\nh : p ∧ q\n⊢ {goal}"] for goal in ("p", "q")},
+    tactics={("p", "exact h.1"): []},
+)
+
+
 @pytest.fixture
-def trainer(tmp_path: Path, causal: Path) -> MakeTrainer:
+def trainer(tmp_path: Path, causal: Path, monkeypatch: pytest.MonkeyPatch) -> MakeTrainer:
+    in_process(monkeypatch, LEAN)
+
     def make(reward_func: Any, **changes: Any) -> GRPOTrainer:
         given: dict[str, Any] = {
             "model_name": str(causal),
@@ -44,7 +52,7 @@ def trainer(tmp_path: Path, causal: Path) -> MakeTrainer:
             "max_steps": 1,
             "device": "cpu",
             "say": lambda _: None,
-            "places": bare_place(simulator(), tmp_path),
+            "places": bare_place(backend(), tmp_path),
         }
         return GRPOTrainer(reward_func=reward_func, **{**given, **changes})
 
@@ -172,7 +180,7 @@ def test_lean_is_asked_where_the_trainer_says_at_each_training(tmp_path: Path, t
     examples = prompts_of(ROWS, made.loaded())
     asked = (["exact h.1"], [ROWS.rows[0].state])
     assert made.trainer(examples).reward_funcs[0](*asked) == [None]
-    made.places = bare_place(simulator(), tmp_path)
+    made.places = bare_place(backend(), tmp_path)
     assert made.trainer(examples).reward_funcs[0](*asked) == [1.0]
     made.close()
 
@@ -201,7 +209,7 @@ def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
 
 
 def test_a_reward_from_lean_of_one_s_own_is_told_of_too(tmp_path: Path, trainer: MakeTrainer) -> None:
-    with LeanReward(bare_place(simulator(), tmp_path)) as reward:
+    with LeanReward(bare_place(backend(), tmp_path)) as reward:
         assert reward(["exact h.1"], [ROWS.rows[0].state]) == [1.0]
         made = trainer(reward)
         made.fit(ROWS)
