@@ -60,7 +60,9 @@ def on_pool(
     calls: int = 100_000,
     call_timeout_s: float = 20.0,
     backend: LeanBackend | None = None,
+    real: bool = False,
 ) -> T:
+    """Use a pool in a folder; `real`: of processes, otherwise of objects that answer as these do."""
     limits = PoolLimits(
         processes=processes,
         memory_bytes=memory_bytes,
@@ -75,7 +77,10 @@ def on_pool(
         async with ReplPool(limits) as pool:
             return await use(Place(folder, pool, backend or scripted.backend()))
 
-    return asyncio.run(main())
+    with pytest.MonkeyPatch.context() as patch:
+        if not (real or backend):
+            scripted.in_process(patch)
+        return asyncio.run(main())
 
 
 def is_running(pid: int) -> bool:
@@ -117,7 +122,7 @@ def test_no_more_processes_than_the_bound_exist_at_once(tmp_path: Path) -> None:
         assert most == 3
         assert place.pool.stats.started == 3
 
-    on_pool(tmp_path, use, processes=3)
+    on_pool(tmp_path, use, real=True, processes=3)
 
 
 def test_the_memory_of_all_together_bounds_the_number_too() -> None:
@@ -137,7 +142,7 @@ def test_a_process_that_is_given_back_serves_the_next_search_of_its_key(tmp_path
         assert len(pids) == 1
         assert (place.pool.stats.started, place.pool.stats.reused) == (1, 2)
 
-    on_pool(tmp_path, use)
+    on_pool(tmp_path, use, real=True)
 
 
 def test_processes_of_other_imports_or_projects_are_not_shared(tmp_path: Path) -> None:
@@ -150,7 +155,7 @@ def test_processes_of_other_imports_or_projects_are_not_shared(tmp_path: Path) -
         for process in taken:
             place.pool.give_back(process)
 
-    on_pool(tmp_path, use, processes=3)
+    on_pool(tmp_path, use, real=True, processes=3)
 
 
 def test_a_process_that_knows_more_than_the_search_may_know_is_not_used(tmp_path: Path) -> None:
@@ -202,7 +207,7 @@ def test_the_one_idle_longest_makes_room_for_another_key(tmp_path: Path) -> None
         assert place.pool.stats.evicted == 1
         place.pool.give_back(third)
 
-    on_pool(tmp_path, use)
+    on_pool(tmp_path, use, real=True)
 
 
 def test_who_waits_longest_is_served_first(tmp_path: Path) -> None:
@@ -249,7 +254,7 @@ def test_a_process_that_has_grown_is_replaced(tmp_path: Path) -> None:
         assert place.pool.stats.recycled == 1
         assert place.pool.stats.idle == 0
 
-    on_pool(tmp_path, use, recycle_bytes=150 * MIB)
+    on_pool(tmp_path, use, real=True, recycle_bytes=150 * MIB)
 
 
 def test_a_tactic_that_eats_memory_ends_its_process_at_the_cap_and_has_failed(tmp_path: Path) -> None:
@@ -261,7 +266,7 @@ def test_a_tactic_that_eats_memory_ends_its_process_at_the_cap_and_has_failed(tm
             assert "memory cap" in answer.reason
             await stepped(session, root, "a")
 
-    on_pool(tmp_path, use, memory_bytes=200 * MIB)
+    on_pool(tmp_path, use, real=True, memory_bytes=200 * MIB)
 
 
 def test_a_process_that_ended_while_idle_is_not_handed_out(tmp_path: Path) -> None:
@@ -276,7 +281,7 @@ def test_a_process_that_ended_while_idle_is_not_handed_out(tmp_path: Path) -> No
         assert await again.repl.stat() == 0
         place.pool.give_back(again)
 
-    on_pool(tmp_path, use)
+    on_pool(tmp_path, use, real=True)
 
 
 def test_a_start_that_fails_gives_its_place_to_the_next(tmp_path: Path) -> None:
@@ -322,7 +327,7 @@ def test_whoever_gives_up_while_a_process_starts_leaves_none(tmp_path: Path, tur
             place.pool.give_back(outcome)
         assert place.pool.stats.busy == 0
 
-    on_pool(tmp_path, use, processes=1)
+    on_pool(tmp_path, use, real=True, processes=1)
     assert processes_with(str(tmp_path)) == []
 
 
@@ -342,7 +347,7 @@ def test_closing_ends_every_process_and_refuses_who_waits(tmp_path: Path) -> Non
             await busy.repl.stat()
         return [busy.repl.pid, held.repl.pid]
 
-    assert not any(is_running(pid) for pid in on_pool(tmp_path, use))
+    assert not any(is_running(pid) for pid in on_pool(tmp_path, use, real=True))
 
 
 def test_a_pool_closes_though_its_last_process_is_gone_in_the_step_before(
@@ -372,7 +377,7 @@ def test_closing_ends_also_what_is_being_started(tmp_path: Path) -> None:
         with pytest.raises((PoolClosed, ReplStartError)):
             await starting
 
-    on_pool(tmp_path, use)
+    on_pool(tmp_path, use, real=True)
     assert processes_with(str(tmp_path)) == []
 
 
@@ -389,7 +394,7 @@ def test_closing_ends_a_search_in_the_middle_of_a_call(tmp_path: Path) -> None:
             await call
         assert place.pool.stats.busy == 0
 
-    on_pool(tmp_path, use)
+    on_pool(tmp_path, use, real=True)
     assert processes_with(str(tmp_path)) == []
 
 
@@ -435,7 +440,7 @@ def test_whoever_gives_up_while_room_is_made_does_not_raise_the_bound(tmp_path: 
         place.pool.give_back(process)
         assert place.pool.stats.busy == 0
 
-    on_pool(tmp_path, use, processes=1)
+    on_pool(tmp_path, use, real=True, processes=1)
 
 
 def test_an_idle_process_that_talks_without_end_costs_no_memory_and_no_search(tmp_path: Path) -> None:
@@ -458,7 +463,7 @@ def test_an_idle_process_that_talks_without_end_costs_no_memory_and_no_search(tm
 
     tracemalloc.start()
     try:
-        on_pool(tmp_path, use)
+        on_pool(tmp_path, use, real=True)
     finally:
         tracemalloc.stop()
     assert processes_with(str(tmp_path)) == []
@@ -483,7 +488,7 @@ def test_a_process_that_has_grown_does_not_wait_for_the_next_search(tmp_path: Pa
             await stepped(session, await session.start("p"), "grow 200")
         assert (place.pool.stats.idle, place.pool.stats.recycled) == (0, 1)
 
-    on_pool(tmp_path, use, recycle_bytes=150 * MIB)
+    on_pool(tmp_path, use, real=True, recycle_bytes=150 * MIB)
 
 
 def processes_with(folder: str) -> list[int]:
@@ -547,7 +552,7 @@ def test_after_a_death_the_search_goes_on_with_the_same_answers(tmp_path: Path, 
             assert session.replayed >= 4
         assert place.pool.stats.died == 1
 
-    on_pool(tmp_path, use, processes=1)
+    on_pool(tmp_path, use, real=True, processes=1)
     assert processes_with(str(tmp_path)) == []
 
 
@@ -577,7 +582,7 @@ def test_a_tactic_that_kills_twice_has_failed_and_is_not_tried_again(tmp_path: P
             assert ("no answer" if fault == "hang" else "exit status") in answer.reason
             assert targets(await stepped(session, state, "b")) == [goal_text([], "p", ["a", "b"])]
 
-    on_pool(tmp_path, use)
+    on_pool(tmp_path, use, real=True)
 
 
 def test_a_text_that_kills_twice_is_an_error_and_is_not_tried_again(tmp_path: Path) -> None:
@@ -814,7 +819,7 @@ def test_a_call_that_is_cancelled_costs_the_process_and_not_the_search(tmp_path:
             assert targets(await stepped(session, state, "b")) == [goal_text([], "p", ["a", "b"])]
             assert session.lives == 2
 
-    on_pool(tmp_path, use)
+    on_pool(tmp_path, use, real=True)
 
 
 def test_a_hang_is_killed_shortly_after_its_limit(tmp_path: Path) -> None:
@@ -826,7 +831,7 @@ def test_a_hang_is_killed_shortly_after_its_limit(tmp_path: Path) -> None:
         place.pool.give_back(process)
         assert (place.pool.stats.idle, place.pool.stats.died) == (0, 1)
 
-    on_pool(tmp_path, use)
+    on_pool(tmp_path, use, real=True)
 
 
 def test_a_prefix_that_lean_refuses_is_said_and_spoils_no_process(tmp_path: Path) -> None:

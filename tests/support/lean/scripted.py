@@ -129,7 +129,7 @@ class InProcess:
         sent: every line so far.
     """
 
-    pid = 0
+    pid = 2**31 - 1  # no process has this one, and no signal to it reaches any
     panicked = False
     stderr = ""
     folder = Path("/nonexistent")
@@ -156,6 +156,9 @@ class InProcess:
             answer = await self._respond(json.loads(data))
         except ReplDied as error:
             raise await self.fatal(type(error), f"{what}: {error}") from error
+        except asyncio.CancelledError:
+            await self.fatal(ReplDied, f"{what}: given up with its answer outstanding")
+            raise
         return json.dumps(answer, ensure_ascii=False).encode()
 
     async def fatal(self, kind: type[ReplDied], what: str) -> ReplDied:
@@ -172,10 +175,16 @@ def repl_on(transport: Any, *, imports: Sequence[str] = ("Init",), dialect: Dial
     return Repl(transport, dialect, imports=tuple(imports), call_timeout_s=60.0, grace_s=1.0)
 
 
-def repl(script: Script | None = None, *, imports: Sequence[str] = ("Init",), number: int = 1) -> Repl:
+def repl(
+    script: Script | None = None,
+    *,
+    imports: Sequence[str] = ("Init",),
+    number: int = 1,
+    first: Callable[[str], bool] | None = None,
+) -> Repl:
     """Return the scripted REPL as an object of this process. Of the faults it has `crash` and `hang`."""
     table = None if script is None else script.table()
-    program = scripted_repl.ScriptedRepl(script=table, imports=imports, number=number)
+    program = scripted_repl.ScriptedRepl(script=table, imports=imports, number=number, first=first)
 
     async def respond(request: dict[str, Any]) -> Mapping[str, object]:
         answer = program.answer(request)
@@ -195,9 +204,15 @@ def repl(script: Script | None = None, *, imports: Sequence[str] = ("Init",), nu
 def in_process(monkeypatch: pytest.MonkeyPatch, script: Script | None = None) -> list[Repl]:
     """Have every pool start objects of this process, whatever its backend; return them as they are started."""
     started: list[Repl] = []
+    faults: set[str] = set()
+
+    def first(fault: str) -> bool:
+        new = fault not in faults
+        faults.add(fault)
+        return new
 
     async def start_repl(_backend: LeanBackend, *, imports: Sequence[str], **_options: Any) -> Repl:
-        started.append(repl(script, imports=imports, number=len(started) + 1))
+        started.append(repl(script, imports=imports, number=len(started) + 1, first=first))
         return started[-1]
 
     monkeypatch.setattr(pool, "start_repl", start_repl)

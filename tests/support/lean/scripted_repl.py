@@ -140,12 +140,15 @@ class ScriptedRepl:
         imports: Sequence[str] = (),
         faults: Mapping[str, float] | None = None,
         dice: random.Random | None = None,
+        first: Callable[[str], bool] | None = None,
     ) -> None:
+        """`first` says whether this process is the first that comes to a fault."""
         self.dialect = dialect
         self.number = number
         self.imports = list(imports)
         self.dice = dice or random.Random(0)
         self.faults = faults or {}
+        self.first = first or _first
         self.timeout_s = 60.0
         self.env: list[str] = []
         self.states: dict[int, tuple[Goal, ...]] = {}
@@ -172,7 +175,7 @@ class ScriptedRepl:
         command, tactic = request["cmd"], (request["payload"] or {}).get("tactic", "")
         match tactic.split():
             case ["fault", name, "once"]:
-                if _first(name):
+                if self.first(name):
                     return [name]
             case ["fault", name, *at] if not at or name == "cut":
                 return [name, *at]
