@@ -290,9 +290,9 @@ _TRIED = (
 )
 
 
-def real_leans(folder: Path) -> dict[str, LeanBackend]:
+def real_leans() -> dict[str, LeanBackend]:
     """Return the real Leans of this machine by what they are."""
-    found = find_leans(backend="auto", repl="", sandbox="none", toolchains=folder).builds
+    found = find_leans(backend="auto", repl="", sandbox="none").builds
     leans = {f"{one.kind} {one.toolchain.rpartition(':')[2]}": one for one in found}
     with suppress(UnavailableError):
         leans["server v4.35.0, own library"] = wheel.backend()
@@ -301,7 +301,7 @@ def real_leans(folder: Path) -> dict[str, LeanBackend]:
 
 async def measure_search(bench: Bench) -> AsyncIterator[Row]:
     """What a search waits for, with each Lean in turn: the same places, the same tactics."""
-    leans = real_leans(bench.folder)
+    leans = real_leans()
     if not leans:
         yield Row("search", "no Lean is here", None, "")
     for name, backend in leans.items():

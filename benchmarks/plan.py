@@ -43,7 +43,7 @@ from tests.support.traced_repository import head
 FILES = 10
 COPIED = ("repositories", "branches", "commits", "files", "sorries", "traces", "traced_files")
 os.environ[SWITCH] = "1"
-LEANS = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+LEANS = find_leans(backend="simulator", repl="", sandbox="none")
 
 
 def settings_of(folder: Path, repositories: int) -> Settings:

@@ -263,9 +263,7 @@ def make_order(folder: Path, sizes: Sizes) -> ServeSpec:
         checkpoints=folder / "models",
         indices=folder / "embeddings",
         models=models,
-        lean=LeanSpec(
-            "none", "", "none", folder / "toolchains", folder, folder / "scratch", Budget(1, 1.0, 1.0)
-        ),
+        lean=LeanSpec("none", "", "none", folder, folder / "scratch", Budget(1, 1.0, 1.0)),
         limits=Limits(queue=1024, seconds=600.0, batch=sizes.batch),
     )
 

@@ -71,7 +71,7 @@ INPUTS = Path(__file__).with_name("year.toml")
 PATIENCE_S = 0.5
 """The daemon's, for one plan."""
 os.environ[SWITCH] = "1"
-LEANS = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+LEANS = find_leans(backend="simulator", repl="", sandbox="none")
 Step = Callable[[], None]
 
 

@@ -240,7 +240,7 @@ def _bubblewrap(settings: Settings | None) -> Finding:
 
 
 def _elan(settings: Settings | None) -> Finding:
-    from pipeline.lean.toolchain.toolchains import elan_home, find_elan
+    from pipeline.lean.toolchain.versions import elan_home, find_elan
 
     elan = find_elan()
     if elan is None and settings is not None and settings.lean.backend in ("none", "simulator"):
@@ -252,7 +252,7 @@ def _elan(settings: Settings | None) -> Finding:
 
 
 def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Finding]:
-    """Check the Lean backend, every cached REPL build byte by byte, and the versions that watched branches lack."""
+    """Check what runs Lean, and the versions that watched branches lack."""
     from pipeline.lean.backend import find_leans
 
     lean = settings.lean if settings is not None else None
@@ -268,7 +268,6 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
         backend="auto" if lean is None else lean.backend,
         repl="" if lean is None else lean.repl,
         sandbox="bubblewrap" if lean is None else lean.sandbox,
-        toolchains=Path("/nonexistent") if paths is None else paths.toolchains,
         as_root=lean is None or lean.as_root,
     )
     summary = found.summary
@@ -283,24 +282,7 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
     else:
         yield Finding(LEAN, "ok", summary.detail)
     if paths is not None:
-        yield from _toolchains(paths)
         yield from _needs(paths, found)
-
-
-def _toolchains(paths: Paths) -> Iterator[Finding]:
-    from pipeline.lean.toolchain.toolchains import Toolchains
-
-    cache = Toolchains(paths.toolchains)
-    for item in cache.installed():
-        name = f"toolchain {item.version}"
-        problem = cache.check(item)
-        if problem:
-            remedy = f"everlean toolchain install {item.version}"
-            yield Finding(name, "missing", f"damaged, so it is not used: {problem}", remedy)
-        else:
-            yield Finding(
-                name, "ok", f"Pantograph {item.says} ({item.revision[:12]}), every file as it was built"
-            )
 
 
 def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
@@ -327,7 +309,7 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
         yield Finding(
             f"lean {need.version or 'version'}",
             "ok" if need.met else "missing",
-            f"needed by {places}: {need.detail}",
+            f"needed by {places}: {need.backend.detail}",
             "" if need.met else remedy,
         )
 

@@ -97,11 +97,6 @@ class Paths:
         return self.cache / "worktrees"
 
     @property
-    def toolchains(self) -> Path:
-        """One REPL build a Lean version (`pipeline.lean.toolchain.toolchains`)."""
-        return self.cache / "toolchains"
-
-    @property
     def copies(self) -> Path:
         """Views as of earlier events, made on demand (`store.view.asof`)."""
         return self.cache / "as-of"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.instance import Instance, open_view
 from daemon.jobs.gpus import DEVICES, NVIDIA, cuda_is_there
-from pipeline.lean.backend import LeanBackend, Leans, find_leans
-from pipeline.lean.toolchain.toolchains import VersionError, parse_version, revision_for
+from pipeline.lean.backend import GET_LEAN, LeanBackend, Leans, find_leans
+from pipeline.lean.toolchain.versions import VersionError, parse_version
 from store.events.projects import worked_on
 from store.view import queries
 
@@ -53,19 +53,6 @@ class Need:
     def met(self) -> bool:
         return self.backend.kind != "none"
 
-    @property
-    def detail(self) -> str:
-        """Say for people what runs it and whether that is all of it, or why nothing does."""
-        detail = self.backend.detail
-        if self.backend.kind != "server":
-            return detail
-        version = parse_version(self.toolchain)
-        if revision_for(version) is None:
-            why = f"no revision of Pantograph is known for {version}, and none is needed"
-        else:
-            why = f"`everlean toolchain install {version}` builds a REPL, by which searches are faster"
-        return f"{detail}: its branches are traced, searched and checked with that toolchain alone; {why}"
-
 
 def needs(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
     """Return every version that the scanned tips of watched repositories need, in the order of their names.
@@ -88,7 +75,7 @@ def _need(leans: Leans, toolchain: str, places: Sequence[NeedingProject]) -> Nee
         version = parse_version(toolchain)
     except VersionError:
         return Need(toolchain, "", tuple(places), backend, "see docs/install.md")
-    remedy = leans.remedy(version) if backend.kind == "none" else ""
+    remedy = GET_LEAN if backend.kind == "none" else ""
     return Need(toolchain, version.release, tuple(places), backend, remedy)
 
 
@@ -162,7 +149,6 @@ def needs_of(instance: Instance, settings: Settings) -> tuple[Need, ...] | None:
         backend=lean.backend,
         repl=lean.repl,
         sandbox=lean.sandbox,
-        toolchains=instance.paths.toolchains,
         as_root=lean.as_root,
     )
     with open_view(instance) as database:

@@ -315,7 +315,6 @@ def leans_of(settings: Settings) -> Leans:
         backend=lean.backend,
         repl=lean.repl,
         sandbox=lean.sandbox,
-        toolchains=settings.paths.toolchains,
         start_timeout_s=lean.start_timeout_s,
         as_root=lean.as_root,
     )

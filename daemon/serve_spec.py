@@ -102,7 +102,6 @@ def spec_of(
             second_kernel=lean.second_kernel,
             advisories=settings.certificates.advisories,
             as_root=lean.as_root,
-            toolchains=paths.toolchains,
             cache=paths.cache,
             scratch=paths.cache / "serve" / scratch,
             budget=Budget(prove.nodes_per_sorry, prove.seconds_per_sorry, prove.tactic_timeout_s),

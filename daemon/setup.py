@@ -15,17 +15,9 @@ from daemon.polling.git import Git
 from daemon.polling.github import GitHub
 from daemon.requirements import needs_of
 from daemon.settings import Settings
-from pipeline.lean.repl_install import install_elan, install_lean
+from pipeline.lean.install import BusyError, InstallError, installing
 from pipeline.lean.sandbox.command import bubblewrap_problem
-from pipeline.lean.toolchain.toolchains import (
-    ToolchainBusyError,
-    ToolchainError,
-    Toolchains,
-    VersionError,
-    elan_home,
-    find_elan,
-    parse_version,
-)
+from pipeline.lean.toolchain.versions import VersionError, elan_home, find_elan, parse_version
 from store.domain.identity import repository_key
 from store.text import clean, size
 
@@ -99,7 +91,7 @@ def versions(instance: Instance, settings: Settings) -> list[Step]:
         except VersionError as error:
             steps.append(Step(places, False, str(error), by_hand="no released Lean, so it is not used"))
             continue
-        there = (elan_home() / "toolchains" / version.elan_folder / "bin" / "lean").is_file()
+        there = (version.sysroot / "bin" / "lean").is_file()
         steps.append(Step(version.release, there, f"named by {places}", _LEAN_BYTES))
     return steps
 
@@ -167,19 +159,19 @@ def install(steps: Iterable[Step], settings: Settings, *, elan: str, say: Callab
 
     Raises:
         SetupError: one failed; what was installed before it stays.
-        ToolchainBusyError: another process installs.
+        BusyError: another process installs.
     """
-    cache, sandbox = Toolchains(settings.paths.toolchains), settings.lean.sandbox
     done = []
     try:
-        for step in steps:
-            if step.name == "elan":
-                install_elan(cache, archive=elan, sandbox=sandbox, say=say)
-            else:
-                install_lean(cache, parse_version(step.name), sandbox=sandbox, say=say)
-            done.append(step.name)
-    except ToolchainBusyError:
+        with installing(settings.paths.cache / "setup", sandbox=settings.lean.sandbox, say=say) as installer:
+            for step in steps:
+                if step.name == "elan":
+                    installer.elan(elan)
+                else:
+                    installer.lean(parse_version(step.name))
+                done.append(step.name)
+    except BusyError:
         raise
-    except ToolchainError as error:
+    except InstallError as error:
         raise SetupError(f"{error}\neverlean setup goes on from here when it is run again") from error
     return done

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline.jobs.lease import lean_held
+from pipeline.jobs.lean import hold_that_it_is_lean
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import BuildSpec
 from pipeline.lean.build import build_cache
@@ -41,7 +41,7 @@ from pipeline.lean.source.manifest import (
     read_manifest,
 )
 from pipeline.lean.source.projects import LAKEFILES, toolchain_text
-from pipeline.lean.toolchain.toolchains import VersionError, install_command, parse_version
+from pipeline.lean.toolchain.versions import VersionError, parse_version
 from store.events.jobs import ProjectBuilt
 from store.files import Lock
 
@@ -56,8 +56,8 @@ def work(spec: JobSpec[BuildSpec], reporter: Reporter) -> dict[str, Any]:
     project = spec.project(spec.parameters.folder).absolute()
     held: list[Lock] = []
     try:
-        with lean_held(spec.parameters.lean):
-            return Building(spec, reporter, project, held).run()
+        hold_that_it_is_lean(spec.parameters.lean)
+        return Building(spec, reporter, project, held).run()
     except SandboxError as error:
         raise JobError("sandbox_missing", f"{project}: {error}", remedy="see `everlean doctor`") from error
     finally:
@@ -352,7 +352,7 @@ def _lakefile_hash(project: Path) -> str:
 def _installing(wanted: str) -> str:
     """Return what gets the toolchain that a `lean-toolchain` names."""
     try:
-        return f"run `{install_command(parse_version(wanted))}`"
+        return f"run `elan toolchain install {parse_version(wanted).toolchain}`"
     except VersionError as error:
         return f"name a version of Lean in lean-toolchain: {error}"
 

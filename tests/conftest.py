@@ -138,8 +138,7 @@ def elan_lean(provide: Provide, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def pantograph_repl(bubblewrap: None, elan_lean: None, provide: Provide) -> None:
     """Have a pantograph-repl of the user's, for a sandbox: on PATH, or the installed PyPantograph's."""
-    nowhere = Path("/nonexistent")
-    leans = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=nowhere)
+    leans = find_leans(backend="auto", repl="", sandbox="bubblewrap")
     if leans.summary.kind != "pantograph":
         provide("pantograph-repl")
 

@@ -44,7 +44,6 @@ GROUPS = {
         "bump": "everlean bump FLT --to v4.35.0",
         "serve": "everlean serve --port 8765",
         "mcp": "everlean mcp --config mine.toml",
-        "toolchain": "everlean toolchain install v4.21.0",
     },
     "Learn": {
         "models": "everlean models",
@@ -76,7 +75,6 @@ _MODULES = {
     "init": "repos",
     "serve": "run",
     "mcp": "run",
-    "setup": "toolchain",
     "curriculum": "models",
     "import": "exchange",
     "export": "exchange",
@@ -84,8 +82,8 @@ _MODULES = {
     "pause": "jobs",
     "resume": "jobs",
     "trigger": "jobs",
-    "doctor": "toolchain",
-    "version": "toolchain",
+    "doctor": "setup",
+    "version": "setup",
     "standby": "run",
 }
 """The modules that have several verbs."""
@@ -189,7 +187,7 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
         as_json: Json = False,  # noqa: ARG001
     ) -> None:
         if show_version:
-            from daemon.cli.toolchain import version_text
+            from daemon.cli.setup import version_text
 
             print(version_text())
             raise typer.Exit
@@ -304,8 +302,7 @@ _CODES = {
     "pipeline.gate.advisories:FeedError": ExitCode.FAILURE,
     "pipeline.gate.certificate:CertificateError": ExitCode.FAILURE,
     "pipeline.jobs.protocol:JobError": ExitCode.FAILURE,
-    "pipeline.lean.toolchain.toolchains:ToolchainBusyError": ExitCode.ALREADY_RUNNING,
-    "pipeline.lean.toolchain.toolchains:ToolchainError": ExitCode.FAILURE,
+    "pipeline.lean.install:BusyError": ExitCode.ALREADY_RUNNING,
     "pipeline.models.endpoint.errors:CredentialError": ExitCode.BAD_CONFIG,
     "pipeline.models.errors:LearningError": ExitCode.FAILURE,
     "pipeline.prove.tree:TreeError": ExitCode.FAILURE,

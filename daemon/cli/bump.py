@@ -88,7 +88,7 @@ def _ask(call: Call, repository: str, to: str, package: str) -> Answer:
 
 def _target(to: str, package: str) -> tuple[str, str, str]:
     """Return the toolchain, or the package and its commit, that a bump raises to."""
-    from pipeline.lean.toolchain.toolchains import VersionError, parse_version
+    from pipeline.lean.toolchain.versions import VersionError, parse_version
 
     name, equals, rev = package.partition("=")
     if package and not (name and equals and len(rev) in (40, 64) and set(rev) <= set("0123456789abcdef")):

@@ -56,7 +56,7 @@ class ExitCode(enum.IntEnum):
     """`db verify` found differences; of `diff`: it found what `--fail-on` names"""
     ALREADY_RUNNING = 75
     """another daemon holds the state folder (`run`, `db rebuild`, `db recover`, `import`), or another command does
-    (also `proofs pr`), or another process the builds (`toolchain`, `setup`); the message names its process. Of `run`
+    (also `proofs pr`), or another process installs (`setup`); the message names its process. Of `run`
     also: another machine took the log over"""
     BAD_CONFIG = 78
     """the configuration has mistakes, or the named file is missing; `serve` has no token where it needs one"""

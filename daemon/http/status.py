@@ -108,7 +108,7 @@ class RuntimeStatus:
                     need.toolchain,
                     need.version,
                     [str(place) for place in need.places],
-                    need.detail,
+                    need.backend.detail,
                     need.remedy,
                 )
                 for need in self.work.lacking

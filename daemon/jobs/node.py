@@ -1,6 +1,6 @@
 """The other machine's end: what a node is, and one attempt on it, around the engine that the daemon itself uses there.
 
-A node works in one folder (`$EVERLEAN_NODE_FOLDER`, else `~/.cache/everlean-node`): builds, worktrees and toolchains
+A node works in one folder (`$EVERLEAN_NODE_FOLDER`, else `~/.cache/everlean-node`): builds and worktrees
 lie in it as in the daemon's cache (`daemon.paths`), and packs, of which each attempt makes a mirror of its own. It
 knows no configuration, no log and no secret. Each attempt is a process of its own (`Carrier`), which speaks
 `daemon.jobs.wire`; one more a machine (`Keeper`) says what the machine is, and removes what attempts left whose process
@@ -79,32 +79,31 @@ _SAID_EVERY_S = 0.1
 log = structlog.get_logger("daemon.jobs.node")
 
 
-def leans_here(paths: Paths, like: WireLean) -> Leans:
+def leans_here(like: WireLean) -> Leans:
     """Return what can run Lean on this node, under the daemon's settings for it."""
     return find_leans(
         backend="simulator" if like.kind == "simulator" else "auto",
         repl="",
         sandbox=like.sandbox,
-        toolchains=paths.toolchains,
         start_timeout_s=like.start_timeout_s,
         as_root=like.as_root,
     )
 
 
-def lean_like(paths: Paths, like: WireLean) -> LeanBackend:
+def lean_like(like: WireLean) -> LeanBackend:
     """Return this node's Lean of the same kind and version.
 
     Raises:
         StartError: it has none.
     """
-    found = leans_here(paths, like)
+    found = leans_here(like)
     for one in found.builds if found.fixed is None else (found.fixed,):
         if (one.kind, one.toolchain) == (like.kind, like.toolchain):
             return one
     raise StartError(
         "toolchain_missing",
         f"{platform.node()}: no {like.kind} for {like.toolchain}",
-        f"install it there, into {paths.toolchains} or by elan",
+        f"install it there: elan toolchain install {like.toolchain}",
     )
 
 
@@ -133,7 +132,7 @@ def examined(paths: Paths, like: WireLean) -> NodeReport:
         problem = bubblewrap_problem()
         if problem is not None:
             problems.append(f"no sandbox for Lean: {problem}")
-    found = leans_here(paths, like)
+    found = leans_here(like)
     leans = found.builds if found.fixed is None else (found.fixed,)
     return NodeReport(
         host=platform.node(),
@@ -425,7 +424,7 @@ class NodeAttempt:
             await asyncio.to_thread(store.get, one.sha256, inputs / one.name)
         parameters = dict(begin.parameters)
         if begin.lean is not None:
-            parameters["lean"] = asdict(await asyncio.to_thread(lean_like, paths, begin.lean))
+            parameters["lean"] = asdict(await asyncio.to_thread(lean_like, begin.lean))
         if begin.journal:
             parameters["journal"] = str(paths.searches)
         return JobSpec(

@@ -24,7 +24,7 @@ from pipeline.jobs.specs import (
     RetrievalRung,
 )
 from pipeline.lean.backend import LeanBackend, Leans
-from pipeline.lean.toolchain.toolchains import VersionError, parse_version
+from pipeline.lean.toolchain.versions import VersionError, parse_version
 from store.domain.identity import job_id, short_hash
 from store.events.projects import Project, worked_on
 from store.text import listed

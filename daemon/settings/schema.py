@@ -445,7 +445,7 @@ class Daemon(Section):
     `$STATE_DIRECTORY` (set by systemd), else `/var/lib/everlean` for `/etc/everlean/config.toml`, else
     `$XDG_STATE_HOME/everlean` (`~/.local/state/everlean`)"""
     cache_dir: Text = Field("", examples=["/var/cache/everlean"])
-    """Folder of mirrors, worktrees, builds, packages and toolchains; may be deleted while the daemon is stopped.
+    """Folder of mirrors, worktrees, builds and packages; may be deleted while the daemon is stopped.
     `""`: `$CACHE_DIRECTORY`, else `/var/cache/everlean`, else `cache` inside a `state_dir` that is set, else
     `$XDG_CACHE_HOME/everlean`"""
     runtime_dir: Text = Field("", examples=["/run/everlean"])
@@ -550,10 +550,10 @@ class GitHub(Section):
 class Lean(Section):
     """[lean]: what checks proofs. `auto` never picks the simulator."""
 
-    backend: Literal["auto", "pantograph", "simulator", "none"] = "auto"
+    backend: Literal["auto", "simulator", "none"] = "auto"
     """`auto`: a REPL of the Lean version that the branch's `lean-toolchain` names, or where there is none elan's
-    toolchain of that version, with its language server. `pantograph`: a REPL alone. A branch without either is only
-    scanned. `simulator`: in tests of everlean itself. `none`: scanning only"""
+    toolchain of that version, with its language server. A branch without either is only scanned. `simulator`: in tests
+    of everlean itself. `none`: scanning only"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
     """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below"""
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])
@@ -641,8 +641,7 @@ class Cache(Section):
     size_bytes: Annotated[int, Size("1M")] = 200 * 2**30
     """Disk space of builds and their packages, together. The least recently used are removed first, but nothing that
     a running or planned job needs; while those alone exceed the limit, `everlean status` warns. A removed build is
-    built again when it is needed. Mirrors, installed toolchains and the worktrees of running jobs are not counted;
-    at least 1M"""
+    built again when it is needed. Mirrors and the worktrees of running jobs are not counted; at least 1M"""
 
 
 def _ship(value: str, info: ValidationInfo) -> str:

@@ -31,7 +31,7 @@ from pipeline.gate.lake_checks import patched_in_place
 from pipeline.gate.patch import file_diff
 from pipeline.gate.verdict import Gate
 from pipeline.gate.verdict import Verdict as GateVerdict
-from pipeline.jobs.lease import lean_held
+from pipeline.jobs.lean import hold_that_it_is_lean
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import BumpRung, BumpSpec, ProveSpec, SorryToProve
 from pipeline.lean.build.lake import BUILD_BOUNDS, BuildLog, BuildMessage, LakeRunner, build
@@ -70,8 +70,8 @@ def work(spec: JobSpec[BumpSpec], reporter: Reporter) -> dict[str, Any]:
     """Try one bump of one commit."""
     held: list[Lock] = []
     try:
-        with lean_held(spec.parameters.build.lean):
-            return Bump(spec, reporter, held).run()
+        hold_that_it_is_lean(spec.parameters.build.lean)
+        return Bump(spec, reporter, held).run()
     except (ReplError, SandboxError) as error:
         raise JobError(
             "lean_failed", f"the bump could not be tried: {error}", remedy="see `everlean doctor`"

@@ -21,7 +21,7 @@ from pipeline.lean.source.lexer import ID_FIRST, Token, tokens_of_text
 from pipeline.lean.source.manifest import MANIFEST, MOST_BYTES, GitPackage, ManifestError, bare
 from pipeline.lean.source.projects import LAKEFILES, TOOLCHAIN
 from pipeline.lean.source.worktree import read_beginning, read_inside
-from pipeline.lean.toolchain.toolchains import is_at_most
+from pipeline.lean.toolchain.versions import is_at_most
 
 _LONGEST_TERM = 200
 """Tokens in brackets."""

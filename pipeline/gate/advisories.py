@@ -15,7 +15,7 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from pipeline.lean.toolchain.toolchains import VersionError, parse_version
+from pipeline.lean.toolchain.versions import VersionError, parse_version
 
 FEED = Path(__file__).with_name("advisories.toml")
 LEAN, LEANCHECKER, FROM_EXPORT, NANODA = "lean", "leanchecker", "leanchecker --from-export", "nanoda"

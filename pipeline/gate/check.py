@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
 from pipeline.jobs.child import LONGEST_LINE_BYTES
-from pipeline.jobs.lease import lean_held
+from pipeline.jobs.lean import hold_that_it_is_lean
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import CheckSpec, SearchOrigin, what_is_judged
 from pipeline.lean.client.repl import ReplError
@@ -51,8 +51,8 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
     gate = Gate(in_project, backend, project, before, given.second_kernel, folder)
     reporter.progress(0, 1, proof.declaration)
     try:
-        with lean_held(backend):
-            verdict = asyncio.run(gate.run())
+        hold_that_it_is_lean(backend)
+        verdict = asyncio.run(gate.run())
     except (ReplError, SandboxError) as error:
         raise JobError(
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `everlean doctor`"

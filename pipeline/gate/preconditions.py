@@ -23,7 +23,7 @@ from pipeline.lean.source.imports import CORE, closure
 from pipeline.lean.source.manifest import MANIFEST, ManifestError, read_manifest
 from pipeline.lean.source.projects import LAKEFILES, read_toolchain, worktree_of
 from pipeline.lean.source.worktree import read_inside
-from pipeline.lean.toolchain.toolchains import VersionError, parse_version
+from pipeline.lean.toolchain.versions import VersionError, parse_version
 
 _UNSEEN_BY_THE_KERNEL = re.compile("|".join(sorted(UNSEEN_NAMES)).encode())
 

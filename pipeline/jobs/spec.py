@@ -27,8 +27,7 @@ def folders_of(spec: BaseModel) -> dict[str, Path]:
             case Path():
                 found[name] = value
             case LeanBackend():
-                for part in ("sysroot", "build"):
-                    look(f"{name}.{part}", Path(getattr(value, part) or "."))
+                look(f"{name}.sysroot", Path(value.sysroot or "."))
                 look(f"{name}.argv", Path(*value.argv[:1]))
             case BaseModel() | dict():
                 items = (

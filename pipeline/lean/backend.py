@@ -2,11 +2,11 @@
 
 Starts no process. A REPL serves exactly the Lean version that it was built with, so the choice is made for each
 project by its `lean-toolchain`: `find_leans(…).for_toolchain(text)`. Looked at in order: the configured path, the REPL
-inside an installed PyPantograph (found through its files, not by importing it), the cache of toolchains,
-`pantograph-repl` on PATH; then, for versions that have no REPL here, the toolchains of elan, each of which brings a
-language server. The package index's `pantograph` is a library for HTML5 canvases; it is recognised and named. "auto"
-never chooses the simulator. A REPL that must be sandboxed on a machine without bubblewrap is no REPL, nor is what
-stands in for one in tests (`pipeline.lean.toolchain.standins`).
+inside an installed PyPantograph (found through its files, not by importing it), `pantograph-repl` on PATH; then, for
+versions that have no REPL here, the toolchains of elan, each of which brings a language server. The package index's
+`pantograph` is a library for HTML5 canvases; it is recognised and named. "auto" never chooses the simulator. What must
+be sandboxed on a machine without bubblewrap is no Lean, nor is what stands in for one in tests
+(`pipeline.lean.toolchain.standins`).
 """
 
 from __future__ import annotations
@@ -16,23 +16,14 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from pipeline.lean.sandbox.command import bubblewrap_path
 from pipeline.lean.toolchain import standins
-from pipeline.lean.toolchain.toolchains import (
-    LeanVersion,
-    ToolchainError,
-    Toolchains,
-    VersionError,
-    elan_home,
-    install_command,
-    parse_version,
-    revision_for,
-)
+from pipeline.lean.toolchain.versions import VersionError, elan_home, parse_version
 
 Kind = Literal["pantograph", "server", "simulator", "none"]
 Sandbox = Literal["bubblewrap", "none"]
@@ -59,7 +50,8 @@ SLOW_START = "raise [lean] start_timeout if the imports are large or the disk is
 START_TIMEOUT_S = 300.0
 """Seconds for a process to be ready. Mathlib's compiled files are some 6 GB, which a disk of 20 MB a second reads in
 five minutes where none of them is in memory yet; several processes start side by side."""
-CHOICES = ("auto", "pantograph", "simulator", "none")
+CHOICES = ("auto", "simulator", "none")
+GET_LEAN = "run `everlean setup`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +59,7 @@ class LeanBackend:
     """The program that runs Lean. `detail` is one sentence for people; for kind "none" it is the reason and the remedy.
 
     `toolchain` is the content of the REPL's `lean-toolchain` ("" when unknown), `sysroot` the folder of that
-    toolchain where elan has it ("" when not found), `build` the folder of the cached build that the REPL is part of
-    ("" where it is not from the cache); `in_use` keeps that from being removed. `start_timeout_s`: until a process has
-    its imports.
+    toolchain where elan has it ("" when not found). `start_timeout_s`: until a process has its imports.
     """
 
     kind: Kind
@@ -78,7 +68,6 @@ class LeanBackend:
     toolchain: str
     sandbox: Sandbox
     sysroot: str = ""
-    build: str = ""
     start_timeout_s: float = START_TIMEOUT_S
 
     @property
@@ -102,50 +91,35 @@ class LeanBackend:
         server = _server(Path(self.sysroot), self.toolchain, self.sandbox)
         return replace(server, start_timeout_s=self.start_timeout_s)
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Hold the build for the length of the block, so that `everlean toolchain remove` leaves it there.
+    def stand_in_problem(self) -> str:
+        """Return "" or why this must not be taken for Lean: a program of it stands in for one in tests.
 
-        A REPL that is from no cache of ours cannot be held; it is asked for its version, which a stand-in gives away.
+        A REPL is also asked for its version, which a stand-in behind another script gives away.
 
         Raises:
-            pipeline.lean.toolchain.toolchains.ToolchainError: it was removed or damaged since it was found, or it
-                stands in for Lean.
             pipeline.lean.sandbox.command.SandboxError: it cannot be asked for its version in a sandbox.
         """
-        if self.build:  # which knows by itself what it is
-            folder = Path(self.build)
-            with Toolchains(folder.parent).in_use(parse_version(folder.name)):
-                yield
-            return
-        if self.kind == "server" and (problem := _refusal(self)):
-            raise ToolchainError(problem)
-        if self.kind == "pantograph":
-            sandboxed = self.sandbox == "bubblewrap"
-            problem = _refusal(self) or standins.refusal_of_answer(
-                self.argv, sysroot=self.sysroot, sandboxed=sandboxed
-            )
-            if problem:
-                raise ToolchainError(problem)
-        yield
+        if not self.is_lean:
+            return ""
+        if (refused := _refusal(self)) or self.kind == "server":
+            return refused
+        sandboxed = self.sandbox == "bubblewrap"
+        return standins.refusal_of_answer(self.argv, sysroot=self.sysroot, sandboxed=sandboxed)
 
 
 @dataclass(frozen=True, slots=True)
 class Leans:
-    """The Lean backends of this machine: one for every project (`fixed`), or builds for single versions.
+    """The Lean backends of this machine: one for every project (`fixed`), or `builds` of single versions.
 
-    `builds` are in the order of preference; of a REPL whose version is not known `toolchain` is "". `problems` says of
-    what was found but cannot be used why, `missing` why there is no REPL outside the cache. `servers`: without a
-    REPL a language server will do.
+    `builds` are in the order of preference; of a REPL whose version is not known `toolchain` is "". `configured` is the
+    program that [lean] repl names. `problems` says of each REPL that was found why it cannot be used.
     """
 
     fixed: LeanBackend | None
     builds: tuple[LeanBackend, ...] = ()
     configured: str = ""
-    problems: tuple[tuple[str, str], ...] = ()
-    missing: str = ""
+    problems: tuple[str, ...] = ()
     sandbox: Sandbox = "bubblewrap"
-    servers: bool = True
 
     def for_toolchain(self, toolchain: str) -> LeanBackend:
         """Return what runs Lean for a project whose `lean-toolchain` holds this text ("": it has none).
@@ -172,7 +146,9 @@ class Leans:
                 return build
         if named is not None and not named.toolchain:
             return _because_configured(named, f"the project needs {version.toolchain}")
-        return self._none(self._not_installed(version))
+        others = ", ".join(filter(None, (_short(build.toolchain) for build in self.builds)))
+        there = f" (there is {others})" if others else ""
+        return self._none(f"toolchain {version.toolchain} is not installed{there}; {GET_LEAN}")
 
     @property
     def summary(self) -> LeanBackend:
@@ -180,35 +156,15 @@ class Leans:
         if self.fixed is not None:
             return self.fixed
         if not self.builds:
-            problems = "; ".join(problem for _, problem in self.problems)
-            return self._none(problems or self.missing)
+            why = f" ({'; '.join(self.problems)})" if self.problems else ""
+            return self._none(f"no Lean is installed here; {GET_LEAN}{why}")
         first = self.builds[0]
         if len(self.builds) == 1:
             return first
         versions = [
             _short(build.toolchain) or f"an unknown version ({build.argv[0]})" for build in self.builds
         ]
-        return replace(first, toolchain="", sysroot="", build="", detail=f"Lean for {', '.join(versions)}")
-
-    def _not_installed(self, version: LeanVersion) -> str:
-        for release, problem in self.problems:
-            if release == version.release:
-                return f"toolchain {version.toolchain}: {problem}"
-        others = ", ".join(filter(None, (_short(build.toolchain) for build in self.builds)))
-        there = f" (there is {others})" if others else ""
-        return f"toolchain {version.toolchain} is not installed{there}; {self.remedy(version)}"
-
-    def remedy(self, version: LeanVersion) -> str:
-        """Return what gets something that runs this version: a REPL where one can be built, else Lean."""
-        if self.servers:
-            return "run `everlean setup`"
-        run = f"run `{install_command(version)}`"
-        if revision_for(version) is not None:
-            return run
-        return (
-            f'no revision of Pantograph is known for {version}: write backend = "auto" under [lean], by which Lean\'s'
-            f" own language server searches, and {run}"
-        )
+        return replace(first, toolchain="", sysroot="", detail=f"Lean for {', '.join(versions)}")
 
     def _none(self, reason: str) -> LeanBackend:
         return _nothing(reason, self.sandbox)
@@ -219,11 +175,10 @@ def find_leans(
     backend: str,
     repl: str,
     sandbox: str,
-    toolchains: Path,
     start_timeout_s: float = START_TIMEOUT_S,
     as_root: bool = True,
 ) -> Leans:
-    """Return everything that can run Lean for the settings of `[lean]` and a cache of toolchains.
+    """Return everything that can run Lean for the settings of `[lean]`.
 
     Without `as_root` nothing runs it where this process is root.
 
@@ -237,68 +192,38 @@ def find_leans(
     if refusal := _unconfined(box, as_root=as_root):
         return Leans(_nothing(refusal, box), sandbox=box)
     builds: list[LeanBackend] = []
-    problems: list[tuple[str, str]] = []
+    problems: list[str] = []
     if repl:
         configured, reason = _configured_repl(repl, box)
         if configured is None:
             # What someone asked for is not silently replaced by something else.
             return Leans(_nothing(reason, box), sandbox=box)
         builds.append(configured)
-    bundled, missing = _bundled_repl(box)
+    bundled, problem = _bundled_repl(box)
     if bundled is not None:
         builds.append(bundled)
-    for found in Toolchains(toolchains).installed():
-        if found.problem:
-            remedy = f"damaged, so it is not used: {found.problem}; run `everlean toolchain install {found.version}`"
-            problems.append((found.version.release, remedy))
-        else:
-            builds.append(
-                LeanBackend(
-                    kind="pantograph",
-                    argv=(str(found.repl),),
-                    detail=f"pantograph-repl for {found.toolchain} at {found.repl}",
-                    toolchain=found.toolchain,
-                    sandbox=box,
-                    sysroot=found.sysroot,
-                    build=str(found.folder),
-                )
-            )
+    elif problem:
+        problems.append(problem)
     on_path = shutil.which(REPL_NAME)
     if on_path is not None and all(build.argv[0] != on_path for build in builds):
         other = _backend_of(Path(on_path).absolute(), box)
         if refused := _refusal(other):
-            problems.append(("", refused))
+            problems.append(refused)
         elif other.toolchain:
             builds.append(other)
         else:
             problems.append(
-                ("", f"{on_path}: no lean-toolchain beside it says its Lean version; name it as lean.repl")
+                f"{on_path}: no lean-toolchain beside it says its Lean version; name it as lean.repl"
             )
-    if backend == "auto":
-        have = {build.toolchain for build in builds}
-        damaged = dict(problems)
-        for server in _servers(box):
-            if server.toolchain not in have:
-                problem = damaged.get(_short(server.toolchain))
-                detail = f"{server.detail}; its REPL is {problem}" if problem else server.detail
-                builds.append(replace(server, detail=detail))
+    have = {build.toolchain for build in builds}
+    builds += [server for server in _servers(box) if server.toolchain not in have]
     return Leans(
         None,
         tuple(replace(build, start_timeout_s=start_timeout_s) for build in builds),
         configured=builds[0].argv[0] if repl else "",
         problems=tuple(problems),
-        missing=_missing(missing, servers=backend == "auto"),
         sandbox=box,
-        servers=backend == "auto",
     )
-
-
-def _missing(repl: str, *, servers: bool) -> str:
-    """Return what to do where nothing runs Lean; `repl` says why there is no REPL, "" where that has no reason."""
-    if servers:
-        return "no Lean is installed here; run `everlean setup`" + (f" ({repl})" if repl else "")
-    why = repl or f"no pantograph-repl found: install PyPantograph ({INSTALL_PYPANTOGRAPH}) or set lean.repl"
-    return f"{why}; or run `everlean toolchain install VERSION`"
 
 
 def _servers(sandbox: Sandbox) -> Iterator[LeanBackend]:
@@ -334,10 +259,12 @@ def _short(toolchain: str) -> str:
 
 def _backend_of(repl: Path, sandbox: Sandbox) -> LeanBackend:
     """Describe a REPL that someone else built; its toolchain's name is completed where it is one of Lean's own."""
-    toolchain = _toolchain_of(repl)
+    toolchain, sysroot = _toolchain_of(repl), ""
     with suppress(VersionError):
-        toolchain = parse_version(toolchain).toolchain
-    sysroot = _sysroot_of(toolchain)
+        version = parse_version(toolchain)
+        toolchain = version.toolchain
+        if (version.sysroot / "bin" / "lean").exists():
+            sysroot = str(version.sysroot)
     named = f" for {toolchain}" if toolchain else ""
     return LeanBackend(
         kind="pantograph",
@@ -345,7 +272,7 @@ def _backend_of(repl: Path, sandbox: Sandbox) -> LeanBackend:
         detail=f"pantograph-repl{named} at {repl}",
         toolchain=toolchain,
         sandbox=sandbox,
-        sysroot=str(sysroot) if sysroot else "",
+        sysroot=sysroot,
     )
 
 
@@ -433,7 +360,7 @@ def _bundled_repl(sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
 
 
 def _refusal(found: LeanBackend) -> str:
-    """Return why a REPL that was not built here must not be taken for Lean, or ""."""
+    """Return "" or why this must not be taken for Lean: a program of it or beside it is a stand-in."""
     return standins.refusal((Path(found.argv[0]), *_tools(found.sysroot)))
 
 
@@ -469,10 +396,3 @@ def _toolchain_of(repl: Path) -> str:
         if marker.is_file():
             return marker.read_text("utf-8", errors="replace").strip()
     return ""
-
-
-def _sysroot_of(toolchain: str) -> Path | None:
-    if not toolchain:
-        return None
-    folder = elan_home() / "toolchains" / toolchain.replace("/", "--").replace(":", "---")
-    return folder if (folder / "bin" / "lean").exists() else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
+from pipeline.jobs.lean import hold_that_it_is_lean, hold_that_lean_is_there
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import RetrieverSpec, TrainGrpoSpec, TrainTacticsSpec
 from pipeline.models.config import tactics_config
@@ -34,8 +34,8 @@ def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, An
     config, retriever = configured(tactics_config, order.config), order.retriever
     premises = NO_PREMISES if retriever is None else row_premises(retriever)
     hold_that_lean_is_there(order.lean)
-    with lean_held(order.lean):
-        return GrpoJob(config, spec, reporter, premises).run()
+    hold_that_it_is_lean(order.lean)
+    return GrpoJob(config, spec, reporter, premises).run()
 
 
 def row_premises(retriever: RetrieverSpec) -> RowPremises:

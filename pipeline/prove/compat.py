@@ -12,7 +12,6 @@ the gate has checked it.
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 import threading
 from abc import ABC, abstractmethod
@@ -35,7 +34,6 @@ from pipeline.lean.pool.session import Session
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.scanner import locate, parse
 from pipeline.lean.source.splice import Declaration, Replacement, splice
-from pipeline.lean.toolchain.toolchains import ToolchainError
 from pipeline.loop_thread import LoopThread
 from pipeline.models.config import Device
 from pipeline.models.endpoint.client import open_client
@@ -105,7 +103,6 @@ class Server:
         *,
         repl: str = "",
         sandbox: str = "bubblewrap",
-        toolchains: str | Path | None = None,
         limits: PoolLimits | None = None,
     ) -> None:
         """Find the backend of the project's toolchain. Processes start with the first search.
@@ -113,11 +110,9 @@ class Server:
         Args:
             project: the folder of a Lake project, built; None for Lean's own modules alone.
             imports: modules.
-            lean: "auto" (Lean, by the project's lean-toolchain), "pantograph", or a backend that
-                `pipeline.lean.backend` found.
+            lean: "auto" (Lean, by the project's lean-toolchain), or a backend that `pipeline.lean.backend` found.
             repl: path of a pantograph-repl; "" looks for one, as `[lean] repl` of the settings.
             sandbox: "bubblewrap", or "none" for trusted projects.
-            toolchains: the folder of `everlean toolchain install`; None for its default.
             limits: of the processes.
 
         Raises:
@@ -137,8 +132,7 @@ class Server:
         self.imports = tuple(imports) or ("Init",)
         try:
             if not isinstance(lean, LeanBackend):
-                toolchains = _default_toolchains() if toolchains is None else Path(toolchains)
-                leans = find_leans(backend=lean, repl=repl, sandbox=sandbox, toolchains=toolchains)
+                leans = find_leans(backend=lean, repl=repl, sandbox=sandbox)
                 # Without a project any Lean will do.
                 lean = leans.summary if project is None else leans.for_toolchain(_toolchain_of(self.project))
             self.backend = lean
@@ -147,8 +141,9 @@ class Server:
                     f"no Lean for {self.project}: {self.backend.detail}. To try things out without Lean: "
                     "lean='simulator'"
                 )
-            self._attached.enter_context(self.backend.in_use())
-        except (ValueError, ToolchainError, SandboxError, ServerError) as error:
+            if refused := self.backend.stand_in_problem():
+                raise ServerError(refused)
+        except (ValueError, SandboxError, ServerError) as error:
             self._attached.close()
             raise ServerError(str(error)) from error
         self._pool = ReplPool(limits)
@@ -190,12 +185,6 @@ class Server:
 def _toolchain_of(project: Path) -> str:
     file = project / "lean-toolchain"
     return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-
-
-def _default_toolchains() -> Path:
-    """Return the folder of `everlean toolchain install` under the default settings."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "everlean" / "toolchains"
 
 
 def checked(server: object) -> Server:

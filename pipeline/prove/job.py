@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
+from pipeline.jobs.lean import hold_that_it_is_lean, hold_that_lean_is_there
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import (
     CORPUS,
@@ -363,5 +363,5 @@ def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
     """Work on the sorries of the specification with its rung."""
     lean = spec.parameters.lean
     hold_that_lean_is_there(lean)
-    with lean_held(lean):
-        return asyncio.run(ProveJob(spec, reporter).run())
+    hold_that_it_is_lean(lean)
+    return asyncio.run(ProveJob(spec, reporter).run())

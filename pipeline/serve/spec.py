@@ -171,7 +171,7 @@ class LeanSpec:
     """The backend of Lean, for `pipeline.lean.backend.find_leans`, and the watched repositories.
 
     Attributes:
-        backend, repl, sandbox, toolchains, start_timeout_s, as_root: the arguments of `find_leans`.
+        backend, repl, sandbox, start_timeout_s, as_root: the arguments of `find_leans`.
         second_kernel: for the gate, as `[lean]` says it.
         advisories: known faults of kernels, as `[certificates]` says it.
         pool: of the REPLs; `processes` is `Limits.lean_processes`.
@@ -187,10 +187,9 @@ class LeanSpec:
 
     __pydantic_config__ = _STRICT
 
-    backend: Literal["auto", "pantograph", "simulator", "none"]
+    backend: Literal["auto", "simulator", "none"]
     repl: str
     sandbox: Literal["bubblewrap", "none"]
-    toolchains: Path
     cache: Path
     scratch: Path
     budget: Budget

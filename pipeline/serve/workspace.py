@@ -149,7 +149,6 @@ class Workspace:
             backend=lean.backend,
             repl=lean.repl,
             sandbox=lean.sandbox,
-            toolchains=lean.toolchains,
             start_timeout_s=lean.start_timeout_s,
             as_root=lean.as_root,
         )

@@ -14,7 +14,7 @@ import asyncio
 import sys
 from typing import Any
 
-from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
+from pipeline.jobs.lean import hold_that_it_is_lean, hold_that_lean_is_there
 from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.jobs.specs import TraceSpec
 from pipeline.trace.run import Run
@@ -24,9 +24,8 @@ def work(spec: JobSpec[TraceSpec], reporter: Reporter) -> dict[str, Any]:
     """Trace one commit with Lean."""
     lean = spec.parameters.lean
     hold_that_lean_is_there(lean)
-    run = Run(spec, reporter)
-    with lean_held(lean):
-        return asyncio.run(run.run())
+    hold_that_it_is_lean(lean)
+    return asyncio.run(Run(spec, reporter).run())
 
 
 if __name__ == "__main__":

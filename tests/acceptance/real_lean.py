@@ -32,7 +32,7 @@ from typing import Any
 
 from pipeline.lean.build.build_cache import remove_tree
 from pipeline.lean.sandbox.command import bubblewrap_problem
-from pipeline.lean.toolchain.toolchains import VersionError, parse_version, revision_for
+from pipeline.lean.toolchain.versions import VersionError, parse_version
 from tests.acceptance.real_lean_projects import MATHLIB, PROJECTS, SMALL, Project, requiring_mathlib
 from tests.acceptance.real_lean_site import (
     ROOT,
@@ -145,40 +145,19 @@ def marked_tests(site: Site) -> str:
     return last(said).strip("= ")
 
 
-def repl(site: Site) -> str:
-    """Build Pantograph's REPL where a commit of it is known for this version."""
-    site.need(
-        revision_for(parse_version(site.version)),
-        f"a known commit of Pantograph for {site.version} (pipeline/lean/toolchain/toolchains.py)",
-    )
-    status, document = site.everlean(SMALL, "toolchain", "install", site.version)
-    if status != 0 or document is None:
-        raise NotHeldError(f"`everlean toolchain install {site.version}` ended with {status}")
-    return str(document["says"])
-
-
 def latency(site: Site) -> str:
-    """Measure searches through the language server, and through the REPL where one was built."""
+    """Measure searches through the language server."""
     site.lean()
-    built = site.folder / "cache" / "toolchains" / site.version
-    told = [_latency(site, "server", os.environ["PATH"])]
-    if built.is_dir():  # then it comes before the server
-        told.append(_latency(site, "pantograph", f"{built}:{os.environ['PATH']}"))
-    return "; ".join(told)
-
-
-def _latency(site: Site, kind: str, path: str) -> str:
-    figures = site.folder / f"latency-{kind}.json"
+    figures = site.folder / "latency.json"
     site.must(
-        *(sys.executable, ROOT / "benchmarks" / "lean.py", "--only", "search", "--quick", "--json", figures),
-        environment={"PATH": path},
+        *(sys.executable, ROOT / "benchmarks" / "lean.py", "--only", "search", "--quick", "--json", figures)
     )
     rows = json.loads(figures.read_text("utf-8"))["rows"]
-    what = f"a tactic, {kind} {site.version}, "
+    what = f"a tactic, server {site.version}, "
     found = [row for row in rows if row["what"].startswith(what) and "own library" not in row["what"]]
     if not found:
-        raise NotHeldError(f"no figure for {kind} {site.version}")
-    return f"{kind}: {found[0]['value']:.1f} {found[0]['unit']} a tactic (median of few)"
+        raise NotHeldError(f"no figure for {site.version}")
+    return f"{found[0]['value']:.1f} {found[0]['unit']} a tactic (median of few)"
 
 
 # ---- the steps of a project
@@ -469,7 +448,6 @@ def steps(projects: Iterable[Project]) -> list[Step]:
         Step("lean", 60, lean),
         Step("programs", 300, programs),
         Step("tests", 900, marked_tests),
-        Step("repl", 1800, repl),
         Step("latency", 600, latency),
     ]
     for project in projects:

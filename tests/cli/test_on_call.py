@@ -53,7 +53,7 @@ def daemon_on(
     if not repl.exists():
         write_repl(repl, tools.sysroot)
     (repl.parent / "lean-toolchain").write_text(f"{tools.toolchain}\n", encoding="utf-8")
-    lean = f'[lean]\nbackend = "pantograph"\nrepl = "{repl}"\nsandbox = "none"\n'
+    lean = f'[lean]\nrepl = "{repl}"\nsandbox = "none"\n'
     jobs = '[jobs]\nmax_running = 3\nmax_attempts = 1\nretry_base = "100ms"\n'
     settings = deployment.write(repos=[remote.path], extra=lean + jobs + extra)
     with deployment.daemon(environment={"ELAN_HOME": str(tools.home)}):
@@ -131,7 +131,7 @@ def test_a_lean_version_that_nothing_here_runs_is_a_warning_that_names_who_needs
     assert shown["severity"] == "warning"
     assert "local/remotes/demo (main)" in shown["message"]
     assert "v4.9.0 is not installed (there is v4.21.0)" in shown["message"]
-    assert shown["remedy"] == "run `everlean toolchain install v4.9.0`"
+    assert shown["remedy"] == "run `everlean setup`"
     assert "running well" not in text
     confined = sum(f"warning: {said}" in text for said in ("root runs the daemon", "the memory of a job"))
     assert f"running, with {2 + confined} warnings" in text

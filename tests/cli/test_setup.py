@@ -1,6 +1,7 @@
 """`everlean setup`: elan and the Lean versions of the watched repositories, by stand-ins and a local server.
 
-No release of elan is real here: its archive holds a script that puts the stand-in elan where the installer would.
+No release of elan is real here: its archive holds a script that puts the stand-in elan where the installer would. The
+commands that docs/install.md has for an administrator are run too: `sudo` runs the rest of its line, `apt` nothing.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +25,9 @@ from typing import Any
 import pytest
 
 from daemon.setup import SetupError, Step, hold_room
+from pipeline.lean.install import HOSTS, STEP_BYTES, STEP_S
 from pipeline.lean.toolchain.standins import SWITCH
+from store.files import lock
 from tests.support.daemon.remote import Remote
 from tests.support.lean.toolchain import make_elan
 
@@ -41,12 +45,9 @@ class Machine:
         self.folder = folder
         self.home = folder.root / "home" / ".elan"
         self.made = make_elan(folder.root / "made")
+        self.work = folder.state / "cache" / "setup"
         self.archive = folder.root / "elan.tar.gz"
-        with tarfile.open(self.archive, "w:gz") as archive:
-            data = INSTALLER.format(made=self.made).encode()
-            member = tarfile.TarInfo("elan-init")
-            member.size, member.mode = len(data), 0o755
-            archive.addfile(member, io.BytesIO(data))
+        self.release(self.archive, INSTALLER.format(made=self.made))
         self.remotes = [Remote(folder.root / name) for name in ("one", "two")]
         for remote in self.remotes:
             remote.commit("first", {"lean-toolchain": "leanprover/lean4:v4.21.0\n", "A.lean": "-- none\n"})
@@ -56,6 +57,14 @@ class Machine:
             SWITCH: "1",
         }
         self.configure()
+
+    def release(self, path: Path, installer: str) -> None:
+        """Write a release of elan with this installer."""
+        with tarfile.open(path, "w:gz") as archive:
+            data = installer.encode()
+            member = tarfile.TarInfo("elan-init")
+            member.size, member.mode = len(data), 0o755
+            archive.addfile(member, io.BytesIO(data))
 
     def configure(self, lean: str = "") -> None:
         tables = "".join(f'[[repos]]\nurl = "{remote.path}"\n' for remote in self.remotes)
@@ -70,8 +79,7 @@ class Machine:
         return Path(self.home, "toolchains", f"leanprover--lean4---{version}", "bin", "lean")
 
     def left(self) -> list[str]:
-        cache = self.folder.state / "cache" / "toolchains"
-        return sorted(path.name for path in cache.iterdir() if path.name not in (".locks", ".logs"))
+        return sorted(path.name for path in self.work.iterdir() if path.name != "lock")
 
 
 @pytest.fixture
@@ -124,7 +132,7 @@ def test_without_a_network_each_step_says_what_to_bring(machine: Machine, server
     settings.write_text(json.dumps({"releases": None, "offline": True}))
     refused = machine("--yes", "--elan", str(machine.archive))
     assert refused.code == 1
-    assert "elan could not install it" in refused.err
+    assert "Could not resolve host" in refused.err
     assert "everlean setup goes on from here" in refused.err
     assert (machine.home / "bin" / "elan").is_file(), "elan is there by now"
     settings.write_text(json.dumps({"releases": None, "offline": False}))
@@ -180,22 +188,9 @@ def test_where_lean_is_switched_off_none_is_installed(machine: Machine) -> None:
 
 def test_interrupted_and_run_again_it_goes_on(machine: Machine) -> None:
     slow = machine.folder.root / "slow.tar.gz"
-    with tarfile.open(slow, "w:gz") as archive:
-        data = b'#!/bin/sh\ntouch "$ELAN_HOME/begun"\nexec sleep 600\n'
-        member = tarfile.TarInfo("elan-init")
-        member.size, member.mode = len(data), 0o755
-        archive.addfile(member, io.BytesIO(data))
-    argv = [
-        sys.executable,
-        "-m",
-        "daemon.cli",
-        "setup",
-        "--yes",
-        "--elan",
-        str(slow),
-        "--config",
-        str(machine.folder.config),
-    ]
+    machine.release(slow, '#!/bin/sh\ntouch "$ELAN_HOME/begun"\nexec sleep 600\n')
+    more = ("--yes", "--elan", str(slow), "--config", str(machine.folder.config))
+    argv = [sys.executable, "-m", "daemon.cli", "setup", *more]
     process = subprocess.Popen(argv, env={**os.environ, **machine.env}, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while not (machine.home / "begun").exists():
@@ -206,3 +201,54 @@ def test_interrupted_and_run_again_it_goes_on(machine: Machine) -> None:
     assert machine.left() == []
     assert machine("--yes", "--elan", str(machine.archive)).code == 0
     assert machine.lean().is_file()
+
+
+def test_while_another_process_installs_the_code_is_75(machine: Machine) -> None:
+    machine.work.mkdir(parents=True)
+    with lock(machine.work / "lock") as held:
+        held.leave_note("process 12")
+        refused = machine("--yes", "--elan", str(machine.archive))
+    assert refused.code == 75
+    assert "process 12 installs; wait for its end" in refused.err
+
+
+# ---- docs/install.md
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "install.md"
+PROGRAMS = {
+    "sudo": 'while [ "${1#-}" != "$1" ]; do case "$1" in -u) shift 2 ;; *) shift ;; esac; done\nexec "$@"',
+    "apt": "exit 0",
+}
+
+
+def section() -> str:
+    return PAGE.read_text(encoding="utf-8").split("\n## Lean\n")[1].split("\n## ")[0]
+
+
+def test_the_commands_of_the_page_install_what_a_watched_repository_names(machine: Machine) -> None:
+    (block,) = re.findall(r"^```\n(.*?)^```$", section(), flags=re.MULTILINE | re.DOTALL)
+    programs = machine.folder.root / "programs"
+    programs.mkdir()
+    for name, text in {**PROGRAMS, "everlean": f'exec {sys.executable} -m daemon.cli "$@"'}.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}\n", "utf-8")
+        (programs / name).chmod(0o755)
+    # GitHub is out of reach here, and so is whoever would answer; all else is as it stands on the page.
+    assert block.endswith("everlean setup\n")
+    block = block.replace("everlean setup", f"everlean setup --yes --elan {machine.archive}")
+    # EVERLEAN_CONFIG: for /etc/everlean/config.toml, where the page has it found.
+    environment = {**os.environ, **machine.env, "EVERLEAN_CONFIG": str(machine.folder.config)}
+    environment["PATH"] = f"{programs}:{environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", block],
+        env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "installed: elan, v4.21.0" in done.stdout
+    assert machine.lean().is_file()
+
+
+def test_the_page_names_every_host_and_each_limit_of_an_installation() -> None:
+    assert [host for host in HOSTS if f"`{host}`" not in section()] == []
+    assert f"after {STEP_S / 60:.0f} minutes" in section()
+    assert f"more than {STEP_BYTES / 2**30:.0f} GiB" in section()

@@ -36,7 +36,7 @@ from tests.support.daemon.deployment import Deployment
 from tests.support.specs import job_spec
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
 
 ONE = "theorem one (n : Nat) : n + 0 = n := by\n  simp\n"
 TWO = "theorem two (n : Nat) : 0 + n = n := by\n  simp\n"

@@ -46,7 +46,7 @@ def write(deployment: Deployment, remote: Path, tools: StandIn, *, more: str = "
     (repl.parent / "lean-toolchain").write_text(tools.toolchain + "\n", encoding="utf-8")
     return deployment.write(
         repos=[remote],
-        extra=f'[lean]\nbackend = "pantograph"\nrepl = "{repl}"\nsandbox = "none"\n[jobs]\nmax_running = 3\n{more}',
+        extra=f'[lean]\nrepl = "{repl}"\nsandbox = "none"\n[jobs]\nmax_running = 3\n{more}',
     )
 
 
@@ -100,7 +100,7 @@ def test_a_repository_whose_toolchain_is_not_installed_is_scanned_and_left_at_th
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
         doctor = everlean("doctor", settings)
         request(settings.paths, "GET", "/status")
-    assert "everlean toolchain install v4.9.0" in doctor
+    assert "run `everlean setup`" in doctor
     assert kinds(deployment, "job_started") == ["scan"]
 
 

@@ -39,8 +39,8 @@ from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
-SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
+SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none")
 KEY = "local/remotes/demo"
 
 

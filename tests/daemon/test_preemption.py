@@ -18,7 +18,7 @@ from tests.support.daemon.bench import bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks
 from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
 
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
 
 
 class Paid(ProveSpec):

@@ -19,7 +19,7 @@ from pipeline.lean.backend import find_leans
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks
 
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
 
 
 @pytest.fixture

@@ -625,7 +625,7 @@ def test_a_host_of_the_internet_is_reached_through_the_gateway() -> None:
 
 @pytest.mark.usefixtures("elan_lean")
 def test_a_real_lake_builds_a_project_in_the_sandbox(tmp_path: Path) -> None:
-    lean = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=tmp_path).builds[0]
+    lean = find_leans(backend="auto", repl="", sandbox="bubblewrap").builds[0]
     yard = BuildFolder(tmp_path, StandIn(tmp_path, lean.toolchain, Path(lean.sysroot), sandboxed=True))
     lakefile = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'
     files = {"lakefile.toml": lakefile, "Demo.lean": "import Demo.A\nimport Demo.B\n"}

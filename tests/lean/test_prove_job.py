@@ -277,7 +277,7 @@ def test_a_broken_file_fails_alone(jobs: JobProcesses, tmp_path: Path) -> None:
 
 
 def test_without_lean_the_job_fails_and_says_so(project: Project, tmp_path: Path) -> None:
-    nothing = find_leans(backend="none", repl="", sandbox="none", toolchains=tmp_path).summary
+    nothing = find_leans(backend="none", repl="", sandbox="none").summary
     outcome = prove(project, tmp_path / "job", lean=nothing)
     assert outcome.returncode == 1
     assert outcome.last["reason"] == "no_lean"

@@ -143,7 +143,7 @@ def test_an_import_is_never_an_option_nor_two_names(tmp_path: Path, name: str) -
 
 
 def test_no_backend_is_a_start_error_with_the_reason(tmp_path: Path) -> None:
-    none = find_leans(backend="none", repl="", sandbox="none", toolchains=tmp_path).summary
+    none = find_leans(backend="none", repl="", sandbox="none").summary
 
     with pytest.raises(ReplStartError, match="switched off"):
         drive(none, tmp_path, nothing)

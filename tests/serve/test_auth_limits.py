@@ -29,7 +29,7 @@ from pipeline.serve.spec import LeanSpec, Limits, ServeSpec
 
 NOWHERE = Path("/nowhere")
 TOKEN = "s3cret-token"
-LEAN = LeanSpec("none", "", "none", NOWHERE, NOWHERE, NOWHERE, Budget(1, 1.0, 1.0))
+LEAN = LeanSpec("none", "", "none", NOWHERE, NOWHERE, Budget(1, 1.0, 1.0))
 Answer = Callable[[Request], Awaitable[Response]]
 
 

@@ -77,7 +77,7 @@ class GateProject:
 
     def backend(self, lean: Lean) -> LeanBackend:
         if lean in ("simulator", "none"):
-            return find_leans(backend=lean, repl="", sandbox="none", toolchains=self.folder).summary
+            return find_leans(backend=lean, repl="", sandbox="none").summary
         sysroot = self.tools.sysroot
         return LeanBackend(
             "server" if lean == "server" else "pantograph",

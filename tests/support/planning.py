@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from daemon.jobs.due import DueJob
@@ -24,7 +23,7 @@ KEY = "local/remotes/demo"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LEAN = Leans(LeanBackend("server", ("/nonexistent/lean",), "a Lean", "", sandbox="none"))
 """One Lean for every project; nothing starts it."""
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
 
 
 class TurnByTurn:

@@ -108,7 +108,6 @@ def spec_of(folder: Path, *models: ModelSpec, **changes: Any) -> ServeSpec:
         backend="none",
         repl="",
         sandbox="none",
-        toolchains=folder / "toolchains",
         cache=folder / "cache",
         scratch=folder / "scratch",
         budget=Budget(8, 5.0, 5.0),

@@ -1,3 +1,3 @@
-"""Lean versions: the cache of REPL builds, one a version, and the refusal of stand-ins for Lean."""
+"""Lean versions: their names, elan's folder, and the refusal of stand-ins for Lean."""
 
 from __future__ import annotations

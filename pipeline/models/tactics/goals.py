@@ -115,7 +115,7 @@ def place_here() -> Places:
     project = Path.cwd()
     toolchain = project / "lean-toolchain"
     text = toolchain.read_text(encoding="utf-8") if toolchain.is_file() else ""
-    leans = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=Path("/nonexistent"))
+    leans = find_leans(backend="auto", repl="", sandbox="bubblewrap")
     found = leans.for_toolchain(text) if text else leans.summary
     if found.kind == "none":
         raise RewardError(

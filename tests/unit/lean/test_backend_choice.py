@@ -1,27 +1,25 @@
-"""Which Lean runs a project: the build of its own version, and a plain reason where there is none."""
+"""Which Lean runs a project: one of its own version, a REPL first, and a plain reason where there is none."""
 
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
 
-from pipeline.lean.backend import LeanBackend, Leans, find_leans, simulator
-from pipeline.lean.toolchain.standins import SWITCH
-from pipeline.lean.toolchain.toolchains import MARKER, REPL
-from tests.support.lean.toolchain_build import write_build
+from pipeline.lean.backend import REPL_NAME, LeanBackend, Leans, find_leans
+from pipeline.lean.toolchain.versions import parse_version
+
+MARKER = "lean-toolchain"
 
 
 class Machine:
-    """A cache of builds, an import path, a PATH and an ELAN_HOME, all empty."""
+    """An import path, a PATH and an ELAN_HOME, all empty."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
-        self.cache = folder / "toolchains"
         self.site = folder / "site"
         self.site.mkdir()
         monkeypatch.setattr(sys, "path", [str(self.site), *sys.path])
@@ -29,9 +27,11 @@ class Machine:
         monkeypatch.setenv("ELAN_HOME", str(folder / "elan"))
         importlib.invalidate_caches()
 
-    def build(self, release: str) -> Path:
-        """Put a build into the cache as an installation does."""
-        return write_build(self.cache, release, home=self.folder / "elan").repl
+    def lean(self, release: str) -> Path:
+        """Have a toolchain of elan's, as far as looking at it goes."""
+        lean = parse_version(release).sysroot / "bin" / "lean"
+        program(lean)
+        return lean
 
     def repl(self, path: Path, toolchain: str = "") -> Path:
         program(path)
@@ -44,10 +44,10 @@ class Machine:
         for name in ("server.py", "expr.py", "__init__.py"):
             folder.mkdir(exist_ok=True)
             (folder / name).write_text("raise SystemExit('must not be imported')\n")
-        return self.repl(folder / REPL, toolchain)
+        return self.repl(folder / REPL_NAME, toolchain)
 
     def leans(self, *, backend: str = "auto", repl: str = "", sandbox: str = "none") -> Leans:
-        return find_leans(backend=backend, repl=repl, sandbox=sandbox, toolchains=self.cache)
+        return find_leans(backend=backend, repl=repl, sandbox=sandbox)
 
     def chosen(self, toolchain: str, *, repl: str = "") -> LeanBackend:
         return self.leans(repl=repl).for_toolchain(toolchain)
@@ -64,53 +64,22 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def test_each_project_gets_the_build_of_its_own_version(machine: Machine) -> None:
-    old, new = machine.build("v4.21.0"), machine.build("v4.28.0")
+def test_each_project_gets_the_language_server_of_its_own_version(machine: Machine) -> None:
+    old, new = machine.lean("v4.21.0"), machine.lean("v4.28.0")
 
     assert machine.chosen("leanprover/lean4:v4.21.0\n").argv == (str(old),)
-    assert machine.chosen("v4.28.0").argv == (str(new),)
-    assert machine.chosen("v4.28.0").toolchain == "leanprover/lean4:v4.28.0"
+    chosen = machine.chosen("4.28.0")
+    assert (chosen.kind, chosen.argv, chosen.sysroot) == ("server", (str(new),), str(new.parents[1]))
+    assert (chosen.toolchain, chosen.is_lean) == ("leanprover/lean4:v4.28.0", True)
 
 
-def test_a_version_that_is_not_there_says_how_to_get_it(machine: Machine) -> None:
-    machine.build("v4.21.0")
-    chosen = machine.chosen("leanprover/lean4:v4.22.0")
+def test_a_version_that_is_not_there_is_named_with_those_that_are_and_the_remedy(machine: Machine) -> None:
+    machine.lean("v4.21.0")
+    chosen = machine.chosen("v4.22.0")
 
     assert chosen.kind == "none"
-    assert "toolchain leanprover/lean4:v4.22.0 is not installed (there is v4.21.0)" in chosen.detail
+    assert "leanprover/lean4:v4.22.0 is not installed (there is v4.21.0)" in chosen.detail
     assert "run `everlean setup`" in chosen.detail
-    only_repls = machine.leans(backend="pantograph").for_toolchain("v4.22.0")
-    assert "run `everlean toolchain install v4.22.0`" in only_repls.detail
-
-
-def test_a_damaged_build_is_never_chosen(machine: Machine) -> None:
-    machine.build("v4.21.0").write_text("#!/bin/sh\necho changed\n")
-    for chosen in (
-        machine.chosen("v4.21.0"),
-        machine.leans().summary,
-        machine.leans(backend="pantograph").for_toolchain("v4.21.0"),
-    ):
-        assert chosen.kind != "pantograph"
-        assert "damaged" in chosen.detail
-        assert "everlean toolchain install v4.21.0" in chosen.detail
-
-
-def test_of_a_version_without_a_repl_the_toolchain_s_own_language_server_is_taken(machine: Machine) -> None:
-    """Elan has it; with [lean] backend = "pantograph" it is not taken."""
-    folder = machine.folder / "elan" / "toolchains" / "leanprover--lean4---v4.35.0"
-    program(folder / "bin" / "lean")
-    machine.build("v4.21.0")
-    chosen = machine.chosen("v4.35.0")
-    assert (chosen.kind, chosen.argv, chosen.sysroot) == (
-        "server",
-        (str(folder / "bin" / "lean"),),
-        str(folder),
-    )
-    assert (chosen.toolchain, chosen.is_lean) == ("leanprover/lean4:v4.35.0", True)
-    assert machine.chosen("v4.21.0").kind == "pantograph"
-    assert machine.leans(backend="pantograph").for_toolchain("v4.35.0").kind == "none"
-    missing = machine.chosen("v4.34.0")
-    assert (missing.kind, "run `everlean setup`" in missing.detail) == ("none", True)
 
 
 def test_the_bundled_repl_is_found_without_an_import_and_serves_its_own_version_only(
@@ -126,38 +95,36 @@ def test_the_bundled_repl_is_found_without_an_import_and_serves_its_own_version_
 def test_the_toolchains_folder_is_found_where_elan_keeps_it(machine: Machine) -> None:
     machine.bundled("leanprover/lean4:v4.28.0")
     assert machine.chosen("v4.28.0").sysroot == ""
-    root = machine.folder / "elan" / "toolchains" / "leanprover--lean4---v4.28.0"
-    program(root / "bin" / "lean")
+    lean = machine.lean("v4.28.0")
 
-    assert machine.chosen("v4.28.0").sysroot == str(root)
+    assert machine.chosen("v4.28.0").sysroot == str(lean.parents[1])
 
 
-def test_of_three_for_one_version_the_configured_comes_first_then_the_bundled_then_the_cached(
+def test_of_all_for_one_version_the_configured_comes_first_and_the_language_server_last(
     machine: Machine,
 ) -> None:
-    cached = machine.build("v4.28.0")
-    assert machine.chosen("v4.28.0").argv == (str(cached),)
-    bundled = machine.bundled("leanprover/lean4:v4.28.0")
-    assert machine.chosen("v4.28.0").argv == (str(bundled),)
-    own = machine.repl(machine.folder / "own" / "repl", "leanprover/lean4:v4.28.0")
-    assert machine.chosen("v4.28.0", repl=str(own)).argv == (str(own),)
+    toolchain = "leanprover/lean4:v4.28.0"
+    assert machine.chosen(toolchain).kind == "none"
+    lean = machine.lean(toolchain)
+    assert machine.chosen(toolchain).argv == (str(lean),)
+    on_path = machine.repl(machine.folder / "bin" / REPL_NAME, toolchain)
+    assert machine.chosen(toolchain).argv == (str(on_path),)
+    bundled = machine.bundled(toolchain)
+    assert machine.chosen(toolchain).argv == (str(bundled),)
+    own = machine.repl(machine.folder / "own" / "repl", toolchain)
+    assert machine.chosen(toolchain, repl=str(own)).argv == (str(own),)
 
 
-def test_nothing_found_names_each_way_to_get_it(machine: Machine) -> None:
+def test_where_nothing_is_found_the_remedy_is_one_command(machine: Machine) -> None:
     assert machine.leans().summary.detail == "no Lean is installed here; run `everlean setup`"
-    detail = machine.leans(backend="pantograph").summary.detail
-    assert "PyPantograph" in detail
-    assert "lean.repl" in detail
-    assert "everlean toolchain install VERSION" in detail
 
 
-def test_the_configured_repl_comes_first_and_serves_its_own_version_only(machine: Machine) -> None:
-    cached = machine.build("v4.21.0")
-    machine.build("v4.28.0")
+def test_the_configured_repl_serves_its_own_version_only(machine: Machine) -> None:
+    lean = machine.lean("v4.21.0")
     own = machine.repl(machine.folder / "own" / "repl", "leanprover/lean4:v4.28.0")
 
     assert machine.chosen("v4.28.0", repl=str(own)).argv == (str(own),)
-    assert machine.chosen("v4.21.0", repl=str(own)).argv == (str(cached),)
+    assert machine.chosen("v4.21.0", repl=str(own)).argv == (str(lean),)
     assert machine.chosen("v4.22.0", repl=str(own)).kind == "none"
 
 
@@ -191,7 +158,7 @@ def test_a_repl_that_lake_built_has_the_version_of_its_project_and_no_other_fold
 
 
 def test_a_configured_repl_that_is_not_there_is_not_replaced_by_another(machine: Machine) -> None:
-    machine.build("v4.21.0")
+    machine.lean("v4.21.0")
     chosen = machine.chosen("v4.21.0", repl="/nowhere/repl")
 
     assert chosen.kind == "none"
@@ -199,7 +166,7 @@ def test_a_configured_repl_that_is_not_there_is_not_replaced_by_another(machine:
 
 
 def test_a_repl_on_path_needs_a_known_version(machine: Machine) -> None:
-    found = machine.repl(machine.folder / "bin" / REPL)
+    found = machine.repl(machine.folder / "bin" / REPL_NAME)
     assert machine.chosen("v4.21.0").kind == "none"
     assert "name it as lean.repl" in machine.leans().summary.detail
 
@@ -222,7 +189,7 @@ def test_a_repl_on_path_needs_a_known_version(machine: Machine) -> None:
 def test_a_project_that_names_no_lean_version_is_not_guessed_at(
     machine: Machine, toolchain: str, reason: str
 ) -> None:
-    machine.build("v4.21.0")
+    machine.lean("v4.21.0")
     chosen = machine.chosen(toolchain)
 
     assert chosen.kind == "none"
@@ -237,26 +204,8 @@ def test_only_a_configured_repl_runs_a_project_without_a_lean_toolchain(machine:
     assert "no lean-toolchain file" in chosen.detail
 
 
-def test_the_simulator_is_no_lean_outside_the_tests(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(SWITCH)
-    chosen = machine.leans(backend="simulator").for_toolchain("v4.21.0")
-
-    assert chosen.kind == "none"
-    assert 'in the tests alone; write backend = "auto"' in chosen.detail
-
-
-def test_the_simulator_serves_every_toolchain_and_never_by_itself(machine: Machine) -> None:
-    assert machine.leans().summary.kind == "none"
-    leans = machine.leans(backend="simulator")
-    for toolchain in ("", "leanprover/lean4:v4.21.0", "nonsense"):
-        assert leans.for_toolchain(toolchain).kind == "simulator"
-    assert leans.summary.kind == "simulator"
-
-
 def test_switched_off_is_off_for_every_project(machine: Machine) -> None:
-    machine.build("v4.21.0")
+    machine.lean("v4.21.0")
     leans = machine.leans(backend="none")
 
     assert leans.for_toolchain("v4.21.0").kind == leans.summary.kind == "none"
@@ -264,7 +213,7 @@ def test_switched_off_is_off_for_every_project(machine: Machine) -> None:
 
 
 def test_no_sandbox_means_no_lean_at_all(machine: Machine) -> None:
-    machine.build("v4.21.0")
+    machine.lean("v4.21.0")
     chosen = machine.leans(sandbox="bubblewrap").for_toolchain("v4.21.0")
 
     assert chosen.kind == "none"
@@ -273,13 +222,13 @@ def test_no_sandbox_means_no_lean_at_all(machine: Machine) -> None:
 
 def test_the_summary_names_every_version(machine: Machine) -> None:
     assert "everlean setup" in machine.leans().summary.detail
-    machine.build("v4.21.0")
+    machine.lean("v4.21.0")
     assert machine.leans().summary.toolchain == "leanprover/lean4:v4.21.0"
-    machine.build("v4.28.0")
+    machine.lean("v4.28.0")
     both = machine.leans().summary
 
     assert (both.kind, both.toolchain, both.detail) == (
-        "pantograph",
+        "server",
         "",
         "Lean for v4.21.0, v4.28.0",
     )
@@ -292,9 +241,10 @@ def test_unknown_words_are_errors(machine: Machine, backend: str, sandbox: str) 
 
 
 def test_the_time_for_a_start_is_the_setting_s_for_whatever_runs_lean(machine: Machine) -> None:
-    machine.build("v4.21.0")
-    program(machine.folder / "elan" / "toolchains" / "leanprover--lean4---v4.35.0" / "bin" / "lean")
-    leans = find_leans(backend="auto", repl="", sandbox="none", toolchains=machine.cache, start_timeout_s=7.0)
+    machine.bundled("leanprover/lean4:v4.21.0")
+    machine.lean("v4.21.0")
+    machine.lean("v4.35.0")
+    leans = find_leans(backend="auto", repl="", sandbox="none", start_timeout_s=7.0)
     repl, server = leans.for_toolchain("v4.21.0"), leans.for_toolchain("v4.35.0")
     assert (repl.kind, server.kind) == ("pantograph", "server")
     assert [one.start_timeout_s for one in (repl, server, repl.reading("module\n"))] == [7.0, 7.0, 7.0]
@@ -302,19 +252,11 @@ def test_the_time_for_a_start_is_the_setting_s_for_whatever_runs_lean(machine: M
 
 def test_looking_starts_no_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for release in ("v4.21.0", "v4.28.0"):
-        machine.build(release)
+        machine.lean(release)
     machine.bundled("leanprover/lean4:v4.29.1")
     monkeypatch.setattr("subprocess.Popen", None)
-    monkeypatch.setattr("hashlib.file_digest", None)
 
     assert len(machine.leans().builds) == 3
-
-
-def test_a_lean_that_is_gone_takes_its_build_with_it(machine: Machine) -> None:
-    machine.build("v4.21.0")
-    shutil.rmtree(machine.folder / "elan")
-
-    assert "is gone" in machine.chosen("v4.21.0").detail
 
 
 def test_pypantograph_without_its_repl_is_named_as_such(machine: Machine) -> None:
@@ -332,8 +274,8 @@ def test_the_canvas_package_of_that_name_is_recognised(machine: Machine) -> None
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pantograph\nVersion: 0.1.0\n")
 
     assert "pantograph 0.1.0 is a library for HTML5 canvases" in machine.leans().summary.detail
-    machine.build("v4.21.0")
-    assert machine.chosen("v4.21.0").kind == "pantograph"  # and it is in no one's way
+    machine.lean("v4.21.0")
+    assert machine.chosen("v4.21.0").kind == "server"  # and it is in no one's way
 
 
 def test_a_configured_repl_has_to_be_executable(machine: Machine) -> None:
@@ -344,8 +286,8 @@ def test_a_configured_repl_has_to_be_executable(machine: Machine) -> None:
 
 
 def test_a_backend_survives_json(machine: Machine) -> None:
-    machine.build("v4.21.0")
-    for backend in (machine.chosen("v4.21.0"), machine.chosen("v4.22.0"), simulator()):
+    machine.lean("v4.21.0")
+    for backend in (machine.chosen("v4.21.0"), machine.chosen("v4.22.0")):
         adapter = TypeAdapter(LeanBackend)
         assert adapter.validate_json(adapter.dump_json(backend), strict=True) == backend
 
@@ -359,14 +301,9 @@ def test_root_runs_no_lean_unless_the_settings_say_so(machine: Machine) -> None:
             backend="auto",
             repl=str(machine.site / "repl"),
             sandbox="none",
-            toolchains=machine.cache,
             as_root=as_root,
         ).summary.kind
 
-    refused = find_leans(backend="auto", repl="", sandbox="none", toolchains=machine.cache, as_root=False)
+    refused = find_leans(backend="auto", repl="", sandbox="none", as_root=False)
     assert (kind(as_root=False), kind(as_root=True)) == ("none", "pantograph")
     assert "write as_root = true under [lean]" in refused.summary.detail
-    by_simulator = find_leans(
-        backend="simulator", repl="", sandbox="none", toolchains=machine.cache, as_root=False
-    )
-    assert by_simulator.summary.kind == "simulator", "it runs no code of a repository"

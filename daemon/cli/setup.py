@@ -1,4 +1,4 @@
-"""`everlean doctor`, `version`, `setup`, `toolchain`: what is installed and missing; Lean versions and REPL builds."""
+"""`everlean setup`, `doctor`, `version`: what is installed and what is missing, and Lean's versions installed."""
 
 from __future__ import annotations
 
@@ -9,53 +9,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from daemon.cli.answer import Answer
-from daemon.cli.context import GROUPS, Call, CliError, ExitCode, verb
+from daemon.cli.context import Call, CliError, ExitCode, verb
 from daemon.cli.render import note, say, styled, table
 from daemon.paths import SYSTEM_CONFIG
-from store.documents.document import of_row
-from store.text import clean, clean_block, counted, size, span
+from store.text import clean, clean_block, counted, size
 
 if TYPE_CHECKING:
     from daemon.doctor import Finding
     from daemon.setup import Step
-    from pipeline.lean.toolchain.toolchains import LeanVersion
-
-GROUPS["toolchain"] = "Install or remove the REPL builds for Lean versions; `everlean doctor` lists them."
-Version = Annotated[
-    str, typer.Argument(metavar="VERSION", help="v4.21.0, v4.22.0-rc3, nightly-2025-08-01, or the full name.")
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    made: bool
-    """false: a sound build of that revision was there already"""
-    toolchain: str
-    """its Lean, as `lean-toolchain` names it"""
-    repl: Path
-    """the program"""
-    says: str
-    """to `--version`"""
-    revision: str
-    """Pantograph's commit"""
-    seconds: float
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    removed: str
-    """the full name of its Lean version"""
-    folder: Path
-    """where it was"""
-    size_bytes: int
-    """what that freed"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,68 +50,8 @@ class Versions:
     """of the library"""
 
 
-@verb("toolchain install", Installed)
-def install(
-    call: Call,
-    version: Version,
-    revision: Annotated[
-        str,
-        typer.Option(
-            "--revision", metavar="SHA", help="Build this commit of Pantograph; it must be made for VERSION."
-        ),
-    ] = "",
-    source: Annotated[
-        str,
-        typer.Option("--source", metavar="URL", help="Fetch Pantograph from this copy of its repository."),
-    ] = "",
-) -> Answer:
-    """Fetch a Lean version and Pantograph's source for it, and build its REPL."""
-    from pipeline.lean.repl_install import install as make
-    from pipeline.lean.toolchain.toolchains import PANTOGRAPH, Toolchains
-
-    done = make(
-        Toolchains(call.instance.paths.toolchains),
-        _version(version),
-        sandbox=call.settings.lean.sandbox,
-        revision=revision,
-        source=source or PANTOGRAPH,
-        say=_tell,
-    )
-    built = of_row(Installed, done.toolchain, made=done.made)
-    what = f"built in {span(built.seconds)}" if built.made else "there already"
-    return Answer(
-        built,
-        f"{built.toolchain}: {what}: {built.repl}\n  answers as  {clean(built.says)}\n  revision    {built.revision}",
-    )
-
-
-@verb("toolchain remove", Removed)
-def remove(call: Call, version: Version) -> Answer:
-    """Remove the build for a Lean version, unless a job uses it."""
-    from pipeline.lean.toolchain.toolchains import Toolchains
-
-    cache = Toolchains(call.instance.paths.toolchains)
-    removed = cache.remove(_version(version))
-    said = f"{removed.toolchain}: removed from {cache.folder} ({size(removed.size_bytes)})"
-    if removed.sysroot:
-        said += f"\nelan's own copy of Lean stays: elan toolchain uninstall {removed.toolchain}"
-    return Answer(Removed(removed.toolchain, removed.folder, removed.size_bytes), said)
-
-
-def _version(text: str) -> LeanVersion:
-    from pipeline.lean.toolchain.toolchains import VersionError, parse_version
-
-    try:
-        return parse_version(text)
-    except VersionError as error:
-        raise typer.BadParameter(str(error), param_hint="VERSION") from error
-
-
 def _tell(text: str) -> None:
     note(clean_block(text))
-
-
-# ---- Everything at once: elan, and each Lean version that the watched repositories name
 
 
 _MATHLIB = (
