@@ -82,7 +82,7 @@ log = structlog.get_logger("daemon.jobs.node")
 def leans_here(like: WireLean) -> Leans:
     """Return what can run Lean on this node, under the daemon's settings for it."""
     return find_leans(
-        backend="simulator" if like.kind == "simulator" else "auto",
+        backend="auto",
         repl="",
         sandbox=like.sandbox,
         start_timeout_s=like.start_timeout_s,
@@ -128,7 +128,7 @@ def examined(paths: Paths, like: WireLean) -> NodeReport:
         problems.append("Ray runs there without tokens; start it with RAY_AUTH_MODE=token")
     if shutil.which("git") is None:
         problems.append("git: not found on PATH; install git")
-    if like.kind != "simulator" and like.sandbox == "bubblewrap":
+    if like.sandbox == "bubblewrap":
         problem = bubblewrap_problem()
         if problem is not None:
             problems.append(f"no sandbox for Lean: {problem}")

@@ -578,7 +578,7 @@ class RayEngine:
         lean = self._settings().lean
         look = Look(
             lean=WireLean(
-                kind="simulator" if lean.backend == "simulator" else "server",
+                kind="server",
                 toolchain="",
                 sandbox="bubblewrap" if lean.sandbox != "none" else "none",
                 as_root=lean.as_root,

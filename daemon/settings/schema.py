@@ -548,12 +548,12 @@ class GitHub(Section):
 
 
 class Lean(Section):
-    """[lean]: what checks proofs. `auto` never picks the simulator."""
+    """[lean]: what checks proofs."""
 
     backend: Literal["auto", "simulator", "none"] = "auto"
     """`auto`: a REPL of the Lean version that the branch's `lean-toolchain` names, or where there is none elan's
-    toolchain of that version, with its language server. A branch without either is only scanned. `simulator`: in tests
-    of everlean itself. `none`: scanning only"""
+    toolchain of that version, with its language server. A branch without either is only scanned. `none`:
+    scanning only"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
     """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below"""
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])
@@ -582,7 +582,7 @@ class Lean(Section):
 
 
 class Build(Section):
-    """[build]: fetching dependencies and `lake build`, where Lean is real."""
+    """[build]: fetching dependencies and `lake build`."""
 
     # Of the single modules that the gate and a search build: `pipeline.lean.build.lake.BUILD_BOUNDS`.
     enabled: Flag = True

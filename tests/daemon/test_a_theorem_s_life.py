@@ -20,7 +20,6 @@ from daemon.jobs.runner import spec_now
 from daemon.planning.plan import Planner
 from pipeline.jobs.protocol import Reporter
 from pipeline.jobs.specs import ScanSpec
-from pipeline.lean.backend import find_leans
 from pipeline.scan import scan_commit
 from store.documents.theorems import Version, describe_theorems
 from store.events.base import EventBody
@@ -33,10 +32,10 @@ from store.view.rebuild import verify
 from store.view.rows import TheoremRow
 from store.view.view import View
 from tests.support.daemon.deployment import Deployment
+from tests.support.planning import NO_LEAN
 from tests.support.specs import job_spec
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
 
 ONE = "theorem one (n : Nat) : n + 0 = n := by\n  simp\n"
 TWO = "theorem two (n : Nat) : 0 + n = n := by\n  simp\n"

@@ -203,7 +203,7 @@ def test_proofs_whose_records_would_be_too_large_together_are_refused_and_nothin
         async with stopped.opened() as parts:
             rows = await parts.store.ask(queries.sorries)
             proofs = {row.sorry: "trivial" for row in rows if row.declaration == "a"}
-            lean = SimpleNamespace(kind="simulator", toolchain="")
+            lean = SimpleNamespace(kind="server", toolchain="")
             work: Any = SimpleNamespace(leans=SimpleNamespace(for_toolchain=lambda _: lean))
             runner: Any = None
             await Claims(parts.store, runner, work, parts.context).submit(proofs, agent="one", by="ada")

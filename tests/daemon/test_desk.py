@@ -22,7 +22,7 @@ from daemon.planning.plan import Plan
 from daemon.planning.schedule import Timetable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
-from pipeline.lean.backend import LeanBackend, Leans, find_leans
+from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.identity import job_id
 from store.events.base import EventBody
 from store.events.bumps import BumpAsked
@@ -36,12 +36,9 @@ from store.view import queries
 from store.view.rows import PauseRow
 from tests.support import events
 from tests.support.daemon.bench import Bench, bench, until
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.daemon.remote import Remote
-
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
-SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none")
-KEY = "local/remotes/demo"
+from tests.support.planning import KEY, LEAN, NO_LEAN
 
 
 @pytest.fixture
@@ -58,7 +55,7 @@ async def desk(
     deployment: Deployment, *, plan: Plan | None = None, **about: Any
 ) -> AsyncIterator[tuple[Operator, Bench]]:
     async with bench(deployment) as b:
-        work = SimpleNamespace(**{"plan": plan or Plan(), "untrainable": "", "leans": SIMULATOR, **about})
+        work = SimpleNamespace(**{"plan": plan or Plan(), "untrainable": "", "leans": LEAN, **about})
         yield Operator(b.parts.store, b.runner, work, b.parts.context), b  # type: ignore[arg-type] # what it needs of it
 
 
@@ -238,7 +235,7 @@ def test_what_cannot_be_done_in_a_repository_is_refused_with_the_reason(
 
     async def go() -> None:
         async with deployment.opened() as parts:
-            stub: Any = SimpleNamespace(plan=Plan(), leans=SIMULATOR, **{"untrainable": "", **about})
+            stub: Any = SimpleNamespace(plan=Plan(), leans=LEAN, **{"untrainable": "", **about})
             runner: Any = None
             it = Operator(parts.store, runner, stub, parts.context)
             with pytest.raises(WorkStateError, match=why):
@@ -322,7 +319,7 @@ def test_a_search_that_waits_ends_when_someone_fills_the_last_sorry_and_status_s
 ) -> None:
     settings = deployment.write(
         repos=[deployment.folder / "remotes" / "demo"],
-        extra='[lean]\nbackend = "simulator"\nsandbox = "none"\n[trace]\nenabled = false\n',
+        extra=LeanOfTests.scripted(deployment.folder).settings,
     )
 
     async def paused() -> None:
@@ -367,7 +364,7 @@ def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_
             never = b.due("succeed")
             paused = Timetable(Schedule(), datetime.now(UTC), [PauseRow("all", "ada", "", "")])
             plan = replace(Plan.of([never]), timetable=paused)
-            stub: Any = SimpleNamespace(plan=plan, leans=SIMULATOR, untrainable="")
+            stub: Any = SimpleNamespace(plan=plan, leans=LEAN, untrainable="")
             it = Operator(b.parts.store, b.runner, stub, b.parts.context)
             b.runner.start(b.due("hang"))
             await until(lambda: b.runner.running()[0].pid)
@@ -390,7 +387,7 @@ def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(deploym
     async def go() -> None:
         async with bench(deployment) as b:
             due = b.due("succeed")
-            stub: Any = SimpleNamespace(plan=Plan.of([due]), leans=SIMULATOR, untrainable="")
+            stub: Any = SimpleNamespace(plan=Plan.of([due]), leans=LEAN, untrainable="")
             it = Operator(b.parts.store, b.runner, stub, b.parts.context)
             assert await it.cancel(due.job, by="ada") == "waiting"
             await b.run(due)

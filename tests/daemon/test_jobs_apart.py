@@ -14,15 +14,13 @@ from pipeline.jobs.inputs import Inputs, InputStore
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import CORPUS, KNOWN, Budget, CuratedRung, ProveKnown, ProveSpec, ScanLimits
-from pipeline.lean.backend import simulator
 from tests.support.daemon import apart
 from tests.support.daemon.at_work import Works
 from tests.support.daemon.bench import bench
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
+from tests.support.planning import LEAN
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
-
-SIMULATOR = '[lean]\nbackend = "simulator"\n[jobs]\nretry_base = "0.2s"\n'
 
 
 def ended(deployment: Deployment) -> Counter[str]:
@@ -36,9 +34,10 @@ def test_a_scan_and_a_search_need_nothing_of_the_daemon_s_but_what_they_list(tmp
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a (p : Prop) (h : p) : p := by\n  sorry\n"})
-    settings = deployment.write(repos=[remote.path], extra=f"{SIMULATOR}[train]\nenabled = false\n")
+    lean = LeanOfTests.scripted(tmp_path)
+    settings = deployment.write(repos=[remote.path], extra=f"{lean.settings}[train]\nenabled = false\n")
     hidden = apart.prelude(settings.paths.state, settings.paths.cache, deployment.folder)
-    with deployment.daemon(environment={"OMP_NUM_THREADS": "1"}, prelude=hidden, forked_jobs=False):
+    with deployment.daemon(environment=lean.environment, prelude=hidden, forked_jobs=False):
         deployment.wait_for(lambda: {"scan", "prove"} <= set(ended(deployment)), what="the jobs")
 
 
@@ -68,7 +67,7 @@ def test_each_attempt_has_the_inputs_of_the_first_one_until_the_job_has_ended(tm
                     repository=b.parts.repo.key,
                     branch="main",
                     sha=b.sha,
-                    lean=simulator(),
+                    lean=LEAN.summary,
                     rung=CuratedRung(),
                     budget=Budget(1, 1.0, 1.0),
                     budget_key="b",
@@ -97,6 +96,7 @@ def test_each_attempt_has_the_inputs_of_the_first_one_until_the_job_has_ended(tm
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("real_lean")
 def test_each_kind_of_job_needs_nothing_of_the_daemon_s_but_what_it_lists(tmp_path: Path) -> None:
     works = Works(tmp_path)
     works.write(learn=("retriever", "tactics", "progress"), rewards=True)
@@ -115,7 +115,7 @@ def test_each_kind_of_job_needs_nothing_of_the_daemon_s_but_what_it_lists(tmp_pa
         return any(spec.job in done and CORPUS in spec.inputs for spec in specs)
 
     hidden = apart.prelude(paths.state, paths.cache, deployment.folder)
-    environment = {"ELAN_HOME": str(works.tools.home), "OMP_NUM_THREADS": "1"}
+    environment = {**works.lean.environment, "OMP_NUM_THREADS": "1"}
     with deployment.daemon(environment=environment, prelude=hidden, forked_jobs=False):
         wait_for("scan", "build", "trace", "prove", "check")
         works.train()

@@ -17,7 +17,7 @@ from daemon.control_client import request
 from daemon.event_lines import MOST_OF_ONE_TYPE, EventLines, lines_of
 from daemon.logs import configure
 from store.log.envelope import NewEvent
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.events import samples
 from tests.support.views import empty_view
 
@@ -35,9 +35,8 @@ def test_a_terminal_reads_what_is_watched_opened_and_filled_and_nothing_of_polls
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": OPEN})
-    settings = deployment.write(
-        repos=[remote.path], extra='[lean]\nbackend = "simulator"\n[prove]\nenabled = false\n'
-    )
+    lean = LeanOfTests.scripted(tmp_path)
+    settings = deployment.write(repos=[remote.path], extra=f"{lean.settings}[prove]\nenabled = false\n")
     text = deployment.config.read_text(encoding="utf-8")
     deployment.config.write_text(
         text.replace('log_format = "json"', 'log_format = "console"'), encoding="utf-8"
@@ -61,7 +60,7 @@ def test_a_terminal_reads_what_is_watched_opened_and_filled_and_nothing_of_polls
         )
     lines = deployment.log().splitlines()
     assert re.fullmatch(
-        r"\d\d:\d\d:\d\d  watching 1 repository, 0 open sorries, Lean: the simulator: .*", lines[0]
+        r"\d\d:\d\d:\d\d  watching 1 repository, 0 open sorries, Lean: .*pantograph-repl for .*", lines[0]
     )
     assert all(re.match(r"\d\d:\d\d:\d\d  \S", line) for line in lines)
     assert not [line for line in lines if "unchanged" in line]

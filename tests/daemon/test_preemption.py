@@ -8,17 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from daemon.control_client import request
 from daemon.scheduler import Operator, Scheduler
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
-from pipeline.lean.backend import find_leans, simulator
+from pipeline.lean.backend import Leans
 from pipeline.lean.pool import PoolLimits
 from store.view.rows import JobRow
-from tests.support.daemon.bench import bench, until
+from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks
 from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
-
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
+from tests.support.planning import LEAN, NO_LEAN
 
 
 class Paid(ProveSpec):
@@ -36,13 +34,25 @@ def paid(sha: str) -> Paid:
         repository="r",
         branch="main",
         sha=sha,
-        lean=simulator(),
+        lean=LEAN.summary,
         limits=PoolLimits(),
         rung=EndpointRung(endpoint=EndpointSpec(base_url="http://127.0.0.1:1", model="m"), whole=WholeSpec()),
         budget=Budget(1, 1.0, 1.0),
         budget_key="b",
         parallel=1,
         sorries=(),
+    )
+
+
+def scheduler(b: Bench, leans: Leans = NO_LEAN) -> Scheduler:
+    upkeep: Any = SimpleNamespace(cache_bytes=0, advisories=(), sweep_cache=lambda _: asyncio.sleep(0))
+    return Scheduler(
+        store=b.parts.store,
+        runner=b.runner,
+        upkeep=upkeep,
+        engine=b.engine,
+        context=NoTasks(b.parts.settings),
+        leans=leans,
     )
 
 
@@ -58,17 +68,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
 
     async def go() -> tuple[JobRow, str, JobRow, list[str]]:
         async with bench(deployment, gpus=gpus) as b:
-            upkeep: Any = SimpleNamespace(
-                cache_bytes=0, advisories=(), sweep_cache=lambda _: asyncio.sleep(0)
-            )
-            work = Scheduler(
-                store=b.parts.store,
-                runner=b.runner,
-                upkeep=upkeep,
-                engine=b.engine,
-                context=NoTasks(b.parts.settings),
-                leans=NO_LEAN,
-            )
+            work = scheduler(b)
             desk = Operator(b.parts.store, b.runner, work, b.parts.context)
             await b.run(b.due("succeed"))
 
@@ -121,37 +121,35 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
     )
 
 
-def test_a_long_trace_keeps_another_repository_waiting_for_its_share_only_and_goes_on_where_it_was(
-    tmp_path: Path,
-) -> None:
+def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its_share(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)
-    large, good = deployment.remote("large"), deployment.remote("good")
-    lines = "".join(f"theorem t{i} : {i} = {i} := by\n  rfl\n" for i in range(16))
-    large.commit("large", {f"L{n}.lean": f"namespace L{n}\n{lines}end L{n}\n" for n in range(100)})
-    good.commit("good", {"G.lean": "theorem g : 1 = 1 := by\n  rfl\n"})
+    large, small = deployment.remote("large"), deployment.remote("small")
+    for one in (large, small):
+        sha = one.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
     settings = deployment.write(
-        repos=[large.path, good.path],
-        extra='[lean]\nbackend = "simulator"\n[schedule]\nshare = "1s"\n[prove]\nenabled = false\n',
+        repos=[large.path, small.path],
+        extra='[build]\nenabled = false\n[jobs]\nmax_running = 2\n[schedule]\nshare = "1s"\n',
     )
-    big, small = (repo.key for repo in settings.repos)
+    waits = settings.repos[1]
 
-    def traced(repository: str) -> list[str]:
-        events = deployment.events("file_traced")
-        return [event.data["path"] for event in events if event.data["repository"] == repository]
+    async def go() -> JobRow:
+        async with bench(deployment) as b:
+            work = scheduler(b, LEAN)
+            b.runner.start(b.due("hang", kind="prove"))
+            await until(lambda: b.runner.running()[0].pid)
+            b.runner._live["prove-hang"].saved = True  # as if it had recorded an attempt
+            await b.parts.poller.poll(waits)
+            scan = b.due("succeed")
+            spec = scan.whole_spec.model_copy(update={"repository": waits.key})
+            b.runner.start(replace(scan, repository=waits.key, spec=spec))
+            async with asyncio.timeout(60):
+                while "prove-hang" in {job.job for job in b.runner.running()}:
+                    await work.start_due()
+                    await asyncio.sleep(0.1)
+            return await b.row("prove-hang")
 
-    with deployment.daemon():
-        deployment.wait_for(lambda: traced(big) and traced(small), what="a trace that is under way")
-        sha = good.commit("more", {"H.lean": "theorem h : 2 = 2 := by\n  rfl\n"})
-        request(settings.paths, "POST", "/poll", {"repository": small})
-        deployment.wait_for(lambda: "H.lean" in traced(small), what="the other's trace", seconds=30)
-        assert len(traced(big)) < 100, "it is not waited for"
-        deployment.wait_for(
-            lambda: big in {event.data["repository"] for event in deployment.events("commit_traced")},
-            what="the large trace's end",
-            seconds=120,
-        )
-    # On a slow machine each makes room for the other more than once.
-    ended = [event.data["reason"] for event in deployment.events("job_interrupted")]
-    what = f"trace {small} main {sha[:10]}"
-    assert f"preempted: {what} waits for a slot; what is done stays" in ended
-    assert len(traced(big)) == len(set(traced(big))) == 100, "each file is traced once"
+    stopped = asyncio.run(go())
+    assert (stopped.state, stopped.reason) == (
+        "interrupted",
+        f"preempted: trace {waits.key} main {sha[:10]} waits for a slot; what is done stays",
+    )

@@ -26,9 +26,10 @@ from store.log.envelope import StoredEvent
 from tests.support.daemon import kills, warm, witness
 from tests.support.daemon.bench import until
 from tests.support.daemon.cluster import NO_RAY, CannotLinkError, Cluster, Link
-from tests.support.daemon.deployment import SIMULATED, Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.daemon.ray_faults import PATIENCE_S, POINTS, Ground, fact, ground, orphans
 from tests.support.daemon.remote import Remote
+from tests.support.lean.real_gate import TOOLCHAIN
 
 pytestmark = [
     pytest.mark.slow,
@@ -313,10 +314,12 @@ def test_a_node_of_another_version_gets_no_job(place: Place, tmp_path: Path) -> 
 def project(number: int) -> dict[str, str]:
     """A commit with two sorries more."""
     return {
+        "lean-toolchain": f"{TOOLCHAIN}\n",
+        "lakefile.toml": 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n',
         "Demo.lean": "".join(f"import Demo.P{one}\n" for one in range(number + 1)),
         f"Demo/P{number}.lean": (
             f"theorem swap{number} (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n\n"
-            f"theorem wrong{number} (p q : Prop) : p → q := by\n  sorry\n"
+            f"theorem wrong{number} : 17 * 17 = {number} := by\n  sorry\n"
         ),
     }
 
@@ -341,19 +344,22 @@ def found(paths: Paths) -> set[tuple[str, ...]]:
     }
 
 
+@pytest.mark.usefixtures("real_lean")
 def test_a_daemon_that_is_stopped_and_killed_and_loses_the_head_finds_what_one_without_faults_does(
     tmp_path: Path,
 ) -> None:
+    lean = LeanOfTests.itself(tmp_path)
+    settings = f'{lean.settings}[jobs]\nretry_base = "1s"\n'
     faults, calm = Deployment(tmp_path / "faults"), Deployment(tmp_path / "calm")
     for one in (faults, calm):
         one.folder.mkdir()
     remote = faults.remote("demo")
     tips = [remote.commit("c0", project(0))]
     lease_s = 20.0
-    with Cluster(tmp_path / "cluster", nodes=2, lease_s=lease_s) as cluster:
-        extra = SIMULATED + cluster.settings()
+    with Cluster(tmp_path / "cluster", nodes=2, lease_s=lease_s, environment=lean.environment) as cluster:
+        extra = settings + cluster.settings()
         faults.write(repos=[remote.path], every="1s", slowest="1s", shutdown="30s", extra=extra)
-        calm.write(repos=[remote.path], every="1s", slowest="1s", shutdown="30s", extra=SIMULATED)
+        calm.write(repos=[remote.path], every="1s", slowest="1s", shutdown="30s", extra=settings)
         paths, calm_paths = faults.settings().paths, calm.settings().paths
 
         def on_nodes() -> list[int]:
@@ -378,23 +384,23 @@ def test_a_daemon_that_is_stopped_and_killed_and_loses_the_head_finds_what_one_w
         def nothing_on_nodes() -> None:
             faults.wait_for(lambda: not on_nodes(), what="the end of the jobs on nodes", seconds=lease_s)
 
-        with calm.daemon() as process:
+        with calm.daemon(environment=lean.environment) as process:
             worked_off(calm, process)
         with witness.watching(paths.events_db, tmp_path / "seen"):
             before = looked()
-            with faults.daemon() as process:
+            with faults.daemon(environment=lean.environment) as process:
                 jobs_out(before)
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(timeout=40) == 0, faults.log()
                 nothing_on_nodes()
             assert kills.open_attempts(kills.read(paths)) == set()
             before = looked()
-            with faults.daemon() as process:
+            with faults.daemon(environment=lean.environment) as process:
                 jobs_out(before)
                 kills.kill(process)
                 nothing_on_nodes()
             before = looked()
-            with faults.daemon() as process:
+            with faults.daemon(environment=lean.environment) as process:
                 jobs_out(before)
                 cluster.kill_head()
                 nothing_on_nodes()
@@ -409,6 +415,6 @@ def test_a_daemon_that_is_stopped_and_killed_and_loses_the_head_finds_what_one_w
                 worked_off(faults, process)
             time.sleep(1.0)  # the reader sees the end
     assert_sound(faults, paths, tmp_path / "seen")
-    with calm.daemon() as process:
+    with calm.daemon(environment=lean.environment) as process:
         worked_off(calm, process)
     assert found(paths) == found(calm_paths)

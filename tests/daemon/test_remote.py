@@ -738,17 +738,17 @@ def test_a_change_of_how_lean_runs_reaches_the_nodes(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "daemon")
     daemon.engine.__class__ = Daemons
     daemon.engine._writer = cast("asyncio.StreamWriter", object())
-    for lean in ("none", "none", "simulator"):
-        daemon.lean = f'backend = "{lean}"'
+    for sandbox in ("bubblewrap", "bubblewrap", "none"):
+        daemon.lean = f'sandbox = "{sandbox}"'
         daemon.engine._ask()
-    assert [one.lean.kind for one in asked if isinstance(one, Look)] == ["server", "simulator"]
+    assert [one.lean.sandbox for one in asked if isinstance(one, Look)] == ["bubblewrap", "none"]
 
 
 def test_a_node_that_does_not_read_the_artifacts_says_so_before_it_gets_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVERLEAN_NODE_FOLDER", str(tmp_path / "node"))
-    lean = WireLean(kind="simulator", toolchain="", sandbox="none")
+    lean = WireLean(kind="server", toolchain="", sandbox="none")
     asked = Look(lean=lean, artifacts=str(tmp_path / "store")).model_dump_json().encode()
 
     def problems() -> list[str]:

@@ -137,7 +137,9 @@ def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(
 
 
 def test_the_daemon_is_small_and_has_no_training_library(deployment: Deployment, remote: Remote) -> None:
-    settings = deployment.write(repos=[remote.path], extra='[lean]\nbackend = "simulator"\n')
+    settings = deployment.write(
+        repos=[remote.path],
+    )
     with deployment.daemon() as process:
         ready(deployment, settings)
         deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the baseline to be scanned")

@@ -14,15 +14,14 @@ from daemon.status_report import collect
 from pipeline.report.page import render
 from store.documents.problems import ProblemCode
 from store.view import queries
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 
-SIMULATOR = '[lean]\nbackend = "simulator"\n'
 OWN = '[lean]\nbackend = "auto"\nsandbox = "none"\n'
-LOOKS_OFTEN = "import daemon.service; daemon.service.PLAN_EVERY_S = 0.3"
+LOOKS_OFTEN = "import daemon.periodic; daemon.periodic.PLAN_EVERY_S = 0.3"
 SAID = {
     "none": "no Lean is installed",
     "server": "language server for leanprover/lean4:v4.35.0",
-    "simulator": "simulator (the simulator",
+    "pantograph": "pantograph-repl for leanprover/lean4:v4.35.0",
 }
 
 
@@ -78,18 +77,18 @@ def test_a_lean_that_is_installed_removed_or_configured_reads_the_same_everywher
         reads("server", changes=2)
         shutil.rmtree(toolchain)
         reads("none", changes=3)
-        deployment.write(repos=[], extra=SIMULATOR)
+        deployment.write(repos=[], extra=LeanOfTests.scripted(tmp_path).settings)
         request(settings.paths, "POST", "/reload")
-        reads("simulator", changes=4)
+        reads("pantograph", changes=4)
         settings.paths.socket.unlink()
-        reads("simulator", changes=4, everywhere=False)
+        reads("pantograph", changes=4, everywhere=False)
         process.kill()
         process.wait()
-    reads("simulator", changes=4, everywhere=False)
+    reads("pantograph", changes=4, everywhere=False)
     with deployment.daemon(environment=environment, prelude=LOOKS_OFTEN):
         deployment.wait_for(lambda: len(deployment.events("daemon_started")) == 2, what="the second start")
         deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the daemon to be ready")
-    assert chosen(deployment) == ["none", "server", "none", "simulator"], "never twice the same"
+    assert chosen(deployment) == ["none", "server", "none", "pantograph"], "never twice the same"
 
 
 def test_status_says_who_runs_lean_and_which_bounds_are_only_watched(tmp_path: Path) -> None:

@@ -15,11 +15,9 @@ import pytest
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.history import Retries
 from daemon.scheduler import Scheduler
-from pipeline.lean.backend import find_leans
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks
-
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
+from tests.support.planning import NO_LEAN
 
 
 @pytest.fixture

@@ -19,24 +19,28 @@ from daemon.paths import Paths
 from store.view import queries
 from tests.support.daemon import kills
 from tests.support.daemon.cluster import NO_RAY, Cluster
-from tests.support.daemon.deployment import SIMULATED, Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.daemon.remote import Remote
+from tests.support.lean.real_gate import TOOLCHAIN
 
 FIRST = {
+    "lean-toolchain": f"{TOOLCHAIN}\n",
+    "lakefile.toml": 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n',
     "Demo.lean": "import Demo.Logic\nimport Demo.Arithmetic\n",
-    "Demo/Logic.lean": (
-        "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n\n"
-        "theorem people (p : Prop) (h : p) : p := by\n  sorry\n"
-    ),
+    "Demo/Logic.lean": "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n",
     "Demo/Arithmetic.lean": (
-        "theorem two : 1 + 1 = 2 := by\n  sorry\n\ntheorem wrong (p q : Prop) : p → q := by\n  sorry\n"
+        "theorem people (n : Nat) : n = n := by\n  sorry\n\ntheorem wrong : 17 * 17 = 288 := by\n  sorry\n"
     ),
 }
 SECOND = {
-    "Demo/Logic.lean": FIRST["Demo/Logic.lean"].replace("(h : p) : p := by\n  sorry", "(h : p) : p := h"),
-    "Demo/More.lean": "theorem back (a b : Prop) (h : a ∧ b) : b ∧ a := by\n  sorry\n",
+    "Demo/Arithmetic.lean": FIRST["Demo/Arithmetic.lean"].replace("n = n := by\n  sorry", "n = n := rfl"),
 }
 CANARY = "canary-3141592653"
+
+
+@pytest.fixture
+def lean(real_lean: Path, tmp_path: Path) -> LeanOfTests:
+    return LeanOfTests.itself(tmp_path)
 
 
 @pytest.fixture(
@@ -45,19 +49,19 @@ CANARY = "canary-3141592653"
         pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.skipif(bool(NO_RAY), reason=NO_RAY)]),
     ]
 )
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster | None]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, lean: LeanOfTests) -> Iterator[Cluster | None]:
     if request.param == "local":
         yield None
         return
-    with Cluster(tmp_path / "cluster", nodes=2) as started:
+    with Cluster(tmp_path / "cluster", nodes=2, environment=lean.environment) as started:
         yield started
 
 
-def life(tmp_path: Path, cluster: Cluster | None) -> tuple[Deployment, Remote, Paths]:
+def life(tmp_path: Path, lean: LeanOfTests, cluster: Cluster | None) -> tuple[Deployment, Remote, Paths]:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", FIRST)
-    extra = SIMULATED + (cluster.settings() if cluster else "")
+    extra = lean.settings + (cluster.settings() if cluster else "")
     deployment.write(repos=[remote.path], every="1s", slowest="1s", extra=extra)
     text = deployment.config.read_text(encoding="utf-8")
     deployment.config.write_text(text.replace("[daemon]\n", '[daemon]\nlog_level = "debug"\n'), "utf-8")
@@ -70,12 +74,12 @@ def finished(deployment: Deployment) -> list[dict[str, Any]]:
 
 
 def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(
-    tmp_path: Path, cluster: Cluster | None
+    tmp_path: Path, lean: LeanOfTests, cluster: Cluster | None
 ) -> None:
-    deployment, remote, paths = life(tmp_path, cluster)
+    deployment, remote, paths = life(tmp_path, lean, cluster)
     tip = subprocess.check_output(["git", "-C", remote.path, "rev-parse", "HEAD"], text=True).strip()
     secrets = dict.fromkeys(("EVERLEAN_GITHUB_TOKEN", "EVERLEAN_MODEL_KEY"), CANARY)
-    with deployment.daemon(environment=secrets) as process:
+    with deployment.daemon(environment={**lean.environment, **secrets}) as process:
         deployment.wait_for(paths.database_db.exists, what="the view")
         deployment.wait_for(lambda: kills.settled(paths, tip), what="the first commit to be worked off")
         if cluster:
@@ -102,7 +106,7 @@ def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(
         proofs = queries.proofs(view)
     assert states["people"] == "filled"
     assert states["wrong"] == "open", "no proof of a false statement"
-    assert {"swap", "two"} <= {proof.declaration for proof in proofs}
+    assert {"swap", "people"} == {proof.declaration for proof in proofs}
     outcomes = {event.data["outcome"] for event in deployment.events("attempt_finished")}
     assert "disproved" in outcomes, "the statement that is false is shown to be"
     patches = list(paths.patches.rglob("*.patch"))
@@ -112,7 +116,7 @@ def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(
     for patch in patches:
         text = patch.read_text(encoding="utf-8")
         assert "\nSubject: [PATCH candidate] Not verified: " in text
-    kept = next(patch for patch in patches if "Declaration: two" in patch.read_text("utf-8"))
+    kept = next(patch for patch in patches if "Declaration: swap" in patch.read_text("utf-8"))
     subprocess.run(["git", "-C", str(checkout), "apply", str(kept)], check=True)
-    assert "1 + 1 = 2 := by\n  sorry" not in (checkout / "Demo/Arithmetic.lean").read_text("utf-8")
+    assert "q ∧ p := by\n  sorry" not in (checkout / "Demo/Logic.lean").read_text("utf-8")
     assert kills.differences(paths) == [], "a rebuild makes the same view"

@@ -34,7 +34,7 @@ from tests.support.daemon import kills, witness
 from tests.support.daemon.at_work import APPENDING, PATIENCE_S, Linger, Works
 from tests.support.daemon.deployment import Deployment
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("real_lean")]
 
 
 JOBS: tuple[Kind, ...] = ("scan", "build", "trace", "prove", "check")

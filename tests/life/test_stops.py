@@ -21,7 +21,7 @@ from store.events.models import ModelKind
 from tests.support.daemon import kills
 from tests.support.daemon.at_work import SHUTDOWN_S, Child, Works
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("real_lean")]
 
 MOST_TRIES = 5
 """Stops of a kind until one falls before the job's result."""

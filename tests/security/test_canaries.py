@@ -1,8 +1,8 @@
 """Secrets that are planted in every way in which one can come in, and looked for in everything that comes out.
 
-The daemon is the real one, with jobs on the simulator; what it starts is watched all the while. A canary is looked for
-as it is, as a URL has it, in capitals, backwards, in hexadecimal, and in base64 (at each of the three places at which
-it can begin there).
+The daemon is the real one, and its REPL answers from a script; what it starts is watched all the while. A canary is
+looked for as it is, as a URL has it, in capitals, backwards, in hexadecimal, and in base64 (at each of the three places
+at which it can begin there).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ import pytest
 from daemon.control_client import ControlError, request
 from daemon.paths import Paths, paths_from_config
 from store.log.blobs import cited
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.daemon.github import GitHubServer
 from tests.support.daemon.remote import Remote
+from tests.support.lean.real_gate import TOOLCHAIN
 
 TOKEN = "canary-token/of+no_known:shape-0123456789"
 MODEL_KEY = "canary-model-key-9876543210"
 WEBHOOK = "canary-webhook-secret-5555555555"
 OTHER = "canary-credential-of-somebody-else-777"
 CANARIES = (TOKEN, MODEL_KEY, WEBHOOK, OTHER)
-SIMULATED = '[lean]\nbackend = "simulator"\n'
 FILES = {
-    "lean-toolchain": "leanprover/lean4:v4.21.0\n",
+    "lean-toolchain": f"{TOOLCHAIN}\n",
     "Demo.lean": "theorem one (p : Prop) (h : p) : p := by\n  sorry\n",
 }
 
@@ -216,7 +216,7 @@ def ways(folder: Path) -> list[Way]:
 
 def settings(deployment: Deployment, remote: Remote, echo: str, way: Way) -> None:
     """A watchlist of one that works and two that fail, a forge and an endpoint that repeat headers in their errors."""
-    extra = f"""{SIMULATED}
+    extra = f"""{LeanOfTests.scripted(deployment.folder).settings}
 [github]
 api_url = "http://{echo}"
 local_repositories = true
@@ -235,8 +235,6 @@ retries = 0
 usd_per_day = 1
 usd_per_million_prompt = 0
 usd_per_million_completion = 0
-[trace]
-enabled = false
 [train]
 enabled = false
 """
@@ -374,7 +372,7 @@ def remote(deployment: Deployment) -> Remote:
 
 
 def test_a_crashing_daemon_leaves_no_memory_behind(deployment: Deployment, remote: Remote) -> None:
-    deployment.write(repos=[remote.path], extra=SIMULATED)
+    deployment.write(repos=[remote.path], extra=LeanOfTests.scripted(deployment.folder).settings)
     with deployment.daemon(environment={"EVERLEAN_GITHUB_TOKEN": TOKEN}, forked_jobs=False) as process:
         deployment.wait_for(lambda: deployment.events("job_started"), what="a job")
         for child in [

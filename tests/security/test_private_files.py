@@ -40,7 +40,7 @@ def test_what_the_daemon_writes_is_its_user_s_and_of_the_group_that_its_start_le
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", FILES)
-    deployment.write(repos=[remote.path], extra='[lean]\nbackend = "simulator"\n', every="1s")
+    deployment.write(repos=[remote.path], every="1s")
     state = tmp_path / "state"
     state.mkdir(mode=0o755)
     state.chmod(0o755)

@@ -4,8 +4,8 @@ works = Works(tmp_path)
 daemon = works.start()
 child = works.wait_for(daemon, "build")        # one that has begun its work
 
-Lean, lake and the REPL are stand-ins (`tests.support.lean.toolchain`): their verdicts show only that the daemon calls
-them. Where the daemon itself is to be caught at something short, it is asked to linger there (`start`).
+Lean is Lean 4.35.0 itself, for tests with `real_lean`; lake is a stand-in. Where the daemon itself is to be caught at
+something short, it is asked to linger there (`start`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from daemon.control_client import ControlError, request
 from pipeline.jobs.kinds import KINDS, Kind
 from store.events.models import ModelKind
 from tests.support.daemon import kills, warm
-from tests.support.daemon.deployment import Deployment
-from tests.support.lean.toolchain import configure, make_sysroot, make_toolchain, write_repl
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 
-NEWER = "leanprover/lean4:v4.22.0"
-"""A Lean that is installed too; the repository has the one before it."""
+NEWER = "leanprover/lean4:v4.36.0"
+"""A Lean that is installed too: the same one, under this name."""
 PLACES = 6
 """Files with a sorry; each commit writes the next of them anew."""
 LEARNED = 30
@@ -215,17 +214,11 @@ class Works:
 
     def __init__(self, folder: Path) -> None:
         self.deployment = Deployment(folder)
-        self.tools = make_toolchain(folder, version="v4.21.0", elaborate=True)
-        newer = make_sysroot(self.tools.home, NEWER)
-        configure(newer, answers=(), elaborate=True, leanchecker=False)
+        self.lean = LeanOfTests.itself(folder, under=(NEWER,))
         self.remote = self.deployment.remote("demo")
         self.tips: list[str] = []
         self._lingers = folder / "lingers"
         self._models: Path | None = None
-        repl = self.tools.home / "repl" / "pantograph-repl"
-        write_repl(repl, self.tools.sysroot)
-        (repl.parent / "lean-toolchain").write_text(f"{self.tools.toolchain}\n", encoding="utf-8")
-        self._repl = repl
         self.push()
         self.write()
 
@@ -251,8 +244,7 @@ class Works:
             every="1s",
             slowest="1s",
             shutdown=f"{SHUTDOWN_S:g}s",
-            extra=f'[lean]\nbackend = "auto"\nrepl = "{self._repl}"\nsandbox = "none"\n'
-            f'[jobs]\nmax_running = 3\nmax_attempts = 50\nretry_base = "1s"\n{training}',
+            extra=f"{self.lean.settings}[jobs]\nmax_running = 3\nmax_attempts = 50\nretry_base = '1s'\n{training}",
         )
 
     def _tiny_models(self) -> Path:
@@ -279,7 +271,7 @@ class Works:
     def _project(self) -> dict[str, str]:
         modules = ["Demo.Logic", *(f"Demo.Open{place}" for place in range(PLACES))]
         return {
-            "lean-toolchain": f"{self.tools.toolchain}\n",
+            "lean-toolchain": f"{self.lean.toolchain}\n",
             "lakefile.toml": 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n',
             "Demo.lean": "".join(f"import {module}\n" for module in modules),
             "Demo/Lemmas.lean": _LEMMAS,
@@ -310,7 +302,7 @@ class Works:
     def start(self, *, linger: Linger | None = None, after: int = 0) -> subprocess.Popen[bytes]:
         """Start the daemon; it stays at a place (`Linger`) when it has been there so many times."""
         self._lingers.unlink(missing_ok=True)
-        environment = {"ELAN_HOME": str(self.tools.home), "OMP_NUM_THREADS": "1"}
+        environment = {**self.lean.environment, "OMP_NUM_THREADS": "1"}
         if linger is None:
             return self.deployment.start(environment=environment)
         asked = {**environment, "LINGER": f"{linger} {after} {self._lingers}"}

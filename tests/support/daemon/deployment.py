@@ -8,6 +8,7 @@ async with deployment.opened() as parts:
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -30,11 +31,43 @@ from store.log.reader import LogReader
 from store.view import queries
 from tests.support.daemon import warm
 from tests.support.daemon.remote import Remote
+from tests.support.lean.real_gate import TOOLCHAIN, real_elan, with_lake
+from tests.support.lean.scripted import Script, write_repl
+from tests.support.lean.wheel.lean import build
 
 HISTORY = "[scan]\nhistory = true\n"
 """A section of config.toml: git is asked about the past."""
-SIMULATED = '[lean]\nbackend = "simulator"\n[prove]\nrungs = [0]\n[jobs]\nretry_base = "1s"\n'
-"""Sections of config.toml: the simulator in place of Lean, and the search that needs no model."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeanOfTests:
+    """What a daemon has as its Lean: sections of config.toml, the environment, and the toolchain's name."""
+
+    settings: str
+    environment: Mapping[str, str]
+    toolchain: str = TOOLCHAIN
+
+    @classmethod
+    def itself(cls, folder: Path, *, under: Sequence[str] = ()) -> LeanOfTests:
+        """Lean 4.35.0 as elan has it, in `folder`/elan, and a stand-in for lake; for tests with `real_lean`.
+
+        It is there `under` other versions' names as well.
+        """
+        home = real_elan(folder)
+        for name in under:
+            with_lake(build(home / "toolchains" / name.replace("/", "--").replace(":", "---")))
+        environment = {"ELAN_HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
+        return cls('[lean]\nsandbox = "none"\n', environment)
+
+    @classmethod
+    def scripted(cls, folder: Path, script: Script | None = None, **options: Any) -> LeanOfTests:
+        """A REPL that answers from a script, in `folder`/repl; nothing is built, traced or checked by it."""
+        repl = write_repl(folder / "repl", script, toolchain=TOOLCHAIN, **options)
+        return cls(
+            f'[lean]\nrepl = "{repl}"\nsandbox = "none"\n[build]\nenabled = false\n'
+            "[trace]\nenabled = false\n",
+            {"ELAN_HOME": str(folder / "elan")},
+        )
 
 
 @dataclass(frozen=True, slots=True)
