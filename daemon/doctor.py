@@ -243,8 +243,8 @@ def _elan(settings: Settings | None) -> Finding:
     from pipeline.lean.toolchain.versions import elan_home, find_elan
 
     elan = find_elan()
-    if elan is None and settings is not None and settings.lean.backend in ("none", "simulator"):
-        return Finding("elan", "ok", f'not used: [lean] backend = "{settings.lean.backend}"')
+    if elan is None and settings is not None and settings.lean.backend == "none":
+        return Finding("elan", "ok", 'not used: [lean] backend = "none"')
     if elan is None:
         detail = f"not on PATH and not in {elan_home() / 'bin'}: without it no Lean is installed, and nothing is proved"
         return Finding("elan", "missing", detail, "everlean setup")
@@ -256,14 +256,6 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
     from pipeline.lean.backend import find_leans
 
     lean = settings.lean if settings is not None else None
-    if lean is not None and lean.backend == "simulator":
-        yield Finding(
-            LEAN,
-            "warning",
-            "the simulator stands in for Lean, as [lean] backend says: nothing it accepts is a proof",
-            'write backend = "auto" once Lean is installed (everlean setup)',
-        )
-        return
     found = find_leans(
         backend="auto" if lean is None else lean.backend,
         repl="" if lean is None else lean.repl,

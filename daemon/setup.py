@@ -71,8 +71,8 @@ def programs(settings: Settings) -> list[Step]:
 
 def versions(instance: Instance, settings: Settings) -> list[Step]:
     """Return a step for each Lean version that a watched repository names: of a scan, or asked of its remote."""
-    if settings.lean.backend in ("simulator", "none"):
-        return [Step("Lean", True, f'none is used: [lean] backend = "{settings.lean.backend}"')]
+    if settings.lean.backend == "none":
+        return [Step("Lean", True, 'none is used: [lean] backend = "none"')]
     named: dict[str, list[str]] = {}
     for need in needs_of(instance, settings) or ():
         for place in need.places:

@@ -548,12 +548,12 @@ class GitHub(Section):
 
 
 class Lean(Section):
-    """[lean]: what checks proofs."""
+    """[lean]: what runs Lean."""
 
     backend: Literal["auto", "simulator", "none"] = "auto"
     """`auto`: a REPL of the Lean version that the branch's `lean-toolchain` names, or where there is none elan's
-    toolchain of that version, with its language server. A branch without either is only scanned. `none`:
-    scanning only"""
+    toolchain of that version, with its language server. A branch without either is only scanned. `none`: scanning
+    only"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
     """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below"""
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])

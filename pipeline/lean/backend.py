@@ -4,9 +4,8 @@ Starts no process. A REPL serves exactly the Lean version that it was built with
 project by its `lean-toolchain`: `find_leans(…).for_toolchain(text)`. Looked at in order: the configured path, the REPL
 inside an installed PyPantograph (found through its files, not by importing it), `pantograph-repl` on PATH; then, for
 versions that have no REPL here, the toolchains of elan, each of which brings a language server. The package index's
-`pantograph` is a library for HTML5 canvases; it is recognised and named. "auto" never chooses the simulator. What must
-be sandboxed on a machine without bubblewrap is no Lean, nor is what stands in for one in tests
-(`pipeline.lean.toolchain.standins`).
+`pantograph` is a library for HTML5 canvases; it is recognised and named. What must be sandboxed on a machine without
+bubblewrap is no Lean, nor is what stands in for one in tests (`pipeline.lean.toolchain.standins`).
 """
 
 from __future__ import annotations

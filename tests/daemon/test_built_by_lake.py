@@ -1,7 +1,7 @@
-"""A daemon whose Lean is not the simulator: it builds first, refuses a wrong toolchain, and retries on request.
+"""A daemon's builds: told when they fail, repeated on request, swept from the cache; and Lean installed by itself.
 
-Lean, lake and the REPL are stand-ins (`tests.support.lean.toolchain`). Their verdicts show only that the daemon calls
-them.
+Lake and elan are stand-ins (`tests.support.lean.toolchain`), and so is the REPL of the searches that the builds are
+for, which finds nothing. Nothing is traced.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ import pytest
 from daemon.control_client import request
 from daemon.settings import Settings
 from store.view import queries
-from store.view.rebuild import verify
 from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
-from tests.support.lean.toolchain import StandIn, make_elan, make_toolchain, write_repl
+from tests.support.lean.scripted import Script, write_repl
+from tests.support.lean.toolchain import StandIn, make_elan, make_toolchain
 
-NO_SEARCH = "[prove]\nenabled = false\n"
-"""For tests of builds, which would otherwise wait for searches and checks too."""
 MODULE = "theorem mine (p : Prop) : p → p := by\n  sorry\n"
 LAKEFILE = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'
 
 
 @pytest.fixture
 def tools(tmp_path: Path) -> StandIn:
-    return make_toolchain(tmp_path, version="v4.21.0", elaborate=True)
+    return make_toolchain(tmp_path)
 
 
 def files(tools: StandIn, module: str = MODULE, **more: str) -> dict[str, str]:
@@ -41,13 +39,9 @@ def files(tools: StandIn, module: str = MODULE, **more: str) -> dict[str, str]:
 
 
 def write(deployment: Deployment, remote: Path, tools: StandIn, *, more: str = "") -> Settings:
-    repl = tools.home / "repl" / "pantograph-repl"
-    write_repl(repl, tools.sysroot)
-    (repl.parent / "lean-toolchain").write_text(tools.toolchain + "\n", encoding="utf-8")
-    return deployment.write(
-        repos=[remote],
-        extra=f'[lean]\nrepl = "{repl}"\nsandbox = "none"\n[jobs]\nmax_running = 3\n{more}',
-    )
+    repl = write_repl(tools.home / "repl", Script(), toolchain=tools.toolchain)
+    lean = f'[lean]\nrepl = "{repl}"\nsandbox = "none"\n[trace]\nenabled = false\n'
+    return deployment.write(repos=[remote], extra=lean + more)
 
 
 def environment(tools: StandIn) -> dict[str, str]:
@@ -59,57 +53,12 @@ def kinds(deployment: Deployment, outcome: str) -> list[str]:
     return [started[event.data["job"]] for event in deployment.events(outcome)]
 
 
-def test_a_commit_is_built_traced_proved_and_its_proof_checked_by_lake(
-    deployment: Deployment, tools: StandIn
-) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first", files(tools))
-    settings = write(deployment, remote.path, tools)
-    # As it is started in use: a job loads what it needs itself.
-    with deployment.daemon(environment=environment(tools), forked_jobs=False):
-        deployment.wait_for(
-            lambda: deployment.events("proof_verified", "proof_checked", "proof_rejected"),
-            what="a verdict",
-            seconds=60,
-        )
-        deployment.wait_for(
-            lambda: "trace" in kinds(deployment, "job_succeeded"), what="the trace", seconds=60
-        )
-        deployment.wait_for(
-            lambda: len(deployment.events("job_started")) == len(deployment.events("job_succeeded")),
-            what="the jobs' ends",
-        )
-    assert kinds(deployment, "job_succeeded").index("build") == 1, "right after the scan, before all else"
-    (built,) = deployment.events("project_built")
-    assert (built.data["toolchain"], built.data["modules_failed"]) == (tools.toolchain, [])
-    (closed,) = deployment.events("commit_traced")
-    assert closed.data["n_theorems"] == 1
-    (verdict,) = deployment.events("proof_verified", "proof_checked", "proof_rejected")
-    steps = {check["step"]: check["verdict"] for check in verdict.data["checks"]}
-    assert steps["compile"] == "passed"
-    assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
-
-
-def test_a_repository_whose_toolchain_is_not_installed_is_scanned_and_left_at_that(
-    deployment: Deployment, tools: StandIn
-) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first", {**files(tools), "lean-toolchain": "leanprover/lean4:v4.9.0\n"})
-    settings = write(deployment, remote.path, tools)
-    with deployment.daemon(environment=environment(tools)):
-        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
-        doctor = everlean("doctor", settings)
-        request(settings.paths, "GET", "/status")
-    assert "run `everlean setup`" in doctor
-    assert kinds(deployment, "job_started") == ["scan"]
-
-
 def test_a_build_that_fails_is_told_and_not_repeated_before_someone_asks_or_a_commit_mends_it(
     deployment: Deployment, tools: StandIn
 ) -> None:
     remote = deployment.remote("demo")
     remote.commit("first", files(tools, module="--! error no such thing\n" + MODULE))
-    settings = write(deployment, remote.path, tools, more=NO_SEARCH)
+    settings = write(deployment, remote.path, tools)
     with deployment.daemon(environment=environment(tools)) as process:
         deployment.wait_for(
             lambda: kinds(deployment, "job_failed") == ["build"], what="the build to fail", seconds=60
@@ -150,13 +99,11 @@ def test_builds_are_kept_within_the_limit_and_the_one_that_was_just_made_stays(
 ) -> None:
     remote = deployment.remote("demo")
     first = remote.commit("first", files(tools))
-    settings = write(deployment, remote.path, tools, more=f'[cache]\nsize = "1M"\n{NO_SEARCH}')
+    settings = write(deployment, remote.path, tools, more='[cache]\nsize = "1M"\n')
 
     def idle(builds: int) -> bool:
         done = kinds(deployment, "job_succeeded")
-        return done.count("build") == done.count("trace") == builds and len(done) == len(
-            deployment.events("job_started")
-        )
+        return done.count("build") == builds and len(done) == len(deployment.events("job_started"))
 
     with deployment.daemon(environment=environment(tools)):
         deployment.wait_for(lambda: idle(1), what="the first commit's jobs", seconds=60)
@@ -188,7 +135,7 @@ def test_the_daemon_installs_a_version_that_is_lacking_where_it_may(
     home = make_elan(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", {"lean-toolchain": "leanprover/lean4:v4.22.0\n", "A.lean": MODULE})
-    auto = f'[lean]\ninstall = "auto"\nsandbox = "none"\n{NO_SEARCH}'
+    auto = '[lean]\ninstall = "auto"\nsandbox = "none"\n'
     settings = deployment.write(repos=[remote.path], extra=auto)
     around = {"ELAN_HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
     (home / "standin.json").write_text(json.dumps({"releases": [], "offline": False}))

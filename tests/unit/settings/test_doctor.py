@@ -100,13 +100,6 @@ def test_a_state_folder_that_is_a_file_is_essential(tmp_path: Path) -> None:
     assert by_name(examine(tmp_path / "config.toml"))["state folder"].verdict == "missing"
 
 
-def test_the_simulator_is_a_warning_and_no_lean(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[daemon]\nstate_dir = "s"\n[lean]\nbackend = "simulator"\n')
-    found = by_name(examine(tmp_path / "config.toml"))["lean backend"]
-    assert found.verdict == "warning"
-    assert "simulator" in found.detail
-
-
 @pytest.mark.parametrize(
     ("version", "mode", "name", "verdict", "said"),
     [
