@@ -436,7 +436,7 @@ class Bump:
         self._own(file.path)
         proof = self._proof(file, start, text, before, place)
         lean, second = self._given.build.lean, self._given.second_kernel
-        return asyncio.run(Gate(proof, lean, self._project, _bytes(before), second).run())
+        return Gate(proof, lean, self._project, _bytes(before), second).run()
 
     def _proof(self, file: RaisedFile, start: int, text: str, before: str, place: int) -> ProofFound:
         given, data = self._given.build, _bytes(before)

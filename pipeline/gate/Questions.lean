@@ -21,8 +21,9 @@ from; `bare` is one that imports no `Init` (a `prelude` file). `axiom N MODULE N
 declared and its name in the export; `sorried N` (uses `sorryAx` itself), `native N` (has the kernel believe compiled
 code), `unsafe N`: what the constant rests on, as far down as it goes. `statement KIND N NAME LEVELS TYPE` is the
 constant, `declared …` every other one of the module (where SCOPE is `statement`): its name, its universe parameters and
-its type are numbers of the export. `lines N` is how many lines the export has. In names and paths `\\`, `\n`, `\r` and
-`\t` are escapes.
+its type are numbers of the export. `apart N` is one of these that stands below no other constant's name, as what Lean
+makes on the way does (`mine.match_1`, `List.map.eq_1`): a command or a tactic declared it. `lines N` is how many lines
+the export has. In names and paths `\\`, `\n`, `\r` and `\t` are escapes.
 
 Written for Lean 4.9 and later, with what all of these have: no `HashMap` (it changed its namespace), no checked name of
 a constant that some of them lack.
@@ -586,6 +587,13 @@ where
 def privateName (home : Name) (name : Name) : Name :=
   Name.num (`_private ++ home) 0 ++ name
 
+/-- The name without its last part. -/
+def above (name : Name) : Name :=
+  match name with
+  | .str before _ => before
+  | .num before _ => before
+  | .anonymous => .anonymous
+
 def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Name) (whole : Bool) (most : Nat) :
     IO Unit := do
   let world ← if Lean.version.major == 4 && Lean.version.minor < 20 then readFiles home else importWhole home
@@ -638,6 +646,8 @@ def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Nam
           let (text, next) ← to.write (fact d)
           to := next
           say out ("declared\t" ++ text)
+          if !(world.find (above d.name)).isSome then
+            say out ("apart\t" ++ shown d.name)
     say out ("lines\t" ++ toString to.lines)
     file.flush
     say out ("end " ++ nonce)

@@ -32,7 +32,8 @@ _KINDS = {
 _VERSION = re.compile(r"lean (?P<version>\S.*)")
 _FACT = re.compile(r"(?P<fact>[a-z]+)\t(?P<fields>\S.*)")
 _FIELDS = {
-    "module": 3, "sorried": 1, "native": 1, "unsafe": 1, "axiom": 3, "statement": 5, "declared": 5, "lines": 1,
+    "module": 3, "sorried": 1, "native": 1, "unsafe": 1, "axiom": 3, "statement": 5, "declared": 5, "apart": 1,
+    "lines": 1,
 }  # fmt: skip
 _ESCAPE = re.compile(r"\\(?P<of>[\\nrt])")
 _ESCAPED = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
@@ -77,7 +78,7 @@ class Answer:
     `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it. `axioms`,
     `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `homes`
     the module that declares each axiom. `statement` is the asked constant, `target` its name in the export, `declared`
-    the module's other constants.
+    the module's other constants, `apart` those of them that Lean has not made on the way to another.
     """
 
     lean: str
@@ -90,6 +91,7 @@ class Answer:
     target: Name
     statement: Stated
     declared: Mapping[str, Stated]
+    apart: frozenset[str]
     export: Export
 
     @property
@@ -156,6 +158,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         target=read.names[_number(facts["statement"][0][2])],
         statement=stated[0],
         declared=declared,
+        apart=frozenset(name for (name,) in facts["apart"]),
         export=read,
     )
 
@@ -202,7 +205,7 @@ def differences(before: Answer, after: Answer, *, declared: Iterable[str]) -> li
         declared: the file's own declarations by name. What Lean makes on the way (equations, matchers) comes and
             goes with a proof and is not looked at.
     """
-    found = []
+    found = [f"{name} is declared too, by the proof" for name in sorted(after.apart - before.apart)]
     if before.statement.kind != "theorem" or after.statement.kind != "theorem":
         found.append(
             f"it is a {before.statement.kind} without the proof and a {after.statement.kind} with it"

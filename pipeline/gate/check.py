@@ -7,7 +7,6 @@ text fills.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from dataclasses import replace
@@ -20,7 +19,6 @@ from pipeline.jobs.child import LONGEST_LINE_BYTES
 from pipeline.jobs.lean import hold_that_it_is_lean
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import CheckSpec, SearchOrigin, what_is_judged
-from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.worktree import read_inside
 from store.domain.identity import git_blob
@@ -52,8 +50,8 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
     reporter.progress(0, 1, proof.declaration)
     try:
         hold_that_it_is_lean(backend)
-        verdict = asyncio.run(gate.run())
-    except (ReplError, SandboxError) as error:
+        verdict = gate.run()
+    except SandboxError as error:
         raise JobError(
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `everlean doctor`"
         ) from error
@@ -169,7 +167,7 @@ def _patch(
 ) -> BlobRef:
     proof = gate.proof
     # The Lean that judged, which is not always the one that the search ran with.
-    judge = {"simulator": "the simulator", "none": "none: no Lean judged it"}.get(gate.backend.kind)
+    judge = gate.backend.toolchain if gate.backend.is_lean else "none: no Lean judged it"
     header = PatchHeader(
         sorry=proof.sorry,
         proof=proof.proof,
@@ -178,7 +176,7 @@ def _patch(
         declaration=proof.declaration,
         prover=f"{proof.prover}, rung {proof.rung}, job {proof.job}",
         search=found,
-        toolchain=judge or gate.backend.toolchain,
+        toolchain=judge,
         verified=verified,
         grade=verdict.grade,
         kernel=verdict.kernel,

@@ -20,7 +20,6 @@ import os
 import re
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,7 +33,6 @@ from pipeline.gate.answers import (
     differences,
     not_of_the_proof,
     read_answer,
-    same_constant,
 )
 from pipeline.gate.axioms import ALLOWED_AXIOMS, read_axioms
 from pipeline.gate.export import shown
@@ -45,7 +43,7 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BUILD_BOUNDS, MOST_PROCESSES, Bounds, LakeRunner, Outcome, build
 from pipeline.lean.client.process import lean_path
 from pipeline.lean.sandbox.command import SandboxError
-from pipeline.lean.source.imports import local_file, module_of, module_path, source_folders
+from pipeline.lean.source.imports import module_of, module_path, source_folders
 from pipeline.lean.source.manifest import MANIFEST
 from pipeline.lean.source.projects import LAKEFILES, toolchain_file, worktree_of
 from pipeline.lean.source.scanner import scan_source
@@ -407,16 +405,6 @@ def _write(file: Path, data: bytes) -> None:
     temporary.replace(file)
 
 
-def build_imports(backend: LeanBackend, project: Path, imports: Sequence[str]) -> None:
-    """Build what a file imports of the project with lake; a REPL that misses it reports that when it starts."""
-    runner = LakeRunner.find(backend, project=project)
-    own = [name for name in imports if local_file(project, name) is not None]
-    if own and not isinstance(runner, str):
-        built = build(runner, *own)
-        if not built.ok:
-            print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.end()}", file=sys.stderr)  # noqa: T201
-
-
 def findings(
     backend: LeanBackend,
     *,
@@ -425,7 +413,6 @@ def findings(
     patched: bytes,
     proof_end: int,
     declaration: str,
-    made: frozenset[str] | None,
     declared: frozenset[str],
     trusted: tuple[Path, ...],
     second_kernel: str,
@@ -437,8 +424,7 @@ def findings(
 
     Args:
         proof_end: where the proof's last word ends in the patched file.
-        made: the constants of the proof's own command, as Lean names them; None if no REPL was asked.
-        declared: those of the whole file.
+        declared: the constants of the whole file, as the scanner reads them.
         trusted: the folders of compiled modules that need no replay.
         second_kernel: as `[lean] second_kernel` says it.
         folder: the project's in its repository.
@@ -448,15 +434,11 @@ def findings(
     by = f"lake {backend.toolchain}".strip()
     if reason is None and declaration.rsplit(".", 1)[-1].startswith("_"):
         reason = f"{declaration} makes no constant that could be asked about"
-    if reason is None and made is not None and not any(same_constant(one, declaration) for one in made):
-        # The scanner's name may be another one's: an answer would then speak of that.
-        names = ", ".join(sorted(made)) or "nothing"
-        reason = f"the command makes {names} and not {declaration}, which could not be asked about by name"
     library = None if isinstance(runner, str) else runner.library
     if reason is None and library is None:
         reason = f"{runner} is in no toolchain's folder, so whose library Lean reads is not known"
     if reason is not None or library is None or isinstance(runner, str):
-        yield from _unjudged("nobody", reason or str(runner))
+        yield from _unjudged("nobody", reason or str(runner), compiled=False)
         return
     inquiry = _Inquiry(
         runner,
@@ -472,10 +454,13 @@ def findings(
         second_kernel,
         folder,
     )
+    compiled = False
     try:
-        yield from inquiry.findings()
+        for finding in inquiry.findings():
+            compiled = True
+            yield finding
     except SandboxError as error:
-        yield from _unjudged(by, str(error))
+        yield from _unjudged(by, str(error), compiled=compiled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,11 +488,12 @@ class _Inquiry:
         built = build(self.runner, module)
         if not built.ok:
             why = f"{built.explain(BUILD_BOUNDS)}: {built.end(400)}"
-            yield from _unjudged(self.by, f"the project does not build here even without the proof: {why}")
+            why = f"the project does not build here even without the proof: {why}"
+            yield from _unjudged(self.by, why, compiled=False)
             return
         linked = leads_outside(self.runner)
         if linked is not None:
-            yield from _unjudged(self.by, linked)
+            yield from _unjudged(self.by, linked, compiled=False)
             return
         before = self._asked(module)
         if isinstance(before, Answer) and "sorryAx" not in before.axioms:
@@ -520,7 +506,7 @@ class _Inquiry:
             # What does not compile is refused all the same.
             with patched_in_place(self.runner.project, self.path, self.patched):
                 yield self._built(module, build(self.runner, module))
-            yield from _unjudged(self.by, before)
+            yield from _unjudged(self.by, before, compiled=True)
             return
         below = self._below(before, module)
         hashes = _hashes(below)
@@ -529,11 +515,11 @@ class _Inquiry:
             elsewhere = leads_outside(self.runner) or not_built_here(self.runner.project, self.path)
             after = elsewhere or self._asked(module)
             if isinstance(after, str):
-                yield from _unjudged(self.by, after)
+                yield from _unjudged(self.by, after, compiled=True)
                 return
             if self._below(after, module) != below or _hashes(below) != hashes:
                 changed = "what the file imports is not the same before and after the proof was built"
-                yield from _unjudged(self.by, changed)
+                yield from _unjudged(self.by, changed, compiled=True)
                 return
             printed = axioms_of(self.runner, module=module, declaration=self.declaration)
             yield judge_axioms(after, printed, declaration=self.declaration, by=self.by, library=self.library)
@@ -716,6 +702,8 @@ class _Inquiry:
                 "failed",
                 self.by,
                 f"lake build +{module}: line {warned[0]}: {self.declaration} uses sorry",
+                axioms=("sorryAx",),
+                sorried=(self.declaration,),
             )
         end = self._end
         if end is not None and end < place_of(self.patched, self.proof_end):
@@ -850,7 +838,8 @@ def judge_axioms(
     return Finding("axioms", "passed", by, evidence, axioms=axioms)
 
 
-def _unjudged(by: str, why: str) -> Iterator[Finding]:
-    steps: tuple[StepName, ...] = ("axioms", "statement", "kernel")
+def _unjudged(by: str, why: str, *, compiled: bool) -> Iterator[Finding]:
+    """Yield for each step that is left why it could not be judged."""
+    steps: tuple[StepName, ...] = ("compile", "axioms", "statement", "kernel")
     verdict: CheckVerdict = "not_checked"
-    yield from (Finding(step, verdict, by, why) for step in steps)
+    yield from (Finding(step, verdict, by, why) for step in steps[compiled:])

@@ -1,7 +1,8 @@
 """Run the checks on one found proof, cheapest first, and say what it is: verified, candidate, or rejected.
 
-A check that failed ends the run. What could not be judged is named with its reason, never passed over. Verified
-needs text, shape, compile, axioms and statement passed by a real Lean.
+A check that failed ends the run. What could not be judged is named with its reason, never passed over. The scanner
+reads text, shape and statement; compile, axioms, the exact statement and kernel are asked of the project's own
+toolchain. Verified needs all but the kernel, and that too where the project's text can bypass it.
 What each check looks at is its own module's business; the order and the meaning of "all" is this one's.
 """
 
@@ -14,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.gate import lake_checks
-from pipeline.gate.elaborate import Compiled, Files, elaborate, track
 from pipeline.gate.lake_checks import Finding
 from pipeline.gate.preconditions import other_toolchain, trusted_packages, unseen_by_the_kernel
 from pipeline.gate.second_kernel import AUTO
@@ -95,7 +95,6 @@ class Gate:
     second_kernel: str = AUTO
     folder: str = ""
     verdict: Verdict = field(default_factory=Verdict)
-    _trusted: tuple[Path, ...] = ()
     _parts: list[tuple[Sorry, Replacement]] = field(default_factory=list)
     """Of several sorries' texts, each with its sorry."""
 
@@ -107,13 +106,12 @@ class Gate:
     def _replacement(self) -> Replacement:
         return Replacement(self.proof.byte_start, self.proof.byte_end, self.proof.replacement)
 
-    async def run(self) -> Verdict:
+    def run(self) -> Verdict:
         """Make the checks.
 
         Raises:
-            ReplError: Lean could not be asked; the job failed, the proof was not judged.
+            SandboxError: the toolchain could not be asked; the job failed, the proof was not judged.
         """
-        self._trusted = trusted_packages(self.project)
         parts = parts_of(self.before, self._replacement, judged=self._lean_judges)
         try:
             if isinstance(parts, str):
@@ -123,8 +121,7 @@ class Gate:
             self._text()
             self._shape()
             self._statement()
-            compiled = await self._compile()
-            self._rest(compiled)
+            self._ask_the_toolchain()
         except _Stop:
             pass
         return self.verdict
@@ -144,7 +141,7 @@ class Gate:
 
     @property
     def _lean_judges(self) -> bool:
-        """Whether a real Lean says if it is a proof: then the source is read for what else it could do."""
+        """Whether Lean says if it is a proof: then the source is read for what else it could do."""
         return self.backend.is_lean and self._not_our_lean is None
 
     def _shape(self) -> None:
@@ -182,7 +179,7 @@ class Gate:
             against.append(f"the sorry stands in {old.name}, not in {proof.declaration}")
         if new.text_hash != proof.declaration_text_hash:
             against.append("the patched declaration is not the one that the proof was found for")
-        # A real Lean says whether an instance is a theorem.
+        # Lean says whether an instance is a theorem.
         if old.kind not in (PROVABLE_KINDS | INSTANCE_KINDS if self._lean_judges else PROVABLE_KINDS):
             against.append(
                 f"{old.name} is a {old.kind}: what is put in a sorry's place there is data, no proof"
@@ -191,7 +188,7 @@ class Gate:
             f"the proof declares {old.name}.{name}, which hides a {name} that the file speaks of further down"
             for name in taken_further_down(proof.replacement, file=self.before, declaration=old)
         ]
-        # A real Lean sees whether that is recursion that ends, and that nothing later is there yet.
+        # Lean sees whether that is recursion that ends, and that nothing later is there yet.
         if not self._lean_judges:
             if cites_itself(proof.replacement, old.name):
                 against.append(f"the proof cites {old.name} itself")
@@ -201,11 +198,7 @@ class Gate:
             ]
         self._judge("statement", SCANNER, against, f"statement {old.statement_hash[:16]} is unchanged")
 
-    @property
-    def _files(self) -> Files:
-        return Files(self.project, self.before, self.after, self.proof.byte_start)
-
-    # ---- compile, and all that only a real toolchain can say
+    # ---- compile, and all that only a toolchain can say
 
     @property
     def _not_our_lean(self) -> str | None:
@@ -216,77 +209,37 @@ class Gate:
             self.backend, project=self.project, folder=self.folder, found_with=self.proof.toolchain
         )
 
-    async def _compile(self) -> Compiled | None:
-        """Elaborate the file in the REPL, and compare the two declarations if its dialect can."""
+    def _ask_the_toolchain(self) -> None:
+        """Compile, axioms, exact statement, kernel: asked of the project's toolchain, or not checked and why."""
         backend, proof = self.backend, self.proof
-        if backend.kind == "none":
-            self._add("compile", "not_checked", "nobody", f"no Lean: {backend.detail}")
-            return None
-        if self._not_our_lean is not None:
-            self._add("compile", "not_checked", "nobody", self._not_our_lean)
-            return None
-        if backend.reading(parse(self.before).own_header).kind == "server":
-            # Lake compiles it, and the scanner has seen that the commands are the same. A REPL would import all that a
-            # `module` file imports once more, into memory of its own.
-            return None
-        by = f"pantograph-repl {backend.toolchain}".strip() if backend.is_lean else backend.kind
-        files = self._files
-        lake_checks.build_imports(backend, self.project, files.imports)
-        compiled = await elaborate(backend, files)
-        complaint = compiled.complaint(proof.declaration)
-        if compiled.uses_sorry:
-            self.verdict.conditional_on = (proof.declaration,)
-        if complaint is not None:
-            self._judge("compile", by, (complaint,), "")
-        if compiled.broken is not None and backend.is_lean:
-            return None  # with the project's own options lake may take it
-        if compiled.broken is not None:
-            why = f"the file has errors without the proof (with Lean's default options): {compiled.broken}"
-            self._add("compile", "not_checked", by, why)
-            return compiled
-        tracked = await track(backend, files)
-        told = "the whole file has no error with Lean's default options, the declaration no sorry"
-        if tracked.unasked is not None:
-            told += f"; not compared by frontend.track: {tracked.unasked}"
-        self._add("compile", "passed", by, told)
-        if tracked.failure is not None:
-            self._judge("statement", by, (f"frontend.track: {tracked.failure}",), "")
-        elif tracked.unasked is None:
-            same = "frontend.track: the declaration is the same but for its sorry"
-            self._add("statement", "passed", by, same)
-        return compiled
-
-    def _rest(self, compiled: Compiled | None) -> None:
-        """Axioms, exact statement, kernel: asked of the project's toolchain, or not checked and why."""
-        backend, proof = self.backend, self.proof
-        if self._lean_judges:
-            self.verdict.needs_replay = unseen_by_the_kernel(
-                self.project, path=proof.path, text=self.after, imports=self._files.imports
-            )
-            findings = lake_checks.findings(
-                backend,
-                project=self.project,
-                path=proof.path,
-                patched=self.after,
-                proof_end=self._proof_end,
-                declaration=proof.declaration,
-                made=None if compiled is None else compiled.made,
-                declared=self._declared if compiled is None else compiled.declared,
-                trusted=self._trusted,
-                second_kernel=self.second_kernel,
-                folder=self.folder,
-            )
-            with closing(findings):
-                for finding in findings:
-                    self._take(finding)
+        if not self._lean_judges:
+            why = self._not_our_lean or f"no Lean: {backend.detail}"
+            self._add("compile", "not_checked", "nobody", why)
+            conditional = self._rests_on()
+            if conditional:
+                self.verdict.conditional_on = conditional
+                self._judge("axioms", SCANNER, (f"conditional on {', '.join(conditional)}",), "")
+            self._add("axioms", "not_checked", "nobody", why)
+            self._add("kernel", "not_checked", "nobody", why)
             return
-        conditional = self._rests_on()
-        if conditional:
-            self.verdict.conditional_on = conditional
-            self._judge("axioms", SCANNER, (f"conditional on {', '.join(conditional)}",), "")
-        why = self._not_our_lean or f"no Lean: {backend.detail}"
-        self._add("axioms", "not_checked", "nobody", why)
-        self._add("kernel", "not_checked", "nobody", why)
+        self.verdict.needs_replay = unseen_by_the_kernel(
+            self.project, path=proof.path, text=self.after, imports=parse(self.before).imports or ("Init",)
+        )
+        findings = lake_checks.findings(
+            backend,
+            project=self.project,
+            path=proof.path,
+            patched=self.after,
+            proof_end=self._proof_end,
+            declaration=proof.declaration,
+            declared=self._declared,
+            trusted=trusted_packages(self.project),
+            second_kernel=self.second_kernel,
+            folder=self.folder,
+        )
+        with closing(findings):
+            for finding in findings:
+                self._take(finding)
 
     def _take(self, finding: Finding) -> None:
         if finding.axioms is not None:

@@ -34,7 +34,7 @@ def test_a_mend_is_verified_in_what_is_handed_over_and_consequences_are_left(
         '[[advisory]]\nid = "x#1"\npublished = 2026-11-01\ntitle = "t"\nsource = "s"\nfixed.lean = []\n',
         "utf-8",
     )
-    found = bump(tmp_path, court.backend("server"), renames=LIVES, advisories=str(feed))
+    found = bump(tmp_path, court.backend(), renames=LIVES, advisories=str(feed))
 
     assert {one.declaration: one.kind for one in found.built.broken} == {
         "statement_broken": "statement", "beside_it": "proof", "renamed_lemma": "proof",
@@ -71,7 +71,7 @@ def test_a_mend_is_verified_in_what_is_handed_over_and_consequences_are_left(
     git(folder, "checkout", "--quiet", "--", ".")
     for one in found.series:
         git(folder, "apply", "--index", "-", data=one["diff"].encode())
-    assert (folder / "lean-toolchain").read_text() == f"{court.backend('server').toolchain}\n"
+    assert (folder / "lean-toolchain").read_text() == f"{court.backend().toolchain}\n"
     assert "exact Base.turn p q h" in (folder / "Statement.lean").read_text()
     assert "Base.Gone p := by\n  exact h" in (folder / "Statement.lean").read_text()
     assert "statement_broken: statement" in found.series[0]["message"]
@@ -92,7 +92,7 @@ def test_a_forged_rename_to_an_axiom_is_rejected_by_the_gate(
         {"A": "theorem a (p q : Prop) (h : p) : q := by\n  exact Base.rotate p h\n"},
         base=base,
     )
-    found = bump(tmp_path, court.backend("server"), tries=1)
+    found = bump(tmp_path, court.backend(), tries=1)
     assert found.verdicts("a") == [("rejected", "axioms")]
     assert "exact Base.evil p h" in found.tried[0].text
     assert found.mended == {}
@@ -109,14 +109,14 @@ def test_a_text_that_restates_the_theorem_is_rejected_by_the_gate(
     monkeypatch.setattr(job, "candidates", lambda *_: iter(texts))
     monkeypatch.setattr(job.Bump, "_climb", lambda _: None)
     project(tmp_path / "project", {"A": "theorem a (p q : Prop) (h : p) : q := by\n  exact Base.gone\n"})
-    found = bump(tmp_path, court.backend("server"))
+    found = bump(tmp_path, court.backend())
     assert found.mended == {}
     assert [(one.how, one.verdict) for one in found.tried] == [
         ("another theorem", "rejected"),
         ("hidden", "rejected"),
         ("itself", "refused"),
     ]
-    assert [one["title"] for one in found.series] == [f"Raise Lean to {court.backend('server').toolchain}"]
+    assert [one["title"] for one in found.series] == [f"Raise Lean to {court.backend().toolchain}"]
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_where_all_is_mended_and_builds_the_gate_s_word_stands(court: RealGate, 
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "-m", "one")
-    found = bump(tmp_path, court.backend("server"), renames=LIVES)
+    found = bump(tmp_path, court.backend(), renames=LIVES)
     assert (found.left, found.finished.modules_failed) == ({}, ())
     assert [(one.verdict, one.axioms) for one in found.finished.mended] == [("verified", ())]
 
@@ -134,7 +134,7 @@ def test_where_all_is_mended_and_builds_the_gate_s_word_stands(court: RealGate, 
 @pytest.mark.timeout(600)
 def test_a_project_that_breaks_in_many_ways(court: RealGate, tmp_path: Path) -> None:
     project(tmp_path / "project", FAMILY)
-    found = bump(tmp_path, court.backend("server"), renames=LIVES)
+    found = bump(tmp_path, court.backend(), renames=LIVES)
     assert len(found.built.broken) == 18
     assert found.left == {
         "Import.lean": "import", "statement_broken": "statement", "times_out": "proof", "helper": "definition",

@@ -71,7 +71,7 @@ def test_the_gate_accepts_what_is_found(
     (court.project / FILE).write_text(FORMS, "utf-8")
     refused = []
     for one in proofs:
-        asked = CheckSpec(lean=court.backend("server"), proof=one, second_kernel=OFF)
+        asked = CheckSpec(lean=court.backend(), proof=one, second_kernel=OFF)
         spec = JobSpec("check-1", "check", 1, tmp_path / "check", asked, worktree=court.project)
         (verdict,) = court.recorded(spec)
         if not isinstance(verdict, ProofVerified):

@@ -206,9 +206,7 @@ def test_a_checked_proof_is_a_candidate_whose_patch_applies(
         assert outcome.returncode == 0, outcome.last
         (body,) = outcome.bodies
         assert isinstance(body, ProofChecked), body
-        assert body.not_checked == ("axioms", "kernel")
-        verdicts = {item.step: (item.verdict, item.by) for item in body.checks}
-        assert verdicts["compile"] == ("passed", "simulator")
+        assert body.not_checked == ("compile", "axioms", "kernel")
         patch = (outcome.staging / body.patch.sha256).read_bytes()
         assert patch.startswith(b"A candidate for a proof of ")
         cost = b"Cost: 1.2 s, 3 states, 9 calls of Lean, 1000 tokens, $0.0125\n"
@@ -238,7 +236,6 @@ def altered(proof: ProofFound, replacement: str) -> ProofFound:
         ("by exact sorryAx _ false", "text"),
         ("h\n\ntheorem more : True := trivial", "text"),
         ("id or_swap", "statement"),
-        ("by trivial", "compile"),
     ],
 )
 def test_a_bad_proof_is_rejected_at_the_first_check_that_sees_it(

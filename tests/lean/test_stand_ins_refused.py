@@ -58,7 +58,6 @@ class Site:
             proof = court.found(
                 Case("trivial", file="theorem mine : True := by\n  HOLE\n", declaration="mine"),
             )
-            (court.project / "lakefile.toml").unlink()
             return {"worktree": court.project, "lean": lean, "proof": proof}
         worktree = self.folder / kind
         worktree.mkdir()

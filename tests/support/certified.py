@@ -34,7 +34,7 @@ def judge(folder: Path) -> Judged:
     """Commit a project with a sorry, and put a proof of it before the check job."""
     court = GateProject(folder)
     case = Case(TEXT, edit={"repository": REPOSITORY, "proof": PROOF})
-    toolchain = court.backend("credulous").toolchain
+    toolchain = court.backend().toolchain
     (court.project / "lean-toolchain").write_text(toolchain + "\n", "utf-8")
     court.found(case)
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a sorry"]):

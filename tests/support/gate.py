@@ -4,9 +4,9 @@
     event = court.judge(Case("exact ⟨h.2, h.1⟩"), lean="credulous")
     court.rejected(Case("sorry"), step="text")
 
-The file is a text with `HOLE` where the judged sorry stands. "credulous" is the Lean that says yes to everything
+The file is a text with `HOLE` where the judged sorry stands. "credulous" is the toolchain that says yes to everything
 (`tests.support.lean.credulous`) under the name of a real one, so what refuses a proof there is the gate itself, or a
-`Rule` by which that Lean answers as the real one would. "server" is the same without a REPL.
+`Rule` by which it answers as the real one would. "none" is a machine without Lean.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pipeline.gate import check
 from pipeline.gate.second_kernel import AUTO, NANODA, OFF
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import CheckSpec
-from pipeline.lean.backend import LeanBackend, find_leans
-from pipeline.lean.source.scanner import parse, scan_source
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.source.scanner import scan_source
 from store.domain.identity import git_blob
 from store.events.proofs import ProofChecked, ProofFound, ProofRejected, ProofVerified
 from store.events.registry import EVENT_TYPES
 from tests.support.lean.credulous import TOOLCHAIN, Rule, make_credulous
 
 Verdict = ProofVerified | ProofChecked | ProofRejected
-Lean = Literal["credulous", "server", "simulator", "none"]
+Lean = Literal["credulous", "none"]
 _OWN = "own"
 Refused = Callable[..., ProofRejected]
 """The suite's fixtures: `refused(case, step=…)`."""
@@ -75,17 +75,13 @@ class GateProject:
         (self.project / "lakefile.toml").write_text('name = "x"\n', "utf-8")
         self.tools = make_credulous(folder / "toolchain", leanchecker=leanchecker)
 
-    def backend(self, lean: Lean) -> LeanBackend:
-        if lean in ("simulator", "none"):
-            return find_leans(backend=lean, repl="", sandbox="none").summary
+    def backend(self, lean: Lean = "credulous") -> LeanBackend:
+        if lean == "none":
+            return LeanBackend("none", (), "there is none", "", sandbox="none")
         sysroot = self.tools.sysroot
+        program = (str(sysroot / "bin" / "lean"),)
         return LeanBackend(
-            "server" if lean == "server" else "pantograph",
-            (str(sysroot / "bin" / ("lean" if lean == "server" else "repl")),),
-            "a Lean that says yes",
-            TOOLCHAIN,
-            sandbox="none",
-            sysroot=str(sysroot),
+            "server", program, "a Lean that says yes", TOOLCHAIN, sandbox="none", sysroot=str(sysroot)
         )
 
     def found(self, case: Case) -> ProofFound:
@@ -98,9 +94,7 @@ class GateProject:
         before, start = f"{head}{case.hole}{tail}".encode(), len(head.encode())
         (self.project / "A.lean").write_bytes(before)
         after = f"{head}{case.proof}{tail}".encode(errors="replace")
-        commands = [command for command in parse(before).commands if command.byte_start <= start]
-        above = before[: commands[-1].byte_start if commands else 0]
-        texts = [text.decode() for text in (before, after, above)] + [*case.others.values()]
+        texts = [before.decode(), after.decode(), *case.others.values()]
         self.tools.read(*(text.replace("\r\n", "\n") for text in texts))
         patched = scan_source(after, path="A.lean")
         text_hash = next((d.text_hash for d in patched.declarations if d.name == case.declaration), "none")

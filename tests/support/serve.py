@@ -347,12 +347,10 @@ def premises(path: str, names: Sequence[str], *, imports: Sequence[str] = ()) ->
 def credulous_elan(folder: Path) -> tuple[Path, Credulous]:
     """Make a folder for ELAN_HOME with a toolchain that says yes to everything; return it and the toolchain.
 
-    Its REPL is `bin/repl` of the toolchain, for `World.order(repl=…)`; the projects' lean-toolchain is `TOOLCHAIN`.
+    The projects' lean-toolchain is `TOOLCHAIN`.
     """
     name = TOOLCHAIN.replace("/", "--").replace(":", "---")
-    tools = make_credulous(folder / "toolchains" / name)
-    (tools.sysroot / "bin" / "lean-toolchain").write_text(TOOLCHAIN, encoding="utf-8")
-    return folder, tools
+    return folder, make_credulous(folder / "toolchains" / name)
 
 
 def post(port: int, path: str, body: Mapping[str, Any], *, token: str = "") -> tuple[int, Any]:

@@ -1,9 +1,10 @@
-"""The court of the trap suite: each trap goes through the whole check job, before several Leans.
+"""The court of the trap suite: each trap goes through the whole check job, before a Lean that says yes and before none.
 
 `refused` holds for every trap that the text or the shape of a proof gives away: the gate refuses it at the step that
-is named, though a Lean says yes to it, and also where there is the simulator or no Lean. What could pass for a proof
-and is none (a citation of itself, `hint`) is refused where no Lean judges, and left to one that does (`left_to_lean`).
-A trap that only Lean can see is put before a Lean that answers as the real one does (`refused_by_lean`).
+is named, though a Lean says yes to it, and also where there is no Lean. What could pass for a proof and is none (a
+citation of itself, `hint`) is refused where no Lean judges, and left to one that does (`left_to_lean`). A trap that
+only Lean can see is put before Lean 4.35.0 itself (`lean`), or where its library cannot say it before a Lean that
+answers as the real one does (`refused_by_lean`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.gate import lake_checks
 from store.events.proofs import ProofRejected
 from tests.support.gate import Case, GateProject, Refused
+from tests.support.lean.real_gate import FIRST_MODULE, RealGate
 
 _said_yes: set[tuple[str, str]] = set()
 """What a Lean without rules has verified in this run."""
@@ -26,27 +29,34 @@ def court(tmp_path: Path) -> GateProject:
 
 
 @pytest.fixture
+def strict(real_lean: Path, tmp_path: Path) -> RealGate:
+    return RealGate(tmp_path)
+
+
+@pytest.fixture
+def lean(strict: RealGate, monkeypatch: pytest.MonkeyPatch) -> RealGate:
+    """One that takes our library for Lean's own, so that every other question is seen."""
+    monkeypatch.setattr(lake_checks, "FIRST_MODULE", FIRST_MODULE)
+    return strict
+
+
+@pytest.fixture
 def refused(court: GateProject) -> Refused:
-    """Return how the gate refuses a case at `step` before a Lean that says yes, after trying the other Leans too."""
+    """Return how the gate refuses a case at `step` before a Lean that says yes, after trying none."""
 
     def hold(case: Case, *, step: str) -> ProofRejected:
-        court.rejected(case, step=step, lean="simulator")
         court.rejected(case, step=step, lean="none")
-        return court.rejected(case, step=step, lean="credulous")
+        return court.rejected(case, step=step)
 
     return hold
 
 
 @pytest.fixture
 def left_to_lean(court: GateProject) -> Refused:
-    """Return how the gate refuses a case at `step` where no real Lean judges; where one does, it is Lean's to say.
-
-    The Lean without rules says yes. With the case's rules it answers as the real one does, and refuses.
-    """
+    """Return how the gate refuses a case at `step` where no Lean judges; a Lean that says yes has it verified."""
 
     def hold(case: Case, *, step: str) -> ProofRejected:
-        court.verified(dataclasses.replace(case, rules=()))
-        court.rejected(case, step=step, lean="simulator")
+        court.verified(case)
         return court.rejected(case, step=step, lean="none")
 
     return hold
@@ -56,7 +66,7 @@ def left_to_lean(court: GateProject) -> Refused:
 def refused_by_lean(court: GateProject) -> Refused:
     """Return how the gate refuses a case at `step` when Lean answers as the real one would.
 
-    The same text passes when Lean says yes to everything, so the refusal is Lean's; the simulator never verifies it.
+    The same text passes when Lean says yes to everything, so the refusal is Lean's.
     """
 
     def hold(case: Case, *, step: str) -> ProofRejected:

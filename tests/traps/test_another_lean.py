@@ -68,7 +68,7 @@ def test_a_patch_names_the_lean_that_judged_and_not_the_one_that_searched(court:
 def test_a_lean_of_no_known_version_verifies_nothing(
     court: GateProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = dataclasses.replace(court.backend("credulous"), toolchain="")
+    backend = dataclasses.replace(court.backend(), toolchain="")
     monkeypatch.setattr(court, "backend", lambda _: backend)
     assert "not known" in reason(court.candidate(HONEST), "compile")
 
@@ -164,29 +164,6 @@ def test_compiled_code_that_the_kernel_believed_without_an_axiom_is_refused(cour
         Case("finish_it", rules=(Rule("finish_it", native=("Demo.mine._aux",)),)), step="axioms"
     )
     assert "compiled code" in event.reason
-
-
-def test_an_import_that_is_not_there_is_no_silent_empty_environment(court: GateProject) -> None:
-    """Read together with the text, a header that fails leaves no message: the file would be judged without it."""
-    case = Case(PROOF, file="import Other.Thing\n" + FILE, rules=(Rule("", missing=("Other.Thing",)),))
-    with pytest.raises(JobError, match=r"import Other\.Thing: not loaded") as caught:
-        court.judge(case, lean="credulous")
-    assert caught.value.reason == "lean_failed"
-
-
-def test_the_header_s_bytes_do_not_move_what_lean_says_of_the_rest(court: GateProject) -> None:
-    file = "/- ü -/\r\nimport Init\r\nimport Lean\r\n\r\n" + FILE
-    court.verified(Case(PROOF, file=file))
-    without = Case(PROOF, file=file, rules=(Rule("", missing=("Init", "Lean")),))
-    with pytest.raises(JobError, match="not loaded"):
-        court.judge(without, lean="credulous")
-
-
-def test_a_module_file_is_lake_s_to_compile_and_not_a_repl_s(court: GateProject) -> None:
-    """A REPL has the imports already, and would import them again for the header: gigabytes of its own for Mathlib."""
-    file = "/- a module -/\nmodule\n\npublic import Lean\n\n" + FILE
-    verdict = court.verified(Case(PROOF, file=file, rules=(Rule("", missing=("Init", "Lean")),)))
-    assert {check.by for check in verdict.checks if check.step == "compile"} == {f"lake {TOOLCHAIN}"}
 
 
 @pytest.mark.parametrize("path", ["A.lean", "linked/A.lean"])

@@ -57,7 +57,9 @@ def answer(*axioms: str, home: str = "Init.Core") -> Answer:
     homes = dict.fromkeys(axioms, home)
     export = Export(declared={tuple(one.split(".")): Declared("axiom", b"", b"") for one in axioms})
     stated = Stated("theorem", b"")
-    return Answer("4.28.0", modules, axioms, homes, (), (), (), ("Demo", "mine"), stated, {}, export)
+    return Answer(
+        "4.28.0", modules, axioms, homes, (), (), (), ("Demo", "mine"), stated, {}, frozenset(), export
+    )
 
 
 def test_an_axiom_whose_one_part_reads_like_an_allowed_name_is_another() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.gate import FILE, Case, GateProject, Refused
-from tests.support.lean.credulous import Rule
+from tests.support.lean.real_gate import RealGate
 
 ITSELF = {
     "plainly": "exact mine p q h",
@@ -47,16 +47,8 @@ LATER = {
 
 @pytest.mark.parametrize("proof", ITSELF.values(), ids=ITSELF.keys())
 def test_a_proof_that_cites_its_own_theorem_is_refused(court: GateProject, proof: str) -> None:
-    for lean in ("simulator", "none"):
-        event = court.rejected(Case(proof), step="statement", lean=lean)
-        assert "cites Demo.mine itself" in event.reason
-
-
-def test_a_real_lean_refuses_it_for_what_it_sees(court: GateProject) -> None:
-    """Recursion that does not end, or a name that is not there."""
-    proof = ITSELF["plainly"]
-    error = Rule(r"theorem mine[^=]*:= by(?s:.*)\bmine\b", error="fail to show termination for Demo.mine")
-    assert "termination" in court.rejected(Case(proof, rules=(error,)), step="compile").reason
+    event = court.rejected(Case(proof), step="statement", lean="none")
+    assert "cites Demo.mine itself" in event.reason
 
 
 @pytest.mark.parametrize("proof", BY_RECURSION.values(), ids=BY_RECURSION.keys())
@@ -76,6 +68,7 @@ def test_a_later_lemma_is_refused_where_no_lean_sees_that_it_is_not_there(
     assert "Demo.later, which is declared after Demo.mine" in event.reason
 
 
+SIMP = FILE.replace("theorem mine", "@[simp] theorem mine")
 TOGETHER = "mutual\ntheorem {} (p : Prop) : p → p := {} p\ntheorem {} (p : Prop) : p → p := by\n  HOLE\nend\n"
 
 
@@ -88,28 +81,28 @@ def test_a_theorem_that_is_declared_together_with_it_is_no_earlier_one(
     assert "cites a, which is declared after b or with it" in event.reason
 
 
-DOTTED = {"on a hypothesis": "exact h.mine", "on a term": "have it := (id h).mine\n  exact it"}
-
-
-@pytest.mark.parametrize("proof", DOTTED.values(), ids=DOTTED.keys())
-def test_dot_notation_for_itself_is_recursion_that_lean_refuses(refused_by_lean: Refused, proof: str) -> None:
-    """The text cannot tell: `hf.add hg` in a proof of `ContinuousAt.add` is mostly another type's `add`."""
-    rules = (Rule(r"\.mine", error="fail to show termination"),)
-    refused_by_lean(Case(proof, rules=rules), step="compile")
-
-
 def test_a_later_namesake_of_an_imported_lemma_is_that_lemma(court: GateProject) -> None:
     """`later` is declared below, and by an import: here it can only be the import's."""
     court.verified(Case("exact later _ ⟨h.2, h.1⟩"))
 
 
-SIMP = FILE.replace("theorem mine", "@[simp] theorem mine")
+IN_ITS_FILE = {
+    "plainly": Case(ITSELF["plainly"]),
+    "by dot notation": Case("have it := (id h).mine\n  exact it"),
+    "one that is declared together with it": Case(
+        "exact a p", file=TOGETHER.format("a", "b", "b"), declaration="b"
+    ),
+    "its own simp attribute": Case("simp", file=SIMP),
+}
 
 
-def test_its_own_simp_attribute_is_no_lemma_for_it(refused_by_lean: Refused) -> None:
-    """In a REPL that has the theorem already, `simp` closes the goal by the theorem; in its file it does not."""
-    rules = (Rule(r"by\s+simp\b", error="simp made no progress"),)
-    assert "no progress" in refused_by_lean(Case("simp", file=SIMP, rules=rules), step="compile").reason
+@pytest.mark.parametrize("case", IN_ITS_FILE.values(), ids=IN_ITS_FILE.keys())
+def test_lean_itself_refuses_it_in_its_file(lean: RealGate, case: Case) -> None:
+    """In a REPL that has the theorem already, each closes the goal by the theorem.
+
+    Dot notation the text cannot tell: `hf.add hg` in a proof of `ContinuousAt.add` is mostly another type's `add`.
+    """
+    lean.rejected(case, step="compile")
 
 
 def test_an_honest_simp_lemma_may_be_proved_by_simp(court: GateProject) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.gate import Case, Refused
 from tests.support.lean.credulous import Rule
+from tests.support.lean.real_gate import RealGate
 
 COMMANDS = {
     "a second theorem": "exact ⟨h.2, h.1⟩\n\ntheorem extra : 1 = 1 := rfl",
@@ -49,21 +50,28 @@ def test_a_library_s_own_command_is_seen_by_where_it_stands(refused: Refused, pr
 
 
 def test_a_constant_that_the_text_does_not_show_is_seen_by_lean(refused_by_lean: Refused) -> None:
-    """A macro of the project that expands to a proof and a declaration."""
+    """A tactic of the project that makes a declaration too."""
     event = refused_by_lean(
-        Case("finish_it", rules=(Rule("finish_it", made=("Demo.extra",)),)), step="compile"
+        Case("finish_it", rules=(Rule("finish_it", made=("Demo.extra",)),)), step="statement"
     )
-    assert "Demo.extra" in event.reason
+    assert "Demo.extra is declared too, by the proof" in event.reason
+
+
+AND_AN_AXIOM = """syntax "finish_by" ident : tactic
+macro_rules
+  | `(theorem $n:declId $s:declSig := by finish_by $m) => `(axiom $m:ident : False theorem $n $s := by assumption)
+"""
+
+
+def test_a_declaration_that_a_macro_of_the_project_adds_to_the_proof_s_is_seen_by_lean_itself(
+    lean: RealGate,
+) -> None:
+    file = f"{AND_AN_AXIOM}theorem mine (p : Prop) (h : p) : p := by\n  HOLE\n"
+    event = lean.rejected(Case("finish_by cheat", file=file, declaration="mine"), step="statement")
+    assert "cheat is declared too, by the proof" in event.reason
 
 
 def test_an_environment_that_skipped_the_kernel_is_seen_by_the_replay(refused_by_lean: Refused) -> None:
     """`debug.skipKernelTC`, or a declaration that a tactic of the project added without a check."""
     rules = (Rule("finish_it", replay="(kernel) declaration type mismatch, 'Demo.mine'"),)
     assert "type mismatch" in refused_by_lean(Case("finish_it", rules=rules), step="kernel").reason
-
-
-def test_an_option_of_the_project_that_refuses_the_proof_is_heeded(refused_by_lean: Refused) -> None:
-    """The REPL elaborates with default options; only lake knows what the project sets (`autoImplicit`, …)."""
-    refused_by_lean(
-        Case("finish_it", rules=(Rule("finish_it", build="maximum recursion depth"),)), step="compile"
-    )

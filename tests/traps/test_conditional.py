@@ -65,7 +65,7 @@ def test_a_gap_in_an_imported_file_is_named(court: GateProject, proof: str, name
     assert court.rejected(case, step="axioms", lean="none").conditional_on == (named,)
 
 
-@pytest.mark.parametrize("lean", ["simulator", "none", "credulous"])
+@pytest.mark.parametrize("lean", ["none", "credulous"])
 def test_conditional_is_never_proved(court: GateProject, lean: Lean) -> None:
     rules = (Rule("gap p", axioms=("sorryAx",), sorried=("gap",)),)
     case = Case("gap p", file=HEAD + MINE, declaration="mine", rules=rules)

@@ -9,32 +9,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gate import Case, GateProject
-from tests.support.lean.credulous import Rule
+from tests.support.gate import Case
+from tests.support.lean.real_gate import RealGate
 
 FALSE = "theorem mine : True ∧ False := by\n  HOLE\n"
-UNSOLVED = "unsolved goals\ncase right\n⊢ False"
 TEXTS = {
     "a goal is left asleep": "constructor\n  trivial",
-    "with a dot": "constructor\n  · trivial",
-    "on one line": "(constructor; trivial)",
     "left for later": "refine ⟨trivial, ?right⟩",
     "rotated away": "constructor\n  rotate_left\n  rotate_left\n  trivial",
 }
 
 
 @pytest.mark.parametrize("proof", TEXTS.values(), ids=TEXTS.keys())
-def test_the_simulator_refuses_it_in_the_file(court: GateProject, proof: str) -> None:
-    court.rejected(Case(proof, file=FALSE, declaration="mine"), step="compile", lean="simulator")
-
-
-def test_lean_s_error_refuses_it(court: GateProject) -> None:
-    rules = (Rule("trivial", error=UNSOLVED),)
-    case = Case(TEXTS["a goal is left asleep"], file=FALSE, declaration="mine", rules=rules)
-    assert "unsolved goals" in court.rejected(case, step="compile").reason
-
-
-def test_an_error_that_only_the_build_has_refuses_it(court: GateProject) -> None:
-    rules = (Rule("trivial", build=UNSOLVED),)
-    case = Case(TEXTS["a goal is left asleep"], file=FALSE, declaration="mine", rules=rules)
-    assert "lake build" in court.rejected(case, step="compile").reason
+def test_lean_itself_refuses_it_in_the_file(lean: RealGate, proof: str) -> None:
+    assert (
+        "unsolved goals" in lean.rejected(Case(proof, file=FALSE, declaration="mine"), step="compile").reason
+    )

@@ -14,6 +14,7 @@ from pipeline.gate import source_checks
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Replacement
 from tests.support.gate import FILE, Case, GateProject, Refused
+from tests.support.lean.real_gate import RealGate
 
 COMMENTS = {
     "a comment before it": "/- all fine -/ sorry",
@@ -169,7 +170,9 @@ def test_a_command_s_column_in_a_declaration_with_many_sorries_is_found_without_
     assert len(scans) < 10
 
 
-def test_the_second_sorry_of_a_declaration_is_still_there(court: GateProject) -> None:
+def test_the_second_sorry_of_a_declaration_is_still_there(lean: RealGate) -> None:
     """One of two is filled, and the theorem rests on the other."""
     case = Case("h.2", file=FILE.replace("HOLE", "exact ⟨HOLE, sorry⟩"))
-    assert court.rejected(case, step="compile", lean="simulator").conditional_on == ("Demo.mine",)
+    event = lean.rejected(case, step="compile")
+    assert "Demo.mine uses sorry" in event.reason
+    assert event.conditional_on == ("Demo.mine",)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gate import FILE, Case, GateProject
-from tests.support.lean.credulous import TOOLCHAIN, Rule
+from tests.support.lean.credulous import Rule
 
 TEXTS = {
     "a term": "exact ⟨h.2, h.1⟩",
@@ -79,7 +79,6 @@ def test_both_sorries_of_a_declaration_may_be_filled_at_once(court: GateProject)
 def test_a_file_with_other_sorries_does_not_speak_against_the_proof(court: GateProject) -> None:
     file = "theorem gap : 1 = 2 := sorry\n" + FILE + "theorem late_gap : 1 = 2 := by\n  sorry\n"
     court.verified(Case("exact ⟨h.2, h.1⟩", file=file))
-    court.candidate(Case("exact ⟨h.2, h.1⟩", file=file), lean="simulator")
 
 
 def test_an_unused_tactic_s_sorry_does_not_speak_against_the_proof(court: GateProject) -> None:
@@ -111,26 +110,3 @@ def test_recursion_that_lean_accepts_is_a_proof(court: GateProject) -> None:
 
 def test_line_ends_of_two_bytes_are_one_to_lean(court: GateProject) -> None:
     assert court.verified(Case("exact ⟨h.2, h.1⟩", file=FILE.replace("\n", "\r\n"))).not_checked == ()
-
-
-def test_a_file_that_needs_the_project_s_own_options_is_lake_s_to_judge(court: GateProject) -> None:
-    """Under default options another declaration of it has an error, with and without the proof."""
-    case = Case("exact ⟨h.2, h.1⟩", rules=(Rule("theorem later", error="unknown identifier"),))
-    assert court.verified(case).not_checked == ()
-
-
-def test_a_toolchain_alone_verifies(court: GateProject) -> None:
-    """Of a version that no REPL was built for."""
-    (court.tools.sysroot / "bin" / "repl").unlink()
-    verdict = court.verified(Case("exact ⟨h.2, h.1⟩"), lean="server")
-    assert (verdict.grade, verdict.not_checked) == ("replayed_closure", ())
-    assert {check.by for check in verdict.checks} == {"scanner", f"lake {TOOLCHAIN}", "leanchecker"}
-
-
-def test_a_toolchain_alone_rejects_what_does_not_compile_and_what_uses_sorry(court: GateProject) -> None:
-    built = Case("exact h", rules=(Rule("exact h", build="type mismatch"),))
-    assert "type mismatch" in court.rejected(built, step="compile", lean="server").reason
-    warned = Case("cheat", rules=(Rule("cheat", sorry="declaration uses `sorry`"),))
-    assert "uses sorry" in court.rejected(warned, step="compile", lean="server").reason
-    hidden = Case("cheat", rules=(Rule("cheat", axioms=("sorryAx",)),))
-    court.rejected(hidden, step="axioms", lean="server")

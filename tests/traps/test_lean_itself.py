@@ -12,25 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate import lake_checks
 from pipeline.gate.second_kernel import NANODA
 from store.events.proofs import ProofChecked
 from tests.support.gate import FILE, Case
-from tests.support.lean.real_gate import FIRST_MODULE, RealGate
+from tests.support.lean.real_gate import RealGate
 
 PROOF = "exact ⟨h.2, h.1⟩"
-
-
-@pytest.fixture
-def strict(real_lean: Path, tmp_path: Path) -> RealGate:
-    return RealGate(tmp_path)
-
-
-@pytest.fixture
-def lean(strict: RealGate, monkeypatch: pytest.MonkeyPatch) -> RealGate:
-    """One that takes our library for Lean's own, so that every other question is seen."""
-    monkeypatch.setattr(lake_checks, "FIRST_MODULE", FIRST_MODULE)
-    return strict
 
 
 def reason(verdict: ProofChecked, step: str) -> str:
@@ -99,6 +86,12 @@ HONEST = {
         "instance mine (p : Prop) [h : Holds p] : Holds (p ∧ True) := ⟨HOLE⟩\n",
         declaration="mine",
     ),
+    "what Lean makes on the way: equations, also of an imported definition, and a matcher": Case(
+        "unfold one two\n  match n with\n  | 0 => rfl\n  | _ + 1 => rfl",
+        file="import Demo.Lemmas\ndef two (n : Nat) : Nat := n\ntheorem mine (n : Nat) : two n = one n := by\n  HOLE\n",
+        declaration="mine",
+        others={"Demo/Lemmas.lean": "def one (n : Nat) : Nat := n\n"},
+    ),
     "a local recursion": Case("let rec other (n : Nat) : q := h.2\n  exact ⟨other 0, h.1⟩"),
     "another declaration on its line": Case(
         "⟨h.2, h.1⟩",
@@ -163,14 +156,6 @@ def test_an_instance_that_is_data_is_no_proof(lean: RealGate) -> None:
 
 
 # --- traps ----------------------------------------------------------------------------------------------------
-
-
-def test_what_does_not_compile_is_rejected(lean: RealGate) -> None:
-    assert "Type mismatch" in lean.rejected(Case("exact h"), step="compile").reason
-
-
-def test_recursion_without_end_is_rejected(lean: RealGate) -> None:
-    lean.rejected(Case("exact mine p q h"), step="compile")
 
 
 def test_a_proof_that_rests_on_a_sorry_is_conditional_and_names_it(lean: RealGate) -> None:

@@ -1,6 +1,6 @@
-"""A Lean that says yes: `lake`, `lean`, `leanchecker` and a REPL that find nothing wrong with any text. No Lean at all.
+"""A toolchain that says yes: `lake`, `lean` and `leanchecker` that find nothing wrong with any text. No Lean at all.
 
-    tools = make_credulous(tmp_path)                       # …/bin/{lake,lean,leanchecker,repl}
+    tools = make_credulous(tmp_path)                       # …/bin/{lake,lean,leanchecker}
     tools.believe(Rule("native_decide", axioms=("Lean.ofReduceBool",)))
 
 With it a test shows which of the gate's own checks refuses a text when Lean would not. A `Rule` makes it answer as
@@ -27,20 +27,18 @@ BOTH_TEXTS = ("declaration uses 'sorry'", "declaration uses `sorry`")
 class Rule:
     """What is true of a file in which the regex `pattern` is found (`""`: of every file).
 
-    Of the declarations in which the pattern is found: `error` is an error message, `sorry` the text of the warning that
-    it uses one, `made` further constants that it declares. Of the file: `axioms` are what the asked constant rests on,
+    Of the declarations in which the pattern is found `sorry` is the text of the warning that it uses one. Of the file:
+    `build` is an error, `made` are further constants that it declares, `axioms` what the asked constant rests on,
     `sorried` those below it that use sorryAx and `native` those that have compiled code believed; `type` what its type
-    is printed and written out as; `replay` the kernel's refusal; `printed` what `#print axioms` says instead, as raw
-    output with FILE and CONSTANT for their names; `questions` an exit status with which our own script ends and `lean`
-    the version that it says; `build` an error that only `lake build` has, `elsewhere` a folder of the project that it
-    builds into, `writes` a file (relative to the project) that building it leaves behind, `home` the module that
-    declares its axioms; `closure` is the statement in the export with all that the proof rests on, `proof` the proof
-    there; `solid`: what the asked constant has of a sorry in its text is nothing. Of every file: `imported` are
-    constants that imports bring, `missing` modules that cannot be loaded.
+    is written out as; `replay` the kernel's refusal; `printed` what `#print axioms` says instead, as raw output with
+    FILE and CONSTANT for their names; `questions` an exit status with which our own script ends and `lean` the version
+    that it says; `elsewhere` a folder of the project that it builds into, `writes` a file (relative to the project)
+    that building it leaves behind, `home` the module that declares its axioms; `closure` is the statement in the export
+    with all that the proof rests on, `proof` the proof there; `solid`: what the asked constant has of a sorry in its
+    text is nothing.
     """
 
     pattern: str = ""
-    error: str | None = None
     sorry: str | None = None
     axioms: tuple[str, ...] | None = None
     sorried: tuple[str, ...] = ()
@@ -50,8 +48,6 @@ class Rule:
     printed: str | None = None
     questions: int = 0
     build: str | None = None
-    imported: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
     native: tuple[str, ...] = ()
     lean: str | None = None
     elsewhere: str | None = None

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tests.support.lean.exported import Exported
 RULES = "rules.json"
 SCANS = "scans.json"
 """The scanner's results, keyed by source text. A program scans a text that is missing here itself."""
-PROGRAMS = ("lake", "lean", "leanchecker", "repl")
+PROGRAMS = ("lake", "lean", "leanchecker")
 _LIBRARY = Path(".lake", "build", "lib", "lean")
 
 
@@ -29,67 +28,6 @@ class _Says:
 
     def get(self, key: str) -> Any:
         return next((rule[key] for rule in self._rules if rule[key]), None)
-
-
-def _repl(sysroot: Path, imports: Sequence[str]) -> int:
-    print("ready.", flush=True)
-    missing = _Says(sysroot, "").get("missing") or ()
-    modules = [name for name in ("Init", *imports) if name not in missing]
-    for line in sys.stdin:
-        request = json.loads(line)
-        if request["cmd"] == "env.describe":
-            reply: dict[str, Any] = {"imports": list(imports), "modules": modules}
-        else:
-            reply = _reply(sysroot, request["cmd"], request["payload"])
-        print(json.dumps(reply), flush=True)
-    return 0
-
-
-def _reply(sysroot: Path, command: str, payload: dict[str, Any]) -> dict[str, Any]:
-    if command == "goal.start" and {"expr", "copyFrom"} <= set(payload):
-        return {"error": "command", "desc": "expr and copyFrom at once"}
-    if not payload and command not in ("options.set", "stat", "reset"):
-        return {"error": "command", "desc": "Unable to parse json: a field is missing"}
-    if command == "frontend.process":
-        return {"units": _units(sysroot, str(payload["file"]))}
-    if command == "env.inspect":
-        if payload["name"] in (_Says(sysroot, "").get("imported") or ()):
-            return {"type": {"pp": "True"}, "isUnsafe": False}
-        return {"error": "index", "desc": f"Symbol not found {payload['name']}"}
-    if command == "frontend.track":
-        return {"srcMessages": [], "dstMessages": []}
-    if command == "options.set":
-        return {}
-    return {"error": "command", "desc": f"Unknown command {command}"}
-
-
-def _units(sysroot: Path, text: str) -> list[dict[str, Any]]:
-    text = text.replace("\r\n", "\n")  # as Lean does, which then counts no CR
-    source = _scan(sysroot, text)
-    units = []
-    for number, (start, command) in enumerate(source["commands"]):
-        following = source["commands"][number + 1 :]
-        end = following[0][0] if following else len(text.encode())
-        inside = [one for one in source["declarations"] if start <= one["byte_start"] < end]
-        named = [one["name"] for one in inside if not one["name"].rsplit(".", 1)[-1].startswith("_")]
-        messages = []
-        if inside:
-            says = _Says(sysroot, command)
-            named += says.get("made") or []
-            if error := says.get("error"):
-                messages.append(_message("error", str(error), "[anonymous]"))
-            if warning := says.get("sorry"):
-                messages.append(_message("warning", str(warning), "[anonymous]"))
-        units.append({"boundary": [start, end], "messages": messages, "newConstants": named})
-    return units
-
-
-def _message(severity: str, data: str, kind: str) -> dict[str, Any]:
-    place = {"line": 1, "column": 0}
-    return {
-        "fileName": "<anonymous>", "pos": place, "endPos": None, "keepFullRange": False, "severity": severity,
-        "isSilent": False, "caption": "", "data": data, "kind": kind,
-    }  # fmt: skip
 
 
 def _lake(sysroot: Path, arguments: Sequence[str]) -> int:
@@ -139,22 +77,15 @@ def _lean(sysroot: Path, arguments: Sequence[str]) -> int:
             sysroot, Path(answer), Path(export), nonce, module, constant, whole=scope == "closure"
         )
     file = Path(arguments[-1])
-    *_, command = lines = file.read_text("utf-8").splitlines()
-    built = _built(lines[0].removeprefix("import "))
-    says = _Says(sysroot, built["text"])
-    raw = says.get("printed")
-    constant = command.split()[-1].removeprefix("@")
-    if command.startswith("#print axioms") and raw is not None:
+    imported, command = file.read_text("utf-8").splitlines()
+    says, constant = _Says(sysroot, _built(imported.removeprefix("import "))["text"]), command.split()[-1]
+    if raw := says.get("printed"):
         print(str(raw).replace("FILE", file.name).replace("CONSTANT", constant))
         return 0
-    if command.startswith("#print axioms"):
-        axioms = says.get("axioms") or ()
-        resting = f" depends on axioms: [{', '.join(axioms)}]" if axioms else " does not depend on any axioms"
-        data = f"'{constant}'{resting}"
-    else:
-        data = f"{constant} : {says.get('type') or built['statements'].get(constant)}"
-    message = _message("information", data, "[anonymous]")
-    print(json.dumps({**message, "fileName": str(file), "pos": {"line": len(lines), "column": 0}}))
+    axioms = says.get("axioms") or ()
+    resting = f" depends on axioms: [{', '.join(axioms)}]" if axioms else " does not depend on any axioms"
+    place = {"fileName": str(file), "pos": {"line": 2, "column": 0}}
+    print(json.dumps({**place, "severity": "information", "data": f"'{constant}'{resting}"}))
     return 0
 
 
@@ -188,9 +119,11 @@ def _questions(
         proof = exported.text(str(says.get("proof") or f"a proof of {constant}"))
         exported.record("thm", name=number, levelParams=[], type=type_, value=proof, all=[number])
     lines.append(f"statement\tthm\t{constant}\t{number}\t[]\t{type_}")
-    for name, statement in {} if whole else built["statements"].items():
+    declared = {} if whole else {**built["statements"], **dict.fromkeys(says.get("made") or (), "")}
+    for name, statement in declared.items():
         if name != constant and not name.rsplit(".", 1)[-1].startswith("_"):
             lines.append(f"declared\tthm\t{name}\t{exported.name(name)}\t[]\t{exported.text(statement)}")
+            lines.append(f"apart\t{name}")
     exported.write(export)
     answer.write_text("\n".join([*lines, f"lines\t{len(exported.lines)}", f"end {nonce}", ""]), "utf-8")
     return 0
@@ -276,7 +209,6 @@ def scan(text: str) -> dict[str, object]:
     source = parse(text.encode())
     of_each = ("name", "byte_start", "byte_end", "line", "column", "statement_hash")
     return {
-        "commands": [(command.byte_start, command.text) for command in source.commands],
         "declarations": [{key: getattr(one, key) for key in of_each} for one in source.scanned.declarations],
         "imports": source.imports,
         "sorried": [one.declaration for one in source.scanned.sorries],
@@ -290,7 +222,5 @@ def _parts(module: str) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Be the program that the first argument names, of the toolchain in the second's folder."""
     name, sysroot, *rest = arguments
-    if name == "repl":
-        return _repl(Path(sysroot), rest)
     programs = {"lake": _lake, "lean": _lean, "leanchecker": _leanchecker}
     return programs[name](Path(sysroot), rest)

@@ -61,6 +61,6 @@ class RealGate(GateProject):
         super().__init__(folder)
         self.real = _shared()
 
-    def backend(self, lean: Lean) -> LeanBackend:
+    def backend(self, lean: Lean = "credulous") -> LeanBackend:
         program = (str(self.real / "bin" / "lean"),)
         return LeanBackend("server", program, "", TOOLCHAIN, sandbox="none", sysroot=str(self.real))

@@ -32,7 +32,7 @@ def test_building_the_proof_puts_no_module_before_lean_s_own(court: GateProject,
 def test_the_toolchain_s_library_is_first_on_the_search_path(court: GateProject) -> None:
     """Nothing that a project builds can hide a module of Lean's."""
     (court.project / LIBRARY).mkdir(parents=True)
-    library = court.backend("credulous").library
+    library = court.backend().library
     assert library is not None
     first, *rest = lean_path(court.project, library=library).split(":")
     assert first == str(library)

@@ -28,7 +28,7 @@ SOURCE = b"theorem t (p : Prop) : p := sorry\n"
 
 
 def backend(sysroot: Path, *, sandbox: Literal["bubblewrap", "none"] = "none") -> LeanBackend:
-    return LeanBackend("pantograph", ("repl",), "a double", "v4", sandbox=sandbox, sysroot=str(sysroot))
+    return LeanBackend("server", ("lean",), "a double", "v4", sandbox=sandbox, sysroot=str(sysroot))
 
 
 @pytest.fixture
