@@ -179,10 +179,9 @@ class Trial:
         return [event for event in self.deployment.events(kind) if event.data["job"].startswith(f"{of}-")]
 
     def _write(self, slots: int) -> None:
-        most = max(self.sizes.slots)
         extra = (
             f'[lean]\nbackend = "simulator"\n[trace]\nenabled = false\n'
-            f"[jobs]\nmax_running = {most + 1}\n[schedule.running]\nprove = {slots}\n"
+            f"[jobs]\nmax_running = {slots + 1}\n"
             f"[prove]\nsorries_per_job = {self.sizes.sorries}\n"
         )
         if self.cluster is not None:

@@ -48,7 +48,7 @@ from daemon.jobs.history import Retries
 from daemon.jobs.limits import give_back
 from daemon.jobs.lines import Failure
 from daemon.jobs.runner import SlotHolder, ended_event, of_attempt, started_event
-from daemon.planning.admission import Admission, Admitted, Money, SlotQueue, admit, turn_ends
+from daemon.planning.admission import SHARE_S, Admission, Admitted, Money, SlotQueue, admit, turn_ends
 from daemon.planning.plan import Plan, Planner
 from daemon.planning.proving import spending
 from daemon.settings import Settings, load
@@ -222,7 +222,7 @@ class Year:
 
     def _turn(self) -> None:
         """Do what the scheduler does in a turn (`Scheduler.start_due`)."""
-        settings, schedule, taken = self.settings, self.settings.schedule, self.taken
+        settings, taken = self.settings, self.taken
         with taken.by(taken.plan):
             self._plan = self._planner.plan(
                 self._asked,
@@ -236,8 +236,8 @@ class Year:
         with taken.by(taken.admission):
             holders = self._holders()
             self._queue.update(self._admission.for_slot, holders, now=self._s)
-            overdue = self._queue.overdue(now=self._s, share_s=schedule.share_s)
-            stops, beside = turn_ends(holders, overdue, share_s=schedule.share_s)
+            overdue = self._queue.overdue(now=self._s, share_s=SHARE_S)
+            stops, beside = turn_ends(holders, overdue, share_s=SHARE_S)
             self._admission = admit(
                 self._plan,
                 running=[one.due.kind for one in self._running.values() if not one.node],
@@ -268,7 +268,7 @@ class Year:
         waits = [86400 - self._s % 86400] if self._plan.complete else [self.inputs.turn_s]
         if self._plan.next_retry_at is not None:
             waits.append((self._plan.next_retry_at - self.now).total_seconds())
-        until_s = self._queue.until_s(self._holders, now=self._s, share_s=self.settings.schedule.share_s)
+        until_s = self._queue.until_s(self._holders, now=self._s, share_s=SHARE_S)
         if until_s is not None:
             waits.append(until_s)
         if not self._heap or self._heap[0][0] > self._s + max(min(waits), 1.0):
@@ -381,9 +381,10 @@ def _settings(inputs: Inputs, world: World, folder: Path) -> Settings:
     entries = "".join(f'[[repos]]\nurl = "https://{key}"\n' for key in world.keys)
     endpoint, whole = inputs.endpoint, inputs.whole
     (folder / "config.toml").write_text(
-        f'[daemon]\nstate_dir = "{folder / "state"}"\n[lean]\nbackend = "simulator"\n[trace]\nenabled = false\n'
+        f'[daemon]\nstate_dir = "{folder / "state"}"\n[lean]\nbackend = "simulator"\nrepls = 4\n'
+        f"[trace]\nenabled = false\n"
         f'[train.tactics]\nmodel_name = "made-up/tactics"\n'
-        f"[prove]\nrungs = {[*inputs.prove.rungs]}\nparallel = 4\n"
+        f"[prove]\nrungs = {[*inputs.prove.rungs]}\n"
         f'seconds_per_sorry = "{inputs.prove.seconds_per_sorry:g}s"\n[prove.whole]\nmodel = "made-up/whole"\n'
         f'[prove.external]\nbase_url = "https://example.org/v1"\nmodel = "made-up"\n'
         f"usd_per_day = {whole.usd_per_day}\nusd_per_million_prompt = {endpoint.usd_per_million_prompt}\n"

@@ -25,7 +25,7 @@ from daemon.jobs.engine import Engine, Node
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import JobRunner, cancelled_event
 from daemon.maintenance import Maintenance
-from daemon.planning.admission import Admission, Money, SlotQueue, admit, turn_ends
+from daemon.planning.admission import SHARE_S, Admission, Money, SlotQueue, admit, turn_ends
 from daemon.planning.bumps import why_no_bump
 from daemon.planning.plan import Plan, Planner
 from daemon.planning.repository import Judges
@@ -122,8 +122,7 @@ class Scheduler:
         preempted, for a repository that waits too long. The plan itself began a running job. When it
         ends, the runner asks for a turn, once the slot is free.
         """
-        share_s = self._context.settings.schedule.share_s
-        overdue = self.for_slot.overdue(now=time.monotonic(), share_s=share_s)
+        overdue = self.for_slot.overdue(now=time.monotonic(), share_s=SHARE_S)
         return not all(
             (
                 isinstance(event.body, AttemptFinished)
@@ -166,23 +165,21 @@ class Scheduler:
             # much of them: what had to stay was a running job's, or what it began its own build from.
             self._swept = True
             self.sweep()
-        share_s, now, holders = settings.schedule.share_s, time.monotonic(), self._runner.holders()
+        now, holders = time.monotonic(), self._runner.holders()
         self.for_slot.update(self.admission.for_slot, holders, now=now)
-        overdue = self.for_slot.overdue(now=now, share_s=share_s)
-        stops, beside = turn_ends(holders, overdue, share_s=share_s)
+        overdue = self.for_slot.overdue(now=now, share_s=SHARE_S)
+        stops, beside = turn_ends(holders, overdue, share_s=SHARE_S)
         self.admission = admit(
             self.plan,
             running=self._runner.kinds,
             overdue=overdue,
             beside=beside,
             max_running=sum(node.slots for node in nodes if not node.id),
-            most=settings.schedule.running,
             gpus=[gpu for node in nodes for gpu in node.gpus],
             away=[kind for _, kind in self._runner.away],
             slots_away=self._free(nodes),
             no_money=self._money.why(settings, now=datetime.now(UTC)),
         )
-        self._runner.grace_s = settings.schedule.grace_s
         begin = {one.due.job: one for one in self.admission.start}
         async with self.beginning:
             jobs = [one.due for one in self.admission.start]
@@ -278,8 +275,7 @@ class Scheduler:
 
     def until_due_s(self) -> float:
         """Return the seconds until a job becomes due, or a turn ends, by the clock alone."""
-        share_s = self._context.settings.schedule.share_s
-        turn = self.for_slot.until_s(self._runner.holders, now=time.monotonic(), share_s=share_s)
+        turn = self.for_slot.until_s(self._runner.holders, now=time.monotonic(), share_s=SHARE_S)
         retry = None
         if self.plan.next_retry_at is not None:
             retry = max(0.0, (self.plan.next_retry_at - datetime.now(UTC)).total_seconds())

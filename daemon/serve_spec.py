@@ -17,7 +17,7 @@ from typing import NoReturn, get_args
 
 from daemon.jobs.gpus import Gpus, NoGpuError, chosen
 from daemon.paths import Paths
-from daemon.planning.proving import Ladder, spending
+from daemon.planning.proving import SEED, Ladder, spending
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
 from pipeline.jobs.kinds import Kind
@@ -116,7 +116,7 @@ def spec_of(
                 if repo.enabled
             ),
             rungs=_rungs(settings),
-            seed=prove.seed,
+            seed=SEED,
             built=settings.build.enabled,
             memory_bytes=_memory_bytes(settings, "check", settings.jobs.memory_bytes),
             start_timeout_s=lean.start_timeout_s,
@@ -196,14 +196,9 @@ def _model(model: ServeModel, settings: Settings) -> ModelSpec:
         name=model.name,
         kind=model.kind,
         source=model.model or PROMOTED,
-        device=model.device,
         repository=model.repository,
         generator=model.generator,
-        premises=model.premises,
         candidates=model.candidates,
-        decoding=model.decoding,
-        temperature=model.temperature,
-        max_tokens=model.max_tokens,
         endpoint=_endpoint(model, settings) if model.kind == "endpoint" else None,
     )
 
@@ -213,10 +208,9 @@ def _endpoint(model: ServeModel, settings: Settings) -> EndpointSpec:
         base_url=model.base_url,
         model=model.model,
         credential=model.credential,
-        key_variable=model.key_variable,
+        key_variable=model.key.variable,
         # No client waits longer than this.
         timeout_s=Limits().seconds,
-        retries=model.retries,
         ledger=spending(settings),
         cap_usd=model.usd_per_day,
         usd_per_million_prompt=model.usd_per_million_prompt,

@@ -273,7 +273,7 @@ def _of_files(settings: Settings) -> Iterator[str]:
 
 
 def _of_variables(settings: Settings) -> Iterator[str]:
-    named = {settings.prove.external.key_variable, *(model.key_variable for model in settings.serve.models)}
+    named = {settings.prove.external.key.variable, *(model.key.variable for model in settings.serve.models)}
     yield from (value for name, value in os.environ.items() if _VARIABLE.fullmatch(name) or name in named)
 
 
@@ -421,9 +421,7 @@ class Service:
         self._metrics_listener = MetricsListener(
             metrics.text, self.context, report=page.now, ask=self._store.ask
         )
-        interrupted = await recover(
-            store=self._store, engine=self._engine, git=self._git, paths=paths, keep=settings.jobs.keep
-        )
+        interrupted = await recover(store=self._store, engine=self._engine, git=self._git, paths=paths)
         await self._own.started(settings, self._work.leans)
         self._store.subscribe(self._on_append)
         EventLines(self._store, self.context)

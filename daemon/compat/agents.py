@@ -436,8 +436,8 @@ class ExternalAgent(BaseAgent):
             update["base_url"] = base_url
         elif not external.base_url:
             update["base_url"] = self.ROUTER
-            if external.key_variable not in os.environ:
-                update["key_variable"] = "HF_TOKEN"
+            if external.key.variable not in os.environ:
+                update["credential"] = "hf-token"
         try:
             checked = External.model_validate(update)
         except ValidationError as error:

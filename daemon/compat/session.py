@@ -154,7 +154,6 @@ class AgentSession:
                             engine=session._engine,
                             git=session.git,
                             paths=paths,
-                            keep=settings.jobs.keep,
                         )
                     )
                     yield session
@@ -260,7 +259,6 @@ class AgentSession:
             Plan.of(due for due in plan.due if due.kind in kinds),
             running=runner.kinds,
             max_running=settings.jobs.max_running,
-            most=settings.schedule.running,
             gpus=[gpu for node in await self._engine.nodes(runner.lent) for gpu in node.gpus],
         )
         for one in admission.start:

@@ -37,7 +37,11 @@ INPUTS = "inputs"
 log = structlog.get_logger("daemon.jobs.recovery")
 
 
-async def recover(*, store: StoreService, engine: Engine, git: Git, paths: Paths, keep: int) -> int:
+KEPT = 200
+"""Folders of ended jobs: days of them on a busy machine, and some megabytes."""
+
+
+async def recover(*, store: StoreService, engine: Engine, git: Git, paths: Paths) -> int:
     """End every attempt that the log says is running; sweep; return how many there were.
 
     Raises:
@@ -56,7 +60,7 @@ async def recover(*, store: StoreService, engine: Engine, git: Git, paths: Paths
             event_id=event_id(body.type, row.job, str(row.attempt)),
             correlation_id=row.job,
             actor="recovery",
-            # Not now: the time without a daemon is no work, and no night's budget pays for it.
+            # Not now: the time without a daemon is no work, and no day's budget pays for it.
             occurred_at=await asyncio.to_thread(last_sign, directory),
         )
         await store.append([event], wait=True)
@@ -65,7 +69,7 @@ async def recover(*, store: StoreService, engine: Engine, git: Git, paths: Paths
     await asyncio.to_thread(_sweep_half_made_mirrors, paths.mirrors)
     await _sweep_worktrees(git, paths)
     inputs = InputStore(paths.inputs)
-    await asyncio.to_thread(drop_old_job_folders, paths.jobs, inputs=inputs, keep=keep, running=frozenset())
+    await asyncio.to_thread(drop_old_job_folders, paths.jobs, inputs=inputs, running=frozenset())
     await asyncio.to_thread(inputs.sweep)
     return len(rows)
 
@@ -102,8 +106,8 @@ def _sweep_half_made_mirrors(mirrors: Path) -> None:
             shutil.rmtree(mirror, ignore_errors=True)
 
 
-def drop_old_job_folders(jobs: Path, *, inputs: InputStore, keep: int, running: frozenset[str]) -> int:
-    """Remove the job folders beyond the `keep` newest; the log keeps what they led to. Return how many.
+def drop_old_job_folders(jobs: Path, *, inputs: InputStore, running: frozenset[str]) -> int:
+    """Remove the job folders beyond the newest; the log keeps what they led to. Return how many.
 
     One whose job has inputs is to be tried again with them, and stays for two weeks.
     """
@@ -112,12 +116,12 @@ def drop_old_job_folders(jobs: Path, *, inputs: InputStore, keep: int, running: 
     # At each job's end: without a look at each folder where all may stay.
     with contextlib.suppress(FileNotFoundError), os.scandir(jobs) as entries:
         there = list(entries)
-        for entry in there if len(there) > keep else ():
+        for entry in there if len(there) > KEPT else ():
             with contextlib.suppress(FileNotFoundError):
                 folders.append((entry.stat().st_mtime, entry.name))
     old = [
         jobs / name
-        for at, name in sorted(folders, reverse=True)[keep:]
+        for at, name in sorted(folders, reverse=True)[KEPT:]
         if name not in running and (at < waited_for or not (jobs / name / INPUTS).exists())
     ]
     for folder in old:

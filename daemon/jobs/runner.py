@@ -455,7 +455,7 @@ class JobRunner:
         self.limits = limits
         self.retries = Retries(dice=dice)
         self.grace_s = 60.0
-        """How long a training may take to save where it is ([schedule] grace)."""
+        """How long a training may take to save where it is: tens of gigabytes, on a slow disk."""
         self._store = store
         self._engine = engine
         self._paths = paths
@@ -683,14 +683,14 @@ class JobRunner:
             isinstance(body, JobFailed) and body.retry_at is not None
         )
         damaged = isinstance(body, JobFailed) and body.reason == BAD_INPUT
-        running, keep = frozenset(self._live), self.limits.keep
+        running = frozenset(self._live)
 
         def tidy() -> None:
             shutil.rmtree(spec.staging, ignore_errors=True)
             if damaged or not again:
                 # Else the next attempt goes on with what this one had.
                 self._inputs.forget(self._inputs_of(due), damaged=damaged)
-            drop_old_job_folders(self._paths.jobs, inputs=self._inputs, keep=keep, running=running)
+            drop_old_job_folders(self._paths.jobs, inputs=self._inputs, running=running)
 
         await asyncio.to_thread(tidy)
         return body.type.removeprefix("job_")

@@ -26,6 +26,9 @@ _SLOTS = "a slot; the running jobs have them all ([jobs] max_running)"
 _LAST_SLOT = "a slot; the last one is kept free for short jobs"
 _NO_SLOT = (_SLOTS, _LAST_SLOT)
 _LANE = "the job before it, which is of the same branch or model"
+SHARE_S = 45.0
+"""So long jobs of other repositories keep one waiting for a slot: a new commit's sorries are tried within a minute, and
+a job that makes room has loaded its imports by then and done something with them."""
 _NO_MONEY_FOR = timedelta(hours=1)
 
 
@@ -144,7 +147,6 @@ def admit(
     *,
     running: Sequence[Kind],
     max_running: int,
-    most: Mapping[str, int] | None = None,
     gpus: Sequence[Gpu] = (),
     away: Sequence[Kind] = (),
     slots_away: Mapping[str, int] | None = None,
@@ -161,7 +163,6 @@ def admit(
         plan: what is due, most urgent first.
         running: the kinds of the jobs that run on the daemon's machine.
         max_running: how many slots it has.
-        most: how many of a kind may run at the same time, where there is a limit.
         gpus: its GPUs as they are now.
         away: the kinds of the jobs that run on other nodes.
         slots_away: the free slots of other nodes. What can run there goes there first, where most of them are.
@@ -183,7 +184,7 @@ def admit(
         ahead = job.repository in first
         node = _away(job, slots)
         why = no_money if job.key is not None else ""
-        why = why or _held_back(job, [*kinds, *others], lanes, most or {})
+        why = why or (_LANE if job.lane in lanes else "")
         why = why or ("" if node else _no_slot(job, kinds, max_running, int(beside and ahead)))
         if why in _NO_SLOT and (KINDS[job.kind].long or max_running == 1):
             for_slot.setdefault(job.repository, job)
@@ -253,15 +254,6 @@ def _away(job: DueJob, slots: Mapping[str, int]) -> str:
     """Return the other node that has the most slots for a job; "" where none has any, or it stays."""
     node = max(slots, key=lambda name: slots[name], default="")
     return node if job.travels and slots.get(node) else ""
-
-
-def _held_back(job: DueJob, kinds: Sequence[Kind], lanes: set[str], most: Mapping[str, int]) -> str:
-    """Return what a job waits for wherever it would run; "" for nothing."""
-    if job.lane in lanes:
-        return _LANE
-    if kinds.count(job.kind) >= most.get(job.kind, len(kinds) + 1):
-        return f"another {job.kind} job; {most[job.kind]} run at the same time ([schedule.running])"
-    return ""
 
 
 def _no_slot(job: DueJob, kinds: Sequence[Kind], max_running: int, more: int) -> str:

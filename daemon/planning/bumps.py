@@ -175,9 +175,7 @@ def _rungs(
             for name in ("retriever", "generator")
             if (part := getattr(one.spec, name, None)) is not None
         }
-        budget = Budget(
-            prove.nodes_per_sorry, one.seconds_per_sorry, prove.tactic_timeout_s, prove.calls_per_sorry
-        )
+        budget = Budget(prove.nodes_per_sorry, one.seconds_per_sorry, prove.tactic_timeout_s)
         found.append(BumpRung(rung=one.spec.model_copy(update=on_cpu), model=one.model, budget=budget))
     return tuple(found)
 

@@ -34,7 +34,7 @@ from daemon.planning.repository import NO_JUDGES, Judges, RepositoryJobs
 from daemon.planning.schedule import Timetable, read_timetable
 from daemon.planning.training import Counted, TrainingJobs
 from daemon.settings import Repo, Settings
-from pipeline.jobs.kinds import KINDS, TRAININGS, Kind
+from pipeline.jobs.kinds import BY_PRIORITY, KINDS, TRAININGS, Kind
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildKey
 from store.events.base import EventBody
@@ -55,6 +55,7 @@ _FEW = 64
 """So many jobs are put in their places one by one; with more, sorting all is quicker."""
 _MOST_KEPT = 64
 """Of so many of a repository's groups of jobs a plan keeps the specifications until its jobs begin."""
+_PLACES = {kind.name: place for place, kind in enumerate(BY_PRIORITY)}
 _LEARNS = frozenset(("evaluate", *TRAININGS))
 
 Key = tuple[float | int, ...]
@@ -518,7 +519,7 @@ class _Finder:
         settings, jobs = self._inputs.settings, self.jobs(group, repo)
         served = self._moment.served.get(repo.key, 0.0)
         entries = (
-            ((settings.schedule.urgency(job.kind), -repo.priority, job.rank, served, group, at, number), job)
+            ((_PLACES[job.kind], -repo.priority, job.rank, served, group, at, number), job)
             for number, job in enumerate(_limited(job, settings) for job in jobs)
         )
         return jobs, _Part(

@@ -208,9 +208,8 @@ class Ladder:
             base_url=external.base_url,
             model=external.model,
             credential=external.credential,
-            key_variable=external.key_variable,
+            key_variable=external.key.variable,
             timeout_s=external.timeout_s,
-            retries=external.retries,
             ledger=spending(self._settings),
             cap_usd=None if external.free else external.usd_per_day,
             usd_per_million_prompt=external.usd_per_million_prompt,
@@ -227,8 +226,7 @@ class Ladder:
                 max_tokens=self._prove.whole.tokens(4),
             )
             rung = EndpointRung(endpoint=endpoint, tactics=tactics, retriever=shown)
-        key = KeyPlace(external.credential, external.key_variable)
-        return self._climb(rung, external.model, lean, key=key)
+        return self._climb(rung, external.model, lean, key=external.key)
 
     def _climb(
         self,
@@ -254,8 +252,6 @@ class Ladder:
             path=path,
             device=generator.device,
             candidates=generator.candidates,
-            decoding=generator.decoding,
-            temperature=generator.temperature,
         )
 
     def _shown(self) -> RetrieverSpec | None:
@@ -278,11 +274,11 @@ class Ladder:
         )
 
     def _progress(self) -> ProgressSpec | None:
-        progress, weight = self._in_use.get("progress"), self._prove.generator.progress_weight
-        if progress is None or not weight:
+        progress = self._in_use.get("progress")
+        if progress is None:
             return None
         path = self._settings.paths.models / "progress" / progress.checkpoint
-        return ProgressSpec(path=str(path), weight=weight)
+        return ProgressSpec(path=str(path))
 
 
 def _none_in_use(model: str) -> str:
@@ -317,9 +313,8 @@ def budget_key(prove: Prove, *, lean: LeanBackend, rung: int = 0, shown: Retriev
 
 def _budget(prove: Prove, lean: LeanBackend, rung: int) -> str:
     generator, whole, external = prove.generator, prove.whole, prove.external
-    calls = "" if prove.calls_per_sorry is None else f"/{prove.calls_per_sorry}c"
     time, judge = f"{prove.seconds(rung):g}s", lean.kind
-    search = f"{time}/{prove.nodes_per_sorry}n{calls}/{prove.tactic_timeout_s:g}s/{judge}"
+    search = f"{time}/{prove.nodes_per_sorry}n/{prove.tactic_timeout_s:g}s/{judge}"
     # A model of the same name at another address is another one.
     asked = f"{whole.tokens(rung)}t"
     if rung == 4:
@@ -328,8 +323,7 @@ def _budget(prove: Prove, lean: LeanBackend, rung: int) -> str:
         asked += "/unthinking"
     match rung:
         case 1 | 2:
-            heat = f"@{generator.temperature:g}" if generator.decoding == "sample" else ""
-            return f"{search}/{generator.candidates}x{generator.decoding}{heat}"
+            return f"{search}/{generator.candidates}xbeam"
         case 4 if external.mode == "tactics":
             return f"{search}/{generator.candidates}xendpoint@{generator.temperature:g}/{asked}"
         case 3 | 4:
@@ -356,6 +350,8 @@ _NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
 """Why the daemon could not even start a job (`daemon.jobs.runner`): whichever sorries it has."""
 _REST = Backoff(3600.0, 86400.0)
 """Between tries of a job whose machine was at fault: a person mends it, not a moment of patience."""
+SEED = 0
+"""Of the models, which draw the same for the same question: what they answer is tried once, whoever asks."""
 _SHARE_OF_TIMEOUT = 0.8
 """A job begins with what its searches may take, and has to load models and to build beside them."""
 
@@ -653,7 +649,9 @@ class Proving:
     def _size(self, rung: Rung) -> int:
         """Return how many sorries a job takes: what ends within its time limit, and what today still has time for."""
         prove, seconds = self._settings.prove, rung.seconds_per_sorry
-        in_time = int(_SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * prove.parallel / seconds)
+        in_time = int(
+            _SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * self._settings.lean.repls / seconds
+        )
         size = min(prove.sorries_per_job, max(1, in_time))
         if rung.number and self._left_s is not None:
             size = min(size, int(self._left_s / seconds))
@@ -726,17 +724,16 @@ class Proving:
                 limits=repl_limits(settings),
                 rung=rung.spec,
                 model=rung.model,
-                seed=settings.prove.seed,
+                seed=SEED,
                 # Not the job's own: what follows a killed one has another id, without the sorries that had ended.
                 journal=settings.paths.searches,
                 budget=Budget(
                     nodes=settings.prove.nodes_per_sorry,
                     seconds=rung.seconds_per_sorry,
                     tactic_timeout_s=settings.prove.tactic_timeout_s,
-                    calls=settings.prove.calls_per_sorry,
                 ),
                 budget_key=rung.budget,
-                parallel=settings.prove.parallel,
+                parallel=settings.lean.repls,
                 sorries=tuple(
                     SorryToProve(
                         sorry=row.sorry,

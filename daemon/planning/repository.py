@@ -56,6 +56,16 @@ _SEARCH = (
 )
 
 
+def scan_limits(most: int) -> ScanLimits:
+    """Return the limits of a scan where a branch may have so many sorries; raised, it raises those around it."""
+    usual = ScanLimits()
+    return ScanLimits(
+        sorries=most,
+        sorries_per_file=max(usual.sorries_per_file, most // 4),
+        sorries_of_repository=max(usual.sorries_of_repository, 3 * most),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Judges:
     """What could judge a proof in doubt: the known faults of kernels, and since when a second kernel is there.
@@ -332,7 +342,7 @@ class RepositoryJobs:
                 include=repo.include,
                 exclude=repo.exclude,
                 file_timeout_s=trace.file_timeout_s,
-                limits=repl_limits(self._settings, most=trace.parallel),
+                limits=repl_limits(self._settings, most=self._settings.lean.repls),
                 folder=project.folder,
                 without=below(project.folder, branch.lake_projects),
             ),
@@ -347,7 +357,6 @@ class RepositoryJobs:
     # --- scan ---------------------------------------------------------------------------------------------
 
     def _scan(self, repo: Repo, branch: BranchRow) -> Iterator[DueJob]:
-        scan = self._settings.scan
         patterns = json.dumps([repo.include, repo.exclude])
         same_patterns = [list(repo.include), list(repo.exclude)] == [
             branch.scanned_include,
@@ -380,14 +389,7 @@ class RepositoryJobs:
                         include=repo.include,
                         exclude=repo.exclude,
                         then=() if standing.attempt > 1 else self._then(repo, branch, commit),
-                        limits=ScanLimits(
-                            sorries_per_file=scan.max_sorries_per_file,
-                            sorries=scan.max_sorries,
-                            sorries_of_repository=scan.max_sorries_per_repository,
-                            declarations_per_file=scan.max_declarations_per_file,
-                            declarations=scan.max_declarations,
-                            declarations_of_repository=scan.max_declarations_per_repository,
-                        ),
+                        limits=scan_limits(self._settings.scan.max_sorries),
                         # Other patterns mean other files, and a base may be lost with its mirror: then the tables
                         # say what to compare with.
                         by_files=branch.scanned is not None and (not same_patterns or standing.attempt > 1),

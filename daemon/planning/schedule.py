@@ -1,4 +1,4 @@
-"""Pure: whether work may begin now, and what it waits for if not: a pause, quiet hours, a night's budget.
+"""Pure: whether work may begin now, and what it waits for if not: a pause, or quiet hours.
 
 A pause was commanded (`work_paused` in the log), the rest comes from the settings. What runs is not touched
 here; `why_yield` says when a job of hours is preempted: a training, which saves where it is, and a search for
@@ -8,28 +8,26 @@ proofs on this machine, whose journal has it. What else runs goes on to its end.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from daemon.planning.proving import exercises
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
-from daemon.settings.hours import clock, ends_at, night_of
+from daemon.settings.hours import clock, ends_at
 from daemon.settings.schema import OF_SORT, Schedule, Sort
-from daemon.settings.types import format_duration
 from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import LeanBackend, Leans
 from store.documents.by_design import by_design
 from store.events.jobs import TriggeredWork, TriggerEnded
 from store.events.projects import worked_on
-from store.log.envelope import utc_text
 from store.text import listed
 from store.view import queries, trace_queries
 from store.view.rows import BranchRow, PauseRow, TraceRow
 
-Because = Literal["pause", "quiet", "budget"]
+Because = Literal["pause", "quiet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +41,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """The work allowed at a moment. `spent_s` are the seconds that each sort of job has run this night."""
+    """The work allowed at a moment."""
 
     schedule: Schedule
     now: datetime
     pauses: Sequence[PauseRow] = ()
-    spent_s: Mapping[Sort, float] = field(default_factory=dict)
 
     def of_kind(self, kind: Kind) -> Wait | None:
         """Return what jobs of a kind wait for, None where nothing keeps them."""
@@ -69,24 +66,12 @@ class Timetable:
         until = ends_at(self.schedule.quiet.windows(sort), self.now)
         if until is not None:
             return Wait("quiet", f"quiet hours until {clock(until, self.now)}", until)
-        most = self.schedule.per_night.seconds(sort)
-        if most is not None and self.spent_s.get(sort, 0.0) >= most:
-            noon = night_of(self.now)[1]
-            text = f"this night's {format_duration(most)} of it are over, until {clock(noon, self.now)}"
-            return Wait("budget", text, noon)
         return None
 
 
 def read_timetable(view: sqlite3.Connection, *, schedule: Schedule, now: datetime) -> Timetable:
-    """Return the timetable of a moment, with the pauses and the time spent that the view knows of."""
-    began = utc_text(night_of(now)[0])
-    spent: dict[Sort, float] = {}
-    sorts: tuple[Sort, ...] = ("train", "prove")
-    for sort in sorts:
-        if schedule.per_night.seconds(sort) is not None:
-            kinds = [kind for kind, its in OF_SORT.items() if its == sort]
-            spent[sort] = queries.seconds_of_kinds(view, kinds, since=began, now=utc_text(now))
-    return Timetable(schedule, now, tuple(queries.pauses(view)), spent)
+    """Return the timetable of a moment, with the pauses that the view knows of."""
+    return Timetable(schedule, now, tuple(queries.pauses(view)))
 
 
 def why_yield(
@@ -113,12 +98,10 @@ def why_yield(
         return ""
     preempt = timetable.schedule.preempt
     wait = timetable.of_kind(kind)
-    if wait is not None and ("pause" if wait.because == "pause" else "quiet") in preempt:
+    if wait is not None and wait.because in preempt:
         return wait.text
-    # What has just begun has nothing to save, and what goes first would only get the GPU back: two that wait for each
-    # other would get nothing done.
-    first = timetable.schedule.urgency("prove") < timetable.schedule.urgency(kind)
-    if "prove" in preempt and trains and first and holds_gpu and waiting_for_gpu and runs_for_s >= LEAST_S:
+    # What has just begun has nothing to save.
+    if "prove" in preempt and trains and holds_gpu and waiting_for_gpu and runs_for_s >= LEAST_S:
         return f"{waiting_for_gpu[0]} waits for its GPU"
     return ""
 

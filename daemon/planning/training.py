@@ -42,6 +42,8 @@ from store.view.rows import BranchRow, TraceRow
 EVALUATED: ModelKind = "retriever"
 """The model that the kind `evaluate` measures."""
 _LANE = "models"
+TRIES = 2
+"""Trainings of a trace on top of the same checkpoint: a refusal may be a seed's bad luck once, and seldom twice."""
 Counted = MutableMapping[tuple[str, int, int, Learnable], int]
 """How many theorems of a repository's trace (closed at a log position) are new since another position. The past does
 not change, and counting a large repository takes a third of a second: what was counted once is kept here."""
@@ -177,7 +179,7 @@ class _Training:
             for one in self._known
             if one.parent == parent and self._is_of(one, trace) and _by_rewards(one)
         ]
-        if any(one.refused_at is None for one in tried) or len(tried) >= self._settings.train.tries:
+        if any(one.refused_at is None for one in tried) or len(tried) >= TRIES:
             return
         traced = self._traced(trace)
         if traced is None:
@@ -302,7 +304,7 @@ class _Training:
         if trace.seq <= since or trace.n_theorems < train.new_theorems:
             return None
         same = [one for one in tried if not self._is_new(trace, one.data_seq)]
-        if len(same) >= train.tries:
+        if len(same) >= TRIES:
             return None
         again = (f"refused {len(same)}",) if same else ()
         identity = job_id(

@@ -15,7 +15,6 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW = re.compile(r"(?:([a-z,-]+)\s+)?(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
 _REMEDY = 'write for instance "22:00-06:00" or "mon-fri 08:00-18:00"'
 _MINUTES = 24 * 60
-_NIGHT_BEGINS = time(12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +99,6 @@ def ends_at(windows: Iterable[Window], now: datetime) -> datetime | None:
     # An hour that comes twice ends at its second time where the first is past.
     end = moment.astimezone()
     return end if end > now else moment.replace(fold=1).astimezone()
-
-
-def night_of(now: datetime) -> tuple[datetime, datetime]:
-    """Return the noons between which the night of a moment lies, so that midnight divides no night."""
-    local = now.astimezone().replace(tzinfo=None)
-    noon = datetime.combine(local.date(), _NIGHT_BEGINS)
-    if local < noon:
-        noon -= timedelta(days=1)
-    return noon.astimezone(), (noon + timedelta(days=1)).astimezone()
 
 
 def clock(moment: datetime, now: datetime) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,7 @@ def _base_url(value: str) -> str:
 def _name(value: str) -> str:
     if value and not all(char.isalnum() or char in "-_." for char in value):
         raise ValueError(
-            "is the name of a credential or variable, and never the key itself (not shown); letters, digits, - and _"
+            "is the name of a credential, and never the key itself (not shown); letters, digits, - and _"
         )
     return value
 
@@ -109,6 +110,11 @@ People = Annotated[tuple[Annotated[Text, AfterValidator(_person)], ...], BeforeV
 Dollars = Annotated[Number | None, BeforeValidator(left_out)]
 
 
+def key_place(credential: str) -> KeyPlace:
+    """Return where the key of this name is: a credential, else a variable of the name as variables are written."""
+    return KeyPlace(credential, re.sub("[-.]", "_", credential).upper())
+
+
 class Generator(Section):
     """[prove.generator]: how models suggest tactics (rungs 1 and 2), and which one does at rung 1."""
 
@@ -119,16 +125,11 @@ class Generator(Section):
     `cpu`, a job holds one GPU for as long as it runs, and waits for a GPU that another job or process holds"""
     candidates: Integer = Field(8, ge=1, le=256)
     """Tactics that the model suggests for each state; 1 to 256"""
-    decoding: Literal["beam", "sample"] = "beam"
-    """`beam` or `sample`"""
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False)
     """Temperature of sampling, and of whole proofs at rung 3; more than 0, at most 10"""
     premises: Integer = Field(10, ge=0, le=1000)
     """Premises that the retriever in use finds for a goal: every rung is shown them, and so are the rows that the
     tactic model learns from; 0 to 1000"""
-    progress_weight: Number = Field(0.5, ge=0, le=1, allow_inf_nan=False)
-    """Weight, 0 to 1, of the remaining steps that the progress model in use predicts, in a state's score; 0: the
-    progress model is not used"""
     seconds_per_sorry: SearchTime = None
     """Search time for one sorry at rungs 1 and 2; `""`: that of `[prove]`; 1s to 1d"""
 
@@ -170,13 +171,10 @@ class External(Section):
     `max_tokens` of `[prove.whole]` long. The search sends one request for every state that it expands, and does not
     try the negation"""
     credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
-    """Name of systemd's credential that holds the key"""
-    key_variable: Name = "EVERLEAN_MODEL_KEY"
-    """Name of the environment variable that holds the key"""
+    """Name of systemd's credential that holds the key, else, in capitals with underscores, of the environment variable:
+    `everlean-model-key` is `$EVERLEAN_MODEL_KEY`"""
     timeout_s: Annotated[float, Duration("1s", "1h")] = 120.0
     """Time limit of one call; 1s to 1h"""
-    retries: Integer = Field(4, ge=0, le=100)
-    """Retries of a call that fails for a transient reason; 0 to 100"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
     """Spending limit of a day (UTC), in US dollars. A call that could exceed it is not sent; its sorry is tried
     again the next day. Rung 4 requires it unless both prices are 0"""
@@ -186,6 +184,11 @@ class External(Section):
     """US dollars for a million completion tokens, 0 if they are free; rung 4 requires it"""
     seconds_per_sorry: SearchTime = None
     """Search time for one sorry at rung 4; `""`: that of `[prove]`; 1s to 1d"""
+
+    @property
+    def key(self) -> KeyPlace:
+        """The place of the key."""
+        return key_place(self.credential)
 
     @property
     def free(self) -> bool:
@@ -206,18 +209,10 @@ class Prove(Section):
     """Search time for one sorry at one rung; 1s to 1d. The tables below can set another for theirs"""
     nodes_per_sorry: Integer = Field(400, ge=1, le=1_000_000)
     """Search nodes for one sorry; 1 to 1000000"""
-    calls_per_sorry: Annotated[int | None, Strict(), BeforeValidator(left_out)] = Field(
-        None, ge=1, le=10_000_000, examples=[5000]
-    )
-    """Tactics that a search sends to Lean for one sorry, replays not counted; 1 to 10000000. `""`: no limit"""
     tactic_timeout_s: Annotated[float, Duration("100ms", "1h")] = 5.0
     """Time limit of one tactic; 100ms to 1h"""
-    parallel: Integer = Field(2, ge=1, le=256)
-    """Sorries searched at the same time inside a job; 1 to 256"""
     sorries_per_job: Integer = Field(16, ge=1, le=10_000)
     """Sorries of one job at most; fewer if their search would exceed `[jobs] timeout`; 1 to 10000"""
-    seed: Integer = Field(0, ge=0, lt=2**32)
-    """Random seed of the models"""
     hours_per_day: Annotated[Number | None, BeforeValidator(left_out)] = Field(
         None, gt=0, allow_inf_nan=False, examples=[8]
     )
@@ -401,9 +396,6 @@ class Train(Section):
     new_proofs: Integer = Field(50, ge=1)
     """The tactic model is trained on a repository again when so many of our own proofs of it were verified since the
     checkpoint in use learned it; 1 or more"""
-    tries: Integer = Field(2, ge=1, le=100)
-    """How often a trace is trained on top of the same checkpoint, each time with another seed, while what comes of it
-    is refused; 1 to 100. New theorems, as many as `new_theorems`, begin the count anew"""
     keep: Integer = Field(3, ge=2)
     """How many of the checkpoints that a model had in use last stay on disk, the present one among them; 2 or more.
     The best of each task stays too, and what is not decided or was refused for the present one. The others' files are
@@ -527,30 +519,15 @@ class ServeModel(Section):
     trained with `lora_by_repository`"""
     generator: ModelName = Field("", examples=["./my-generator"])
     """Generator of `retrieval`, which requires it: a hub name or a folder"""
-    device: Literal["", "cpu", "cuda"] = Field("", examples=["cpu"])
-    """`cpu` or `cuda`; `""`: that of `[serve]`. `cuda` requires `[serve] device = "cuda"`"""
     candidates: Integer = Field(8, ge=1, le=256)
     """Answers to one request of `/generate`; 1 to 256"""
-    decoding: Literal["beam", "sample"] = "beam"
-    """`beam` or `sample`"""
-    temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False)
-    """Temperature of sampling; more than 0, at most 10"""
-    max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
-        None, ge=1, le=1_000_000, strict=True, examples=[256]
-    )
-    """Tokens of one answer; 1 to 1000000. `""`: as many as the model was trained with"""
-    premises: Integer = Field(10, ge=0, le=1000)
-    """Premises that `retrieval` puts before the goal; 0 to 1000"""
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
     """Address of an `endpoint`: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`,
     `https://generativelanguage.googleapis.com/v1beta/openai`, `https://router.huggingface.co/v1`, or a vLLM
     server's, such as `http://127.0.0.1:8000/v1`; http is accepted for this machine only"""
     credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
-    """Name of systemd's credential that holds the key of an `endpoint`"""
-    key_variable: Name = "EVERLEAN_MODEL_KEY"
-    """Name of the environment variable that holds the key, used without the credential"""
-    retries: Integer = Field(4, ge=0, le=100)
-    """Retries of a call to an `endpoint` that fails for a transient reason; 0 to 100"""
+    """Name of systemd's credential, else of the variable in capitals, with the key of an `endpoint`, as in
+    [`[prove.external]`](#proveexternal)"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
     """Spending limit of a day (UTC), in US dollars, shared with rung 4 and all other endpoints; a call that could
     exceed it is not sent. Requires the two prices"""
@@ -558,6 +535,11 @@ class ServeModel(Section):
     """US dollars for a million prompt tokens"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False)
     """US dollars for a million completion tokens"""
+
+    @property
+    def key(self) -> KeyPlace:
+        """The place of the key of an endpoint."""
+        return key_place(self.credential)
 
     @model_validator(mode="after")
     def _is_whole(self) -> ServeModel:
@@ -617,14 +599,6 @@ class Serve(Section):
     )
     """The tables `[[serve.models]]`; `[]`: `tactics` and `retriever`, the checkpoints in use"""
     progress: ServeProgress = Field(default_factory=ServeProgress)
-
-    @model_validator(mode="after")
-    def _has_its_gpu(self) -> Serve:
-        if self.device != "cuda" and any(model.device == "cuda" for model in self.models):
-            raise ValueError(
-                'has a model with device = "cuda", and no GPU; write device = "cuda" under [serve], or "cpu" there'
-            )
-        return self
 
     @property
     def token(self) -> KeyPlace:

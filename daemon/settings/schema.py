@@ -11,9 +11,8 @@ import ipaddress
 import os
 import re
 import stat
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
@@ -37,10 +36,9 @@ from daemon.settings.types import (
     resolve_url,
     table_list,
 )
-from pipeline.jobs.kinds import BY_PRIORITY, Kind
+from pipeline.jobs.kinds import Kind
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
 
-KINDS: tuple[str, ...] = get_args(Kind)
 Sort = Literal["poll", "train", "prove"]
 """Work that has quiet hours and can be paused."""
 OF_SORT: dict[Kind, Sort] = {
@@ -54,50 +52,11 @@ OF_SORT: dict[Kind, Sort] = {
     "evaluate": "train",
 }
 """The sort of a kind of job; what is not here only stops with everything."""
-PREEMPTS = ("prove", "quiet", "pause")
-"""The causes that preempt a running training or search; `prove`: a training alone."""
 
 
 def _window(text: str) -> str:
     Window.parse(text)
     return text
-
-
-def _no_kind(name: object, example: str) -> ValueError:
-    return ValueError(
-        f'names the kind "{str(name)[:40]}", which no job is of; the kinds are {", ".join(KINDS)}, write for'
-        f" instance {example}"
-    )
-
-
-def _kinds(value: tuple[str, ...]) -> tuple[str, ...]:
-    example = 'priority = ["check", "scan"]'
-    for name in value:
-        if name not in KINDS:
-            raise _no_kind(name, example)
-    if len(set(value)) < len(value):
-        raise ValueError(f"names a kind twice; write for instance {example}")
-    return value
-
-
-def _preempt(value: tuple[str, ...]) -> tuple[str, ...]:
-    for name in value:
-        if name not in PREEMPTS:
-            raise ValueError(
-                f'names "{name[:40]}", which preempts no job; write some of {", ".join(PREEMPTS)}, or []'
-            )
-    return value
-
-
-def _running(value: dict[str, Any]) -> dict[str, int]:
-    for kind, most in value.items():
-        if kind not in KINDS:
-            raise _no_kind(kind, "prove = 1")
-        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= 256:
-            raise ValueError(
-                f"{kind} must be a whole number from 1 to 256 (got {most}); write for instance {kind} = 1"
-            )
-    return value
 
 
 class Limit(Section):
@@ -114,7 +73,6 @@ def _not_build(limits: dict[Kind, Limit]) -> dict[Kind, Limit]:
 
 
 Hours = Annotated[tuple[Annotated[Text, AfterValidator(_window)], ...], BeforeValidator(table_list)]
-Budget = Annotated[float | None, Duration("1m", "1d")]
 
 
 class Quiet(Section):
@@ -132,64 +90,24 @@ class Quiet(Section):
         return tuple(Window.parse(text) for text in getattr(self, sort))
 
 
-class PerNight(Section):
-    """[schedule.per_night]: how long the jobs of a sort may run from one noon to the next, all of them together."""
-
-    train_s: Budget = None
-    """`""`: no limit; 1m to 1d"""
-    prove_s: Budget = None
-    """`""`: no limit; 1m to 1d. At the limit, running searches are preempted (`preempt`), except checks and rung 4"""
-
-    def seconds(self, sort: Sort) -> float | None:
-        """Return what a sort of work may take, None where there is no limit."""
-        return {"train": self.train_s, "prove": self.prove_s}.get(sort)
-
-
-@cache
-def _places(priority: tuple[str, ...]) -> dict[str, int]:
-    """Return the place of each kind in the queue where these go first."""
-    rest = (kind.name for kind in BY_PRIORITY if kind.name not in priority)
-    return {name: at for at, name in enumerate((*priority, *rest))}
-
-
 class Schedule(Section):
-    """[schedule]: the hours of each kind of work, priorities, and preemption."""
+    """[schedule]: the hours of each sort of work, and preemption."""
 
-    priority: Annotated[tuple[Text, ...], AfterValidator(_kinds), BeforeValidator(table_list)] = Field(
-        (), examples=[["check", "scan"]]
+    preempt: Annotated[tuple[Literal["prove", "quiet", "pause"], ...], BeforeValidator(table_list)] = (
+        "quiet",
+        "pause",
     )
-    """Kinds of jobs to start first, in this order; the others follow in the default order: scan, check, build,
-    trace, prove, evaluate, train, train_tactics, train_grpo, train_progress. Among jobs of one kind, repositories with
-    a higher `priority` go first"""
-    preempt: Annotated[tuple[Text, ...], AfterValidator(_preempt), BeforeValidator(table_list)] = Field(
-        ("quiet", "pause"), examples=[["prove", "quiet", "pause"]]
-    )
-    """Reasons to preempt a running training or search for proofs. `quiet`: its quiet hours begin, or its budget of
-    the night is spent. `pause`: a user pauses it. `prove`: a proof search waits for the GPU of a training that has
-    run for at least ten minutes. A preempted training later resumes exactly where it was. Of a preempted search, the
-    finished sorries are recorded and the others resume from its journal, which is kept for fourteen days. A search
-    that calls an endpoint (rung 4) is never preempted, since its calls are already paid. Jobs of other kinds, checks
-    included, run to their end"""
-    grace_s: Annotated[float, Duration("1s", "1h")] = 60.0
-    """Time that a preempted training has to save its state; then it is killed and later resumes from its last saved
-    step. When the daemon stops, `[daemon] shutdown_timeout` applies; 1s to 1h"""
-    share_s: Annotated[float, Duration("1s", "1d")] = 45.0
-    """How long jobs of other repositories keep one waiting for a slot. Then its job goes first, and the trace or
-    search that has held a slot for as long ends after its file or sorry, and resumes later. Where no such job has
-    recorded anything yet, or all are builds or paid calls, one job starts beside `[jobs] max_running`; 1s to 1d"""
-    running: Annotated[dict[str, Any], AfterValidator(_running)] = Field(default_factory=dict)
-    """The table `[schedule.running]`: how many jobs of a kind may run at the same time, within `[jobs] max_running`:
-    `prove = 1`"""
+    """Reasons to preempt a running training or search for proofs. `quiet`: its quiet hours begin. `pause`: a user
+    pauses it. `prove`: a proof search waits for the GPU of a training that has run for at least ten minutes.
+    A preempted training later resumes exactly where it was. Of a preempted search, the finished sorries are recorded
+    and the others resume from its journal, which is kept for fourteen days. A search that calls an endpoint (rung 4)
+    is never preempted, since its calls are already paid. Jobs of other kinds, checks included, run to their end"""
     quiet: Quiet = Field(default_factory=Quiet)
-    per_night: PerNight = Field(default_factory=PerNight)
-
-    def urgency(self, kind: Kind) -> int:
-        """Return the place of a kind in the queue: the lower go first."""
-        return _places(self.priority)[kind]
 
 
 NotifyKind = Literal["proof_verified", "proof_doubted", "model_promoted", "repository_failing"]
 NOTIFY_KINDS: tuple[NotifyKind, ...] = get_args(NotifyKind)
+_NotifiedKinds = Annotated[tuple[NotifyKind, ...], BeforeValidator(table_list), Field(min_length=1)]
 
 _SECRET_ADDRESSES = re.compile(
     r"^(hooks\.slack\.com|discord(app)?\.com/api/webhooks|[^/]+\.webhook\.office\.com|chat\.googleapis\.com)\b"
@@ -270,20 +188,6 @@ def _listen(value: str, info: ValidationInfo) -> str:
             '"127.0.0.1:9464", or public = true beside it if they shall'
         )
     return value
-
-
-def _notified_kinds(value: tuple[str, ...]) -> tuple[str, ...]:
-    for name in value:
-        if name not in NOTIFY_KINDS:
-            raise ValueError(
-                f'has "{name[:40]}", which is none of {", ".join(NOTIFY_KINDS)}; write kinds = ["{NOTIFY_KINDS[0]}"]'
-            )
-    if not value:
-        raise ValueError(f'is empty, so that nothing would be told; write kinds = ["{NOTIFY_KINDS[0]}"]')
-    return value
-
-
-_NotifiedKinds = Annotated[tuple[Text, ...], BeforeValidator(table_list), AfterValidator(_notified_kinds)]
 
 
 class Webhook(Section):
@@ -604,18 +508,8 @@ class Scan(Section):
     "too large: N of M taken"; a sorry that is followed already stays followed. A raised limit counts for a file from
     its next change on."""
 
-    max_sorries_per_file: Integer = Field(2000, ge=1, le=100_000)
-    """Sorries of one file; 1 to 100000"""
     max_sorries: Integer = Field(8000, ge=1, le=1_000_000)
     """Sorries of one branch that are followed at the same time; 1 to 1000000"""
-    max_sorries_per_repository: Integer = Field(24_000, ge=1, le=1_000_000)
-    """Sorries of all branches of a repository that are followed at the same time; 1 to 1000000"""
-    max_declarations_per_file: Integer = Field(10_000, ge=1, le=1_000_000)
-    """Declarations of one file; 1 to 1000000"""
-    max_declarations: Integer = Field(600_000, ge=1, le=10_000_000)
-    """Declarations of the files that the scan of one commit reads; 1 to 10000000"""
-    max_declarations_per_repository: Integer = Field(3_000_000, ge=1, le=100_000_000, examples=[3000000])
-    """Declarations of all branches of a repository; 1 to 100000000"""
     history: Flag = True
     """`true`: git is asked in the background who wrote each sorry and when, and a commit a week of the 5 years before a
     repository was watched is scanned, to be counted; earlier versions of files are fetched for that, up to 20,000
@@ -631,8 +525,6 @@ class Trace(Section):
     file_timeout_s: Annotated[float, Duration("1s", "1d")] = 600.0
     """Time limit of one file. A file that takes longer is recorded as a trace gap with this reason and is tried
     again at the next commit; 1s to 1d"""
-    parallel: Integer = Field(2, ge=1, le=256)
-    """Files at the same time inside a job, at most `[lean] repls`; 1 to 256"""
 
 
 class Cache(Section):
@@ -707,8 +599,6 @@ class Jobs(Section):
     """Attempts of a job that fails for a transient reason; 1 to 100"""
     retry_base_s: Annotated[float, Duration("100ms", "1d")] = 30.0
     """Wait before the second attempt; doubles with each further one; 100ms to 1d"""
-    keep: Integer = Field(200, ge=1)
-    """Folders of ended jobs kept on disk; at least 1"""
     limits: Annotated[dict[Kind, Limit], AfterValidator(_not_build)] = Field(default_factory=dict)
     """The table `[jobs.limits]`: `memory`, `timeout` or both for single kinds (`scan`, `trace`, `prove`, `check`,
     `train`, `train_tactics`, `train_grpo`, `train_progress`, `evaluate`), in place of their defaults: `prove = {

@@ -228,7 +228,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         beside=True,
     ),
 )
-"""All kinds, the most urgent first (`[schedule] priority` says otherwise)."""
+"""All kinds, the most urgent first."""
 KINDS: Mapping[Kind, JobKind] = {kind.name: kind for kind in BY_PRIORITY}
 TRAININGS: tuple[Kind, ...] = tuple(
     kind.name for kind in BY_PRIORITY if "checkpoint_saved" in kind.may_record

@@ -36,24 +36,31 @@ def bomb(n: int) -> str:
     return "".join(f"theorem s{i}:1=1:=sorry\n" for i in range(n))
 
 
+def limits(**least: int) -> str:
+    """Return the program that gives a daemon's scans these limits."""
+    return (
+        "from daemon.planning import repository\n"
+        f"repository.scan_limits = lambda _: repository.ScanLimits(**{least})"
+    )
+
+
 @pytest.mark.parametrize(
-    ("n", "limit"),
+    ("n", "most"),
     [
-        pytest.param(11_000, "[scan]\nmax_sorries_per_file = 300\n", id="11000"),
-        pytest.param(300_000, "", id="300000", marks=pytest.mark.slow),
+        pytest.param(11_000, 300, id="11000"),
+        pytest.param(300_000, 2000, id="300000", marks=pytest.mark.slow),
     ],
 )
 def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_said_to_be_too_large(
-    tmp_path: Path, n: int, limit: str
+    tmp_path: Path, n: int, most: int
 ) -> None:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("bomb")
     remote.commit("bomb", {"S.lean": bomb(n), "T.lean": "theorem t : 1 = 1 := sorry\n"})
-    settings = deployment.write(repos=[remote.path], extra=limit)
-    with deployment.daemon() as daemon:
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon(prelude=limits(sorries_per_file=most)) as daemon:
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan", seconds=180)
         assert peak_mb(daemon.pid) < MOST_MB
-    most = settings.scan.max_sorries_per_file
     assert len(deployment.events("sorry_opened")) == most + 1, "the other file is taken whole"
     log_mb = sum(path.stat().st_size for path in settings.paths.state.glob("events.db*")) / 2**20
     assert log_mb < 16
@@ -84,10 +91,8 @@ def test_branches_that_a_repository_has_no_room_for_are_watched_and_said_to_be_t
     sha = remote.commit("first", {"S.lean": bomb(4)})
     for name in ("a", "b", "c"):
         subprocess.run(["git", "-C", str(remote.path), "branch", name, sha], check=True)
-    settings = deployment.write(
-        repos=[remote.path], entry='branches = ["*"]', extra="[scan]\nmax_sorries_per_repository = 10\n"
-    )
-    with deployment.daemon():
+    settings = deployment.write(repos=[remote.path], entry='branches = ["*"]')
+    with deployment.daemon(prelude=limits(sorries_of_repository=10)):
         deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 4, what="every branch")
     assert len(deployment.events("sorry_opened")) == 10
     with closing(queries.connect(settings.paths.database_db)) as view:

@@ -216,7 +216,7 @@ def test_a_job_whose_inputs_cannot_be_looked_at_has_failed_and_says_so(
 async def recovered(parts: Parts) -> int:
     paths = parts.settings.paths
     async with contextlib.aclosing(LocalEngine(paths, parts.git, slots=1)) as engine:
-        return await recover(store=parts.store, engine=engine, git=parts.git, paths=paths, keep=10)
+        return await recover(store=parts.store, engine=engine, git=parts.git, paths=paths)
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -574,9 +574,13 @@ def test_c08_an_artifact_half_written_when_the_daemon_was_killed_is_swept_and_ne
     assert types(deployment) == ["job_started", "job_interrupted"]
 
 
-def test_old_job_folders_go_beyond_the_number_that_is_kept(deployment: Deployment) -> None:
+def test_old_job_folders_go_beyond_the_number_that_is_kept(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.jobs.recovery.KEPT", 2)
+
     async def go() -> None:
-        async with bench(deployment, keep=2) as b:
+        async with bench(deployment) as b:
             for behave in ("fail", "defect", "succeed"):
                 await b.run(b.due(behave))
 

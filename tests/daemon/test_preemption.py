@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from daemon.scheduler import Operator, Scheduler
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
 from pipeline.lean.backend import Leans
@@ -121,14 +123,17 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
     )
 
 
-def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its_share(tmp_path: Path) -> None:
+def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.scheduler.SHARE_S", 1.0)
     deployment = Deployment(tmp_path)
     large, small = deployment.remote("large"), deployment.remote("small")
     for one in (large, small):
         sha = one.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
     settings = deployment.write(
         repos=[large.path, small.path],
-        extra='[build]\nenabled = false\n[jobs]\nmax_running = 2\n[schedule]\nshare = "1s"\n',
+        extra="[build]\nenabled = false\n[jobs]\nmax_running = 2\n",
     )
     waits = settings.repos[1]
 

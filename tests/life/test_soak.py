@@ -40,7 +40,6 @@ backend = "simulator"
 rungs = [0]
 [jobs]
 max_running = 1
-keep = 20
 """
 UNTRACED = """
 [trace]

@@ -231,7 +231,6 @@ seconds_per_sorry = "5s"
 [prove.external]
 base_url = "http://{echo}/v1"
 model = "m"
-retries = 0
 usd_per_day = 1
 usd_per_million_prompt = 0
 usd_per_million_completion = 0

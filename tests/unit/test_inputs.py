@@ -118,17 +118,18 @@ def test_inputs_that_were_half_made_are_none_and_are_swept(store: InputStore, tm
 
 
 def test_the_folder_of_a_job_that_is_tried_again_with_its_inputs_stays_for_two_weeks(
-    store: InputStore, tmp_path: Path
+    store: InputStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("daemon.jobs.recovery.KEPT", 0)
     jobs = tmp_path / "jobs"
     for name in ("done", "waits"):
         (jobs / name / "1").mkdir(parents=True)
     store.freeze(jobs / "waits" / "inputs", {"known.json": b"{}"})
     dropped = [
-        drop_old_job_folders(jobs, inputs=store, keep=0, running=frozenset()),
+        drop_old_job_folders(jobs, inputs=store, running=frozenset()),
         [path.name for path in jobs.iterdir()],
     ]
     assert dropped == [1, ["waits"]]
     os.utime(jobs / "waits", (0, time.time() - 15 * 24 * 3600))
-    assert drop_old_job_folders(jobs, inputs=store, keep=0, running=frozenset()) == 1
+    assert drop_old_job_folders(jobs, inputs=store, running=frozenset()) == 1
     assert contents(store) == set()

@@ -85,13 +85,6 @@ def test_a_proof_that_waits_for_a_training_is_reported() -> None:
     assert found.for_gpu == ("prove a",)
 
 
-def test_so_many_of_a_kind_run_as_the_settings_say() -> None:
-    jobs = plan(due("a"), due("b"), due("s", "scan"))
-    found = admit(jobs, running=("prove",), max_running=9, most={"prove": 2})
-    assert [one.due.job for one in found.start] == ["a", "s"]
-    assert found.waits == {"b": "another prove job; 2 run at the same time ([schedule.running])"}
-
-
 def test_a_job_without_a_slot_says_so() -> None:
     found = admit(plan(due("a")), running=("scan", "prove"), max_running=2)
     assert found.waits["a"].startswith("a slot; the running jobs have them all")
@@ -264,14 +257,6 @@ def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_i
     ledger.parent.mkdir(parents=True, exist_ok=True)
     ledger.write_bytes(b"{}\n")
     assert money.why(settings(5), now=late) == "", "what was reserved may have been given back"
-
-
-def test_a_limit_of_a_kind_counts_jobs_on_all_machines() -> None:
-    found = admit(
-        plan(due("a")), running=(), max_running=9, most={"prove": 1}, away=("prove",), slots_away={"one": 1}
-    )
-    assert found.start == ()
-    assert "another prove job" in found.waits["a"]
 
 
 def test_of_very_many_jobs_that_wait_the_first_are_described_and_the_others_counted() -> None:

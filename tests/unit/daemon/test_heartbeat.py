@@ -138,13 +138,11 @@ def test_what_a_running_job_records_is_no_news_to_the_plan_but_a_search_s_first_
     runner = SimpleNamespace(
         has_saved=lambda job: job == "prove-old", runs=lambda job: job in ("prove-old", "prove-new")
     )
-    settings = SimpleNamespace(schedule=SimpleNamespace(share_s=45.0))
     overdue: list[str] = []
     work = cast(
         Scheduler,
         SimpleNamespace(
             _runner=runner,
-            _context=SimpleNamespace(settings=settings),
             for_slot=SimpleNamespace(overdue=lambda **_: overdue),
         ),
     )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daemon.settings.hours import Window, clock, ends_at, night_of
+from daemon.settings.hours import Window, clock, ends_at
 
 
 @pytest.fixture(autouse=True)
@@ -87,12 +87,6 @@ def test_windows_that_meet_are_one_and_those_without_end_are_said_to_end_in_a_we
 def test_what_is_no_part_of_a_day_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Window.parse(text)
-
-
-def test_a_night_goes_from_noon_to_noon_so_that_midnight_divides_none() -> None:
-    evening, morning, day = local(1, 23), local(2, 4), local(2, 13)
-    assert night_of(evening) == night_of(morning)
-    assert night_of(morning)[1] == night_of(day)[0] == local(2, 12)
 
 
 def test_a_time_of_another_day_is_named_with_it() -> None:

@@ -41,7 +41,6 @@ from store.domain.records import ScannedFile
 from store.events.base import BlobRef, EventBody
 from store.events.bumps import BumpAsked, BumpBuilt, BumpFinished
 from store.events.jobs import (
-    JobInterrupted,
     JobReleased,
     WorkPaused,
     WorkResumed,
@@ -804,30 +803,6 @@ def evening(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
-
-
-@pytest.mark.usefixtures("evening")
-def test_a_night_s_budget_counts_what_every_attempt_of_the_night_ran(world: World) -> None:
-    world.configure(extra='[schedule.per_night]\nprove = "1h"\n')
-    (job,) = world.plan(created(), sorry("a"), scanned(1)).due
-    world.plan(started(job))
-    begun = datetime.now(UTC)
-    assert world.plan(now=begun + timedelta(minutes=59)).held == ()
-    # It still runs: what it has run so far counts.
-    world.plan(created(branch="side", tip=7), now=begun)
-    spent = world.plan(now=begun + timedelta(minutes=61))
-    assert spent.timetable is not None
-    assert 3600 < spent.timetable.spent_s["prove"] < 3700
-    interrupted = JobInterrupted(job=job.job, attempt=1, reason="preempted")
-    again = world.plan([interrupted], now=begun + timedelta(minutes=61))
-    assert kinds(again) == ["scan", "prove"], "it ended now, a moment after it had begun"
-
-
-def test_what_is_urgent_is_the_settings_to_say_by_kind_and_by_repository(world: World) -> None:
-    tell = (created(), sorry("a"), scanned(1), created(branch="side", tip=7))
-    assert kinds(world.plan(*tell)) == ["scan", "prove"]
-    world.configure(extra='[schedule]\npriority = ["prove"]\n')
-    assert kinds(world.plan()) == ["prove", "scan"]
 
 
 def test_a_repository_with_a_priority_goes_first_whoever_was_served_last(tmp_path: Path) -> None:

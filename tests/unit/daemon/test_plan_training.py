@@ -278,20 +278,12 @@ def test_what_was_refused_is_tried_again_with_another_seed_with_more_theorems_or
     assert asked(on_the_new_parent, TrainSpec).refused == 0
 
 
-def test_one_try_is_all_where_the_settings_say_so(world: World) -> None:
-    world.configure(train="new_theorems = 10\ntries = 1")
-    at = world.trace(ONE)
-    world.learn(world.one(), "a", at=at)
-    at = world.trace(TWO, seed=1)
-    world.learn(world.one(), "b", at=at, promote=False)
-    assert [job.kind for job in world.plan().due] == ["evaluate"]
-
-
 @pytest.mark.parametrize("split", ["test", "novel_premises/test"])
 def test_the_checkpoint_in_use_is_measured_on_a_test_set_that_it_did_not_learn(
-    world: World, split: str
+    world: World, split: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.configure(train="new_theorems = 10\ntries = 1")
+    monkeypatch.setattr("daemon.planning.training.TRIES", 1)
+    world.configure(train="new_theorems = 10")
     at = world.trace(ONE)
     world.learn(world.one(), "a", at=at)
     at = world.trace(TWO, seed=1)
@@ -449,7 +441,7 @@ def test_what_rewards_made_is_tried_again_when_it_is_refused_and_counts_as_no_le
 ) -> None:
     at = world.trace(ONE)
     world.learn(world.one(), "r-1", at=at)
-    world.configure(train=f"new_theorems = 10\ntries = 2\n{GRPO}")
+    world.configure(train=f"new_theorems = 10\n{GRPO}")
     world.learn(world.one(), "t-1", at=at)
     first = world.one()
     world.learn(first, "t-2", at=at, promote=False)

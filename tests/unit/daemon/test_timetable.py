@@ -1,4 +1,4 @@
-"""What keeps work from beginning: pauses, quiet hours, a night's budget; and when a training makes way."""
+"""What keeps work from beginning: pauses and quiet hours; and when a training makes way."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def table(*pauses: str, spent: dict[Any, float] | None = None, **schedule: Any) -> Timetable:
+def table(*pauses: str, **schedule: Any) -> Timetable:
     rows = [PauseRow(work, "ada", "", "2026-06-01T00:00:00Z") for work in pauses]
-    return Timetable(Schedule.model_validate(schedule), NIGHT, rows, spent or {})
+    return Timetable(Schedule.model_validate(schedule), NIGHT, rows)
 
 
 def said(found: Any) -> str | None:
@@ -58,14 +58,6 @@ def test_a_pause_names_its_author_and_the_remedy_and_has_no_end_of_its_own() -> 
     assert said(table("all").of_work("poll")) == "paused by ada; `everlean resume all`"
 
 
-def test_a_spent_night_is_over_at_noon() -> None:
-    spent = table(spent={"prove": 3600.0}, per_night={"prove": "1h"}).of_kind("prove")
-    assert spent is not None
-    assert (spent.because, spent.text) == ("budget", "this night's 1h of it are over, until 12:00")
-    assert table(spent={"prove": 3599.0}, per_night={"prove": "1h"}).of_kind("prove") is None
-    assert table(spent={"prove": 9e9}, per_night={"train": "1h"}).of_kind("prove") is None
-
-
 def yields(timetable: Timetable, kind: Any = "train", **changes: Any) -> str:
     about = {"runs_for_s": LEAST_S, "holds_gpu": True, "waiting_for_gpu": ("prove a",), **changes}
     return why_yield(timetable, kind, **about)
@@ -78,7 +70,6 @@ def test_a_training_is_preempted_for_what_the_settings_name_and_for_nothing_else
     assert yields(table("train")) == "paused by ada; `everlean resume train`"
     assert yields(table("train", preempt=["quiet"])) == ""
     assert yields(table("train"), "prove") == "", "another sort"
-    assert yields(table(spent={"train": 3600.0}, per_night={"train": "1h"})).startswith("this night's 1h")
 
 
 def test_a_search_is_preempted_for_a_pause_and_quiet_hours_and_what_is_short_ends_by_itself() -> None:
@@ -92,8 +83,7 @@ def test_a_search_is_preempted_for_a_pause_and_quiet_hours_and_what_is_short_end
 
 
 def test_a_search_that_asks_an_endpoint_is_preempted_for_nothing() -> None:
-    spent = table(spent={"prove": 3600.0}, per_night={"prove": "1h"})
-    for timetable in (table("prove"), table("all"), table(quiet={"prove": ["22:00-06:00"]}), spent):
+    for timetable in (table("prove"), table("all"), table(quiet={"prove": ["22:00-06:00"]})):
         assert yields(timetable, "prove") != ""
         assert yields(timetable, "prove", asks_endpoint=True) == "", "what it asked for is paid"
 
@@ -105,5 +95,3 @@ def test_a_training_is_preempted_for_a_proof_once_it_has_something_to_save() -> 
     assert yields(prove, holds_gpu=False) == ""
     assert yields(prove, waiting_for_gpu=()) == ""
     assert yields(table()) == "", "by default it goes on"
-    trains_first = table(preempt=["prove"], priority=["train"])
-    assert yields(trains_first) == "", "the training would have the GPU back at once"

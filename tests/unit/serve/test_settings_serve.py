@@ -36,7 +36,6 @@ def test_the_server_is_off_and_for_this_machine_unless_the_file_says_otherwise(t
             f'{MODEL}kind = "endpoint"\nbase_url = "https://x.example"\nusd_per_day = 1',
             "cannot be held without prices",
         ),
-        ('[[serve.models]]\nname = "a"\nkind = "tactics"\ndevice = "cuda"', "and no GPU"),
         (
             '[[serve.models]]\nname = "a"\nkind = "tactics"\n[[serve.models]]\nname = "a"\nkind = "retriever"',
             'two models with the name "a"',

@@ -22,7 +22,6 @@ repl_memory = "1G"
 repls = 4
 [prove]
 rungs = [0, 1, 2, 4]
-seed = 7
 [prove.generator]
 model = "org/generator"
 device = "cuda"
@@ -46,7 +45,6 @@ kind = "endpoint"
 model = "a-model"
 base_url = "https://api.example/v1"
 credential = "far-key"
-key_variable = "FAR_KEY"
 usd_per_day = 1
 usd_per_million_prompt = 1
 usd_per_million_completion = 1
@@ -117,7 +115,6 @@ def test_the_ladder_is_that_of_the_settings_with_the_checkpoints_in_use_left_ope
     assert one.generator.device == "cpu", "it computes where the server does"
     assert two.generator.path.endswith("/tactics/promoted")
     assert rungs[2].fallback == "org/first"
-    assert spec().lean.seed == 7
     assert [rung.spec.number for rung in spec("[prove]\nenabled = false").lean.rungs] == [0]
 
 
