@@ -16,7 +16,6 @@ from pipeline.lean.client.requests import (
     EnvInspect,
     FrontendDistil,
     FrontendProcess,
-    FrontendTrack,
     GoalDelete,
     GoalPrint,
     GoalStart,
@@ -39,7 +38,6 @@ TYPES: tuple[type[Request[Any]], ...] = (
     GoalPrint,
     FrontendProcess,
     FrontendDistil,
-    FrontendTrack,
 )
 
 
