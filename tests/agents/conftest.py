@@ -1,4 +1,4 @@
-"""A repository that was set up once, with the simulator in Lean's place, and copies of the store that it left."""
+"""A repository that was set up once, with Lean 4.35.0 itself, and copies of the store that it left."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pipeline.jobs import child
 from tests.support import programs
 from tests.support.daemon import forks
 from tests.support.daemon.traced_project import TracedProject
+from tests.support.lean.real_gate import real_elan
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +32,18 @@ def jobs_that_load_nothing_anew() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def lean_itself(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELAN_HOME", str(real_elan(tmp_path_factory.mktemp("tools"))))
+        yield
+
+
 @pytest.fixture(scope="session")
-def set_up_once(tmp_path_factory: pytest.TempPathFactory) -> TracedProject:
+def set_up_once(lean_itself: None, tmp_path_factory: pytest.TempPathFactory) -> TracedProject:
     study = TracedProject.begin(tmp_path_factory.mktemp("agents"))
-    agent = ExternalAgent(
-        base_url="http://127.0.0.1:1/v1", state_dir=study.state, lean="simulator", say=lambda _line: None
-    )
+    study.write_config()
+    agent = ExternalAgent(base_url="http://127.0.0.1:1/v1", config=study.config, say=lambda _line: None)
     agent.setup_github_repository(study.url, study.sha)
     return study
 

@@ -33,7 +33,7 @@ def test_a_repository_that_was_set_up_is_shown_by_everlean(study: TracedProject)
     ]
     assert [row["repository"] for row in study.everlean("repos")["repositories"]] == [KEY]
     assert [row["declaration"] for row in study.everlean("sorries", "list")["sorries"]] == ["four"]
-    assert {row["kind"] for row in study.everlean("jobs", "list")["jobs"]} == {"scan", "trace"}
+    assert {row["kind"] for row in study.everlean("jobs", "list")["jobs"]} == {"scan", "build", "trace"}
 
 
 def test_a_second_set_up_records_nothing_and_prints_the_counts(study: TracedProject) -> None:

@@ -18,6 +18,7 @@ from daemon.paths import Paths
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from tests.support.daemon.remote import Remote
+from tests.support.lean.real_gate import TOOLCHAIN
 
 BASIC = "theorem keep (p : Prop) (h : p) : p := h\n"
 SUMS = "".join(f"theorem sum{n} : {n} + 1 = {n + 1} := by\n  rfl\n\n" for n in (0, 1, 2))
@@ -27,8 +28,8 @@ LOGIC = "import Basic\n\n" + "".join(
 )
 OPEN = "import Basic\n\ntheorem four : 2 + 2 = 4 := by\n  sorry\n"
 FILES = {
-    "lean-toolchain": "leanprover/lean4:v4.28.0\n",
-    "lakefile.toml": 'name = "small"\n[[lean_lib]]\nname = "Basic"\n',
+    "lean-toolchain": f"{TOOLCHAIN}\n",
+    "lakefile.toml": 'name = "small"\ndefaultTargets = ["Logic", "Sums", "Open"]\n[[lean_lib]]\nname = "Basic"\n',
     "Basic.lean": BASIC,
     "Sums.lean": SUMS,
     "Logic.lean": LOGIC,
@@ -40,7 +41,8 @@ CONFIG = """
 [daemon]
 state_dir = "state"
 [lean]
-backend = "simulator"
+sandbox = "none"
+as_root = true
 [train]
 device = "cpu"
 [prove]
