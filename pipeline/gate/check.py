@@ -130,7 +130,7 @@ def _conclusion(
             conditional_on=verdict.conditional_on,
             job=spec.job,
         )
-    verified = verdict.all_required_passed
+    verified = verdict.all_required_passed and gate.backend.is_lean
     patch = _patch(reporter, gate, verdict, found, verified=verified)
     if verified:
         return ProofVerified(
@@ -167,7 +167,7 @@ def _patch(
 ) -> BlobRef:
     proof = gate.proof
     # The Lean that judged, which is not always the one that the search ran with.
-    judged = "compile" not in verdict.not_checked
+    judge = gate.backend.toolchain if gate.backend.is_lean else "none: no Lean judged it"
     header = PatchHeader(
         sorry=proof.sorry,
         proof=proof.proof,
@@ -176,7 +176,7 @@ def _patch(
         declaration=proof.declaration,
         prover=f"{proof.prover}, rung {proof.rung}, job {proof.job}",
         search=found,
-        toolchain=gate.backend.toolchain if judged else "none: no Lean judged it",
+        toolchain=judge,
         verified=verified,
         grade=verdict.grade,
         kernel=verdict.kernel,

@@ -140,18 +140,9 @@ class Gate:
         return complaints(one.text, judged=self._lean_judges, ends_line=ends_its_line(self.before, one))
 
     @property
-    def _without_lean(self) -> str | None:
-        """Return why no Lean judges here: there is none, or its version is not the project's, or not the proof's."""
-        if self.backend.kind == "none":
-            return f"no Lean: {self.backend.detail}"
-        return other_toolchain(
-            self.backend, project=self.project, folder=self.folder, found_with=self.proof.toolchain
-        )
-
-    @property
     def _lean_judges(self) -> bool:
         """Whether Lean says if it is a proof: then the source is read for what else it could do."""
-        return self._without_lean is None
+        return self.backend.is_lean and self._not_our_lean is None
 
     def _shape(self) -> None:
         before, one = self.before, self._replacement
@@ -209,10 +200,20 @@ class Gate:
 
     # ---- compile, and all that only a toolchain can say
 
+    @property
+    def _not_our_lean(self) -> str | None:
+        """Return why the Lean here may not judge: its version differs from the project's, or the proof's."""
+        if not self.backend.is_lean:
+            return None
+        return other_toolchain(
+            self.backend, project=self.project, folder=self.folder, found_with=self.proof.toolchain
+        )
+
     def _ask_the_toolchain(self) -> None:
         """Compile, axioms, exact statement, kernel: asked of the project's toolchain, or not checked and why."""
         backend, proof = self.backend, self.proof
-        if (why := self._without_lean) is not None:
+        if not self._lean_judges:
+            why = self._not_our_lean or f"no Lean: {backend.detail}"
             self._add("compile", "not_checked", "nobody", why)
             conditional = self._rests_on()
             if conditional:

@@ -155,7 +155,7 @@ class BuildSpec(Spec):
 
 # ---- trace: Lean's account of every file of a commit
 
-TRACER_VERSION = "2"
+TRACER_VERSION = "3"
 """Raise it when a trace would say something else of the same file: all is then traced again."""
 
 
@@ -217,7 +217,7 @@ class TraceSpec(Spec):
         url, name: of the repository, for the record; the name is like "owner/repo".
         include, exclude: path patterns (`pipeline.lean.source.globs`).
         file_timeout_s: Lean's time for one file.
-        limits: of the REPL processes; each works on one file at a time.
+        limits: of Lean's processes; each works on one file.
         folder: of the Lake project; "" is the root.
         without: the folders in it that are projects of their own.
         known: filled in when the job starts.

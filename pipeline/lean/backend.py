@@ -79,16 +79,23 @@ class LeanBackend:
         """The folder of the oleans of Lean's own library; None if the toolchain's folder is not known."""
         return Path(self.sysroot) / "lib" / "lean" if self.sysroot else None
 
+    @property
+    def program(self) -> LeanBackend | None:
+        """Lean's own program, which is its language server too; None if the toolchain's folder is not known."""
+        if self.kind == "server":
+            return self
+        if not self.sysroot:
+            return None
+        server = _server(Path(self.sysroot), self.toolchain, self.sandbox)
+        return replace(server, start_timeout_s=self.start_timeout_s)
+
     def reading(self, header: str) -> LeanBackend:
         """Return what searches below a header of a `module` file ("": the file is none).
 
         A REPL starts with the names of modules and knows no such header: that is the language server of the same
         toolchain, where its folder is known.
         """
-        if not header or self.kind != "pantograph" or not self.sysroot:
-            return self
-        server = _server(Path(self.sysroot), self.toolchain, self.sandbox)
-        return replace(server, start_timeout_s=self.start_timeout_s)
+        return (self.program if header else None) or self
 
     def stand_in_problem(self) -> str:
         """Return "" or why this must not be taken for Lean: a program of it stands in for one in tests.

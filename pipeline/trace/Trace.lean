@@ -2,7 +2,7 @@ import Lean
 
 /-!
 What tracing asks of one file: its commands, what Lean says of them, the goals before and after each tactic, the goals
-of sorries in terms, the constants that the file makes and those that they use.
+of sorries, where constants are written, those that the file makes and those that they use.
 
 Run as `lean --run Trace.lean ANSWER FILE MODULE [OPTION KIND VALUE]…`, with the project's modules on LEAN_PATH; FILE
 is elaborated as the compiler does it. MODULE has a `/` between its parts; KIND is `bool`, `nat` or `text`. The answer
@@ -15,10 +15,13 @@ declarations, which have a line (from 1) and a column (from 0, in code points):
 * `message SEVERITY LINE COLUMN LINE COLUMN TEXT`
 * `tactic START END N GOAL… M GOAL… CONSTANT…`: N goals before it, M goals after it, and the constants in what it
   made of the goals itself
-* `sorry START GOAL`: a sorry that stands for a term
-* `made CONSTANT LINE COLUMN LINE COLUMN`: where the file declares it; without the place, a constant of no declaration
+* `sorry START GOAL`: what a `sorry`, `admit` or `stop` leaves open; more than once where that is several goals
+* `name START END CONSTANT`: a name of a constant, as it is written (`h.symm` has one for its `symm`)
+* `made CONSTANT LINE COLUMN LINE COLUMN`: where the file's declaration of it has its name; without the place, a constant
+  of no declaration
 * `uses CONSTANT CONSTANT…`: what the value or proof of one that the file made mentions
-* `home CONSTANT MODULE LINE COLUMN LINE COLUMN`: where another module declares it; the place only if it is known
+* `home CONSTANT MODULE LINE COLUMN LINE COLUMN`: where one that is used, or what it belongs to, has its name; MODULE is
+  empty for this file, and the place is there only if it is known
 * `unread`: the imports failed, and the messages say how; nothing else follows
 * `end`
 
@@ -76,6 +79,21 @@ def step (stx : Syntax) : Option (String × String) :=
   | .node _ kind _ => if around.contains kind then none else place stx
   | _ => none
 
+/-- Whether a tactic gives up. -/
+def givesUp (stx : Syntax) : Bool :=
+  match stx with
+  | .node _ _ words => match words.toList with
+    | .atom _ word :: _ => word == "sorry" || word == "admit" || word == "stop"
+    | _ => false
+  | _ => false
+
+/-- Whether a term is a name in the file's own text. -/
+def isName (stx : Syntax) : Bool :=
+  match stx with
+  | .ident (.original ..) .. => true
+  | .node _ kind _ => kind == `Lean.Parser.Term.identProj || kind == `Lean.Parser.Term.dotIdent
+  | _ => false
+
 /-- Tell of one node of what the elaborator noted; return the constants that it names. -/
 def node (out : IO.FS.Handle) (ctx : ContextInfo) (info : Info) : IO (Array Name) := do
   match info with
@@ -83,19 +101,28 @@ def node (out : IO.FS.Handle) (ctx : ContextInfo) (info : Info) : IO (Array Name
     match step info.stx with
     | some (start, stop) =>
       let before ← shown ctx info.mctxBefore info.goalsBefore
+      match givesUp info.stx, before with
+      | true, _ :: goal :: _ => say out "sorry" [start, goal]
+      | _, _ => pure ()
       let after ← shown ctx info.mctxAfter info.goalsAfter
       let names := assigned info
       say out "tactic" ([start, stop] ++ before ++ after ++ texts names)
       return names
     | none => return #[]
   | .ofTermInfo info =>
-    match place info.stx, info.expectedType? with
-    | some (start, _), some type =>
-      if info.elaborator == `Lean.Elab.Term.elabSorry then
+    match place info.stx with
+    | some (start, stop) =>
+      match info.elaborator == `Lean.Elab.Term.elabSorry, info.expectedType? with
+      | true, some type =>
         let goal ← termGoal ctx info type
         say out "sorry" [start, goal]
-      return #[]
-    | _, _ => return #[]
+      | _, _ => pure ()
+      match isName info.stx && !info.isBinder, info.expr with
+      | true, .const name _ =>
+        say out "name" [start, stop, toString name]
+        return #[name]
+      | _, _ => return #[]
+    | none => return #[]
   | _ => return #[]
 
 def message (out : IO.FS.Handle) (m : Message) : IO Unit := do
@@ -110,13 +137,20 @@ def message (out : IO.FS.Handle) (m : Message) : IO Unit := do
   let places := [m.pos.line, m.pos.column, stop.line, stop.column].map toString
   say out "message" ([severity] ++ places ++ [text])
 
-/-- Where a constant is declared, as far as the environment knows. -/
+/-- Where the declaration of a constant has its name, as far as the environment knows. -/
 def declared (env : Environment) (name : Name) : List String :=
   match declRangeExt.find? env name with
   | some ranges =>
-    let range := ranges.range
+    let range := ranges.selectionRange
     [range.pos.line, range.pos.column, range.endPos.line, range.endPos.column].map toString
   | none => []
+
+/-- The same of what Lean adds to a declaration (`Or.casesOn`), which stands where that does. -/
+def standing (env : Environment) (name : Name) : List String :=
+  match declared env name, name with
+  | [], .str owner _ => standing env owner
+  | [], .num owner _ => standing env owner
+  | place, _ => place
 
 /-- The constants in the value or proof of one. -/
 def cited (c : ConstantInfo) : Array Name :=
@@ -140,19 +174,17 @@ def constants (out : IO.FS.Handle) (env : Environment) (named : Array Name) : IO
   for name in used do
     if !seen.contains name then
       seen := seen.insert name
-      match env.getModuleIdxFor? name with
-      | some i =>
-        let home := env.header.moduleNames.getD i.toNat Name.anonymous
-        -- What Lean adds to a type (`Or.casesOn`) stands where the type does.
-        let owner := if (declared env name).isEmpty then name.getPrefix else name
-        say out "home" (toString name :: toString home :: declared env owner)
-      | none => pure ()
+      let home := match env.getModuleIdxFor? name with
+        | some i => toString (env.header.moduleNames.getD i.toNat Name.anonymous)
+        | none => ""
+      say out "home" (toString name :: home :: standing env name)
 
 def file (out : IO.FS.Handle) (path : String) (home : Name) (options : Options) : IO Unit := do
   let text ← IO.FS.readFile path
   let input := Parser.mkInputContext text path
   let (header, start, messages) ← Parser.parseHeader input
-  let (env, messages) ← processHeader header options messages input
+  -- As the language server does: to others the modules that a `module` imports do not say where they declare what.
+  let (env, messages) ← processHeader header (options.set `Elab.inServer true) messages input
   if messages.hasErrors then
     for m in messages.toList do
       message out m

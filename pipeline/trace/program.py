@@ -1,11 +1,8 @@
-"""Ask Lean about one file by a program of ours, `Trace.lean`, which every toolchain can run: see there.
-
-The answer has what a REPL would be asked for one by one: commands with what Lean says of them, records of tactics with
-their places, constants, and the goals of sorries in terms.
-"""
+"""Ask Lean about one file by a program of ours, `Trace.lean`, which every toolchain can run: see there."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import tempfile
 from bisect import bisect_left, bisect_right
@@ -13,55 +10,94 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.client.errors import BadRequest, ReplDied, ReplProtocolError, ReplStartError, ReplTimeout
-from pipeline.lean.client.messages import Constant, Expression, Invocation, Message, Position, Severity, Unit
+from pipeline.lean.client.errors import (
+    ImportsRefused,
+    ReplDied,
+    ReplProtocolError,
+    ReplStartError,
+    ReplTimeout,
+)
+from pipeline.lean.client.messages import Message, Position, Severity
 from pipeline.lean.client.process import run_to_end
+from pipeline.lean.goal_text import joined
 from pipeline.lean.source.imports import lean_options, module_of, module_path, source_folders
 
 PROGRAM = Path(__file__).with_name("Trace.lean")
 _MOST_BYTES = 512 * 1024 * 1024
+_MOST = 2**31
+UNREAD = (ValueError, LookupError)
+"""What reading raises at an answer that is none: what a file has Lean run may write there as it likes."""
+_INSIDE = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))
+"""The bytes that begin no character of UTF-8."""
 _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _SEVERITIES: dict[str, Severity] = {"error": "error", "warning": "warning", "info": "information"}
 
 
 @dataclass(frozen=True, slots=True)
+class Tactic:
+    """A tactic in a file's bytes, the goals before and after it, and the constants that it made of them itself."""
+
+    start: int
+    end: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    constants: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command in a file's bytes: what Lean says of it, the constants that it made, and its tactics."""
+
+    start: int
+    end: int
+    messages: tuple[Message, ...] = ()
+    made: tuple[str, ...] = ()
+    tactics: tuple[Tactic, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Message, ...]:
+        return tuple(message for message in self.messages if message.is_error)
+
+
+class Name(NamedTuple):
+    """Where in a file's bytes a constant is named."""
+
+    start: int
+    end: int
+    constant: str
+
+
+class Home(NamedTuple):
+    """The module that declares a constant ("": the file itself), and where its name stands there, if Lean knows it."""
+
+    module: str
+    place: tuple[Position, Position] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """What Lean says of a file. `sorries` are the goals of those in terms, by the byte at which each begins."""
+    """What Lean says of a file: its commands, the places of names in their order, what each constant that the file made
+    uses, the homes of all that are used, and the goals of sorries by the byte at which each begins."""
 
-    units: tuple[Unit, ...]
-    constants: Mapping[str, Constant]
-    sorries: Mapping[int, str]
-
-    async def env_inspect(
-        self,
-        name: str,
-        *,
-        value: bool | None = False,  # noqa: ARG002 - all is there
-        dependency: bool = False,  # noqa: ARG002
-        source: bool = False,  # noqa: ARG002
-    ) -> Constant:
-        """Return what is known of a constant that the file makes or uses, as `Repl.env_inspect` does.
-
-        Raises:
-            BadRequest: it does neither.
-        """
-        found = self.constants.get(name)
-        if found is None:
-            raise BadRequest("index", f"Trace.lean told nothing of {name}")
-        return found
+    commands: tuple[Command, ...]
+    names: tuple[Name, ...] = ()
+    uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    homes: Mapping[str, Home] = field(default_factory=dict)
+    sorries: Mapping[int, str] = field(default_factory=dict)
 
 
 async def ask(
-    backend: LeanBackend, *, project: Path, path: str, data: bytes, memory_bytes: int | None, limit_s: float
+    lean: LeanBackend, *, project: Path, path: str, data: bytes, memory_bytes: int | None, limit_s: float
 ) -> Answer:
-    """Elaborate a project's file, whose imports are built, and return what Lean says of it.
+    """Elaborate a project's file, whose imports are built, by Lean's own program; return what it says of the file.
 
     Raises:
-        ReplStartError: the imports failed, or Lean does not run.
+        ImportsRefused: Lean says that the imports fail.
+        ReplStartError: Lean does not come as far as the file.
         ReplTimeout: it took longer than `limit_s`.
         ReplDied, ReplProtocolError: it gave no answer, or one that is none.
     """
@@ -73,7 +109,7 @@ async def ask(
         program.write_bytes(PROGRAM.read_bytes())
         text.write_bytes(data.replace(b"\r\n", b"\n"))
         status, said = await run_to_end(
-            backend,
+            lean,
             ("--run", str(program), str(answer), str(text), "/".join(module.parts), *settings),
             project=project,
             folder=Path(folder),
@@ -85,23 +121,27 @@ async def ask(
         if status != 0 or not answer.is_file() or answer.is_symlink():
             why = f"exit status {status}" + (f": {said.strip()[-2000:]}" if said.strip() else "")
             begun = answer.exists()  # else Lean did not come as far as the file
-            raise (ReplDied if begun else ReplStartError)(f"{backend.argv[0]}: {PROGRAM.name}: {why}")
+            raise (ReplDied if begun else ReplStartError)(f"{PROGRAM.name}: {why}")
         size = answer.stat().st_size
         if size > _MOST_BYTES:
             raise ReplProtocolError(f"{PROGRAM.name}: an answer of {size} bytes is longer than {_MOST_BYTES}")
-        with answer.open(encoding="utf-8", newline="\n") as lines:
-            try:
-                return read(lines, data)
-            except (ValueError, IndexError) as error:
-                raise ReplProtocolError(f"{PROGRAM.name}: the answer is none: {error}") from error
+        try:
+            return await asyncio.to_thread(_read_file, answer, data)
+        except UNREAD as error:
+            raise ReplProtocolError(f"{PROGRAM.name}: the answer is none: {error}") from error
+
+
+def _read_file(answer: Path, data: bytes) -> Answer:
+    with answer.open(encoding="utf-8", newline="\n") as lines:
+        return read(lines, data)
 
 
 def read(lines: Iterator[str], data: bytes) -> Answer:
     """Read the program's answer about a file of these bytes.
 
     Raises:
-        ReplStartError: it says that the imports failed.
-        ValueError, IndexError: it is no answer.
+        ImportsRefused: it says that the imports fail.
+        ValueError, LookupError: it is no answer (`UNREAD`).
     """
     told = _Told(data)
     for line in lines:
@@ -117,11 +157,12 @@ class _Told:
     data: bytes
     starts: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
-    tactics: list[tuple[int, Invocation]] = field(default_factory=list)
-    sorries: dict[int, str] = field(default_factory=dict)
+    tactics: list[Tactic] = field(default_factory=list)
+    names: set[Name] = field(default_factory=set)
+    sorries: dict[int, list[str]] = field(default_factory=dict)
     made: dict[str, int | None] = field(default_factory=dict)
     uses: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    homes: dict[str, Constant] = field(default_factory=dict)
+    homes: dict[str, Home] = field(default_factory=dict)
     unread: bool = False
     ended: bool = False
     _dropped: list[int] = field(init=False)
@@ -142,10 +183,12 @@ class _Told:
                 self.messages.append(_message(texts))
             case "tactic":
                 self.tactics.append(self._tactic(texts))
+            case "name":
+                self.names.add(Name(self._byte(texts[0]), self._byte(texts[1]), texts[2]))
             case "sorry":
-                self.sorries[self._byte(texts[0])] = texts[1].strip("\n")
+                self.sorries.setdefault(self._byte(texts[0]), []).append(texts[1].strip("\n"))
             case "made":
-                self.made[texts[0]] = self._at(Position(int(texts[1]), int(texts[2]))) if texts[1:] else None
+                self.made[texts[0]] = self._at(_position(*texts[1:3])) if texts[1:] else None
             case "uses":
                 self.uses[texts[0]] = tuple(texts[1:])
             case "home":
@@ -162,67 +205,73 @@ class _Told:
             raise ValueError("it has no end")
         if self.unread:
             wrong = next((one.data for one in self.messages if one.is_error), "its header does not parse")
-            raise ReplStartError(wrong)
-        made = {
-            name: Constant(Expression(), False, value_dependency=self.uses.get(name, ()))
-            for name in self.made
-        }
-        return Answer(tuple(self._units()), {**self.homes, **made}, self.sorries)
+            raise ImportsRefused(wrong)
+        return Answer(
+            tuple(self._commands()),
+            tuple(sorted(self.names)),
+            self.uses,
+            self.homes,
+            {at: joined(goals) for at, goals in self.sorries.items()},
+        )
 
-    def _units(self) -> Iterator[Unit]:
+    def _commands(self) -> Iterator[Command]:
         starts = sorted(set(self.starts))
         messages: list[list[Message]] = [[] for _ in starts]
-        tactics: list[list[Invocation]] = [[] for _ in starts]
-        names: list[list[str]] = [[] for _ in starts]
-        for start, tactic in self.tactics:
-            tactics[_index(starts, start)].append(tactic)
+        tactics: list[list[Tactic]] = [[] for _ in starts]
+        made: list[list[str]] = [[] for _ in starts]
+        for tactic in self.tactics:
+            tactics[_index(starts, tactic.start)].append(tactic)
         for name, at in self.made.items():
             if at is not None:
-                names[_index(starts, at)].append(name)
+                made[_index(starts, at)].append(name)
         for message in self.messages:
             messages[_index(starts, self._at(message.pos))].append(message)
         for number, (start, end) in enumerate(pairwise([*starts, len(self.data)])):
-            yield Unit(
-                start,
-                end,
-                messages=tuple(messages[number]),
-                new_constants=tuple(names[number]),
-                n_invocations=len(tactics[number]),
-                invocations=tuple(tactics[number]),
-            )
+            yield Command(start, end, tuple(messages[number]), tuple(made[number]), tuple(tactics[number]))
 
     def _byte(self, text: str) -> int:
-        at = int(text)
-        return at + bisect_left(self._dropped, at)
+        """Return where a byte that Lean counts is in the file."""
+        at = _number(text)
+        at += bisect_left(self._dropped, at)
+        if at > len(self.data) or self.data[at : at + 1] in _INSIDE:
+            raise ValueError(f"byte {at} of {len(self.data)} begins no character")
+        return at
 
     def _at(self, place: Position) -> int:
         start = self._lines[place.line - 1]
         line = self.data[start : self.data.find(b"\n", start) + 1 or None].decode()
         return start + len(line[: place.column].encode())
 
-    def _tactic(self, texts: Sequence[str]) -> tuple[int, Invocation]:
+    def _tactic(self, texts: Sequence[str]) -> Tactic:
         start, end, rest = self._byte(texts[0]), self._byte(texts[1]), texts[2:]
         before, rest = _counted(rest)
         after, rest = _counted(rest)
-        return start, Invocation(
-            goal_before="\n\n".join(before),
-            goal_after="\n\n".join(after),
-            tactic=self.data[start:end].decode(),
-            used_constants=tuple(dict.fromkeys(rest)),
-            place=(start, end),
-        )
+        if start >= end:
+            raise ValueError(f"a tactic from byte {start} to byte {end}")
+        return Tactic(start, end, before, after, tuple(dict.fromkeys(rest)))
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= _MOST:
+        raise ValueError(f"{text} is no place in a file")
+    return number
+
+
+def _position(line: str, column: str) -> Position:
+    return Position(_number(line), _number(column))
 
 
 def _index(starts: Sequence[int], at: int) -> int:
     return max(0, bisect_right(starts, at) - 1)
 
 
-def _counted(texts: Sequence[str]) -> tuple[list[str], Sequence[str]]:
+def _counted(texts: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
     """Split a number of goals, which Lean begins with an empty line, from what follows them."""
-    end = int(texts[0]) + 1
+    end = _number(texts[0]) + 1
     if len(texts) < end:
         raise ValueError(f"{texts[0]} goals of which {len(texts) - 1} are there")
-    return [goal.strip("\n") for goal in texts[1:end]], texts[end:]
+    return tuple(goal.strip("\n") for goal in texts[1:end]), texts[end:]
 
 
 def _message(texts: Sequence[str]) -> Message:
@@ -230,22 +279,16 @@ def _message(texts: Sequence[str]) -> Message:
     return Message(
         _SEVERITIES[severity],
         text,
-        pos=Position(int(line), int(column)),
-        end_pos=Position(int(end_line), int(end_column)),
+        pos=_position(line, column),
+        end_pos=_position(end_line, end_column),
     )
 
 
-def _home(module: str, place: Sequence[str]) -> Constant:
+def _home(module: str, place: Sequence[str]) -> Home:
     if not place:
-        return Constant(Expression(), False, module=module)
-    line, column, end_line, end_column = map(int, place)
-    return Constant(
-        Expression(),
-        False,
-        module=module,
-        source_start=Position(line, column),
-        source_end=Position(end_line, end_column),
-    )
+        return Home(module, None)
+    line, column, end_line, end_column = place
+    return Home(module, (_position(line, column), _position(end_line, end_column)))
 
 
 def _setting(option: str) -> tuple[str, str, str]:

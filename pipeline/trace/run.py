@@ -19,12 +19,10 @@ from typing import Any, TypeVar
 
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec
 from pipeline.jobs.specs import TRACER_VERSION, KnownFile, OpenSorry, TraceSpec
-from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.client.errors import ReplStartError
 from pipeline.lean.goal_text import same_goal
-from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.source.globs import path_filter
-from pipeline.trace.file import FileTrace, FileTracer, ImportsFailed
+from pipeline.trace.file import FileTrace, FileTracer
 from pipeline.trace.tree import LeanFile, Tree
 from store.domain.records import Seen
 from store.events.traces import CommitTraced, FileTraced, SorryStated, TracedFileRemoved, TraceMeasured
@@ -41,9 +39,16 @@ class Run:
 
     def __init__(self, spec: JobSpec[TraceSpec], reporter: Reporter) -> None:
         """Raises:
-        JobError: a path pattern is none, or the worktree is not there.
+        JobError: a path pattern is none, or the worktree or Lean's own program is not there.
         """
         self._given = given = spec.parameters
+        program = given.lean.program
+        if program is None:
+            raise JobError(
+                "toolchain_missing",
+                f"a commit is traced by Lean itself, and where that is, is not known: {given.lean.detail}",
+                remedy=f"run `elan toolchain install {given.lean.toolchain or 'VERSION'}`, or `everlean setup`",
+            )
         if not spec.place.is_dir():
             raise JobError(
                 "no_worktree", f"{spec.place}: no such folder", remedy="the worktree has to be made anew"
@@ -67,13 +72,15 @@ class Run:
             without=given.without,
         )
         self._head = self._head_of(self._tree.toolchain, metadata={}, seconds=0.0)
-        self._pool = ReplPool(given.limits)
         self._tracer = FileTracer(
-            self._pool, given.lean, project=self._project, tree=self._tree, timeout_s=given.file_timeout_s
+            program,
+            project=self._project,
+            tree=self._tree,
+            memory_bytes=given.limits.memory_bytes,
+            timeout_s=given.file_timeout_s,
         )
         self._holds: dict[str, KnownFile] = {}
         self._n_stated = 0
-        self._lean_runs: bool | None = None
 
     async def run(self) -> dict[str, Any]:
         """Trace what is due and close the commit; return the job's summary."""
@@ -138,7 +145,7 @@ class Run:
         return f"{key} at {self._given.sha}" if failed else key
 
     async def _trace(self, due: Sequence[LeanFile]) -> None:
-        slots = asyncio.Semaphore(self._pool.limits.capacity)
+        slots = asyncio.Semaphore(self._given.limits.capacity)
         sorries: dict[str, list[OpenSorry]] = {}
         for sorry in self._given.known.sorries:
             sorries.setdefault(sorry.path, []).append(sorry)
@@ -150,9 +157,10 @@ class Run:
             async with slots:
                 try:
                     trace = await self._tracer.trace(item, wanted=[sorry.byte_start for sorry in wanted])
-                except ImportsFailed as failed:
-                    await self._blame(failed)
-                    trace = failed.failed
+                except ReplStartError as error:
+                    raise JobError(
+                        "lean_does_not_start", str(error), remedy="see `everlean doctor`"
+                    ) from error
             key = self._tree.key(item)
             stated = [event for sorry in wanted if (event := self._goal(sorry, trace, key)) is not None]
             # The file last: a run that is started again does not look at it any more.
@@ -164,18 +172,9 @@ class Run:
             done += 1
             self._reporter.progress(done, len(due), item.path)
 
-        async with self._pool, asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as tasks:
             for item in due:
                 tasks.create_task(one(item))
-
-    async def _blame(self, failed: ImportsFailed) -> None:
-        """Distinguish a file whose imports fail from a Lean that does not run: the latter fails the job."""
-        if self._lean_runs is None:
-            try:
-                await self._tracer.try_lean()
-            except ReplStartError as error:
-                raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from failed
-            self._lean_runs = True
 
     # --- events -------------------------------------------------------------------------------------------
 

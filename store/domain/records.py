@@ -200,14 +200,11 @@ GapKind = Literal[
     "theorem",
     "generated",
     "tactics",
-    "tactic_position",
-    "premises",
     "premise_site",
     "sorry_goal",
 ]
 """What a trace lacks: a whole file; what Lean refused; a theorem that it did not make; a constant that no text declares
-(a macro does); a tactic proof without records; steps whose text was not found in the source; constants that a
-proof uses and Lean did not name; constants without a definition site; the goal of a sorry."""
+(a macro does); a tactic proof without steps; constants without a definition site; the goal of a sorry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +229,7 @@ class TraceGap:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What there was to trace in a file: theorems in its source, tactic steps that Lean reported; and how many of each
-    the trace has (a step: with its own source text)."""
+    the trace has."""
 
     theorems: int
     theorems_traced: int

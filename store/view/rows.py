@@ -764,8 +764,7 @@ class GapRow:
     path: str
     kind: str
     """`file` (not traced at all), `elaboration` (Lean refused it), `theorem` (Lean made no such theorem), `tactics` (no
-    steps reported), `tactic_position` (a step's text was not found in the source), `generated` (constants that a macro
-    declares), `premises` (Lean did not say what a proof uses), `premise_site` (constants whose definition is not
+    steps reported), `generated` (constants that a macro declares), `premise_site` (constants whose definition is not
     known) or `sorry_goal` (no goal for a sorry)"""
     declaration: str
     """empty: the whole file"""

@@ -85,16 +85,16 @@ def probed(*answers: Mapping[str, object]) -> Dialect:
     ("answers", "name", "error_names", "commands"),
     [
         ([{"error": "command", "desc": BOTH}, ILL_FORMED], "newer", "newer", OPTIONAL),
-        ([{"error": "arguments", "desc": BOTH}, *[UNKNOWN] * 2], "older", "older", frozenset()),
+        ([{"error": "arguments", "desc": BOTH}, *[UNKNOWN] * 3], "older", "older", frozenset()),
         # 0.3.7: distil is there, subsume not yet.
         (
-            [{"error": "arguments", "desc": BOTH}, UNKNOWN, ILL_FORMED],
+            [{"error": "arguments", "desc": BOTH}, UNKNOWN, *[ILL_FORMED] * 2],
             "middle",
             "older",
             OPTIONAL - {"goal.subsume"},
         ),
-        # 0.3.5: no distil, and the newer names of errors.
-        ([{"error": "command", "desc": BOTH}, *[UNKNOWN] * 2], "older", "newer", frozenset()),
+        # 0.3.5: no distil and no track, and the newer names of errors.
+        ([{"error": "command", "desc": BOTH}, *[UNKNOWN] * 3], "older", "newer", frozenset()),
     ],
 )
 def test_the_dialect_is_learned_by_feature_and_not_by_version(
@@ -120,8 +120,14 @@ def test_a_version_is_for_people_and_never_refused(printed: str, shown: str) -> 
 
 def test_what_a_dialect_lacks_is_refused_before_anything_is_sent() -> None:
     async def use(repl: Repl) -> None:
-        with pytest.raises(UnsupportedByDialect, match=r"frontend\.distil.*older.*version 0\.3\.\d.*, or "):
-            await repl.send(requests.FrontendDistil("x", ignore_values=False))
+        for request in (
+            requests.FrontendDistil("x", ignore_values=False),
+            requests.FrontendTrack("x", "y"),
+        ):
+            with pytest.raises(
+                UnsupportedByDialect, match=rf"{request.command}.*older.*version 0\.3\.\d.*, or "
+            ):
+                await repl.send(request)
 
     assert drive(use, dialect=OLDER)[1] == []
 
@@ -422,3 +428,17 @@ def test_a_module_is_imported_at_the_start_or_not_at_all() -> None:
 
     _, sent = drive(use, {"units": []}, imports=("Init", "Ours.Tactic"))
     assert all("Mathlib" not in line for line in sent)
+
+
+def test_a_conformity_check_that_could_not_be_made_does_not_conform() -> None:
+    error = {"severity": "error", "data": "no", "pos": {"line": 1, "column": 0}}
+    answers: list[dict[str, object]] = [
+        {"srcMessages": [], "dstMessages": []},
+        {"srcMessages": [], "dstMessages": [error]},
+        {"srcMessages": [], "dstMessages": [], "failure": "Adding axiom is not allowed: z"},
+    ]
+
+    async def use(repl: Repl) -> list[bool]:
+        return [(await repl.track("a", "b")).conforms for _ in answers]
+
+    assert drive(use, *answers)[0] == [True, False, False]

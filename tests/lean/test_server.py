@@ -22,6 +22,7 @@ from pipeline.lean.client.errors import (
     ReplDied,
     ReplRefused,
     ReplStartError,
+    UnsupportedByDialect,
 )
 from pipeline.lean.client.messages import StateRef, TacticFailed, TacticOk, TacticParseError
 from pipeline.lean.client.process import _tree
@@ -246,6 +247,8 @@ def test_what_the_server_cannot_say_is_refused_by_name(talk: Talk) -> None:
     async def conversation(repl: Repl) -> None:
         with pytest.raises(ReplRefused, match="names no constants"):
             await repl.process("theorem t : True := trivial\n", new_constants=True)
+        with pytest.raises(UnsupportedByDialect):
+            await repl.track("", "")
         assert await repl.stat() == 0
 
     talk(conversation)

@@ -12,25 +12,26 @@ import pytest
 from pipeline.jobs.known import known_to_trace
 from pipeline.lean.pool import PoolLimits
 from store.view import trace_queries
-from tests.support.trace import ALONE, BASE, FILES, KEY, MID, Workshop, simulator, simulator_that_fails
+from tests.support.trace import ALONE, BASE, FILES, IMPORTED, KEY, MID, Workshop, lean_itself, lean_that_dies
 from tests.support.views import sorry_steps
 
 PROJECT = {path for path in FILES if path.endswith(".lean")}
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def undisturbed(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the trace of `FILES` says where nothing went wrong."""
-    workshop = Workshop(tmp_path_factory.mktemp("undisturbed"))
+    workshop = Workshop(tmp_path_factory.mktemp("undisturbed"), lean_itself(real_lean))
     workshop.commit(FILES)
+    workshop.build(*IMPORTED)
     assert workshop.trace().returncode == 0
     yield record_of(workshop)
     workshop.close()
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
-    made = Workshop(tmp_path)
+def workshop(real_lean: Path, tmp_path: Path) -> Iterator[Workshop]:
+    made = Workshop(tmp_path, lean_itself(real_lean))
     yield made
     made.close()
 
@@ -44,6 +45,7 @@ def test_a_commit_has_only_those_files_traced_again_whose_trace_may_differ(works
         "Sub/Alone.lean": ALONE,
     }
     workshop.commit(files)
+    workshop.build(*IMPORTED)
     assert workshop.trace().traced == set(files)
     workshop.commit({"README.md": "words\n"})
     assert workshop.trace().traced == set()
@@ -61,7 +63,7 @@ def test_a_commit_has_only_those_files_traced_again_whose_trace_may_differ(works
     } == everything
     workshop.commit({"lake-manifest.json": '{"version": "1.1.0", "packages": [1]}\n'})
     assert workshop.trace().traced == everything
-    workshop.commit({"lean-toolchain": "leanprover/lean4:v4.22.0\n"})
+    workshop.commit({"lean-toolchain": "leanprover/lean4:v4.36.0\n"})
     assert workshop.trace().traced == everything
     # All commits have their counts, also of files that they did not touch.
     assert {row.n_theorems for row in trace_queries.traces(workshop.db)} == {4}
@@ -73,6 +75,7 @@ def test_a_run_that_is_killed_anywhere_is_completed_by_another_that_traces_only_
     workshop: Workshop, undisturbed: dict[str, Any], batches: int
 ) -> None:
     workshop.commit(FILES)
+    workshop.build(*IMPORTED)
     # A batch a file, and the closing one.
     killed = workshop.job("trace", workshop.parameters(limits=PoolLimits(processes=1)), kill_after=batches)
     assert len(killed.traced) == min(batches, len(PROJECT))
@@ -97,18 +100,16 @@ def record_of(workshop: Workshop) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("fault", "timeout_s"), [("crash@5", 60), ("hang@4", 8)], ids=["dies", "hangs"])
-def test_a_process_that_dies_or_hangs_costs_its_file_and_no_other(
-    workshop: Workshop, fault: str, timeout_s: float
-) -> None:
-    workshop.lean = simulator_that_fails(workshop.root, importing="Base", fault=fault)
+def test_a_process_that_dies_costs_its_file_and_no_other(workshop: Workshop, real_lean: Path) -> None:
     workshop.commit({"Base.lean": BASE, "Mid.lean": MID, "Sub/Alone.lean": ALONE})
-    outcome = workshop.trace(file_timeout_s=timeout_s)
+    workshop.build("Base.lean")
+    workshop.lean = lean_that_dies(workshop.root, real_lean, on="Mid")
+    outcome = workshop.trace()
     assert outcome.summary["failed"] == 1
     errors = {item["path"]: item["error"] for item in outcome.of("file_traced")}
     assert errors["Base.lean"] is None
     assert errors["Sub/Alone.lean"] is None
-    assert errors["Mid.lean"].startswith("Lean gave no trace" if fault == "crash@5" else "not traced in 8 s")
+    assert errors["Mid.lean"] == "Lean gave no trace: Trace.lean: exit status 1: Lean is out of breath"
     (gap,) = (
         gap for gap in trace_queries.gaps_of_trace(workshop.db, workshop.newest.trace) if gap.kind == "file"
     )
@@ -121,15 +122,17 @@ def test_a_process_that_dies_or_hangs_costs_its_file_and_no_other(
         3,
     )
     # The next commit gives it another chance.
-    workshop.lean = simulator()
+    workshop.lean = lean_itself(real_lean)
     workshop.commit({"README.md": "more\n"})
     assert workshop.trace().traced == {"Mid.lean"}
     assert workshop.newest.files_failed == 0
 
 
-def test_a_file_that_fails_has_its_turn_once_a_commit_also_where_it_failed_before(workshop: Workshop) -> None:
-    workshop.lean = simulator_that_fails(workshop.root, importing="Base", fault="crash@5")
-    workshop.commit({"Base.lean": BASE, "Mid.lean": MID})
+def test_a_file_that_fails_has_its_turn_once_a_commit_also_where_it_failed_before(
+    workshop: Workshop, real_lean: Path
+) -> None:
+    workshop.lean = lean_that_dies(workshop.root, real_lean, on="Mid")
+    workshop.commit({"Mid.lean": MID, "Sub/Alone.lean": ALONE})
     assert workshop.trace().summary["failed"] == 1
     workshop.commit({"README.md": "more\n"})
     killed = workshop.job("trace", workshop.parameters(), kill_after=1)
@@ -146,7 +149,7 @@ def test_what_another_lean_says_in_the_same_words_is_recorded_too(workshop: Work
     workshop.commit({"lake-manifest.json": "{}"})
     killed = workshop.job("trace", workshop.parameters(), kill_after=1)
     assert killed.traced == {"A.lean"}
-    workshop.lean = replace(simulator(), toolchain="leanprover/lean4:v4.9.0")
+    workshop.lean = replace(workshop.lean, toolchain="leanprover/lean4:v4.9.0")
     assert workshop.trace().traced == {"A.lean"}
     assert workshop.newest.sha == workshop.sha
     assert workshop.trace().traced == set()
@@ -190,7 +193,7 @@ def test_dependencies_that_are_imported_give_premises_and_are_read_once(workshop
     (package / "Algebra" / "Basic.lean").write_text("theorem basic : True := trivial\n")
     (package / "Algebra" / "Unused.lean").write_text("theorem unused : True := trivial\n")
     workshop.commit({".gitignore": "/.lake\n", "A.lean": "import Algebra\n\ntheorem a : True := trivial\n"})
-    # The simulator finds no modules there; what the scanner reads does not depend on it.
+    # They are not built, so Lean refuses the file; what the scanner reads does not depend on it.
     outcome = workshop.trace()
     folder = ".lake/packages/algebra"
     assert outcome.summary["dependencies"] == 2

@@ -13,63 +13,38 @@ import pytest
 
 from daemon.cli import repos
 from pipeline.jobs.known import known_to_trace
+from pipeline.lean.backend import LeanBackend
 from store.documents.repositories import Head, described_repositories
 from store.documents.sorries import describe_sorries
 from store.leandojo.exporting import export_leandojo
 from store.leandojo.reading import import_leandojo
 from store.view import queries, trace_queries
 from store.view.rebuild import verify
-from tests.support.trace import (
-    ALONE,
-    BASE,
-    FILES,
-    KEY,
-    MID,
-    Workshop,
-    lean_itself,
-    simulator,
-    simulator_that_fails,
-    simulator_that_is_heard,
-)
+from tests.support.trace import ALONE, BASE, FILES, IMPORTED, KEY, Workshop, lean_itself
 from tests.support.trace_rows import theorems_of_trace
 from tests.support.views import sorry_steps
 
 
 @pytest.fixture(scope="module")
-def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+def traced(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     """The repository, traced once; not to be changed."""
-    workshop = Workshop(tmp_path_factory.mktemp("traced"))
+    workshop = Workshop(tmp_path_factory.mktemp("traced"), lean_itself(real_lean))
     workshop.commit(FILES)
-    assert workshop.trace().returncode == 0
-    yield workshop
-    workshop.close()
-
-
-@pytest.fixture(scope="module", params=["simulator", "Lean"])
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
-    """The repository, traced once by the simulator and once by Lean 4.35.0 itself; not to be changed."""
-    if request.param == "simulator":
-        yield request.getfixturevalue("traced")
-        return
-    workshop = Workshop(
-        tmp_path_factory.mktemp("told"), lean=lean_itself(request.getfixturevalue("real_lean"))
-    )
-    workshop.commit({**FILES, "lean-toolchain": "leanprover/lean4:v4.35.0\n"})
-    workshop.build("Base.lean", "Mid.lean", "Leaf.lean", "Sub/Alone.lean")
+    workshop.build(*IMPORTED)
     assert workshop.trace().returncode == 0
     yield workshop
     workshop.close()
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
-    made = Workshop(tmp_path)
+def workshop(real_lean: Path, tmp_path: Path) -> Iterator[Workshop]:
+    made = Workshop(tmp_path, lean_itself(real_lean))
     yield made
     made.close()
 
 
-def test_a_traced_theorem_is_leandojo_s_record(told: Workshop) -> None:
-    twice = told.theorem("twice")
+def test_a_traced_theorem_is_leandojo_s_record(traced: Workshop) -> None:
+    twice = traced.theorem("twice")
     assert twice.statement == "theorem twice (p q : Prop) (h : p ∧ q) : p ∧ q :="
     assert (twice.start, twice.end) == ((4, 1), (7, 8))
     have, exact = twice.tactics
@@ -85,34 +60,34 @@ def test_a_traced_theorem_is_leandojo_s_record(told: Workshop) -> None:
     assert exact.state_after == "no goals"
 
 
-def test_goals_are_parted_by_an_empty_line_and_inner_steps_come_after_the_outer_one(told: Workshop) -> None:
-    constructor, first, second = told.theorem("Base.swap").tactics
+def test_goals_are_parted_by_an_empty_line_and_inner_steps_come_after_the_outer_one(traced: Workshop) -> None:
+    constructor, first, second = traced.theorem("Base.swap").tactics
     assert constructor.state_after.split("\n\n") == [
         "case left\np q : Prop\nh : p ∧ q\n⊢ q",
         "case right\np q : Prop\nh : p ∧ q\n⊢ p",
     ]
     assert (first.tactic, second.tactic) == ("exact h.2", "exact h.1")
     assert first.constants == ("And.right",)
-    outer, *inner = told.theorem("cases_of").tactics
+    outer, *inner = traced.theorem("cases_of").tactics
     assert outer.tactic == "cases h with\n| inl h => exact h\n| inr h => exact h"
     assert [step.tactic for step in inner] == ["exact h", "exact h"]
 
 
-def test_a_proof_by_a_term_keeps_its_premises(told: Workshop) -> None:
-    by_term = told.theorem("by_term")
+def test_a_proof_by_a_term_keeps_its_premises(traced: Workshop) -> None:
+    by_term = traced.theorem("by_term")
     assert by_term.tactics == ()
     sites = {use.full_name: use.site for use in by_term.premises}
     assert sites["Base.swap"] == ("Base.lean", (11, 9), (11, 13))
     assert sites["Base.both"] == ("Base.lean", (16, 9), (16, 13))
-    (row,) = (row for row in theorems_of_trace(told.db, told.newest.trace) if row.full_name == "by_term")
-    kept = told.db.execute(
+    (row,) = (row for row in theorems_of_trace(traced.db, traced.newest.trace) if row.full_name == "by_term")
+    kept = traced.db.execute(
         "SELECT full_name FROM theorem_premises WHERE content = ? AND theorem = ?", (row.content, row.index)
     )
     assert {name for (name,) in kept} == {*sites}
 
 
-def test_the_corpus_has_every_declaration_and_the_imports(told: Workshop) -> None:
-    base, mid = told.file("Base.lean"), told.file("Mid.lean")
+def test_the_corpus_has_every_declaration_and_the_imports(traced: Workshop) -> None:
+    base, mid = traced.file("Base.lean"), traced.file("Mid.lean")
     assert (base.imports, mid.imports) == ((), ("Base.lean",))
     assert [(item.full_name, item.kind) for item in base.premises] == [
         ("Base.dozen", "commanddeclaration"),
@@ -125,7 +100,7 @@ def test_the_corpus_has_every_declaration_and_the_imports(told: Workshop) -> Non
 
 
 def test_a_trace_names_its_lean_and_its_tracer(traced: Workshop) -> None:
-    assert (traced.newest.lean_version, traced.newest.tracer) == ("v4.21.0", "everlean")
+    assert (traced.newest.lean_version, traced.newest.tracer) == ("v4.35.0", "everlean")
 
 
 def test_leandojo_s_own_keys_and_no_others_are_exported_and_can_be_imported(
@@ -168,35 +143,12 @@ def test_leandojo_s_own_keys_and_no_others_are_exported_and_can_be_imported(
         assert (again.n_theorems, again.n_tactics) == (traced.newest.n_theorems, traced.newest.n_tactics)
 
 
-def test_the_measure_counts_what_there_is_and_what_the_trace_has(told: Workshop) -> None:
-    (measure,) = trace_queries.newest_measures(told.db)
+def test_the_measure_counts_what_there_is_and_what_the_trace_has(traced: Workshop) -> None:
+    (measure,) = trace_queries.newest_measures(traced.db)
     assert (measure.files_seen, measure.files_traced) == (4, 4)
     assert (measure.theorems_seen, measure.theorems_traced) == (10, 10)
-    assert measure.tactics_seen == measure.tactics_traced == told.newest.n_tactics
-    assert set(measure.gaps) <= {"premise_site"}  # what is built into the simulator stands in no file
-    gaps = trace_queries.gaps_of_trace(told.db, measure.trace)
-    assert sum(measure.gaps.values()) == len(gaps)
-    assert all("no definition site is known of" in gap.reason for gap in gaps)
-
-
-def test_repos_says_how_complete_a_trace_is_and_why(
-    traced: Workshop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (brief,) = described_repositories(traced.db)
-    (trace,) = brief.traces
-    assert (trace.branch, trace.sha, trace.theorems_traced) == ("main", traced.sha, 10)
-    assert trace.gaps is None
-    repos.listing([brief], running=False).show()
-    said = capsys.readouterr().out
-    assert "trace of 4 of 4 files, 10 of 10 theorems" in said
-    assert "--gaps lists them" in said
-    found = described_repositories(traced.db, gaps=True)
-    assert len(found[0].traces[0].gaps or ()) == sum(trace.lacking.values())
-    repos.listing(found, running=False).show()
-    assert "  premise_site: Base.lean: no definition site is known of" in capsys.readouterr().out
-    gone = Head(KEY, "main", "deleted", traced.sha, traced.sha, None, [], [], None, [], 0)
-    repos.listing([replace(brief, heads=[gone])], running=False).show()
-    assert "trace of" not in capsys.readouterr().out, "a branch that is no more is in --json only"
+    assert measure.tactics_seen == measure.tactics_traced == traced.newest.n_tactics
+    assert measure.gaps == {}
 
 
 def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
@@ -206,61 +158,23 @@ def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
     ] == "p : Prop\n⊢ p → p"
 
 
-def goals_told(workshop: Workshop) -> dict[str, str]:
-    """The goals of the sorries by their declarations."""
-    rows = {row.sorry: row for row in queries.sorries(workshop.db, repository=KEY)}
-    return {rows[item.sorry].declaration: item.goal for item in trace_queries.sorry_goals(workshop.db)}
-
-
-def test_every_open_sorry_has_its_goal(told: Workshop) -> None:
-    assert goals_told(told) == {
+def test_every_open_sorry_has_its_goal(traced: Workshop) -> None:
+    rows = {row.sorry: row for row in queries.sorries(traced.db, repository=KEY)}
+    goals = {rows[item.sorry].declaration: item.goal for item in trace_queries.sorry_goals(traced.db)}
+    assert goals == {
         "open_one": "case left\np : Prop\nhp : p\n⊢ p",
         "open_term": "p q : Prop\nf : p → q\nhp : p\n⊢ q",
         "given_away": "p : Prop\n⊢ p → p",
     }
-    steps = [step for step in sorry_steps(told.db) if step.step == "stated"]
+    steps = [step for step in sorry_steps(traced.db) if step.step == "stated"]
     assert len(steps) == 3
     said = "goal: "
     assert all(step.detail.startswith(said) for step in steps)
 
 
-def test_an_older_repl_tells_the_goals_of_sorries_too(traced: Workshop, workshop: Workshop) -> None:
-    """It has no `frontend.distil`; its `frontend.process` answers them."""
-    workshop.lean = simulator("--dialect", "old")
-    workshop.commit(FILES)
-    assert workshop.trace().returncode == 0
-    assert goals_told(workshop) == goals_told(traced)
-
-
-def test_a_module_file_is_traced_as_what_it_is(workshop: Workshop) -> None:
-    """Its header goes to Lean with it; without, `import all` and `public` would mean something else."""
-    base = BASE.replace("namespace", "@[expose] public section\nnamespace", 1)
-    mid = MID.removeprefix("import Base\n").replace("theorem by_term", "private theorem by_term")
-    workshop.lean = simulator_that_is_heard(workshop.root)
-    workshop.commit(
-        {
-            "Base.lean": f"/- ∀ -/\nmodule\n{base}",
-            "Mid.lean": f"module -- one\n\npublic import Base\nimport all Base\n{mid}",
-            "Open.lean": "module\nimport Mid\ntheorem given (p : Prop) : p → p := sorry\n",
-        }
-    )
-    outcome = workshop.trace()
-    assert {name: outcome.summary[name] for name in ("files", "failed", "theorems")} == {
-        "files": 3,
-        "failed": 0,
-        "theorems": 6,
-    }
-    assert workshop.theorem("twice").tactics[0].annotated == "have g := <a>swap</a> p q h"
-    assert workshop.theorem("twice").start == (7, 1)
-    assert workshop.file("Mid.lean").imports == ("Base.lean",)
-    assert goals_told(workshop) == {"given": "p : Prop\n⊢ p → p"}
-    heard = map(json.loads, (workshop.root / "heard").read_text("utf-8").splitlines())
-    texts = [one["payload"] for one in heard if one["payload"].get("newConstants")]
-    assert len(texts) == 3
-    assert all(one["readHeader"] and "module" in one["file"] for one in texts)
-
-
-def test_what_lean_refuses_is_a_gap_with_its_reason(workshop: Workshop) -> None:
+def test_what_lean_refuses_is_a_gap_with_its_reason_and_repos_tells(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
     workshop.commit(
         {
             "Wrong.lean": "theorem wrong : True ∧ True := by\n  nonsense\n\ntheorem right : True := trivial\n",
@@ -282,6 +196,17 @@ def test_what_lean_refuses_is_a_gap_with_its_reason(workshop: Workshop) -> None:
     assert "its imports fail" in gaps["Orphan.lean"].reason
     assert gaps["Bytes.lean"].reason == "byte 35 is not valid UTF-8"
     assert outcome.summary["failed"] == 2
+    repos.listing(described_repositories(workshop.db, gaps=True), running=False).show()
+    said = capsys.readouterr().out
+    assert "trace of 1 of 3 files, 1 of 3 theorems" in said
+    assert "  file: Bytes.lean: byte 35 is not valid UTF-8" in said
+    (brief,) = described_repositories(workshop.db)
+    assert brief.traces[0].gaps is None
+    repos.listing([brief], running=False).show()
+    assert "--gaps lists them" in capsys.readouterr().out
+    gone = Head(KEY, "main", "deleted", workshop.sha, workshop.sha, None, [], [], None, [], 0)
+    repos.listing([replace(brief, heads=[gone])], running=False).show()
+    assert "trace of" not in capsys.readouterr().out, "a branch that is no more is in --json only"
 
 
 def test_a_goal_that_changes_under_an_unchanged_text_is_told(workshop: Workshop) -> None:
@@ -290,10 +215,12 @@ def test_a_goal_that_changes_under_an_unchanged_text_is_told(workshop: Workshop)
     )
     lemma = "theorem lemma_of (p : Prop) (h : p) : p ∧ True := ⟨h, trivial⟩\n"
     workshop.commit({"Lemma.lean": lemma, "User.lean": user})
+    workshop.build("Lemma.lean")
     (first,) = workshop.trace().of("sorry_stated")
     assert first["goal"] == "p : Prop\nh : p\ng : p ∧ True\n⊢ p ∧ p"
     assert (first["before"], first["same_text"]) == (None, False)
     workshop.commit({"Lemma.lean": "theorem lemma_of (p : Prop) (h : p) : p ∨ p := Or.inl h\n"})
+    workshop.build("Lemma.lean")
     (second,) = workshop.trace().of("sorry_stated")
     assert second["before"] == first["goal"]
     assert second["goal"] == "p : Prop\nh : p\ng : p ∨ p\n⊢ p ∧ p"
@@ -313,12 +240,15 @@ def test_the_database_is_what_a_rebuild_makes_of_the_log(traced: Workshop) -> No
 
 def test_a_job_without_lean_or_with_half_a_spec_says_what_is_missing(workshop: Workshop) -> None:
     workshop.commit({"A.lean": ALONE})
-    nothing = replace(simulator(), kind="none", detail="switched off")
+    nothing = LeanBackend("none", (), "switched off", "", sandbox="none")
     assert workshop.trace(lean=nothing).last["reason"] == "no_lean"
     broken = workshop.trace(known={"files": {"A.lean": {}}})
     assert (broken.last["reason"], broken.last["deterministic"]) == ("bad_spec", True)
-    dead = simulator_that_fails(workshop.root, importing="Init", fault="exit-before-ready")
-    assert workshop.trace(lean=dead).last["reason"] == "lean_does_not_start"
+    repl = LeanBackend("pantograph", ("/bin/true",), "a REPL at /bin/true", "", sandbox="none")
+    alone = workshop.trace(lean=repl).last
+    assert alone["reason"] == "toolchain_missing"
+    assert "traced by Lean itself" in alone["message"]
+    assert "elan toolchain install" in alone["remedy"]
     assert trace_queries.traces(workshop.db) == []
 
 
@@ -337,6 +267,7 @@ def test_a_project_below_the_root_is_traced_on_a_line_of_its_own_under_the_repos
     )
     known = known_to_trace(workshop.db, repository=KEY, branch="main", project="lean")
     assert known.line == "branch:main:lean"
+    workshop.build(*IMPORTED, folder="lean")
     outcome = workshop.trace(known=known, folder="lean", without=["doc"])
     assert outcome.returncode == 0, outcome.last
     lean_files = {path for path in own if path.endswith(".lean")}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.client.errors import BadRequest, ReplProtocolError, ReplStartError, ReplTimeout
-from pipeline.lean.client.messages import Invocation
-from pipeline.trace.program import Answer, ask, read
+from pipeline.lean.client.errors import ImportsRefused, ReplProtocolError, ReplTimeout
+from pipeline.lean.client.messages import Position
+from pipeline.trace.program import UNREAD, Answer, Tactic, ask, read
 from store.view import trace_queries
 from tests.support.trace import ALONE, Workshop, lean_itself
 
@@ -26,8 +26,13 @@ def told(
     )
 
 
-def records(answer: Answer) -> list[Invocation]:
-    return [record for unit in answer.units for record in unit.invocations or ()]
+def tactics(answer: Answer) -> list[Tactic]:
+    return [tactic for command in answer.commands for tactic in command.tactics]
+
+
+def texts(answer: Answer, text: str) -> list[str]:
+    """The tactics of a text."""
+    return [text.encode()[tactic.start : tactic.end].decode() for tactic in tactics(answer)]
 
 
 # --- what is told ---------------------------------------------------------------------------------------------
@@ -37,16 +42,14 @@ def test_a_step_has_its_place_its_goals_and_the_constants_of_its_own_term(
     real_lean: Path, tmp_path: Path
 ) -> None:
     text = "theorem «é» (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  constructor -- ∧\n  all_goals simp [h]\n"
-    first, *rest = records(told(real_lean, tmp_path, text))
-    assert (first.tactic, first.used_constants) == ("constructor", ("And.intro",))
-    assert first.goal_before == "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
-    assert (
-        first.goal_after == "case left\np q : Prop\nh : p ∧ q\n⊢ q\n\ncase right\np q : Prop\nh : p ∧ q\n⊢ p"
-    )
-    assert [record.tactic for record in rest] == ["all_goals simp [h]", "simp [h]", "simp [h]"]
-    assert all(
-        record.place is not None and text.encode()[slice(*record.place)].decode() == record.tactic
-        for record in (first, *rest)
+    answer = told(real_lean, tmp_path, text)
+    assert texts(answer, text) == ["constructor", "all_goals simp [h]", "simp [h]", "simp [h]"]
+    first = tactics(answer)[0]
+    assert first.constants == ("And.intro",)
+    assert first.before == ("p q : Prop\nh : p ∧ q\n⊢ q ∧ p",)
+    assert first.after == (
+        "case left\np q : Prop\nh : p ∧ q\n⊢ q",
+        "case right\np q : Prop\nh : p ∧ q\n⊢ p",
     )
 
 
@@ -59,34 +62,74 @@ theorem t (p q : Prop) (h : p ∨ q) : q ∨ p := by
     refine ?x
     case x => first | exact Or.inl h
 """
-    said = [record.tactic for record in records(told(real_lean, tmp_path, text))]
-    assert said[0].startswith("cases h with")
-    assert said[1:] == ["exact Or.inr h", "refine ?x", "first | exact Or.inl h", "exact Or.inl h"]
+    outer, *inner = texts(told(real_lean, tmp_path, text), text)
+    assert outer.startswith("cases h with")
+    assert inner == ["exact Or.inr h", "refine ?x", "first | exact Or.inl h", "exact Or.inl h"]
 
 
-def test_each_sorry_of_a_term_has_its_own_goal(real_lean: Path, tmp_path: Path) -> None:
-    text = "theorem t (p q : Prop) (h : p ∧ q) : q ∧ (p → p) := ⟨sorry, fun x => sorry⟩\n"
-    answer = told(real_lean, tmp_path, text)
-    first, second = text.encode().index(b"sorry"), text.encode().rindex(b"sorry")
-    assert answer.sorries == {
-        first: "p q : Prop\nh : p ∧ q\n⊢ q",
-        second: "p q : Prop\nh : p ∧ q\nx : p\n⊢ p",
+NAMING = """\
+def twice (n : Nat) : Nat := n + n
+namespace A
+theorem foo (a b : Nat) (h : a = b) : b = a := h.symm
+theorem hidden (p : Prop) (twice : p) (h : 1 = 2) : 2 = 1 ∧ (p ∨ p) := by
+  -- twice
+  refine ⟨foo 1 2 h, .inl twice⟩
+theorem lists (n : Nat) (h : n = 1) : 1 = n ∧ True := by
+  constructor
+  · exact (h.symm)
+  · simp only [A.foo, twice]
+end A
+"""
+
+
+def test_names_are_told_where_they_stand_for_a_constant(real_lean: Path, tmp_path: Path) -> None:
+    """Neither a hypothesis of the same name nor a comment is one; what follows the dot of a hypothesis is."""
+    answer = told(real_lean, tmp_path, NAMING)
+    data = NAMING.encode()
+    named = [(data[one.start : one.end].decode(), one.constant) for one in answer.names]
+    assert [one for one in named if one[1] != "Nat"] == [
+        ("symm", "Eq.symm"),
+        ("foo", "A.foo"),
+        (".inl", "Or.inl"),
+        ("True", "True"),
+        ("symm", "Eq.symm"),
+        ("A.foo", "A.foo"),
+        ("twice", "twice"),
+    ]
+
+
+def test_each_sorry_has_its_own_goals(real_lean: Path, tmp_path: Path) -> None:
+    text = """\
+theorem t (p q : Prop) (h : p ∧ q) : q ∧ (p → p) := ⟨sorry, fun x => sorry⟩
+theorem u (p : Prop) : p ∧ True := by
+  constructor <;> admit
+theorem v : True ∧ True := by
+  constructor
+  stop
+  trivial
+"""
+    data = text.encode()
+    assert told(real_lean, tmp_path, text).sorries == {
+        data.index(b"sorry"): "p q : Prop\nh : p ∧ q\n⊢ q",
+        data.rindex(b"sorry"): "p q : Prop\nh : p ∧ q\nx : p\n⊢ p",
+        data.index(b"admit"): "case left\np : Prop\n⊢ p\n\ncase right\np : Prop\n⊢ True",
+        data.index(b"stop"): "case left\n⊢ True",
     }
 
 
 def test_carriage_returns_move_no_place(real_lean: Path, tmp_path: Path) -> None:
     text = "-- é\n\ntheorem a : True := by\n  skip\n  trivial\n\ntheorem b : True := sorry\n"
-    plain, with_returns = (told(real_lean, tmp_path, one) for one in (text, text.replace("\n", "\r\n")))
-    data = text.replace("\n", "\r\n").encode()
-    places = [record.place for record in records(with_returns)]
-    assert [data[slice(*place)].decode() for place in places if place] == ["skip", "trivial"]
-    assert [data[unit.byte_start :][:9] for unit in with_returns.units[:2]] == [b"theorem a", b"theorem b"]
+    returns = text.replace("\n", "\r\n")
+    plain, with_returns = (told(real_lean, tmp_path, one) for one in (text, returns))
+    data = returns.encode()
+    assert texts(with_returns, returns) == ["skip", "trivial"]
+    assert [data[one.start :][:9] for one in with_returns.commands[:2]] == [b"theorem a", b"theorem b"]
     assert list(with_returns.sorries) == [data.index(b"sorry")]
     assert list(with_returns.sorries.values()) == list(plain.sorries.values())
-    assert [unit.new_constants for unit in with_returns.units] == [unit.new_constants for unit in plain.units]
+    assert [one.made for one in with_returns.commands] == [one.made for one in plain.commands]
 
 
-def test_constants_are_told_with_what_they_use_and_where_that_is_declared(
+def test_constants_are_told_with_what_they_use_and_where_its_name_is_declared(
     real_lean: Path, tmp_path: Path
 ) -> None:
     text = """\
@@ -98,19 +141,13 @@ theorem four (p : Prop) (h : p ∨ p) : p := by
   cases h <;> assumption
 """
     answer = told(real_lean, tmp_path, text, path="Sub/Some File.lean")
-
-    async def inspect() -> None:
-        name = "_private.Sub.«Some File».0.two"
-        assert "twice" in ((await answer.env_inspect(name, value=True)).value_dependency or ())
-        home = await answer.env_inspect("Or.casesOn", source=True)
-        assert (home.module, home.source_start is not None) == ("Init.Logic", True)
-        with pytest.raises(BadRequest, match="told nothing of Nowhere"):
-            await answer.env_inspect("Nowhere")
-
-    asyncio.run(inspect())
-    assert [unit.new_constants for unit in answer.units[:3]] == [
-        ("twice",), ("_private.Sub.«Some File».0.two",), ("four",),
-    ]  # fmt: skip
+    private = "_private.Sub.«Some File».0.two"
+    assert [one.made for one in answer.commands[:3]] == [("twice",), (private,), ("four",)]
+    assert "twice" in answer.uses[private]
+    assert answer.homes["twice"] == ("", (Position(1, 4), Position(1, 9)))
+    assert answer.homes["Or.casesOn"] == answer.homes["Or"], "what Lean adds to a type is where that is"
+    module, place = answer.homes["Or"]
+    assert (module, place is not None) == ("Init.Logic", True)
 
 
 def test_a_module_file_is_elaborated_under_its_own_header(real_lean: Path, tmp_path: Path) -> None:
@@ -126,20 +163,18 @@ def test_a_module_file_is_elaborated_under_its_own_header(real_lean: Path, tmp_p
     subprocess.run([lean, "-o", compiled / "Own.olean", "Own.lean"], cwd=tmp_path, env={}, check=True)
     answer = told(real_lean, tmp_path, header + proofs + goal)
     assert list(answer.sorries.values()) == ["p : Prop\n⊢ p → p"]
-    assert [one.data for unit in answer.units for one in unit.errors] == []
-    assert [(one.tactic, one.used_constants[-1]) for one in records(answer)] == [
-        ("rfl", "two"),
-        ("exact inner", "_private.Own.0.inner"),
-    ]
+    assert [one.data for command in answer.commands for one in command.errors] == []
+    assert texts(answer, header + proofs + goal) == ["rfl", "exact inner"]
+    assert [one.constants[-1] for one in tactics(answer)] == ["two", "_private.Own.0.inner"]
     seen = told(real_lean, tmp_path, header.replace("import all Own\n", "") + proofs)
-    assert len([one for unit in seen.units for one in unit.errors]) == 2
+    assert len([one for command in seen.commands for one in command.errors]) == 2
 
 
 def test_messages_belong_to_the_command_that_they_are_on(real_lean: Path, tmp_path: Path) -> None:
     text = "theorem a : 1 = 2 := by decide\ntheorem b : True := by\n  sorry\n#check a\n"
-    first, second, third = told(real_lean, tmp_path, text).units[:3]
+    first, second, third = told(real_lean, tmp_path, text).commands[:3]
     assert [message.severity for message in first.errors] == ["error"]
-    assert second.uses_sorry
+    assert [message.is_sorry_warning for message in second.messages] == [True]
     assert [message.data for message in third.messages] == ["a : 1 = 2"]
 
 
@@ -148,10 +183,10 @@ def test_the_lakefile_s_options_hold(real_lean: Path, tmp_path: Path) -> None:
     (tmp_path / "lakefile.toml").write_text(
         'name = "x"\n[leanOptions]\npp.unicode.fun = true\nautoImplicit = false\nweak.none.such = 3\n'
     )
-    (record,) = records(told(real_lean, tmp_path, text))
-    assert record.goal_before == "⊢ (fun n ↦ n) = id"
+    (tactic,) = tactics(told(real_lean, tmp_path, text))
+    assert tactic.before == ("⊢ (fun n ↦ n) = id",)
     answer = told(real_lean, tmp_path, "theorem t (a : α) : a = a := rfl\n")
-    assert answer.units[0].errors
+    assert answer.commands[0].errors
 
 
 def test_a_module_file_is_traced_as_what_it_is(real_lean: Path, tmp_path: Path) -> None:
@@ -174,9 +209,9 @@ def test_a_module_file_is_traced_as_what_it_is(real_lean: Path, tmp_path: Path) 
 
 
 def test_a_file_whose_imports_fail_is_told_from_one_that_is_wrong(real_lean: Path, tmp_path: Path) -> None:
-    with pytest.raises(ReplStartError, match="unknown module prefix 'Nowhere'"):
+    with pytest.raises(ImportsRefused, match="unknown module prefix 'Nowhere'"):
         told(real_lean, tmp_path, "import Nowhere\ntheorem t : True := trivial\n")
-    with pytest.raises(ReplStartError, match="expected"):
+    with pytest.raises(ImportsRefused, match="expected"):
         told(real_lean, tmp_path, "import 7\n")
 
 
@@ -226,12 +261,17 @@ def test_a_file_is_traced_in_the_sandbox_and_reaches_nothing_outside(real_lean: 
         (['rumour\t"x"', "end"], "a line of 'rumour'"),
         (["command\t0", "end"], "no text in quotes"),
         (['tactic\t"0"\t"1"\t"2"\t"one goal"', "end"], "2 goals of which 1 are there"),
+        (['name\t"1000"\t"1001"\t"A"', "end"], "byte 1000 of 30 begins no character"),
+        (['sorry\t"9"\t"⊢ p"', "end"], "byte 9 of 30 begins no character"),
+        (['command\t"-1"', "end"], "-1 is no place"),
+        (['home\t"A"\t"B"\t"1"\t"2"\t"3"\t"9999999999"', "end"], "9999999999 is no place"),
+        (['tactic\t"4"\t"4"\t"0"\t"0"', "end"], "a tactic from byte 4 to byte 4"),
         (['message\t"loud"\t"1"\t"0"\t"1"\t"0"\t"x"', "end"], "loud"),
     ],
 )
 def test_what_is_no_answer_is_refused(lines: list[str], reason: str) -> None:
-    with pytest.raises((ValueError, KeyError), match=reason):
-        read(iter(line + "\n" for line in lines), b"theorem t : True := trivial\n")
+    with pytest.raises(UNREAD, match=reason):
+        read(iter(line + "\n" for line in lines), "theorem ∀ : True := trivial\n".encode())
 
 
 def test_an_answer_that_a_file_spoils_is_that_file_s_error(real_lean: Path, tmp_path: Path) -> None:

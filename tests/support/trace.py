@@ -1,7 +1,6 @@
 """For tests: a repository with a history, its log and view, and the trace job run on it as the daemon runs it.
 
-The jobs are real processes, and so are git, the log and the view; in Lean's place is the simulator, where no other is
-named.
+The jobs are real processes, and so are git, the log, the view and Lean.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,8 @@ TIMEOUT_S = 100
 
 
 # A repository with three files that import one another, one that stands alone, and sorries of each mode.
+IMPORTED = ("Base.lean", "Mid.lean")
+"""Those of its files that others import, in the order in which they are built."""
 BASE = """\
 /-!
 # What all others import
@@ -99,7 +100,7 @@ FILES = {
     "Mid.lean": MID,
     "Leaf.lean": LEAF,
     "Sub/Alone.lean": ALONE,
-    "lean-toolchain": "leanprover/lean4:v4.21.0\n",
+    "lean-toolchain": "leanprover/lean4:v4.35.0\n",
     "lake-manifest.json": '{"version": "1.1.0", "packages": []}\n',
 }
 
@@ -120,6 +121,17 @@ def lean_itself(tools: Path, *, sandbox: Sandbox = "none") -> LeanBackend:
         sandbox=sandbox,
         sysroot=str(tools),
     )
+
+
+def lean_that_dies(folder: Path, tools: Path, *, on: str) -> LeanBackend:
+    """Lean itself, but for a program that dies when it traces one module."""
+    program = folder / "dying" / "bin" / "lean"
+    program.parent.mkdir(parents=True)
+    real = shlex.quote(str(tools / "bin" / "lean"))
+    dies = 'echo >"$3"; echo "Lean is out of breath"; exit 1'
+    program.write_text(f'#!/bin/sh\ncase "$1 $5" in "--run {on}") {dies};; esac\nexec {real} "$@"\n')
+    program.chmod(0o755)
+    return lean_itself(program.parent.parent)
 
 
 @dataclass
@@ -165,7 +177,7 @@ class Workshop:
     """A git repository with its log. `commit` makes a commit and scans it, `trace` runs the trace job on the tip."""
 
     root: Path
-    lean: LeanBackend = field(default_factory=simulator)
+    lean: LeanBackend
     scanned: str | None = None
     runs: int = 0
 
@@ -269,17 +281,18 @@ class Workshop:
             **changes,
         }
 
-    def build(self, *names: str) -> None:
-        """Compile files in this order with the real Lean, to where lake would put them."""
+    def build(self, *names: str, folder: str = "") -> None:
+        """Compile files of a project in this order, to where lake would put them."""
         (self.tree / ".git/info/exclude").write_text(".lake\n")
-        modules = self.tree / ".lake/build/lib/lean"
+        project = self.tree / folder
+        modules = project / ".lake/build/lib/lean"
         for name in names:
             target = (modules / name).with_suffix(".olean")
             target.parent.mkdir(parents=True, exist_ok=True)
-            words = (*self.lean.argv, "-R", str(self.tree), "-o", str(target), name)
+            words = (*self.lean.argv, "-R", str(project), "-o", str(target), name)
             environment = {"LEAN_PATH": str(modules)}
             done = subprocess.run(
-                words, cwd=self.tree, env=environment, check=False, capture_output=True, text=True
+                words, cwd=project, env=environment, check=False, capture_output=True, text=True
             )
             if done.returncode != 0:
                 raise RuntimeError(f"{name}: {done.stdout}{done.stderr}")
@@ -348,23 +361,3 @@ class Workshop:
         rows = self.db.execute("SELECT path FROM traced_files WHERE until_seq IS NULL").fetchall()
         theorems = [item for (path,) in rows for item in self.file(path).theorems]
         return next(item for item in theorems if item.full_name == name)
-
-
-def simulator_that_fails(folder: Path, *, importing: str, fault: str) -> LeanBackend:
-    """The simulator, with a fault in those of its processes that import a module."""
-    program = folder / "repl.sh"
-    words = shlex.join(simulator().argv)
-    program.write_text(
-        f'#!/bin/sh\ncase " $* " in *" {importing} "*) set -- --fault {fault} "$@";; esac\nexec {words} "$@"\n'
-    )
-    program.chmod(0o755)
-    return replace(simulator(), argv=(str(program),))
-
-
-def simulator_that_is_heard(folder: Path) -> LeanBackend:
-    """The simulator, whose requests are written to the file `heard`."""
-    program = folder / "repl.sh"
-    words = shlex.join(simulator().argv)
-    program.write_text(f'#!/bin/sh\ntee -a "{folder}/heard" | {words} "$@"\n')
-    program.chmod(0o755)
-    return replace(simulator(), argv=(str(program),))

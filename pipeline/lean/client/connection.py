@@ -41,7 +41,7 @@ _generations = itertools.count(1)
 R = TypeVar("R")
 
 # The REPL's interrupt does not reach these (they are only killed) …
-_NEVER_INTERRUPTED = frozenset({"frontend.distil"})
+_NEVER_INTERRUPTED = frozenset({"frontend.distil", "frontend.track"})
 # … and these end at once, so it does not matter which limit happens to be set.
 _LIGHT = frozenset(
     {

@@ -8,7 +8,8 @@ refuses, are sent after `ready.`: how they are refused tells the words for error
     middle  `frontend.distil`, but not yet `goal.subsume`; `sorrys` is accepted and does nothing (0.3.6, 0.3.7)
     newer   `goal.subsume` (0.3.8 and later); `sorrys` is gone
 
-What a dialect lacks is an `UnsupportedByDialect` before anything is sent.
+What a dialect lacks is an `UnsupportedByDialect` before anything is sent. One difference is not probed, because
+asking costs tens of megabytes on the older side: whether `env.catalog` writes a file. Its answer says which.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ Ask = Callable[[str, Json], Awaitable[Json]]
 _SINCE: dict[str, tuple[str, str]] = {
     "goal.subsume": ("0.3.8", "compare the goals' texts instead"),
     "frontend.distil": ("0.3.6", "use frontend.process with sorries instead"),
+    "frontend.track": ("0.3.6", "compare the constants of two frontend.process runs instead"),
 }
 OPTIONAL = frozenset(_SINCE)
 _UNKNOWN = "Unknown command"
@@ -88,7 +90,7 @@ NEWEST = Dialect("newer", "newer", OPTIONAL)
 async def probe(ask: Ask) -> Dialect:
     """Find out the dialect; `ask` sends one request and returns its reply object, error objects included.
 
-    Two requests for the newer dialect, three for the others; none makes a state or elaborates anything.
+    Two requests for the newer dialect, four for the others; none makes a state or elaborates anything.
 
     Raises:
         MalformedReply: a reply that no known version gives.

@@ -697,3 +697,43 @@ class Started:
 
     def to_json(self) -> dict[str, object]:
         return {"stateId": self.state.id, "root": self.root}
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """`frontend.track`: whether `dst` keeps what `src` promises.
+
+    `failure` is the reason when it does not. With an error message on either side nothing was compared, and
+    `failure` is None too: ask `conforms`.
+    """
+
+    src_messages: tuple[Message, ...]
+    dst_messages: tuple[Message, ...]
+    failure: str | None = None
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Track:
+        where = "frontend.track"
+        return cls(
+            wire.list_(raw.get("srcMessages"), f"{where}.srcMessages", Message.from_json),
+            wire.list_(raw.get("dstMessages"), f"{where}.dstMessages", Message.from_json),
+            wire.optional_text(raw, "failure", where),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return wire.without_none(
+            {
+                "srcMessages": [message.to_json() for message in self.src_messages],
+                "dstMessages": [message.to_json() for message in self.dst_messages],
+                "failure": self.failure,
+            }
+        )
+
+    @property
+    def compared(self) -> bool:
+        """Return whether both texts compiled, so that they could be compared at all."""
+        return not any(message.is_error for message in (*self.src_messages, *self.dst_messages))
+
+    @property
+    def conforms(self) -> bool:
+        return self.compared and self.failure is None

@@ -35,6 +35,7 @@ from pipeline.lean.client.messages import (
     StateRef,
     TacticResult,
     Target,
+    Track,
     Unit,
 )
 from pipeline.lean.client.process import MAX_LINE_BYTES, STDERR_KEPT_BYTES, lean_path
@@ -160,6 +161,10 @@ class Repl(Connection):
         return tuple(
             Target(unit.goal_state, unit.goals or ()) for unit in units if unit.goal_state is not None
         )
+
+    async def track(self, source: str, result: str, *, timeout_s: float | None = None) -> Track:
+        """Compare two texts (`frontend.track`): does `result` keep every statement of `source`, without sorries?"""
+        return await self.send(requests.FrontendTrack(src=source, dst=result), timeout_s=timeout_s)
 
     async def goal_start(self, expr: str, *, timeout_s: float | None = None) -> StateRef:
         """Open a goal for a closed statement."""

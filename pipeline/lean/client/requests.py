@@ -20,6 +20,7 @@ from pipeline.lean.client.messages import (
     TacticFailed,
     TacticResult,
     Target,
+    Track,
     Unit,
 )
 from pipeline.lean.client.wire import Json
@@ -301,3 +302,15 @@ class FrontendDistil(Request[tuple[Target, ...]]):
 
     def reply(self, raw: Json, generation: int, /) -> tuple[Target, ...]:
         return messages.targets(raw, generation=generation)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendTrack(Request[Track]):
+    """Compare two texts: does `dst` keep every statement of `src`, without sorries and new axioms?"""
+
+    command: ClassVar[str] = "frontend.track"
+    src: str = field(metadata=on_wire("src"))
+    dst: str = field(metadata=on_wire("dst"))
+
+    def reply(self, raw: Json, _generation: int, /) -> Track:
+        return Track.from_json(raw)

@@ -9,7 +9,7 @@ Going from one branch of a search to another costs the steps below the place whe
 text (a session's prefix) costs some time for each of its commands with every request, so that from a few commands on it
 is compiled and imported.
 
-What the server cannot say, a `pantograph-repl` is needed for: new constants and records of tactics.
+What the server cannot say, a `pantograph-repl` is needed for: new constants, records of tactics, `frontend.track`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, Self
 from pipeline.lean.backend import SLOW_START, LeanBackend
 from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, wire
 from pipeline.lean.client.connection import launched
-from pipeline.lean.client.dialect import NEWEST, Dialect
+from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import (
     ImportsRefused,
     ReplDied,
@@ -55,6 +55,7 @@ know it: with an unknown option the server or its worker ends."""
 _FATAL_PROGRESS = 2
 """The kind of `$/lean/fileProgress` that says that no more will come of a file; its answers may be on their way."""
 _AFTER_FATAL_S = 2.0
+_DIALECT = Dialect("newer", "newer", frozenset({"goal.subsume", "frontend.distil"}))
 _HEADER = re.compile(rb"Content-Length: *(\d+)\r\n(?:[^\r\n]+\r\n)*\r\n", re.IGNORECASE)
 _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "information"}
 _NO_PARSE = re.compile(r"(?:<input>:\d+:\d+: )?(?:unexpected|expected|unterminated) ")
@@ -188,7 +189,7 @@ class ServerRepl(Repl):
         call_timeout_s: float,
         grace_s: float,
     ) -> None:
-        super().__init__(process, NEWEST, imports=imports, call_timeout_s=call_timeout_s, grace_s=grace_s)
+        super().__init__(process, _DIALECT, imports=imports, call_timeout_s=call_timeout_s, grace_s=grace_s)
         self._uri = _uri(process.folder / "Search.lean")
         self._version = 0
         self._ids = itertools.count(1)

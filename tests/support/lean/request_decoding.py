@@ -16,6 +16,7 @@ from pipeline.lean.client.requests import (
     EnvInspect,
     FrontendDistil,
     FrontendProcess,
+    FrontendTrack,
     GoalDelete,
     GoalPrint,
     GoalStart,
@@ -38,6 +39,7 @@ TYPES: tuple[type[Request[Any]], ...] = (
     GoalPrint,
     FrontendProcess,
     FrontendDistil,
+    FrontendTrack,
 )
 
 

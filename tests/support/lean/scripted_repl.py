@@ -108,12 +108,13 @@ COMMANDS = {
     "goal.subsume": Fields("GoalSubsume", _STATE),
     "frontend.process": Fields("FrontendProcess", _FLAGS, _GONE),
     "frontend.distil": Fields("FrontendDistil", (("file", "String"), ("ignoreValues", "Bool"))),
+    "frontend.track": Fields("FrontendTrack", (("src", "String"), ("dst", "String"))),
 }
 _TYPES = {"Bool": bool, "String": str, "Natural number": int, "Array": list}
 UNKNOWN = {
     "newer": frozenset[str](),
     "middle": frozenset({"goal.subsume"}),
-    "older": frozenset({"goal.subsume", "frontend.distil"}),
+    "older": frozenset({"goal.subsume", "frontend.distil", "frontend.track"}),
 }
 """The commands that each dialect has not."""
 _OLDER_WORDS = {"command": "arguments", "parse": "parsing", "io": "internal"}

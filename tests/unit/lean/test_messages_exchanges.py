@@ -180,6 +180,12 @@ EXCHANGES: list[tuple[str, Json, Json]] = [
         {"targets": [{"stateId": 17, "goals": [EVEN]}]},
     ),
     ("frontend.distil", {"file": "", "ignoreValues": True, "binderName": "f"}, {"targets": []}),
+    ("frontend.track", {"src": "def a := sorry", "dst": "def a := 1"}, {"srcMessages": [WARNING], "dstMessages": []}),
+    (
+        "frontend.track",
+        {"src": "def a : ℕ := 0", "dst": "def b : ℕ := 1"},
+        {"srcMessages": [], "dstMessages": [THROWN], "failure": "[a] not accounted for"},
+    ),
 ]  # fmt: skip
 
 ERRORS: list[tuple[str, str, str, type[ReplRefused]]] = [

@@ -1,8 +1,8 @@
-"""What a trace takes from the text alone: names' places, statements, premises."""
+"""What a trace takes from the text alone: statements, premises, the texts of steps."""
 
 from __future__ import annotations
 
-from pipeline.trace.source import FileSource, owner_site
+from pipeline.trace.source import FileSource
 
 TEXT = """\
 import Init
@@ -37,23 +37,6 @@ end A
 
 def source() -> FileSource:
     return FileSource.read("A.lean", TEXT.encode())
-
-
-def test_a_name_s_place_is_where_as_much_of_it_as_is_written_stands() -> None:
-    sites = source().sites
-    assert sites["A.B.foo"] == ("A.lean", (6, 17), (6, 22))
-    assert sites["top"] == ("A.lean", (11, 14), (11, 17))
-    assert sites["A.bar"] == ("A.lean", (19, 7), (19, 10))
-    assert sites["A.foo_bar"] == ("A.lean", (21, 5), (21, 12))
-    assert sites["A.odd name"] == ("A.lean", (23, 9), (23, 19))
-    assert len(sites) == 6
-
-
-def test_what_a_declaration_made_is_where_the_declaration_is() -> None:
-    sites = source().sites
-    assert owner_site(sites, "A.Color.red") == sites["A.Color"]
-    assert owner_site(sites, "A.Color.casesOn") == sites["A.Color"]
-    assert owner_site(sites, "B.foo") is None
 
 
 def test_a_statement_goes_from_the_first_attribute_to_the_proof_without_comments() -> None:
@@ -96,3 +79,17 @@ def test_premises_are_all_declarations_but_examples_and_those_without_a_name_hav
     codes = [item.code for item in premises]
     assert codes[1] == "lemma _root_.top : True"
     assert codes[3] == "inductive Color where\n  | red\n  | blue"
+
+
+def test_a_step_s_text_has_no_comments_stands_at_the_margin_and_may_be_marked() -> None:
+    text = "theorem t : p := by\n  exact foo -- words\n    -- ∀ more\n\n      (A.bar\n q)\n"
+    found = FileSource.read("A.lean", text.encode())
+    start, end = text.index("exact"), text.index("q)") + 2
+    assert found.step(start, end) == "exact foo\n    (A.bar\nq)"
+    marks = [(at, at + len(word)) for word in ("foo", "A.bar") for at in (text.index(word),)]
+    assert found.step(start, end, marks) == "exact <a>foo</a>\n    (<a>A.bar</a>\nq)"
+
+
+def test_a_byte_is_in_the_declaration_that_holds_it() -> None:
+    assert source().declaration_at(TEXT.encode().index(b"intro h")) == "A.B.foo"
+    assert source().declaration_at(0) == ""
