@@ -39,7 +39,7 @@ from store.events.jobs import WorkPaused
 from store.log.envelope import Expect, NewEvent, StoredEvent
 from store.log.log import EventLog
 from tests.support.daemon.cluster import NO_RAY, Cluster
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 
 Engine = Literal["local", "ray"]
 NODES = 2
@@ -104,12 +104,14 @@ class Used:
 class Trial:
     """A daemon on one engine, with enough proof jobs that wait for leave."""
 
-    def __init__(self, engine: Engine, sizes: Sizes, folder: Path, cluster: Cluster | None) -> None:
+    def __init__(
+        self, engine: Engine, sizes: Sizes, folder: Path, lean: LeanOfTests, cluster: Cluster | None
+    ) -> None:
         self.engine: Engine = engine
         self.sizes = sizes
         self.cluster = cluster
-        os.environ[SWITCH] = "1"
         self.deployment = Deployment(folder)
+        self._lean = lean
         self._watched: list[Path] = []
         self._text = "".join(f"theorem t{at} : True := by\n  sorry\n\n" for at in range(sizes.sorries))
         self._write(1)
@@ -122,7 +124,9 @@ class Trial:
     def run(self) -> list[Stage]:
         """Run the stages in their order."""
         # Jobs are started as in production: starting them is part of what is measured.
-        with self.deployment.daemon(prelude=_PRELUDE, forked_jobs=False) as process:
+        with self.deployment.daemon(
+            environment=self._lean.environment, prelude=_PRELUDE, forked_jobs=False
+        ) as process:
             ready = "daemon_ready" if self.cluster is None else "ray_nodes"
             self._wait(lambda: ready in self.deployment.log(), "the daemon and its nodes")
             found = [self._stage(slots, process) for slots in self.sizes.slots]
@@ -180,8 +184,7 @@ class Trial:
 
     def _write(self, slots: int) -> None:
         extra = (
-            f'[lean]\nbackend = "simulator"\n[trace]\nenabled = false\n'
-            f"[jobs]\nmax_running = {slots + 1}\n"
+            f"{self._lean.settings}[jobs]\nmax_running = {slots + 1}\n"
             f"[prove]\nsorries_per_job = {self.sizes.sorries}\n"
         )
         if self.cluster is not None:
@@ -218,14 +221,21 @@ def measure(sizes: Sizes, engines: Sequence[Engine]) -> list[Stage]:
             continue
         with tempfile.TemporaryDirectory(prefix="everlean-engines-") as scratch, ExitStack() as stack:
             folder = Path(scratch)
+            lean = LeanOfTests.scripted(folder)
             cluster = None
             if engine == "ray":
                 each = -(-max(sizes.slots) // NODES)
                 cluster = stack.enter_context(
-                    Cluster(folder / "cluster", nodes=NODES, slots=each, lease_s=60.0)
+                    Cluster(
+                        folder / "cluster",
+                        nodes=NODES,
+                        slots=each,
+                        lease_s=60.0,
+                        environment=lean.environment,
+                    )
                 )
             (folder / "daemon").mkdir()
-            found += Trial(engine, sizes, folder / "daemon", cluster).run()
+            found += Trial(engine, sizes, folder / "daemon", lean, cluster).run()
     return found
 
 
@@ -255,6 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engines", nargs="+", choices=["local", "ray"], default=["local", "ray"])
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
+    os.environ[SWITCH] = "1"
     # Its daemon and its cluster end with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     on = machine()

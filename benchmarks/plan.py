@@ -11,7 +11,6 @@ config.toml and state behind, with all work paused, for a daemon to be started o
 from __future__ import annotations
 
 import argparse
-import os
 import sqlite3
 import statistics
 import tempfile
@@ -25,8 +24,6 @@ import psutil
 from daemon.planning.admission import admit
 from daemon.planning.plan import Plan, Planner
 from daemon.settings import Settings, load
-from pipeline.lean.backend import find_leans
-from pipeline.lean.toolchain.standins import SWITCH
 from store.domain.records import ConstantUse, TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.jobs import WorkPaused
@@ -38,19 +35,18 @@ from store.recording import record_trace
 from store.view import queries
 from store.view.rebuild import rebuild
 from tests.support import events
+from tests.support.planning import LEAN
 from tests.support.traced_repository import head
 
 FILES = 10
 COPIED = ("repositories", "branches", "commits", "files", "sorries", "traces", "traced_files")
-os.environ[SWITCH] = "1"
-LEANS = find_leans(backend="simulator", repl="", sandbox="none")
 
 
 def settings_of(folder: Path, repositories: int) -> Settings:
     """Write the configuration of a daemon with so many repositories."""
     entries = "".join(f'[[repos]]\nurl = "{_url(number)}"\n' for number in range(repositories))
     (folder / "config.toml").write_text(
-        f'[daemon]\nstate_dir = "{folder / "state"}"\n[lean]\nbackend = "simulator"\n'
+        f'[daemon]\nstate_dir = "{folder / "state"}"\n[build]\nenabled = false\n'
         f"[trace]\nenabled = false\n{entries}"
     )
     return load(folder / "config.toml")
@@ -130,7 +126,7 @@ class Turns:
 
     def turn(self) -> float:
         began = time.process_time()
-        self.plan = self.planner.plan(self._view, settings=self._settings, leans=LEANS, now=datetime.now(UTC))
+        self.plan = self.planner.plan(self._view, settings=self._settings, leans=LEAN, now=datetime.now(UTC))
         taken = self._settings.jobs.max_running
         admitted = admit(self.plan, running=["prove"] * taken, max_running=taken)
         assert not admitted.start

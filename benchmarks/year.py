@@ -54,8 +54,6 @@ from daemon.planning.proving import spending
 from daemon.settings import Settings, load
 from pipeline.jobs.kinds import KINDS
 from pipeline.jobs.specs import EndpointRung, ProveSpec
-from pipeline.lean.backend import find_leans
-from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.models.endpoint.spending import Prices, Spending
 from store.errors import LogError
 from store.events.base import EventBody
@@ -66,12 +64,11 @@ from store.view import queries
 from store.view.rebuild import rebuild
 from store.view.view import View
 from tests.support.models import checkpoint_promoted, checkpoint_saved
+from tests.support.planning import LEAN
 
 INPUTS = Path(__file__).with_name("year.toml")
 PATIENCE_S = 0.5
 """The daemon's, for one plan."""
-os.environ[SWITCH] = "1"
-LEANS = find_leans(backend="simulator", repl="", sandbox="none")
 Step = Callable[[], None]
 
 
@@ -227,7 +224,7 @@ class Year:
             self._plan = self._planner.plan(
                 self._asked,
                 settings=settings,
-                leans=LEANS,
+                leans=LEAN,
                 now=self.now,
                 running=frozenset(one.due.lane for one in self._running.values()),
                 last_started=self._last_started,
@@ -381,7 +378,7 @@ def _settings(inputs: Inputs, world: World, folder: Path) -> Settings:
     entries = "".join(f'[[repos]]\nurl = "https://{key}"\n' for key in world.keys)
     endpoint, whole = inputs.endpoint, inputs.whole
     (folder / "config.toml").write_text(
-        f'[daemon]\nstate_dir = "{folder / "state"}"\n[lean]\nbackend = "simulator"\nrepls = 4\n'
+        f'[daemon]\nstate_dir = "{folder / "state"}"\n[lean]\nrepls = 4\n[build]\nenabled = false\n'
         f"[trace]\nenabled = false\n"
         f'[train.tactics]\nmodel_name = "made-up/tactics"\n'
         f"[prove]\nrungs = {[*inputs.prove.rungs]}\n"

@@ -18,7 +18,7 @@ from tests.support.daemon import apart
 from tests.support.daemon.at_work import Works
 from tests.support.daemon.bench import bench
 from tests.support.daemon.deployment import Deployment, LeanOfTests
-from tests.support.planning import LEAN
+from tests.support.specs import A_LEAN
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
 
@@ -67,7 +67,7 @@ def test_each_attempt_has_the_inputs_of_the_first_one_until_the_job_has_ended(tm
                     repository=b.parts.repo.key,
                     branch="main",
                     sha=b.sha,
-                    lean=LEAN.summary,
+                    lean=A_LEAN,
                     rung=CuratedRung(),
                     budget=Budget(1, 1.0, 1.0),
                     budget_key="b",

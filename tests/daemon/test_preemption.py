@@ -19,6 +19,7 @@ from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks
 from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
 from tests.support.planning import LEAN, NO_LEAN
+from tests.support.specs import A_LEAN
 
 
 class Paid(ProveSpec):
@@ -36,7 +37,7 @@ def paid(sha: str) -> Paid:
         repository="r",
         branch="main",
         sha=sha,
-        lean=LEAN.summary,
+        lean=A_LEAN,
         limits=PoolLimits(),
         rung=EndpointRung(endpoint=EndpointSpec(base_url="http://127.0.0.1:1", model="m"), whole=WholeSpec()),
         budget=Budget(1, 1.0, 1.0),

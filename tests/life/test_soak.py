@@ -1,4 +1,4 @@
-"""A daemon at work for a while: twenty repositories, commits arriving, everything that they make due, on the simulator.
+"""A daemon at work for a while, on Lean 4.35.0 itself: twenty repositories, commits arriving, all that they make due.
 
 Memory and open files stay where they are, no zombie is left, no commit is lost, and at the end every sorry is in the
 state that the git histories alone say it must be in. A minute of it with every run of the tests, half an hour at night.
@@ -24,8 +24,9 @@ from daemon.control_client import request
 from daemon.settings import Settings
 from store.view import queries
 from tests.support.daemon import kills
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.daemon.remote import Remote
+from tests.support.lean.real_gate import TOOLCHAIN
 
 REPOSITORIES = 20
 WITH_SORRIES = 4
@@ -33,18 +34,9 @@ WITH_SORRIES = 4
 MIB = 2**20
 ZOMBIE_LOOKS = 10
 """A dead child seen in so many checks, a second apart, is a leaked zombie; a busy daemon reaps it later."""
-SETTINGS = """
-[lean]
-backend = "simulator"
-[prove]
-rungs = [0]
-[jobs]
-max_running = 1
-"""
-UNTRACED = """
-[trace]
-enabled = false
-"""
+LAKEFILE = 'name = "demo"\ndefaultTargets = ["Main"]\n\n[[lean_lib]]\nname = "Main"\n'
+SETTINGS = "[jobs]\nmax_running = 1\n"
+UNTRACED = "[trace]\nenabled = false\n"
 NICE = "import os; os.nice(3)"  # beside other tests: they have deadlines, this one has time
 
 
@@ -71,7 +63,8 @@ class Project:
         else:
             self.theorems[f"t{self.number}_{len(self.shas)}"] = sorries
         text = "\n".join(self._text(name, is_sorry) for name, is_sorry in self.theorems.items())
-        self.shas.append(self.remote.commit(f"c{len(self.shas)}", {"Main.lean": text}))
+        files = {} if self.shas else {"lean-toolchain": f"{TOOLCHAIN}\n", "lakefile.toml": LAKEFILE}
+        self.shas.append(self.remote.commit(f"c{len(self.shas)}", {**files, "Main.lean": text}))
 
     def _text(self, name: str, is_sorry: bool) -> str:
         left, right = map(int, re.findall(r"\d+", name))
@@ -126,17 +119,19 @@ class Watch:
         pytest.param(
             60.0, 6.0, 6 * MIB, SETTINGS + UNTRACED, marks=[pytest.mark.slow, pytest.mark.timeout(600)]
         ),
-        pytest.param(1800.0, 4.0, 12 * MIB, SETTINGS, marks=[pytest.mark.slow, pytest.mark.timeout(2700)]),
+        pytest.param(1800.0, 8.0, 12 * MIB, SETTINGS, marks=[pytest.mark.slow, pytest.mark.timeout(2700)]),
     ],
     ids=["a minute", "half an hour"],
 )
 def test_a_daemon_at_work_stays_as_it_is_and_everything_is_in_its_right_state(
     deployment: Deployment,
+    real_lean: Path,
     seconds: float,
     push_every_s: float,
     grows_at_most: int,
     extra: str,
 ) -> None:
+    lean = LeanOfTests.itself(deployment.folder)
     dice = random.Random(7)
     projects = [Project(deployment.remote(f"r{number}"), dice, number) for number in range(REPOSITORIES)]
     for project in projects:
@@ -145,9 +140,9 @@ def test_a_daemon_at_work_stays_as_it_is_and_everything_is_in_its_right_state(
         repos=[project.remote.path for project in projects],
         every="5s",
         slowest="5s",
-        extra=extra,
+        extra=f"{lean.settings}{extra}",
     )
-    with deployment.daemon(prelude=NICE, forked_jobs=False) as process:
+    with deployment.daemon(environment=lean.environment, prelude=NICE, forked_jobs=False) as process:
         watch = Watch(psutil.Process(process.pid))
         deployment.wait_for(
             lambda: len(deployment.events("commit_observed")) == REPOSITORIES,

@@ -10,7 +10,7 @@ from typing import Any
 from daemon.jobs.due import DueJob
 from daemon.planning.plan import Plan, Planner
 from daemon.settings import Settings
-from pipeline.lean.backend import LeanBackend, Leans, find_leans
+from pipeline.lean.backend import Leans, find_leans
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.events.projects import Project
@@ -18,10 +18,11 @@ from store.events.repositories import BranchCreated
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from tests.support import events
+from tests.support.specs import A_LEAN
 
 KEY = "local/remotes/demo"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-LEAN = Leans(LeanBackend("server", ("/nonexistent/lean",), "a Lean", "", sandbox="none"))
+LEAN = Leans(A_LEAN)
 """One Lean for every project; nothing starts it."""
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
 

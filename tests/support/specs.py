@@ -13,11 +13,13 @@ from daemon.jobs.due import DueJob
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import Budget, CuratedRung, ProveSpec, SorryToProve
-from pipeline.lean.backend import simulator
+from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from tests.support.events import BRANCH, REPOSITORY
 
 S = TypeVar("S", bound=Spec)
+A_LEAN = LeanBackend("server", ("/nonexistent/lean",), "a Lean", "", sandbox="none")
+"""Nothing starts it."""
 
 
 class Raw(RootModel[dict[str, Any]]):
@@ -48,12 +50,12 @@ def job_spec(
 
 
 def search_spec(*sorries: SorryToProve, sha: str) -> ProveSpec:
-    """Return a search of rung 0 on the simulator."""
+    """Return a search of rung 0."""
     return ProveSpec(
         repository=REPOSITORY,
         branch=BRANCH,
         sha=sha,
-        lean=simulator(),
+        lean=A_LEAN,
         limits=PoolLimits(),
         rung=CuratedRung(),
         budget=Budget(1, 1.0, 1.0),

@@ -60,13 +60,13 @@ class LeanOfTests:
         return cls('[lean]\nsandbox = "none"\n', environment)
 
     @classmethod
-    def scripted(cls, folder: Path, script: Script | None = None, **options: Any) -> LeanOfTests:
-        """A REPL that answers from a script, in `folder`/repl; nothing is built, traced or checked by it."""
-        repl = write_repl(folder / "repl", script, toolchain=TOOLCHAIN, **options)
+    def scripted(cls, folder: Path) -> LeanOfTests:
+        """A scripted REPL in `folder`/repl, where every tactic fails: searches alone can be done with it."""
+        repl = write_repl(folder / "repl", Script(), toolchain=TOOLCHAIN)
         return cls(
             f'[lean]\nrepl = "{repl}"\nsandbox = "none"\n[build]\nenabled = false\n'
             "[trace]\nenabled = false\n",
-            {"ELAN_HOME": str(folder / "elan")},
+            {"ELAN_HOME": str(folder / "elan"), "PATH": f"{repl.parent}:{os.environ['PATH']}"},
         )
 
 
