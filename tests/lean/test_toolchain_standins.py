@@ -117,15 +117,6 @@ def test_a_single_module_is_built_with_what_it_needs(project: Project) -> None:
     assert "unknown target" in project.lake("build", "Nowhere").stderr
 
 
-def test_elaborating_is_the_simulators_when_it_is_asked_for(project: Project) -> None:
-    project.tools.configure(elaborate=True)
-    assert project.lake("env", "lean", "Demo.lean").returncode == 0
-    project.write({"Demo.lean": "theorem a (p : Prop) : p := fun h => h\n"})
-    done = project.lake("build")
-    assert done.returncode == 1
-    assert "error: Demo.lean:1:" in done.stdout
-
-
 def test_a_sorry_is_a_warning(project: Project) -> None:
     project.write({"Demo.lean": "theorem a : 1 = 2 := sorry\n"})
     done = project.lake("build")
@@ -189,18 +180,3 @@ def test_the_cache_is_mathlibs_and_needs_the_network(tmp_path: Path) -> None:
     (tmp_path / "off").mkdir()
     offline: StandIn = make_toolchain(tmp_path / "off", offline=True)
     assert "Could not resolve host" in project.run(offline.lake, "exe", "cache", "get").stdout
-
-
-def test_the_repl_it_builds_refuses_another_toolchain(project: Project, tmp_path: Path) -> None:
-    project.write({"lakefile.lean": "lean_exe repl where\n  root := `Demo\n"})
-    (project.folder / "lakefile.toml").unlink()
-    assert project.lake("build", "repl").returncode == 0
-    repl = project.folder / ".lake" / "build" / "bin" / "repl"
-    (tmp_path / "b").mkdir()
-    other = make_toolchain(tmp_path / "b", version="v4.22.0")
-    for sysroot, status in ((project.tools.sysroot, 0), (other.sysroot, 1)):
-        done = subprocess.run(
-            [str(repl), "Init"], input="", capture_output=True, text=True, env={"LEAN_SYSROOT": str(sysroot)}
-        )
-        assert done.returncode == status
-    assert "invalid header" in done.stderr

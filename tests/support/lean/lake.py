@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.lean.toolchain import SETTINGS, STANDS_IN, write_repl
+from tests.support.lean.toolchain import SETTINGS, STANDS_IN
 
 _SYSROOT = Path(__file__).resolve().parents[5]
 _IMPORT = re.compile(r"^\s*(?:public\s+)?(?:meta\s+)?import\s+(?:all\s+)?([\w.«»']+)", re.MULTILINE)
-_EXECUTABLE = re.compile(r"lean_exe\s+«?([\w-]+)|\[\[lean_exe\]\]\s*\n\s*name\s*=\s*\"([\w-]+)\"")
 _LIBRARY = Path(".lake", "build", "lib", "lean")
 
 
@@ -72,7 +71,7 @@ def _lean(settings: dict[str, Any], arguments: list[str]) -> int:
             if answer is not None:
                 _show(answer["text"])
                 return int(answer["exit"])
-            said = _compile(settings, path, text)
+            said = _compile(path, text)
             _show(said.text)
             return int(said.failed)
         case _:
@@ -201,16 +200,14 @@ def _release(settings: dict[str, Any], packages: list[str], name: str) -> int:
 
 
 def _build(settings: dict[str, Any], targets: list[str], packages: list[str]) -> int:
-    lakefile = next(path for path in (Path("lakefile.lean"), Path("lakefile.toml")) if path.is_file())
-    executables = {a or b for a, b in _EXECUTABLE.findall(lakefile.read_text("utf-8", errors="replace"))}
     modules = _modules()
     wanted: list[str] = []
     for target in targets or list(modules):
         name = target.lstrip("+@").partition(":")[0]
         below = [module for module in modules if module == name or module.startswith(f"{name}.")]
-        if name not in executables and not below:
+        if not below:
             return _error(f"unknown target `{target}`")
-        wanted += list(modules) if name in executables else below
+        wanted += below
     order: list[str] = []
     for module in wanted:
         _in_order(module, modules, order)
@@ -223,9 +220,6 @@ def _build(settings: dict[str, Any], targets: list[str], packages: list[str]) ->
     if failed:
         _show("Some required targets logged failures:\n" + "\n".join(f"- {module}" for module in failed))
         return _error("build failed")
-    for name in sorted(executables.intersection(targets)):
-        write_repl(Path(".lake", "build", "bin", name), _SYSROOT)
-        _show(f"✔ [{len(order) + 1}/{len(order) + 1}] Built {name}")
     _show(f"Build completed successfully ({len(order) + len(packages)} jobs).")
     return 0
 
@@ -262,7 +256,7 @@ def _build_module(settings: dict[str, Any], module: str, path: Path, at: str, ha
         return True
     answer = _answer(settings, "build", text)
     told = None if answer is None else Said(answer["text"], failed=answer["exit"] != 0)
-    said = told or _compile(settings, path, text)
+    said = told or _compile(path, text)
     if said.failed:
         _show(f"✖ {at} Building {module}")
         _show(f"trace: .> LEAN_PATH=./{_LIBRARY} {_SYSROOT}/bin/lean {path}\n{said.text}")
@@ -281,50 +275,17 @@ def _write_outputs(root: Path, module: str, trace: str) -> None:
     base.with_suffix(".trace").write_text(json.dumps({"depHash": trace}), "utf-8")
 
 
-def _compile(settings: dict[str, Any], path: Path, text: str) -> Said:
-    """Elaborate a file, as far as these settings go; what a file tells Lean to run is run."""
+def _compile(path: Path, text: str) -> Said:
+    """Look for what a file says that is wrong with it, and for sorries; what it tells Lean to run is run."""
     _run_lines(path, text)
     lines, failed = [], False
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("--! error "):
             lines.append(f"error: {path}:{number}:0: {line.removeprefix('--! error ')}")
             failed = True
-    if settings["elaborate"]:
-        said = _elaborate(path)
-        return Said("\n".join([*lines, *said.text.splitlines()]), failed or said.failed)
     for number, line in enumerate(text.splitlines(), 1):
         if re.search(r"\bsorry\b", line.partition("--")[0]):
             lines.append(f"warning: {path}:{number}:{line.index('sorry')}: declaration uses 'sorry'")
-    return Said("\n".join(lines), failed)
-
-
-def _elaborate(path: Path) -> Said:
-    """Send the simulator a request over its protocol."""
-    program = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from pipeline.lean.simulator import server as it"
-    )
-    program += "; sys.exit(it.main())"
-    library = str(_SYSROOT / "lib" / "standin")
-    payload = {"fileName": str(path), "readHeader": True, "inheritEnv": False, "newConstants": False}
-    request = {"cmd": "frontend.process", "payload": payload}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program, library, "Init"],
-        input=json.dumps(request).encode() + b"\n",
-        capture_output=True,
-        check=False,
-    )
-    replies = done.stdout.decode("utf-8").splitlines()[1:]
-    silence = {"error": "io", "desc": done.stderr.decode("utf-8", errors="replace")}
-    reply: dict[str, Any] = json.loads(replies[0]) if replies else silence
-    if "error" in reply:
-        return Said(f"error: {path}: {reply['desc']}", failed=True)
-    lines, failed = [], False
-    for unit in reply.get("units", []):
-        for message in unit.get("messages", []):
-            severity = {"information": "info"}.get(message["severity"], message["severity"])
-            at = message["pos"]
-            lines.append(f"{severity}: {path}:{at['line']}:{at['column']}: {message['data']}")
-            failed = failed or severity == "error"
     return Said("\n".join(lines), failed)
 
 

@@ -1,4 +1,4 @@
-"""A Lean toolchain for tests: `elan`, `lake`, `lean` and a REPL, laid out as elan lays them out. None of it is Lean.
+"""A Lean toolchain for tests: `elan`, `lake` and `lean`, laid out as elan lays them out. None of it is Lean.
 
     tools = make_toolchain(tmp_path, version="v4.21.0")     # an ELAN_HOME with one toolchain in it
     tools.lake, tools.sysroot, tools.toolchain              # …/bin/lake, the toolchain's folder, its full name
@@ -10,20 +10,19 @@ the sysroot read-only can run them; they read no environment variable but elan's
 
 What the programs do is in `tests.support.lean.elan` and `tests.support.lean.lake`. In short:
 
-- `lake build [MODULE…|repl]` clones what lake-manifest.json names into `.lake/packages`, writes one
+- `lake build [MODULE…]` clones what lake-manifest.json names into `.lake/packages`, writes one
   `.lake/build/lib/lean/**/X.olean`, `.ilean` and `.trace` a module, skips what is up to date, and names errors as
-  lake does; `lake build repl` writes `.lake/build/bin/repl`, which is the simulator and says so.
+  lake does.
 - `lake env PROGRAM…` sets LEAN_PATH (relative entries) and LEAN_SYSROOT; `lake exe cache get`; `lake update`.
-- `lean FILE` answers by the first `Answer` whose pattern is found in the file; without one it elaborates the file
-  with the simulator (`elaborate=True`) or only looks for `sorry`.
+- `lean FILE` answers by the first `Answer` whose pattern is found in the file; without one it looks for `sorry`.
 - Loading a lakefile or building a module runs code, as in Lean. A line in `lakefile.lean`, `lakefile.toml` or a
   module that begins with `--! run ` (`#! run ` in TOML) is given to /bin/sh in the project's folder; its exit status
   other than 0 fails the step, a signal ends lake with it. That is how tests make lake hang (`--! run sleep 1000`),
   flood (`--! run yes`), die (`--! run kill -9 $PPID`) or attack (`--! run cat /etc/shadow`). A line `--! error TEXT`
   is a compile error at that line.
 
-The programs live in a folder that a test made, are on no PATH but a test's, and `lean --version`, `lake --version`
-and the REPL all say that they are stand-ins.
+The programs live in a folder that a test made, are on no PATH but a test's, and `lean --version` and `lake --version`
+say that they are stand-ins.
 """
 
 from __future__ import annotations
@@ -45,9 +44,6 @@ VERSION = "v4.21.0"
 SETTINGS = "standin.json"
 STANDS_IN = "stand-in for tests, not Lean"
 _SOURCE = (
-    "pipeline/__init__.py",
-    "pipeline/lean/__init__.py",
-    "pipeline/lean/simulator",
     "tests/support/__init__.py",
     "tests/support/lean",
 )
@@ -100,11 +96,9 @@ class StandIn:
     def lean(self) -> Path:
         return self.sysroot / "bin" / "lean"
 
-    def configure(
-        self, *, answers: Sequence[Answer] = (), elaborate: bool = False, leanchecker: bool = False
-    ) -> None:
+    def configure(self, *, answers: Sequence[Answer] = (), leanchecker: bool = False) -> None:
         """Rewrite what the programs of this toolchain answer; `leanchecker` puts that program there or not."""
-        configure(self.sysroot, answers=answers, elaborate=elaborate, leanchecker=leanchecker)
+        configure(self.sysroot, answers=answers, leanchecker=leanchecker)
 
 
 def make_toolchain(
@@ -115,7 +109,6 @@ def make_toolchain(
     releases: Sequence[str] | None = None,
     offline: bool = False,
     answers: Sequence[Answer] = (),
-    elaborate: bool = False,
     leanchecker: bool = False,
 ) -> StandIn:
     """Make an ELAN_HOME in `folder`/elan with the toolchain `origin:version` installed.
@@ -127,7 +120,7 @@ def make_toolchain(
     tools = make_elan(folder, releases=releases, offline=offline)
     toolchain = f"{origin}:{version}"
     sysroot = make_sysroot(tools, toolchain)
-    configure(sysroot, answers=answers, elaborate=elaborate, leanchecker=leanchecker)
+    configure(sysroot, answers=answers, leanchecker=leanchecker)
     return StandIn(tools, toolchain, sysroot, sandboxed=interpreter_in_usr() is not None)
 
 
@@ -152,30 +145,21 @@ def make_sysroot(home: Path, toolchain: str) -> Path:
         _launcher(sysroot, name, module=_PROGRAMS[name])
     offline = bool(json.loads((home / SETTINGS).read_text("utf-8"))["offline"])
     (sysroot / SETTINGS).write_text(
-        json.dumps({"toolchain": toolchain, "offline": offline, "answers": [], "elaborate": False}), "utf-8"
+        json.dumps({"toolchain": toolchain, "offline": offline, "answers": []}), "utf-8"
     )
     return sysroot
 
 
-def configure(sysroot: Path, *, answers: Sequence[Answer], elaborate: bool, leanchecker: bool) -> None:
+def configure(sysroot: Path, *, answers: Sequence[Answer], leanchecker: bool) -> None:
     """Write what a toolchain's programs answer."""
     path = sysroot / SETTINGS
     settings = json.loads(path.read_text("utf-8"))
-    settings |= {"answers": [asdict(answer) for answer in answers], "elaborate": elaborate}
+    settings |= {"answers": [asdict(answer) for answer in answers]}
     path.write_text(json.dumps(settings), "utf-8")
     if leanchecker:
         _launcher(sysroot, "leanchecker", module="lake")
     else:
         (sysroot / "bin" / "leanchecker").unlink(missing_ok=True)
-
-
-def write_repl(target: Path, sysroot: Path) -> None:
-    """Write the REPL that `lake build repl` makes: the simulator, which runs only where its toolchain lies."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    library = str(sysroot / "lib" / "standin")
-    _program(
-        target, _LAUNCHER.format(interpreter=_interpreter(), library=library, module="lake_repl", name="repl")
-    )
 
 
 def interpreter_in_usr() -> str | None:
