@@ -1,6 +1,6 @@
 """Agents through the protocol's official client, with all that they need running: a daemon, and the server that has
-the gate judge. Both are on Lean's stand-in that says yes to everything, so that what is refused there the gate refuses;
-and on the simulator, of which nothing is a proof.
+the gate judge. Both are on Lean 4.35.0 itself, with whose library here nothing is called a proof; and on a stand-in
+that says yes to everything, so that what is refused there the gate refuses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcp import Client
 from daemon.agents.server import Tools, make_server
 from daemon.serve_spec import spec_of
 from tests.support.agents import answer_of
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.gate import FILE
 from tests.support.lean.credulous import TOOLCHAIN, Credulous, Rule
 from tests.support.serve import Served, credulous_elan
@@ -63,6 +63,8 @@ class Site:
     """A deployment at work, and an agent's tools there."""
 
     deployment: Deployment
+    environment: Mapping[str, str]
+    """Of the daemon; the server, which is in this process, has it too while it is asked."""
     sorry: str = ""
     pair: tuple[str, ...] = ()
     """The two sorries of one declaration."""
@@ -78,7 +80,10 @@ class Site:
             assert str(self.deployment.folder) not in said
             return answer_of(result)
 
-        return asyncio.run(go())
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            return asyncio.run(go())
 
     def check(self, **arguments: Any) -> Any:
         done, answer = self.call("check_proof", sorry=self.sorry, **arguments)
@@ -98,46 +103,50 @@ class Site:
         return self.call("show_proof", proof=proof)[1]
 
 
-def at_work(folder: Path, lean: str, environment: Mapping[str, str]) -> Iterator[Site]:
+def at_work(folder: Path, lean: LeanOfTests) -> Iterator[Site]:
+    """A deployment with a project of this Lean's toolchain, and with one of another, which is not there."""
     deployment = Deployment(folder)
     remotes = {name: deployment.remote(name) for name in ("demo", "other")}
-    for name, toolchain in (("demo", TOOLCHAIN), ("other", ANOTHER)):
+    for name, version in (("demo", lean.toolchain), ("other", ANOTHER)):
         remotes[name].commit(
             "first",
             {
                 "A.lean": SOURCE,
                 "B.lean": PAIR,
                 "lakefile.toml": 'name = "x"\n',
-                "lean-toolchain": f"{toolchain}\n",
+                "lean-toolchain": f"{version}\n",
             },
         )
     repos = [remote.path for remote in remotes.values()]
     quiet = "[build]\nenabled = false\n[trace]\nenabled = false\n[prove]\nenabled = false\n"
-    settings = deployment.write(repos=repos, extra=f"[lean]\n{lean}{quiet}")
+    extra = lean.settings + quiet
+    settings = deployment.write(repos=repos, extra=extra)
     spec = replace(spec_of(settings, scratch="agents"), models=())
     settings.paths.cache.mkdir(parents=True, exist_ok=True)
     with Served(spec, token=TOKEN) as served, pytest.MonkeyPatch.context() as patch:
         patch.setenv(settings.serve.token.variable, TOKEN)
-        deployment.write(repos=repos, extra=f"[lean]\n{lean}{quiet}[serve]\nport = {served.port}\n")
-        with deployment.daemon(environment=environment):
+        deployment.write(repos=repos, extra=f"{extra}[serve]\nport = {served.port}\n")
+        with deployment.daemon(environment=lean.environment):
             deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 2, what="the scans")
-            _, page = Site(deployment).call("search_sorries", repository="demo")
+            site = Site(deployment, lean.environment)
+            _, page = site.call("search_sorries", repository="demo")
             first, *pair = (one["sorry"] for one in page["sorries"])
-            yield Site(deployment, first, tuple(pair))
+            yield replace(site, sorry=first, pair=tuple(pair))
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    yield from at_work(tmp_path_factory.mktemp("served"), 'backend = "simulator"\n', {})
+def served(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("served")
+    yield from at_work(folder, LeanOfTests.itself(folder))
 
 
 def test_what_not_all_could_be_judged_of_is_unknown_and_what_is_wrong_is_rejected(served: Site) -> None:
     answer = served.check(proof=PROOF)
     assert answer["verdict"] == "unknown"
     assert "not everything could be judged" in answer["reason"]
-    wrong = served.check(proof="exact sorryAx _ false")
+    wrong = served.check(proof="exact ⟨h.1, h.2⟩")
     assert wrong["verdict"] == "rejected"
-    assert wrong["reason"]
+    assert "mismatch" in wrong["reason"]
     assert not served.deployment.events("proof_found"), "what is only checked is not recorded"
 
 
@@ -313,17 +322,14 @@ def test_without_the_server_for_editors_a_check_says_what_to_start(tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Credulous]]:
-    folder, tools = credulous_elan(tmp_path_factory.mktemp("elan"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ELAN_HOME", str(folder))
-        yield folder, tools
+def tools(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Credulous]:
+    return credulous_elan(tmp_path_factory.mktemp("elan"))
 
 
 @pytest.fixture(scope="module")
 def lean(tools: tuple[Path, Credulous], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    settings = 'backend = "auto"\nsandbox = "none"\n'
-    yield from at_work(tmp_path_factory.mktemp("lean"), settings, {"ELAN_HOME": str(tools[0])})
+    given = LeanOfTests('[lean]\nsandbox = "none"\n', {"ELAN_HOME": str(tools[0])}, TOOLCHAIN)
+    yield from at_work(tmp_path_factory.mktemp("lean"), given)
 
 
 def not_text(trap: str) -> bool:
@@ -363,7 +369,7 @@ def test_a_project_whose_lean_is_not_here_is_served_beside_others_and_nothing_is
     }
     assert versions == {"demo": TOOLCHAIN, "other": ANOTHER}
     _, page = lean.call("search_sorries", repository="other")
-    other = Site(lean.deployment, page["sorries"][0]["sorry"])
+    other = replace(lean, sorry=page["sorries"][0]["sorry"])
     assert other.sorry != lean.sorry
     verdict = other.check(proof=PROOF)
     assert verdict["verdict"] == "unknown"

@@ -1,4 +1,5 @@
-"""POST /fill over a real socket: the daemon's rungs and its gate, event by event, and what comes of who leaves."""
+"""POST /fill over a real socket: the daemon's rungs and its gate, event by event, and what comes of who leaves. Lean's
+answers are written down; a search with Lean itself is in `test_on_lean.py`."""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ from pipeline.jobs.specs import (
     SorryToProve,
     WholeSpec,
 )
-from pipeline.lean.backend import Leans, simulator
 from pipeline.serve import fill as filling
 from pipeline.serve.check import Judgement, judge
 from pipeline.serve.checkouts import Checkout
 from pipeline.serve.fill import Rung, SkippedRung, _Filling, rungs_now
-from pipeline.serve.spec import FillRung, Limits
+from pipeline.serve.spec import FillRung, Limits, ServeSpec
 from pipeline.serve.workspace import Workspace
 from store.events.proofs import ProofFound
 from tests.support.events import REPOSITORY
+from tests.support.lean.scripted import Script, write_repl
 from tests.support.serve import Promotions, Served, World, post, spec_of, streamed
 
 SOURCE = """theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by
@@ -43,6 +44,16 @@ theorem wrong (p q : Prop) (h : p) : q := by
   sorry
 """
 SWAP = {"declaration": "swap"}
+LEAN = Script(
+    sorries={
+        "theorem swap": ["p q : Prop\nh : p ∧ q\n⊢ q ∧ p"],
+        "theorem wrong": ["p q : Prop\nh : p\n⊢ q"],
+        "theorem more": ["True"],
+        "example": ["True"],
+    },
+    tactics={("q ∧ p", "simp_all"): [], ("True", "trivial"): []},
+)
+TOKEN = "so-that-lean-may-run-without-a-sandbox"
 MEMORY = 3 * 2**30
 _PATIENCE_S = 20.0
 
@@ -54,17 +65,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def served(world: World) -> Iterator[Served]:
-    spec = world.spec(limits=Limits(lean_processes=1))
+    with Served(climbing(world.spec(repl=write_repl(world.folder / "repl", LEAN))), token=TOKEN) as it:
+        yield it
+
+
+def climbing(spec: ServeSpec) -> ServeSpec:
+    """Return a specification with rung 0, and with rung 2, which has no model."""
     no_model = FillRung(
         GeneratorRung(generator=GeneratorSpec(path="/models/tactics/promoted")), 20.0, "promoted"
     )
-    with Served(
-        replace(
-            spec,
-            lean=replace(spec.lean, rungs=(FillRung(CuratedRung(), 20.0, memory_bytes=MEMORY), no_model)),
-        )
-    ) as it:
-        yield it
+    rungs = (FillRung(CuratedRung(), 20.0, memory_bytes=MEMORY), no_model)
+    return replace(spec, lean=replace(spec.lean, rungs=rungs))
 
 
 def asked(**more: Any) -> dict[str, Any]:
@@ -73,7 +84,7 @@ def asked(**more: Any) -> dict[str, Any]:
 
 def told(served: Served, **more: Any) -> list[tuple[str, Any]]:
     """Return all events of a request, the comments left out."""
-    with streamed(served.port, "/fill", asked(**more)) as events:
+    with streamed(served.port, "/fill", asked(**more), token=TOKEN) as events:
         return [event for event in events if event[0]]
 
 
@@ -89,29 +100,6 @@ def running(world: World) -> list[int]:
             if process.environ().get(MARK, "").startswith(str(world.folder / "scratch")):
                 found.append(process.pid)
     return found
-
-
-def suspended(pids: Sequence[int]) -> bool:
-    """Suspend processes, so that they do not end by themselves, if one is held to its memory already."""
-    held = any(held_to(pid, MEMORY) for pid in pids)
-    for pid in pids if held else ():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(pid).suspend()
-    return held
-
-
-def suspended_search(served: Served, world: World, request: contextlib.ExitStack) -> None:
-    """Send a request whose search is suspended; send it again where the search ended before it could be."""
-    for _ in range(10):
-        events = request.enter_context(streamed(served.port, "/fill", asked(sorry=SWAP)))
-        for name, _ in events:
-            if name == "rung":
-                break
-        end = time.monotonic() + 2
-        while time.monotonic() < end:
-            if suspended(running(world)):
-                return
-    raise AssertionError("no search was seen whose process is held to its memory")
 
 
 def held_to(pid: int, memory_bytes: int) -> bool:
@@ -152,7 +140,7 @@ def test_a_candidate_comes_before_its_verdict_and_is_no_proof(served: Served, wo
         )
     )
     assert b"sorry" not in patched.partition(b"theorem wrong")[0]
-    assert (verdict["candidate"], verdict["verdict"]) == (1, "unknown")
+    assert (verdict["candidate"], verdict["verdict"]) == (1, "unknown"), verdict
     assert {one["step"] for one in verdict["findings"]} >= {"text", "shape", "compile", "axioms"}
     assert (summary["ended"], summary["accepted"], summary["unknown"], summary["filled"]) == (
         "settled",
@@ -230,18 +218,22 @@ def test_a_search_that_calls_a_trap_a_proof_is_told_off_by_the_gate(
 
 
 def test_who_leaves_ends_the_search_and_makes_room_for_who_waits(
-    served: Served, world: World, monkeypatch: pytest.MonkeyPatch
+    hanging: Served, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Workspace, "heartbeat_s", 0.05)
     with contextlib.ExitStack() as first:
-        suspended_search(served, world, first)
-        with streamed(served.port, "/fill", asked(sorry=SWAP, rungs=[2])) as others:
+        search = first.enter_context(streamed(hanging.port, "/fill", asked(sorry=SWAP), token=TOKEN))
+        assert "rung" in (name for name, _ in search)
+        wait_until(
+            lambda: any(held_to(pid, MEMORY) for pid in running(world)), "a search is held to its memory"
+        )
+        with streamed(hanging.port, "/fill", asked(sorry=SWAP, rungs=[2]), token=TOKEN) as others:
             assert next(others) == ("waiting", {"places": 1})
             assert next(others) == ("", "still at work")
             first.close()
             assert [name for name, _ in others if name] == ["begun", "summary"]
     wait_until(lambda: not running(world), "what was begun for who has left is gone")
-    wait_until(lambda: not list((world.folder / "scratch").iterdir()), "its files are gone")
+    wait_until(lambda: not list((world.folder / "scratch" / "of-it").iterdir()), "its files are gone")
 
 
 def test_two_equal_examples_are_searched_and_judged_each_by_itself(
@@ -265,14 +257,13 @@ def test_two_equal_examples_are_searched_and_judged_each_by_itself(
     assert (summary["ended"], summary["accepted"], summary["rejected"]) == ("rungs", 1, 1)
 
 
-@pytest.fixture
-def hanging(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def hanging(world: World) -> Iterator[Served]:
     """A server whose Lean never answers, so that no search ends by itself."""
-    lean = simulator()
-    leans = Leans(replace(lean, argv=(*lean.argv, "--fault", "hang@1")))
-    monkeypatch.setattr("pipeline.serve.workspace.find_leans", lambda **_: leans)
-    spec = world.spec(limits=Limits(lean_seconds=10.0))
-    with Served(replace(spec, lean=replace(spec.lean, scratch=world.folder / "scratch" / "of-it"))) as it:
+    repl = write_repl(world.folder / "hanging", LEAN, faults={"hang": 1.0})
+    spec = climbing(world.spec(repl=repl, limits=Limits(lean_seconds=10.0, lean_processes=1)))
+    spec = replace(spec, lean=replace(spec.lean, scratch=world.folder / "scratch" / "of-it"))
+    with Served(spec, token=TOKEN) as it:
         yield it
 
 
@@ -289,7 +280,7 @@ def test_the_server_s_own_limit_ends_a_search_with_a_summary(hanging: Served, wo
     assert [name for name, _ in events][-2:] == ["error", "summary"]
     assert (events[-2][1]["error"], events[-1][1]["ended"]) == ("timeout", "timeout")
     assert not running(world)
-    status, answer = post(hanging.port, "/fill", asked(sorry=SWAP, seconds=10.5))
+    status, answer = post(hanging.port, "/fill", asked(sorry=SWAP, seconds=10.5), token=TOKEN)
     assert (status, answer["error"]) == (409, "too_many_seconds")
 
 
@@ -325,12 +316,12 @@ def test_what_is_known_before_has_its_status(served: Served) -> None:
         ({"rungs": [7]}, 422, "invalid_request"),
         ({"seconds": 0}, 422, "invalid_request"),
     ):
-        found, answer = post(served.port, "/fill", asked() | more)
+        found, answer = post(served.port, "/fill", asked() | more, token=TOKEN)
         assert (found, answer["error"]) == (status, error), answer
 
 
 def test_without_lean_nothing_is_searched_for(world: World) -> None:
-    spec = world.spec(lean="none")
+    spec = world.spec()
     with Served(replace(spec, lean=replace(spec.lean, scratch=world.folder / "none"))) as it:
         events = told(it, sorry=SWAP)
     assert [name for name, _ in events] == ["error", "summary"]

@@ -1,5 +1,5 @@
 """POST /fill on the rungs that ask a model, over HTTP: a small model that says what it was made to say, and an endpoint
-on a real socket. The simulator stands in for Lean."""
+on a real socket. Lean's answers are written down."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.serve.spec import PROMOTED, FillRung, Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says
 from tests.support.events import REPOSITORY
+from tests.support.lean.scripted import Script, write_repl
 from tests.support.serve import Promotions, Served, World, make_saying, premises, streamed
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -35,6 +36,10 @@ pytestmark = pytest.mark.timeout(180)
 
 SOURCE = "theorem first (p : Prop) (h : p) : p := by\n  sorry\n\ntheorem second : 2 + 2 = 4 := by\n  sorry\n"
 SECOND = {"declaration": "second"}
+LEAN = Script(
+    sorries={"theorem first": ["p : Prop\nh : p\n⊢ p"], "theorem second": ["2 + 2 = 4"]},
+    tactics={("2 + 2 = 4", "rfl"): []},
+)
 TACTICS, RETRIEVER = "a" * 16, "b" * 16
 KEY, VARIABLE = "the-key-of-the-endpoint", "EVERLEAN_TEST_KEY"
 SECONDS = 60.0
@@ -46,7 +51,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     world.trace([premises("A.lean", ["one", "two"])], sha=world.sha)
     make_saying(world.folder / "models" / "tactics" / TACTICS, {"rfl": 1.0})
     Chain(world.folder / "models" / "retriever").put(
-        Step(RETRIEVER, None, "tiny", "tiny", TaskData(REPOSITORY, world.folder, 1), "d" * 64, {}, 0),
+        Step(
+            RETRIEVER,
+            None,
+            "tiny",
+            "tiny",
+            TaskData(REPOSITORY, world.folder, 1),
+            "d" * 64,
+            {"max_seq_len": 64, "data_max_seq_len": 64},
+            0,
+        ),
         lambda folder: make_tiny_retriever(folder, d_model=16, layers=1),
         TrainingFacts(steps=0, device="cpu", seconds=0.0, versions={}),
     )
@@ -54,6 +68,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         promotions.promote("tactics", TACTICS)
         promotions.promote("retriever", RETRIEVER)
     return world
+
+
+@pytest.fixture(scope="module")
+def repl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_repl(tmp_path_factory.mktemp("repl"), LEAN)
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +103,11 @@ def rungs(world: World, chat: ChatServer) -> tuple[FillRung, ...]:
 
 
 @pytest.fixture(scope="module")
-def served(world: World, rungs: tuple[FillRung, ...]) -> Iterator[Served]:
+def served(world: World, rungs: tuple[FillRung, ...], repl: Path) -> Iterator[Served]:
     """A server that has the tactic model in use loaded, as it has where nothing else is said."""
     spec = world.spec(
         ModelSpec("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8),
+        repl=repl,
         limits=Limits(lean_processes=1),
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -166,9 +186,9 @@ def test_rung_3_has_a_model_of_this_machine_write_whole_proofs(served: Served) -
 
 @pytest.mark.slow
 def test_a_server_without_the_rung_s_model_has_the_search_load_it(
-    world: World, rungs: tuple[FillRung, ...], tmp_path: Path
+    world: World, rungs: tuple[FillRung, ...], repl: Path, tmp_path: Path
 ) -> None:
-    spec = world.spec()
+    spec = world.spec(repl=repl)
     spec = replace(spec, lean=replace(spec.lean, rungs=rungs, scratch=tmp_path / "scratch"))
     with Served(spec) as it:
         (candidate,) = of(told(it, rungs=[2]), "candidate")

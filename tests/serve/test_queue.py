@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.specs import EndpointSpec
-from pipeline.lean.backend import Leans, simulator
 from pipeline.serve.limits import RETRY_AFTER_S
 from pipeline.serve.spec import Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says, Silence
 from tests.support.events import REPOSITORY
+from tests.support.lean.scripted import write_repl
 from tests.support.serve import Served, World, post, premises, streamed
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -118,7 +118,9 @@ def test_an_endpoint_that_hangs_takes_half_of_the_queue_and_all_else_is_answered
         status, found = post(served.port, "/retrieve", RETRIEVE)
         assert (status, {one["full_name"] for one in found["premises"]}) == (200, {"one", "two"})
         status, verdict = post(served.port, "/check", CHECK)
-        assert (status, verdict["reason"]) == (200, "nothing failed, and not everything could be judged")
+        assert (status, verdict["verdict"]) == (200, "unknown"), (
+            "there is no Lean, and the gate's other checks pass"
+        )
         assert inside(served, "hanging") == HALF, "none of it waited for the endpoint"
         lines[0].close()
         wait_until(lambda: inside(served, "hanging") == HALF - 1, "who left has given the place back")
@@ -129,12 +131,10 @@ def test_an_endpoint_that_hangs_takes_half_of_the_queue_and_all_else_is_answered
 
 
 def test_a_lean_that_hangs_takes_half_of_the_queue_and_models_go_on(
-    world: World, quick: ChatServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: World, quick: ChatServer, tmp_path: Path
 ) -> None:
-    lean = simulator()
-    leans = Leans(replace(lean, argv=(*lean.argv, "--fault", "hang@1")))
-    monkeypatch.setattr("pipeline.serve.workspace.find_leans", lambda **_: leans)
-    spec = world.spec(endpoint("quick", quick), limits=Limits(queue=2, lean_processes=1))
+    repl = write_repl(tmp_path / "repl", faults={"hang": 1.0})
+    spec = world.spec(endpoint("quick", quick), repl=repl, limits=Limits(queue=2, lean_processes=1))
     spec = replace(spec, lean=replace(spec.lean, scratch=tmp_path / "scratch"))
     fill = {"repository": REPOSITORY, "path": "A.lean"}
     with Served(spec) as it:
@@ -149,5 +149,7 @@ def test_a_lean_that_hangs_takes_half_of_the_queue_and_models_go_on(
         wait_until(
             lambda: b"queue_requests 0.0" in it.client.get("/metrics").content, "who left has given Lean back"
         )
-        status, answer = post(it.port, "/check", {**CHECK, "path": "None.lean"})
-        assert (status, answer["error"]) == (404, "unknown_file"), "and it is taken again"
+        with streamed(it.port, "/fill", {**fill, "path": "None.lean"}) as events:
+            assert [data["error"] for name, data in events if name == "error"] == ["unknown_file"], (
+                "it is taken"
+            )

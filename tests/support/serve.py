@@ -1,10 +1,10 @@
 """The server for editors in tests: tiny models, promoted checkpoints, a watched repository, the application on a port.
 
 said = make_saying(folder / "said", {"simp": 0.7, "rfl": 0.3})
-with Served(order_of(folder, ModelSpec("m", "causal", str(said)))) as it:
+with Served(spec_of(folder, ModelSpec("m", "causal", str(said)))) as it:
     it.wait_ready()
 world = World(tmp_path, {"A.lean": SOURCE})
-with Served(world.order(lean="simulator")) as it:
+with Served(world.spec()) as it:
     status, answer = post(it.port, "/check", {"repository": REPOSITORY, "path": "A.lean", "proof": "trivial"})
 """
 
@@ -261,17 +261,17 @@ class World:
     def spec(
         self,
         *models: ModelSpec,
-        lean: Literal["simulator", "auto", "none"] = "simulator",
-        repl: str = "",
+        lean: Literal["auto", "none"] = "none",
+        repl: Path | None = None,
         built: bool = False,
         **changes: Any,
     ) -> ServeSpec:
-        """Return an order of this world; `changes` are of the whole."""
+        """Return an order of this world, on what elan has or on a REPL; `changes` are of the whole."""
         made = spec_of(self.folder, *models, **changes)
         asked = replace(
             made.lean,
-            backend=lean,
-            repl=repl,
+            backend=lean if repl is None else "auto",
+            repl="" if repl is None else str(repl),
             built=built,
             repositories=(RepositorySpec(REPOSITORY, self._mirror),),
         )
