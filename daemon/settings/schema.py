@@ -79,11 +79,11 @@ class Quiet(Section):
     """[schedule.quiet]: hours in which no work of a sort begins."""
 
     poll: Hours = Field((), examples=[["22:00-06:00"]])
-    """No repository is polled on schedule; `everlean poll` still polls"""
+    """No repository is polled on schedule; `everlean poll` still polls. Set it where the network is others' then"""
     train: Hours = Field((), examples=[["mon-fri 08:00-18:00"]])
-    """No training and no evaluation of models begins"""
+    """No training and no evaluation of models begins. Set it where the GPU is others' then"""
     prove: Hours = Field((), examples=[["22:00-06:00"]])
-    """No search, no check and no bump begins"""
+    """No search, no check and no bump begins. Set it where the machine is others' then"""
 
     def windows(self, sort: Sort) -> tuple[Window, ...]:
         """Return the quiet hours of a sort of work."""
@@ -98,10 +98,11 @@ class Schedule(Section):
         "pause",
     )
     """Reasons to preempt a running training or search for proofs. `quiet`: its quiet hours begin. `pause`: a user
-    pauses it. `prove`: a proof search waits for the GPU of a training that has run for at least ten minutes.
-    A preempted training later resumes exactly where it was. Of a preempted search, the finished sorries are recorded
+    pauses it. `prove`: a proof search waits for the GPU of a training that has run for at least ten minutes. A
+    preempted training later resumes exactly where it was. Of a preempted search, the finished sorries are recorded
     and the others resume from its journal, which is kept for fourteen days. A search that calls an endpoint (rung 4)
-    is never preempted, since its calls are already paid. Jobs of other kinds, checks included, run to their end"""
+    is never preempted, since its calls are already paid. Jobs of other kinds, checks included, run to their end. Take
+    a reason out to let running work end, add `prove` where proofs matter more than trainings"""
     quiet: Quiet = Field(default_factory=Quiet)
 
 
@@ -195,10 +196,11 @@ class Webhook(Section):
 
     url: Annotated[Text, AfterValidator(_configured_url)] = Field("", examples=["https://example.org/hook"])
     """Address of the webhook; http is accepted for this machine only. `""`: systemd's credential
-    `everlean-notify-url`, else `$EVERLEAN_NOTIFY_URL`, else there is no webhook. A URL that is itself a secret (a user
-    name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here"""
+    `everlean-notify-url`, else `$EVERLEAN_NOTIFY_URL`, else there is no webhook. A URL that is itself a secret (a
+    user name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here. Set it to be told by a
+    service of your own, or by a bridge to a chat"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
-    """Events that the webhook receives"""
+    """Events that the webhook receives. Shorten it to hear less"""
 
 
 class Command(Section):
@@ -207,17 +209,19 @@ class Command(Section):
     run: Annotated[tuple[Text, ...], BeforeValidator(table_list), AfterValidator(_command_line)] = Field(
         (), examples=[["/usr/local/bin/tell", "--here"]]
     )
-    """The program and its arguments; a path is relative to this file. `[]`: no command"""
+    """The program and its arguments; a path is relative to this file. `[]`: no command. Set it to be told by mail, or
+    on this desktop"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
-    """Events that the command receives"""
+    """Events that the command receives. Shorten it to hear less"""
 
 
 class Notify(Section):
     """[notify]: what the channels send, and how often at most."""
 
     digest_s: Annotated[float, Duration("0s", "90d")] = 7 * 86400.0
-    """How often each channel gets a digest, the first screen of the report as text, whatever its `kinds` are; the first
-    one comes so long after the channel was switched on. 0s to 90d; `"0s"`: none"""
+    """How often each channel gets a digest, the first screen of the report as text, whatever its `kinds` are; the
+    first one comes so long after the channel was switched on. `"1d"` where people read it each morning, `"0s"` (none)
+    where they look at the page"""
     webhook: Webhook = Field(default_factory=Webhook)
     command: Command = Field(default_factory=Command)
 
@@ -227,11 +231,12 @@ class Metrics(Section):
 
     public: Flag = False  # before `listen`, whose check asks for it
     """`true`: `listen` may be an address that other machines reach. Any client that reaches it reads the names and
-    numbers of all watched repositories, without a password"""
+    numbers of all watched repositories, without a password. Turn it on where Prometheus runs elsewhere, or a proxy
+    asks under another name"""
     listen: Annotated[Text, AfterValidator(_listen)] = Field("", examples=["127.0.0.1:9464"])
     """A second address for the metrics, over HTTP, such as `"127.0.0.1:9464"` or `"[::1]:9464"`; with `[report]
     serve` for the report too. If it is in use, the daemon runs without it, tries again, and `everlean status` reports
-    it"""
+    it. Set it where Prometheus cannot read the control socket"""
 
 
 class Report(Section):
@@ -239,7 +244,8 @@ class Report(Section):
 
     serve: Flag = False
     """`true`: serve the report, a badge and a feed also at `[metrics] listen`, which must be set, as `/report`:
-    `http://127.0.0.1:9464/report`. With `[metrics] public`, other machines read it too, without a password"""
+    `http://127.0.0.1:9464/report`. With `[metrics] public`, other machines read it too, without a password. Turn it
+    on where people read it in a browser"""
 
 
 def unreachable(report: Report, metrics: Metrics) -> list[str]:
@@ -347,31 +353,33 @@ class Daemon(Section):
     state_dir: Text = Field("", examples=["/var/lib/everlean"])
     """Folder of the event log, the database, patches and job folders; on a local file system. `""`:
     `$STATE_DIRECTORY` (set by systemd), else `/var/lib/everlean` for `/etc/everlean/config.toml`, else
-    `$XDG_STATE_HOME/everlean` (`~/.local/state/everlean`)"""
+    `$XDG_STATE_HOME/everlean` (`~/.local/state/everlean`). Set it where another disk is to hold the state"""
     cache_dir: Text = Field("", examples=["/var/cache/everlean"])
-    """Folder of mirrors, worktrees, builds and packages; may be deleted while the daemon is stopped.
-    `""`: `$CACHE_DIRECTORY`, else `/var/cache/everlean`, else `cache` inside a `state_dir` that is set, else
-    `$XDG_CACHE_HOME/everlean`"""
+    """Folder of mirrors, worktrees, builds and packages; may be deleted while the daemon is stopped. `""`:
+    `$CACHE_DIRECTORY`, else `/var/cache/everlean`, else `cache` inside a `state_dir` that is set, else
+    `$XDG_CACHE_HOME/everlean`. Set it where a larger disk is to hold builds"""
     runtime_dir: Text = Field("", examples=["/run/everlean"])
     """Folder of the control socket. `""`: `$RUNTIME_DIRECTORY`, else `/run/everlean`, else `run` inside a `state_dir`
-    that is set, else `$XDG_RUNTIME_DIR/everlean`"""
+    that is set, else `$XDG_RUNTIME_DIR/everlean`. Set it where two daemons of one user run on a machine"""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`. `debug` also logs polls that found nothing; `warning` logs only what
-    failed"""
+    failed. `debug` where a poll or a job does what nobody expects"""
     log_format: Literal["auto", "json", "console"] = "auto"
-    """`console` (the time and a sentence), `json` (fields), or `auto`: console on a terminal, else JSON"""
+    """`console` (the time and a sentence), `json` (fields), or `auto`: console on a terminal, else JSON. `console` in
+    a container whose log people read"""
     shutdown_timeout_s: Annotated[float, Duration("1s", "1h")] = 20.0
-    """Time that running jobs have to end when the daemon stops; 1s to 1h"""
+    """Time that running jobs have to end when the daemon stops. Raise it where a training is often stopped and cannot
+    save its state in time, with `TimeoutStopSec=` of the unit"""
     author: Annotated[Text, AfterValidator(_author)] = Field(
         DEFAULT_AUTHOR, examples=["everlean <everlean@example.org>"]
     )
     """Author of patch files and of the commits of `everlean proofs apply`, as git writes one. A pull request's commit
-    is GitHub's, by the account of the token"""
+    is GitHub's, by the account of the token. Set it to who answers for the patches"""
     control_group: Annotated[Text, AfterValidator(_existing_group)] = Field("", examples=["root"])
     """Group whose members may use the control socket to act (`poll`, `jobs retry`, `models promote` …). `""`: only
     the daemon's own user and root may act; members of the daemon's group may still read. The daemon's user must be a
     member of this group, since the socket is handed to it. With the shipped unit write `"everlean"`: the service sees
-    no other group"""
+    no other group. Set it where others than root are to act"""
 
 
 def _absolute_paths(paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -385,18 +393,21 @@ class Poll(Section):
     """[poll]: intervals and limits of polling."""
 
     every_s: Annotated[float, Duration("1s", "30d")] = 300.0
-    """Polling interval of each repository; 1s to 30d"""
+    """Polling interval of each repository. Shorten it to see commits sooner without webhooks, lengthen it for very
+    many repositories on one API"""
     timeout_s: Annotated[float, Duration("1s", "1h")] = 60.0
-    """Time limit of one git or API call; 1s to 1h"""
+    """Time limit of one git or API call. A clone or fetch has ten times as long: raise it where that is too short for
+    the network"""
     slowest_s: Annotated[float, Duration("1s", "30d")] = 600.0
     """Longest polling interval of a quiet repository. After a change, a repository is polled every `every`, then at
     intervals of 1/24 of the time since the change (two hours after it: every five minutes), and never less often than
-    this. An archived repository is polled at this interval. 1s to 30d; a value of at most `every` turns it off"""
+    this. An archived repository is polled at this interval. A value of at most `every` turns it off.
+    Lengthen it to spare an API that counts requests"""
     safe_directories: Annotated[tuple[Text, ...], AfterValidator(_absolute_paths)] = Field(
         (), examples=[["/srv/git/name"]]
     )
-    """Repositories of the watchlist that are paths, and whose files belong to another user than the daemon's: git reads
-    only these of that kind (its `safe.directory`)"""
+    """Repositories of the watchlist that are paths, and whose files belong to another user than the daemon's: git
+    reads only these of that kind (its `safe.directory`). Add each clone whose owner you trust"""
 
 
 def _read_secret(credential: str, file: str, variable: str) -> str | None:
@@ -414,23 +425,25 @@ class GitHub(Section):
 
     api_url: Annotated[Text, AfterValidator(_api_url)] = Field("", examples=["https://api.github.com"])
     """`https://github.example.org/api/v3` for GitHub Enterprise; `""` is `https://api.github.com`. http is accepted
-    for this machine only"""
+    for this machine only. Set it for GitHub Enterprise"""
     local_repositories: Flag = False
     """Ask the API about repositories that are paths too, with the token, where it is on this machine's loopback
-    address. Without it, a path is read by git, and no forge hears of it while there is a token"""
+    address. Without it, a path is read by git, and no forge hears of it while there is a token. Set it where a server
+    on this machine speaks for local repositories"""
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/everlean/github-token"]
     )
     """File whose only line is the token, readable by its owner only (mode 600). Read access is enough, except for
-    `everlean proofs pr`, which needs write access to contents and pull requests"""
+    `everlean proofs pr`, which needs write access to contents and pull requests. Set it for private repositories, and
+    for more than 60 requests an hour"""
     webhook_port: Integer = Field(0, ge=0, le=65535)
-    """Port on 127.0.0.1 that receives GitHub's webhooks; `0`: none"""
+    """Port on 127.0.0.1 that receives GitHub's webhooks; `0`: none. Set it to hear of pushes within a second"""
     webhook_secret_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/everlean/webhook-secret"]
     )
     """File whose only line is the webhooks' secret, readable by its owner only (mode 600). Otherwise systemd's
     credential `webhook-secret` or `$EVERLEAN_WEBHOOK_SECRET` is used; without a secret the port stays closed, and
-    `everlean status` reports it"""
+    `everlean status` reports it. Set it with `webhook_port`, where there is no systemd"""
 
     def read_token(self) -> str | None:
         """Return the token, read now: systemd's credential, else `token_file`, else the environment.
@@ -490,17 +503,21 @@ class Build(Section):
 
     # Of the single modules that the gate and a search build: `pipeline.lean.build.lake.BUILD_BOUNDS`.
     enabled: Flag = True
-    """`false`: nothing is built, and Lean sees only the libraries of the toolchain"""
+    """`false`: nothing is built, and Lean sees only the libraries of the toolchain. Turn it off for projects that
+    import nothing but their toolchain's libraries"""
     timeout_s: Annotated[float, Duration("1s", "7d")] = 7200.0
-    """Time limit of one build, with the fetching and building of its packages; 1s to 7d"""
+    """Time limit of one build, with the fetching and building of its packages. Raise it for projects that compile for
+    longer"""
     memory_bytes: Annotated[int, Size("256M")] = 2**34
-    """Memory of lake and all processes that it starts, together; at least 256M. The daemon checks it a few times a
-    second; a hard limit is `MemoryMax=` of the systemd unit"""
+    """Memory of lake and all processes that it starts, together. The daemon checks it a few times a second; a hard
+    limit is `MemoryMax=` of the systemd unit. Raise it where a build ends as `out_of_memory`, lower it on a small
+    machine"""
     disk_bytes: Annotated[int, Size("1M")] = 30 * 2**30
-    """Limit of what fetching the packages may write, and of what building the project may write; at least 1M"""
+    """Limit of what fetching the packages may write, and of what building the project may write. Raise it where a
+    build ends with this limit as its reason"""
     hosts: Hosts = Field(DEFAULT_HOSTS, examples=[["github.com", "*.githubusercontent.com"]])
     """The only hosts that may be reached while packages are fetched, on ports 443 and 80; building has no network.
-    `"*.example.org"` matches every name below `example.org`; `[]`: none"""
+    `"*.example.org"` matches every name below `example.org`; `[]`: none. Add a dependency's host that is refused"""
 
 
 class Scan(Section):
@@ -509,11 +526,13 @@ class Scan(Section):
     its next change on."""
 
     max_sorries: Integer = Field(8000, ge=1, le=1_000_000)
-    """Sorries of one branch that are followed at the same time; 1 to 1000000"""
+    """Sorries of one branch that are followed at the same time. Raise it for a branch with more, where `everlean
+    status` says `too_large`"""
     history: Flag = True
-    """`true`: git is asked in the background who wrote each sorry and when, and a commit a week of the 5 years before a
-    repository was watched is scanned, to be counted; earlier versions of files are fetched for that, up to 20,000
-    at a time. `false`: no new answers; earlier ones stay"""
+    """`true`: git is asked in the background who wrote each sorry and when, and a commit a week of the 5 years before
+    a repository was watched is scanned, to be counted; earlier versions of files are fetched for that, up to 20,000
+    at a time. `false`: no new answers; earlier ones stay. Turn it off where a forge must not be asked for more than
+    the tips"""
 
 
 class Trace(Section):
@@ -521,10 +540,10 @@ class Trace(Section):
 
     enabled: Flag = True
     """`true`: Lean extracts the tactic states and premises of every theorem. `false`: no new traces; earlier ones
-    stay"""
+    stay. Turn it off where nothing is to learn from the repositories: it is most of the work"""
     file_timeout_s: Annotated[float, Duration("1s", "1d")] = 600.0
-    """Time limit of one file. A file that takes longer is recorded as a trace gap with this reason and is tried
-    again at the next commit; 1s to 1d"""
+    """Time limit of one file. A file that takes longer is recorded as a trace gap with this reason and is tried again
+    at the next commit. Raise it where large files are gaps"""
 
 
 class Cache(Section):
@@ -533,7 +552,8 @@ class Cache(Section):
     size_bytes: Annotated[int, Size("1M")] = 200 * 2**30
     """Disk space of builds and their packages, together. The least recently used are removed first, but nothing that
     a running or planned job needs; while those alone exceed the limit, `everlean status` warns. A removed build is
-    built again when it is needed. Mirrors and the worktrees of running jobs are not counted; at least 1M"""
+    built again when it is needed. Mirrors and the worktrees of running jobs are not counted. Set it to what the disk
+    can spare"""
 
 
 def _ship(value: str, info: ValidationInfo) -> str:
@@ -560,10 +580,11 @@ class Log(Section):
     ship: Annotated[Text, AfterValidator(_ship)] = Field("", examples=["s3://bucket/folder"])
     """Folder or URL (`s3://bucket/folder`, `sftp://host/folder`; whatever fsspec knows, with its package installed)
     that gets each new event; `""`: none. It belongs to one log. Credentials come from the environment
-    (`AWS_ACCESS_KEY_ID` …) or from fsspec's configuration, never from this file"""
+    (`AWS_ACCESS_KEY_ID` …) or from fsspec's configuration, never from this file. Set it to have a backup, or a
+    standby"""
     every_s: Annotated[float, Duration("100ms", "1d")] = 10.0
-    """How often what is new is shipped, as at most one file each time. If the machine is lost,
-    the events of about so long are; 100ms to 1d"""
+    """How often what is new is shipped, as at most one file each time. If the machine is lost, the events of about so
+    long are. Lengthen it where each write to the store costs money, shorten it to lose less"""
 
 
 def _path_beside(value: str, info: ValidationInfo) -> str:
@@ -577,32 +598,38 @@ class Certificates(Section):
         "", examples=["/etc/everlean/certificate-key"]
     )
     """Private key of OpenSSH's, ed25519, without a passphrase (`ssh-keygen -t ed25519 -N ''`), that signs each
-    certificate that is written; whoever writes one must be able to read it. `""`: certificates are not signed"""
+    certificate that is written; whoever writes one must be able to read it. `""`: certificates are not signed. Set it
+    where others are to see who made a certificate"""
     advisories: Annotated[Text, AfterValidator(_path_beside)] = Field(
         "", examples=["/etc/everlean/advisories.toml"]
     )
     """File of the known faults of kernels, in place of the one that came with this version and in its form
-    (`pipeline/gate/advisories.toml`); read again every minute. `""`: the one that came with it"""
+    (`pipeline/gate/advisories.toml`); read again every minute. `""`: the one that came with it. Set it to hear of
+    faults before the next version of everlean"""
 
 
 class Jobs(Section):
     """[jobs]: limits of the child processes."""
 
     max_running: Integer = Field(2, ge=1, le=256)
-    """Child processes at the same time, not counting one training ([train]); 1 to 256"""
+    """Child processes at the same time, not counting one training ([train]). Raise it with the cores and the memory:
+    a job takes `memory` and `[lean] repls` Lean processes"""
     memory_bytes: Annotated[int, Size("256M")] = 2**32
-    """Memory of each job, not counting its Lean processes (`[lean] repl_memory`). Builds, trainings and jobs that
-    run a model to prove have limits of their own (`[build]`, `[train]`, `[prove]`); at least 256M"""
+    """Memory of each job, not counting its Lean processes (`[lean] repl_memory`). Builds, trainings and jobs that run
+    a model to prove have limits of their own (`[build]`, `[train]`, `[prove]`). Raise it where jobs end as
+    `out_of_memory`"""
     timeout_s: Annotated[float, Duration("1s", "7d")] = 1800.0
-    """Time limit of each job, except builds and trainings; 1s to 7d"""
+    """Time limit of each job, except builds and trainings. Raise it with the search times of `[prove]`"""
     max_attempts: Integer = Field(3, ge=1, le=100)
-    """Attempts of a job that fails for a transient reason; 1 to 100"""
+    """Attempts of a job that fails for a transient reason. Raise it where the machine or its network fails often"""
     retry_base_s: Annotated[float, Duration("100ms", "1d")] = 30.0
-    """Wait before the second attempt; doubles with each further one; 100ms to 1d"""
+    """Wait before the second attempt; doubles with each further one. Lengthen it where what fails takes hours to
+    recover"""
     limits: Annotated[dict[Kind, Limit], AfterValidator(_not_build)] = Field(default_factory=dict)
     """The table `[jobs.limits]`: `memory`, `timeout` or both for single kinds (`scan`, `trace`, `prove`, `check`,
     `train`, `train_tactics`, `train_grpo`, `train_progress`, `evaluate`), in place of their defaults: `prove = {
-    memory = "8G", timeout = "1h" }`. Limits of builds are in `[build]`"""
+    memory = "8G", timeout = "1h" }`. Limits of builds are in `[build]`. Give a kind its own where one alone needs
+    more"""
 
     def limit(self, kind: Kind) -> Limit:
         """Return the limits that a kind has for itself."""
@@ -619,17 +646,20 @@ class Engine(Section):
 
     kind: Literal["local", "ray"] = Field("local", examples=["ray"])
     """`local`: children of the daemon, on its machine. `ray`: on the nodes of a Ray cluster too (see `engines.md`).
-    This table is read when the daemon starts"""
+    This table is read when the daemon starts. Choose `ray` where one machine is too small"""
     address: Text = Field("", examples=["10.0.0.5:6379"])
-    """Where the cluster's head is, for `ray`: `host:port`. The daemon's machine has to be one of the cluster"""
+    """Where the cluster's head is, for `ray`: `host:port`. The daemon's machine has to be one of the cluster. Set it
+    to what `ray start --head` printed"""
     token_file: Text = Field("", examples=["/etc/everlean/ray-token"])
-    """The file with the cluster's token; `""`: where Ray looks for it (`~/.ray/auth_token`)"""
+    """The file with the cluster's token; `""`: where Ray looks for it (`~/.ray/auth_token`). Set it where the
+    service's home has none"""
     lease_s: Annotated[float, Duration("5s", "1h")] = 60.0
     """A node that has not heard of the daemon for so long ends what it runs; a node that the daemon has not heard of
-    for so long is lost, and its jobs begin anew elsewhere"""
+    for so long is lost, and its jobs begin anew elsewhere. Raise it on a network that pauses for longer"""
     artifacts: Annotated[Text, AfterValidator(_artifacts)] = Field("", examples=["s3://bucket/everlean"])
     """Where commits, builds and inputs lie for the nodes, by their hash: a folder that all of them see, or a URL of
-    fsspec without a password. `""`: the folder `artifacts` in `cache_dir`"""
+    fsspec without a password. `""`: the folder `artifacts` in `cache_dir`. Set it where the nodes do not see
+    `cache_dir`"""
 
     @model_validator(mode="after")
     def _ray_has_an_address(self) -> Engine:
@@ -643,38 +673,46 @@ class RepoEntry(Section):
 
     url: Annotated[Text, AfterValidator(_repository_url)] = Field(examples=["https://github.com/owner/name"])
     """`https://host/owner/name`, `ssh://git@host/owner/name`, `git@host:owner/name`, `file:///path`, or a path
-    (`/path`, `./path`, `~/path`). The repository's key is `host/owner/name`, for a path `local/parent/name`; each
-    key may be listed once"""
+    (`/path`, `./path`, `~/path`). The repository's key is `host/owner/name`, for a path `local/parent/name`; each key
+    may be listed once. Use ssh for a private repository that is not on the API's forge"""
     branches: Branches = Field((), examples=[["main", "release/*"]])
     """Names or globs (`"release/*"`); `[]`: the remote's default branch. A branch that no longer matches (also a
-    default branch after the remote chose another) becomes `unwatched`: its history stays, no job works on it, and
-    its sorries are not counted as open. The default branch is looked up once an hour, and by `everlean poll`"""
+    default branch after the remote chose another) becomes `unwatched`: its history stays, no job works on it, and its
+    sorries are not counted as open. The default branch is looked up once an hour, and by `everlean poll`. Name
+    branches where work goes on beside the default one"""
     every_s: Annotated[float | None, Duration("1s", "30d")] = None
-    """Polling interval of this repository; `""`: that of `[poll]`"""
+    """Polling interval of this repository; `""`: that of `[poll]`. Shorten it for the one repository that matters
+    most"""
     include: Globs = Field(("**/*.lean",), examples=[["Mathlib/**/*.lean"]])
     """Globs of the files to read, relative to the repository. After a change of `include` or `exclude` the tip is
-    scanned again: newly matching files are read, and sorries in files that no longer match leave"""
+    scanned again: newly matching files are read, and sorries in files that no longer match leave. Narrow it to the
+    part that you care for"""
     exclude: Globs = Field((), examples=[["Archive/**"]])
-    """Globs of the files to leave out"""
+    """Globs of the files to leave out. Name generated and archived files"""
     projects: Folders = Field((), examples=[["lean4"]])
     """Folders of the Lake projects to build, trace and prove in, `"."` for the root; `[]`: the one at the root, and
-    where the root has none, all. Each folder with a lakefile is one, with a `lean-toolchain` and a manifest of its own;
-    the files of projects that are not chosen are scanned and no more"""
+    where the root has none, all. Each folder with a lakefile is one, with a `lean-toolchain` and a manifest of its
+    own; the files of projects that are not chosen are scanned and no more. Name the ones that matter where there are
+    several"""
     exercises: Globs = Field(EXERCISES, examples=[["Exercises/**"]])
     """Globs of files that are exercises for people: they are scanned and counted, but no proof is searched. Unless
-    this is `[]`, a file with three or more sorries and the word `exercise` anywhere in its text, in a comment or in
-    a name, is an exercise too."""
+    this is `[]`, a file with three or more sorries and the word `exercise` anywhere in its text, in a comment or in a
+    name, is an exercise too. Change it where a course keeps its exercises under other names"""
     enabled: Flag = True
-    """`false`: not polled; its history stays"""
+    """`false`: not polled; its history stays. Turn it off for a while instead of taking the entry out"""
     opt_out: Flag = False
-    """`true`: watched and scanned, but no proof is searched or proposed"""
+    """`true`: watched and scanned, but no proof is searched or proposed. Turn it on where the owners want no machine
+    proofs"""
     pull_requests: Flag = Field(False, examples=[True])
-    """`true`: the owners agree that `everlean proofs pr` opens pull requests in this repository"""
+    """`true`: the owners agree that `everlean proofs pr` opens pull requests in this repository. Turn it on when they
+    said so"""
     try_bumps: Literal["never", "weekly"] = Field("never", examples=["weekly"])
     """`weekly`: once a week the default branch is tried with the newest installed Lean after its own
-    ([bumps](bump.md)), where that is another one or the branch has moved since the last trial"""
+    ([bumps](bump.md)), where that is another one or the branch has moved since the last trial. Turn it on where a
+    project is to follow Lean's releases"""
     priority: Integer = Field(0, ge=-100, le=100)
-    """Jobs of repositories with a higher priority go first among jobs of the same kind; -100 to 100"""
+    """Jobs of repositories with a higher priority go first among jobs of the same kind. Raise it for the repository
+    that must not wait"""
 
 
 class ConfigFile(Section):

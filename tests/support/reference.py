@@ -29,7 +29,7 @@ from daemon.cli.context import VERBS, ExitCode
 from daemon.http import metrics
 from daemon.results import notifications
 from daemon.settings.schema import ConfigFile
-from daemon.settings.types import toml_of
+from daemon.settings.types import Duration, Size, toml_of
 from pipeline.diff import Finding
 from pipeline.prove import tree
 from pipeline.serve import measures
@@ -293,9 +293,9 @@ def _table(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
 
 
 def table_part(model: type[BaseModel]) -> str:
-    """Return a table's settings: key, default, meaning."""
+    """Return a table's settings: key, default with its limits, meaning and when to change it."""
     meanings = attribute_docs(model)
-    rows = ["| setting | default | meaning |", "|---|---|---|"]
+    rows = ["| setting | default | meaning, and when to change it |", "|---|---|---|"]
     for name, field in model.model_fields.items():
         inner, is_list = _table(field)
         if inner is not None and not is_list:
@@ -305,9 +305,23 @@ def table_part(model: type[BaseModel]) -> str:
             "required"
             if field.is_required()
             else f"`{toml_of(field, field.get_default(call_default_factory=True))}`"
-        )
+        ) + _limits(field)
         rows.append(f"| `{key}` | {default} | {_cell(meanings[name])} |")
     return "\n".join([*rows, ""])
+
+
+def _limits(field: FieldInfo) -> str:
+    """Return what a setting may be, in brackets behind its default; "" where nothing limits it."""
+    found: dict[str, object] = {}
+    for marker in field.metadata:
+        if isinstance(marker, Duration | Size):
+            return f" ({marker})"
+        found |= {bound: getattr(marker, bound) for bound in ("ge", "gt", "le") if hasattr(marker, bound)}
+    if "ge" in found and "le" in found:
+        return f" ({found['ge']} to {found['le']})"
+    words = {"ge": "at least", "gt": "more than", "le": "at most"}
+    said = ", ".join(f"{word} {found[bound]}" for bound, word in words.items() if bound in found)
+    return f" ({said})" if said else ""
 
 
 def _cell(text: str) -> str:
