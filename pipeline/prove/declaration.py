@@ -15,8 +15,8 @@ from typing import cast
 
 from pipeline.gate.axioms import ALLOWED_AXIOMS, PRINTED_FOR, read_axioms
 from pipeline.jobs.specs import Budget, KnownProof, Lemma
+from pipeline.lean.client.errors import ReplDied, ReplRefused
 from pipeline.lean.client.messages import Goal, Unit, first_error
-from pipeline.lean.client.repl import ReplDied, ReplRefused
 from pipeline.lean.pool.session import Session, State, StateLost, Stepped
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
 from pipeline.prove.effort import DeclarationResult, Effort, Joint, SolvedSorry

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from pipeline.jobs.specs import Budget, KnownProof, Lemma, SorryToProve
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.client.errors import short
-from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
+from pipeline.lean.client.errors import ReplDied, ReplError, ReplStartError, short
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed
 from pipeline.lean.source.imports import closure

@@ -29,8 +29,7 @@ from pipeline.jobs.specs import (
 )
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import BUILD_BOUNDS, LakeRunner, build
-from pipeline.lean.client.errors import ImportsRefused, short
-from pipeline.lean.client.repl import ReplStartError
+from pipeline.lean.client.errors import ImportsRefused, ReplStartError, short
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.imports import closure, local_file

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.jobs.specs import Budget, SorryToProve
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.client.repl import ReplStartError
+from pipeline.lean.client.errors import ReplStartError
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import PoolStats, ReplPool
 from pipeline.lean.source.scanner import scan_source

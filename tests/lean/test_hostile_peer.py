@@ -18,8 +18,8 @@ import pytest
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client import process
-from pipeline.lean.client.dialect import NEWEST
-from pipeline.lean.client.repl import Repl, ReplDied, ReplProtocolError, ReplStartError, ReplTimeout
+from pipeline.lean.client.errors import ReplDied, ReplProtocolError, ReplStartError, ReplTimeout
+from pipeline.lean.client.repl import Repl
 from pipeline.lean.client.server import ServerRepl
 
 FakeRepl = Callable[[str], LeanBackend]
@@ -101,7 +101,7 @@ def test_what_no_repl_sends_ends_the_session_with_a_typed_error(
             ready_timeout_s=10,
             call_timeout_s=1.5,
             grace_s=0.2,
-            dialect=NEWEST,
+            dialect="newer",
         )
         before, began = resident(), time.monotonic()
         try:

@@ -13,7 +13,6 @@ from typing import TypeVar
 import pytest
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.client.dialect import NEWEST
 from pipeline.lean.client.errors import ReplDied, ReplStartError, ReplTimeout
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
 from pipeline.lean.client.repl import Repl
@@ -177,19 +176,6 @@ def test_a_process_that_knows_a_part_of_it_is_told_the_rest(tmp_path: Path) -> N
             async with place.session(setup=Setup(prefix=prefix)) as session:
                 assert targets(await session.start("p")) == [goal_text(prefix, "p")]
         assert place.pool.stats.started == 1
-
-    on_pool(tmp_path, use)
-
-
-def test_options_are_part_of_the_setup(tmp_path: Path) -> None:
-    ast = Setup(options=(("printExprAST", True),))
-
-    async def use(place: Place) -> None:
-        for setup in (Setup(), ast, ast, Setup()):
-            async with place.session(setup=setup) as session:
-                await session.ready()
-        # The second changed the first's process, which the last can then not have.
-        assert (place.pool.stats.started, place.pool.stats.reused) == (2, 2)
 
     on_pool(tmp_path, use)
 
@@ -447,7 +433,7 @@ def test_an_idle_process_that_talks_without_end_costs_no_memory_and_no_search(tm
     talkative = program(tmp_path, TALKATIVE)
 
     async def use(place: Place) -> None:
-        repl = await Repl.start(talkative, imports=(), project=tmp_path, dialect=NEWEST)
+        repl = await Repl.start(talkative, imports=(), project=tmp_path, dialect="newer")
         process = PooledRepl(repl, place.key())
         assert await repl.stat() == 0
         before = tracemalloc.get_traced_memory()[0]
@@ -877,7 +863,3 @@ def test_setups_are_compared_by_what_cannot_be_undone() -> None:
     assert fits("ab", "")
     assert not fits("a", "ab")
     assert not fits("ab", "b")
-    pretty, plain = Setup((("pp", True),)), Setup((("pp", False),))
-    assert pretty.begins_with(Setup())
-    assert not pretty.begins_with(plain)
-    assert not Setup().begins_with(pretty)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import pytest
 
-from pipeline.lean.client import requests
-from pipeline.lean.client.dialect import NEWEST, OPTIONAL, Dialect, probe, release
+from pipeline.lean.client.dialect import Dialect, probe
 from pipeline.lean.client.errors import (
     BadRequest,
-    HeaderNotLoaded,
     InputRejected,
     MalformedReply,
     ReplDied,
@@ -28,10 +26,7 @@ from tests.support.lean.scripted import InProcess, Script, repl_on
 from tests.support.lean.scripted_repl import ScriptedRepl
 
 T = TypeVar("T")
-OLDER = Dialect("older", "older", frozenset())
-MIDDLE = Dialect("middle", "older", OPTIONAL - {"goal.subsume"})
 OK = {"nextStateId": 1, "goals": [], "messages": [], "hasSorry": False, "hasUnsafe": False}
-PRINT = {"goals": [], "extraMVars": [], "rootHasSorry": False, "rootHasUnsafe": False, "rootHasMVar": False}
 STARTED = {"stateId": 0, "root": "_uniq.1"}
 UNKNOWN = {"error": "command", "desc": "Unknown command that"}
 ILL_FORMED = {"error": "command", "desc": "Unable to parse json: a field is missing"}
@@ -41,8 +36,7 @@ BOTH = "Exactly one of {expr, copyFrom} must be supplied"
 def drive(
     use: Callable[[Repl], Awaitable[T]],
     *answers: Mapping[str, object],
-    imports: Sequence[str] = ("Init",),
-    dialect: Dialect = NEWEST,
+    dialect: Dialect = "newer",
 ) -> tuple[T, list[str]]:
     """Use a REPL that gives these answers in turn; return what came of it, and the lines that were sent."""
     left = list(answers)
@@ -53,7 +47,7 @@ def drive(
     transport = InProcess(respond)
 
     async def run() -> T:
-        async with repl_on(transport, imports=imports, dialect=dialect) as repl:
+        async with repl_on(transport, dialect=dialect) as repl:
             return await use(repl)
 
     return asyncio.run(run()), [line.decode() for line in transport.sent]
@@ -82,25 +76,18 @@ def probed(*answers: Mapping[str, object]) -> Dialect:
 
 
 @pytest.mark.parametrize(
-    ("answers", "name", "error_names", "commands"),
+    ("answers", "name"),
     [
-        ([{"error": "command", "desc": BOTH}, ILL_FORMED], "newer", "newer", OPTIONAL),
-        ([{"error": "arguments", "desc": BOTH}, *[UNKNOWN] * 3], "older", "older", frozenset()),
+        ([{"error": "command", "desc": BOTH}, ILL_FORMED], "newer"),
+        ([{"error": "arguments", "desc": BOTH}, UNKNOWN, UNKNOWN], "older"),
         # 0.3.7: distil is there, subsume not yet.
-        (
-            [{"error": "arguments", "desc": BOTH}, UNKNOWN, *[ILL_FORMED] * 2],
-            "middle",
-            "older",
-            OPTIONAL - {"goal.subsume"},
-        ),
-        # 0.3.5: no distil and no track, and the newer names of errors.
-        ([{"error": "command", "desc": BOTH}, *[UNKNOWN] * 3], "older", "newer", frozenset()),
+        ([{"error": "arguments", "desc": BOTH}, UNKNOWN, ILL_FORMED], "middle"),
+        # 0.3.5: no distil, and the newer names of errors.
+        ([{"error": "command", "desc": BOTH}, UNKNOWN, UNKNOWN], "older"),
     ],
 )
-def test_the_dialect_is_learned_by_feature_and_not_by_version(
-    answers: list[Any], name: str, error_names: str, commands: frozenset[str]
-) -> None:
-    assert probed(*answers) == Dialect(name, error_names, commands)  # type: ignore[arg-type]
+def test_the_dialect_is_learned_by_feature_and_not_by_version(answers: list[Any], name: str) -> None:
+    assert probed(*answers) == name
 
 
 @pytest.mark.parametrize(
@@ -111,43 +98,14 @@ def test_a_program_that_answers_like_no_dialect_is_no_repl(answers: list[Any]) -
         probed(*answers)
 
 
-@pytest.mark.parametrize(
-    ("printed", "shown"), [("0.3.7/v4.21.0", "0.3.7"), ("0.3.15", "0.3.15"), ("main-branch\n", "main-branch")]
-)
-def test_a_version_is_for_people_and_never_refused(printed: str, shown: str) -> None:
-    assert release(printed) == shown
-
-
-def test_what_a_dialect_lacks_is_refused_before_anything_is_sent() -> None:
-    async def use(repl: Repl) -> None:
-        for request in (
-            requests.FrontendDistil("x", ignore_values=False),
-            requests.FrontendTrack("x", "y"),
-        ):
-            with pytest.raises(
-                UnsupportedByDialect, match=rf"{request.command}.*older.*version 0\.3\.\d.*, or "
-            ):
-                await repl.send(request)
-
-    assert drive(use, dialect=OLDER)[1] == []
-
-
-def test_sorries_that_would_be_ignored_in_silence_are_refused() -> None:
-    async def use(repl: Repl) -> None:
-        with pytest.raises(UnsupportedByDialect, match=r"ignores the field; use frontend\.distil"):
-            await repl.process("theorem t : True := sorry", sorrys=True)
-
-    assert drive(use, dialect=MIDDLE)[1] == []
-
-
 def test_a_repl_that_took_sorries_and_made_no_goals_is_found_out() -> None:
     warning = {"severity": "warning", "data": "declaration uses 'sorry'", "pos": {"line": 1, "column": 8}}
 
     async def use(repl: Repl) -> None:
         with pytest.raises(UnsupportedByDialect, match="made no goals"):
-            await repl.process("theorem t : True := sorry", sorrys=True)
+            await repl.open_sorries("theorem t : True := sorry")
 
-    drive(use, {"units": [{"boundary": [0, 25], "messages": [warning]}]}, dialect=OLDER)
+    drive(use, {"units": [{"boundary": [0, 25], "messages": [warning]}]}, dialect="older")
 
 
 @pytest.mark.parametrize("name", ["older", "middle", "newer"])
@@ -163,7 +121,7 @@ def test_in_each_dialect_a_sorry_is_a_goal_and_tactics_lead_on_from_it(name: str
     async def run() -> None:
         async with repl_on(InProcess(respond)) as repl:
             repl.dialect = await probe(repl._probe)
-            assert repl.dialect.name == name
+            assert repl.dialect == name
             (target,) = await repl.open_sorries("theorem t (p : Prop) : p ∧ True := by\n  sorry\n")
             assert [goal.render() for goal in target.goals] == ["p : Prop\n⊢ p ∧ True"]
             result = await repl.goal_tactic(target.state, "constructor")
@@ -175,18 +133,15 @@ def test_in_each_dialect_a_sorry_is_a_goal_and_tactics_lead_on_from_it(name: str
     asyncio.run(run())
 
 
-def test_the_older_dialect_answers_the_goals_of_sorries_with_their_bytes() -> None:
+def test_the_older_dialect_is_asked_for_the_goals_of_sorries_by_a_field() -> None:
     goal = {"name": "_uniq.3", "fragment": "tactic", "target": {"pp": "True"}, "vars": []}
-    unit = {"boundary": [0, 25], "messages": [], "goalStateId": 4}
+    unit = {"boundary": [0, 25], "messages": [], "goalStateId": 4, "goals": [goal]}
 
     async def use(repl: Repl) -> None:
-        (found,) = await repl.process("theorem t : True := sorry", sorrys=True)
-        assert found.goal_state is not None
-        assert (found.goal_state.id, found.goal_ranges) == (4, ((20, 25),))
+        (found,) = await repl.open_sorries("theorem t : True := sorry")
+        assert (found.state.id, [goal.target.pp for goal in found.goals]) == (4, ["True"])
 
-    _, sent = drive(
-        use, {"units": [unit | {"goals": [goal], "goalSrcBoundaries": [[20, 25]]}]}, dialect=OLDER
-    )
+    _, sent = drive(use, {"units": [unit]}, dialect="older")
     payload = json.loads(sent[-1])["payload"]
     assert (payload["sorrys"], payload["typeErrorsAsGoals"]) == (True, False)
 
@@ -197,7 +152,7 @@ def test_the_older_dialect_answers_the_goals_of_sorries_with_their_bytes() -> No
 def test_requests_spell_out_every_bool_and_are_one_line_of_raw_utf8() -> None:
     async def use(repl: Repl) -> None:
         await repl.process("\n𝓝")
-        await repl.distil("x")
+        await repl.open_sorries("x")
         state = await repl.goal_start("∀ p, p")
         await repl.goal_tactic(state, "intro h", goal=0)
         await repl.goal_print(state)
@@ -205,13 +160,13 @@ def test_requests_spell_out_every_bool_and_are_one_line_of_raw_utf8() -> None:
         await repl.stat()
 
     none: dict[str, object] = {"units": [], "targets": []}
-    assert drive(use, none, none, STARTED, OK, PRINT, {}, {"nGoals": 0})[1] == [
+    assert drive(use, none, none, STARTED, OK, {"goals": []}, {}, {"nGoals": 0})[1] == [
         '{"cmd":"options.set","payload":{"timeout":60000}}\n',
         '{"cmd":"frontend.process","payload":{"file":"\\n𝓝","readHeader":false,"inheritEnv":false,"newConstants":false}}\n',
         '{"cmd":"frontend.distil","payload":{"file":"x","ignoreValues":false}}\n',
         '{"cmd":"goal.start","payload":{"expr":"∀ p, p"}}\n',
         '{"cmd":"goal.tactic","payload":{"stateId":0,"tactic":"intro h","goalId":0}}\n',
-        '{"cmd":"goal.print","payload":{"stateId":0,"rootExpr":true,"goals":true}}\n',
+        '{"cmd":"goal.print","payload":{"stateId":0,"goals":true,"rootExpr":false}}\n',
         '{"cmd":"goal.delete","payload":{"stateIds":[0]}}\n',
         '{"cmd":"stat","payload":{}}\n',
     ]
@@ -236,39 +191,17 @@ def test_calls_from_many_tasks_each_get_their_own_answer() -> None:
     assert [type(result) for result in found] == [TacticOk, TacticFailed, TacticParseError] * 10
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"printJsonPretty": True},
-        {"printJsonPretty": False},
-        {"timeout": 5},
-        {"automaticMode": False},
-    ],
-)
-def test_options_that_break_the_framing_the_limits_or_the_goals_are_refused(
-    options: dict[str, bool | int],
-) -> None:
-    async def use(repl: Repl) -> None:
-        refused = "hides open goals" if "automaticMode" in options else "one-line framing"
-        with pytest.raises(ValueError, match=refused):
-            await repl.options_set(**options)
-        with pytest.raises(ValueError, match=refused):
-            await repl.call("options.set", options)
-
-    assert drive(use)[1] == []
-
-
 # ---- errors and limits
 
 
 def test_an_error_object_leaves_the_process_usable() -> None:
     async def use(repl: Repl) -> int:
         with pytest.raises(BadRequest) as refused:
-            await repl.env_inspect("x")
-        assert (refused.value.kind, refused.value.desc) == ("index", "Symbol not found")
+            await repl.goal_print(StateRef(9, repl.generation))
+        assert (refused.value.kind, refused.value.desc) == ("index", "Invalid state index 9")
         return await repl.stat()
 
-    assert drive(use, {"error": "index", "desc": "Symbol not found"}, {"nGoals": 2})[0] == 2
+    assert drive(use, {"error": "index", "desc": "Invalid state index 9"}, {"nGoals": 2})[0] == 2
 
 
 def test_an_error_that_escaped_its_handler_takes_the_process_out_of_use() -> None:
@@ -285,11 +218,9 @@ def test_an_error_that_escaped_its_handler_takes_the_process_out_of_use() -> Non
 def test_a_text_that_does_not_compile_is_rejected_input() -> None:
     async def use(repl: Repl) -> None:
         with pytest.raises(InputRejected, match="unknown identifier"):
-            await repl.distil("theorem t : True := nonsense\n")
+            await repl.open_sorries("theorem t : True := nonsense\n")
         with pytest.raises(InputRejected, match="unexpected end"):
             await repl.goal_start("∀ (")
-        with pytest.raises(BadRequest):
-            await repl.env_inspect("No.such")
 
     errors = {"nonsense": "unknown identifier 'nonsense'", "∀ (": "unexpected end of input"}
     drive_scripted(use, Script(errors=errors))
@@ -321,7 +252,7 @@ def test_the_interrupt_is_kept_near_the_budget_without_a_request_each() -> None:
         for limit_s in (5.0, 4.9, 4.8, 4.0, 4.1):
             await repl.process("x", timeout_s=limit_s)
         # No interrupt reaches the one, and the other ends at once: whichever limit is set.
-        await repl.distil("x", timeout_s=9.0)
+        await repl.open_sorries("x", timeout_s=9.0)
         await repl.stat()
 
     none: dict[str, object] = {"units": [], "targets": [], "nGoals": 0}
@@ -378,67 +309,5 @@ def test_a_success_with_sorry_is_no_proof() -> None:
         result = await repl.goal_tactic(state, "sorry")
         assert isinstance(result, TacticOk)
         assert (result.goals, result.has_sorry, result.finished) == ((), True, False)
-        assert not (await repl.goal_print(state)).closed
 
-    drive(use, OK | {"hasSorry": True}, PRINT | {"root": {"pp": "sorry"}, "rootHasSorry": True})
-
-
-def test_an_absent_root_is_not_a_proved_one() -> None:
-    whole = {**PRINT, "root": {"pp": "trivial"}}
-
-    async def use(repl: Repl) -> list[bool]:
-        state = StateRef(0, repl.generation)
-        return [
-            (await repl.goal_print(state)).closed,
-            (await repl.goal_print(state)).closed,
-            # Goals that no one asked for are an empty list as well.
-            (await repl.goal_print(state, goals=False)).closed,
-        ]
-
-    assert drive(use, PRINT, whole, whole)[0] == [False, True, False]
-
-
-# ---- files
-
-
-def test_imports_that_failed_are_found_out_and_nothing_is_imported_twice() -> None:
-    described = {"imports": ["Init"], "modules": ["Init.Prelude", "Init"]}
-    whole = {"imports": ["Init"], "modules": ["Init", "Ours.Missing"]}
-
-    async def use(repl: Repl) -> None:
-        with pytest.raises(
-            HeaderNotLoaded, match=r"import Ours\.Missing: not loaded; build the project"
-        ) as lost:
-            await repl.check_imports()
-        assert lost.value.missing == ("Ours.Missing",)
-        assert (await repl.check_imports()).imports == ("Init",)
-
-    _, sent = drive(use, described, whole, imports=("Init", "Ours.Missing"))
-    assert {json.loads(line)["cmd"] for line in sent} == {"env.describe"}
-
-
-def test_a_module_is_imported_at_the_start_or_not_at_all() -> None:
-    """One with an `[init]` declaration that is imported later ends the process with an abort."""
-
-    async def use(repl: Repl) -> None:
-        for text in ("import Mathlib\n", "import Ours.Tactic\nimport Mathlib\n\n#eval 1\n"):
-            with pytest.raises(ValueError, match=r"import Mathlib: .* start one with the file's imports"):
-                await repl.process(text, read_header=True)
-        await repl.process("import Ours.Tactic\n", read_header=True)
-
-    _, sent = drive(use, {"units": []}, imports=("Init", "Ours.Tactic"))
-    assert all("Mathlib" not in line for line in sent)
-
-
-def test_a_conformity_check_that_could_not_be_made_does_not_conform() -> None:
-    error = {"severity": "error", "data": "no", "pos": {"line": 1, "column": 0}}
-    answers: list[dict[str, object]] = [
-        {"srcMessages": [], "dstMessages": []},
-        {"srcMessages": [], "dstMessages": [error]},
-        {"srcMessages": [], "dstMessages": [], "failure": "Adding axiom is not allowed: z"},
-    ]
-
-    async def use(repl: Repl) -> list[bool]:
-        return [(await repl.track("a", "b")).conforms for _ in answers]
-
-    assert drive(use, *answers)[0] == [True, False, False]
+    drive(use, OK | {"hasSorry": True})

@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.client.dialect import NEWEST
-from pipeline.lean.client.messages import Unit
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.sandbox.command import SandboxError, bubblewrap
 
@@ -187,41 +185,11 @@ def test_the_client_drives_a_repl_inside_the_sandbox(tmp_path: Path) -> None:
 
     async def run() -> int:
         async with await Repl.start(
-            backend, imports=["Init"], project=project, ready_timeout_s=10, dialect=NEWEST
+            backend, imports=["Init"], project=project, ready_timeout_s=10, dialect="newer"
         ) as repl:
             return await repl.stat()
 
     assert asyncio.run(run()) == 7
-
-
-SIDE_FILES = r"""#!/bin/sh
-echo ready.
-while read -r line; do
-  file=$(printf %s "$line" | sed -n 's/.*"invocations": *"\([^"]*\)".*/\1/p')
-  if head -c 400000000 /dev/zero > "$file" 2>/dev/null; then echo the disk was filled > "$file"
-  else echo '{"units": []}' > "$file"; fi
-  echo '{"units": []}'
-done
-"""
-
-
-@pytest.mark.usefixtures("bubblewrap")
-def test_what_a_repl_writes_into_its_folder_is_read_and_cannot_fill_the_disk(tmp_path: Path) -> None:
-    """The folder for side files is all of the disk that an `#eval` could write; in the sandbox it is in memory."""
-    script = tmp_path / "fake_repl"
-    script.write_text(SIDE_FILES, "utf-8")
-    script.chmod(0o755)
-    project = tmp_path / "project"
-    project.mkdir()
-    backend = LeanBackend("pantograph", (str(script),), "a script", "", sandbox="bubblewrap")
-
-    async def run() -> tuple[tuple[Unit, ...], list[Path]]:
-        async with await Repl.start(
-            backend, imports=["Init"], project=project, ready_timeout_s=10, dialect=NEWEST
-        ) as repl:
-            return await repl.process("", invocations=True), list(repl.folder.iterdir())
-
-    assert asyncio.run(run()) == ((), [])
 
 
 def test_without_bubblewrap_composing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Speak with one `pantograph-repl` process: bytes, JSON, typed requests and replies, dialects, errors."""
+"""Speak with one `pantograph-repl` process: bytes, JSON, requests, typed replies, dialects, errors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One request at a time to a REPL process: start and probe, lock, limits, JSON, staleness, errors.
 
 Requests go in object form with a payload, in raw UTF-8; a line break inside a text is escaped by JSON, so no blank
-line is ever sent. Two timeouts guard a call: the REPL's own interrupt, and a kill a few seconds above it. Bytes
-and the process's end are `process.py`'s, how it is started `launch.py`'s; the commands are `repl.py`'s.
+line is ever sent. Two timeouts guard a call: the REPL's own interrupt, and a kill a few seconds above it. Bytes,
+the process's start and its end are `process.py`'s; the commands are `repl.py`'s.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -33,7 +32,6 @@ from pipeline.lean.client.errors import (
 )
 from pipeline.lean.client.messages import StateRef
 from pipeline.lean.client.process import ReplProcess, command_line, excerpt, module_names
-from pipeline.lean.client.requests import Request
 from pipeline.lean.client.wire import Json
 
 _PROBE_TIMEOUT_S = 10.0
@@ -41,14 +39,9 @@ _generations = itertools.count(1)
 R = TypeVar("R")
 
 # The REPL's interrupt does not reach these (they are only killed) …
-_NEVER_INTERRUPTED = frozenset({"frontend.distil", "frontend.track"})
+_NEVER_INTERRUPTED = frozenset({"frontend.distil"})
 # … and these end at once, so it does not matter which limit happens to be set.
-_LIGHT = frozenset(
-    {
-        "stat", "reset", "options.set", "env.describe", "env.inspect",
-        "goal.print", "goal.delete",
-    }
-)  # fmt: skip
+_LIGHT = frozenset({"stat", "reset", "goal.print", "goal.delete"})
 # How much later than asked the interrupt may come; so limits that shrink a little need no request each.
 _LATE = 0.1
 _PANICKED = "Lean panicked, so its answers cannot be trusted"
@@ -58,7 +51,6 @@ class Connection:
     """A running REPL that answers requests. `start` makes it; it is also an async context manager that closes it.
 
     Attributes:
-        imports: the modules that it was started with.
         generation: the number in the `StateRef`s that it makes; another one after every reset.
         dialect: what the REPL understands.
     """
@@ -68,12 +60,10 @@ class Connection:
         process: ReplProcess,
         dialect: Dialect,
         *,
-        imports: tuple[str, ...],
         call_timeout_s: float,
         grace_s: float,
     ) -> None:
         self._process = process
-        self.imports = imports
         self._call_timeout_s = call_timeout_s
         self._grace_s = grace_s
         self._lock = asyncio.Lock()
@@ -120,8 +110,7 @@ class Connection:
             await _greeted(process, backend.argv[0], limit_s)
             repl = cls(
                 process,
-                dialect or dialects.NEWEST,
-                imports=names,
+                dialect or "newer",
                 call_timeout_s=call_timeout_s,
                 grace_s=grace_s,
             )
@@ -136,25 +125,6 @@ class Connection:
         except BaseException:
             await process.close(grace_s=0.0)
             raise
-
-    @staticmethod
-    async def version(backend: LeanBackend, project: Path) -> str:
-        """Return what the backend's `--version` prints, for people; `dialect` is what decisions are made by.
-
-        Raises:
-            ReplStartError: it cannot be run, or prints nothing.
-        """
-        process = await launched(
-            backend, ("--version",), project=project, memory_bytes=None, kind=ReplProcess
-        )
-        try:
-            return (
-                (await process.exchange(b"", _PROBE_TIMEOUT_S, "--version")).decode(errors="replace").strip()
-            )
-        except ReplDied as error:
-            raise ReplStartError(f"{backend.argv[0]}: {error}") from error
-        finally:
-            await process.close(grace_s=1.0)
 
     # ---- what the process is
 
@@ -176,11 +146,6 @@ class Connection:
     def stderr(self) -> str:
         """The last lines of the process's standard error."""
         return self._process.stderr
-
-    @property
-    def folder(self) -> Path:
-        """A folder that the process can write into, sandboxed or not; it is removed with the process."""
-        return self._process.folder
 
     def rss_bytes(self) -> int:
         """Return the resident size of the process and all below it now, 0 when it is gone.
@@ -206,43 +171,35 @@ class Connection:
 
     # ---- one call
 
-    async def send(self, request: Request[R], *, timeout_s: float | None = None) -> R:
-        """Send a typed request and return its typed answer. Every command is to be had this way.
+    async def ask(
+        self,
+        command: str,
+        payload: Json,
+        decode: Callable[[Json, int], R],
+        timeout_s: float | None = None,
+        *,
+        states: tuple[StateRef, ...] = (),
+    ) -> R:
+        """Send one request and return what `decode` makes of its answer and the generation that this belongs to.
+
+        `states` are those that the payload names.
 
         Raises:
-            UnsupportedByDialect, StaleState: nothing was sent.
+            StaleState: nothing was sent.
             ReplRefused: the answer is an error object; its class says what to do.
             ReplDied: the process is gone, by one of its subclasses.
         """
-        self.dialect.require(request.command)
+        raw, generation = await self._call(command, payload, timeout_s, states)
         try:
-            raw, generation = await self._call(request.command, request.payload(), timeout_s, request.states)
-        except ReplRefused as error:
-            return request.refused(error)
-        try:
-            return request.reply(raw, generation)
+            return decode(raw, generation)
         except MalformedReply as error:
-            raise self.outside(error) from error
-
-    async def call(self, command: str, payload: Json, *, timeout_s: float | None = None) -> Json:
-        """Send one request unchanged and return its reply object; `send` is the typed way.
-
-        Raises: as `send`, but states are not looked at.
-        """
-        raw, _ = await self._call(command, payload, timeout_s, ())
-        return raw
+            # Framing is intact, but a REPL that answers in unknown shapes is not one this client can drive.
+            self._poison = f"it answered outside the protocol: {error}"
+            raise ReplProtocolError(str(error), stderr=self.stderr) from error
 
     async def _call(
         self, command: str, payload: Json, timeout_s: float | None, states: tuple[StateRef, ...]
     ) -> tuple[Json, int]:
-        """Return the reply and the generation that it belongs to."""
-        if command == "options.set" and ("printJsonPretty" in payload or "timeout" in payload):
-            raise ValueError(
-                "options.set: printJsonPretty breaks the one-line framing and timeout is set for each call;"
-                " leave out the first, pass timeout_s= to the call for the second"
-            )
-        if command == "options.set" and payload.get("automaticMode", True) is not True:
-            raise ValueError("options.set: automaticMode=False hides open goals; leave it on")
         limit_s = self._call_timeout_s if timeout_s is None else timeout_s
         async with self._lock:
             self._hold_current(states)
@@ -313,12 +270,6 @@ class Connection:
             self._poison = f"it is suspect after an error that escaped: {error}"
         return error
 
-    def outside(self, error: MalformedReply) -> ReplProtocolError:
-        """Refuse further calls after an answer of an unknown shape, and return the error to raise."""
-        # Framing is intact, but a REPL that answers in unknown shapes is not one this client can drive.
-        self._poison = f"it answered outside the protocol: {error}"
-        return ReplProtocolError(str(error), stderr=self.stderr)
-
 
 async def _greeted(process: ReplProcess, program: str, limit_s: float) -> None:
     try:
@@ -345,30 +296,12 @@ async def launched(
     kind: type[P],
     modules: Path | None = None,
 ) -> P:
-    """Start the backend's program with a private folder of its own; `modules` are further compiled ones.
+    """Start the backend's program; `modules` is a folder of further compiled ones.
 
     Raises:
         ReplStartError: there is no backend, or it could not be run.
     """
-    # A process that outlived its group (it can only without a sandbox) may still write there: then something stays in
-    # the system's folder for temporary files, which is less than the error that would hide why the process ended.
-    folder = tempfile.TemporaryDirectory(prefix="everlean-repl-", ignore_cleanup_errors=True)
-    try:
-        argv, environment = command_line(
-            backend,
-            arguments=arguments,
-            project=project,
-            folder=Path(folder.name),
-            memory_bytes=memory_bytes,
-            modules=modules,
-        )
-    except BaseException:
-        folder.cleanup()
-        raise
-    return await kind.start(
-        argv,
-        cwd=project,
-        environment=environment,
-        folder=folder,
-        memory_bytes=memory_bytes,
+    argv, environment = command_line(
+        backend, arguments=arguments, project=project, memory_bytes=memory_bytes, modules=modules
     )
+    return await kind.start(argv, cwd=project, environment=environment, memory_bytes=memory_bytes)

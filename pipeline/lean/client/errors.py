@@ -12,7 +12,6 @@
     │   ├── RequestFailed       well-formed, but cannot be done (no goals, wrong fragment, file error, …)
     │   ├── LimitReached        time, heartbeat or recursion limit inside Lean
     │   └── ReplSuspect         an error that escaped Lean's own handling; the client takes no further call
-    ├── HeaderNotLoaded         imports of a file are not there, which the REPL itself does not say
     ├── UnsupportedByDialect    this version of the REPL does not have that
     └── StaleState              a state of another process, or of before a reset
 
@@ -92,19 +91,6 @@ class ReplSuspect(ReplRefused):
 
 class UnsupportedByDialect(ReplError):  # noqa: N818 - named by what happened
     """This REPL's version does not have the command or the field; the text names both and the remedy."""
-
-
-class HeaderNotLoaded(ReplError):  # noqa: N818 - named by what happened
-    """Modules that a header imports are not in the environment; `missing` names them.
-
-    The REPL drops the messages of header processing, so nothing else would say it.
-    """
-
-    def __init__(self, missing: tuple[str, ...]) -> None:
-        super().__init__(
-            f"import {', '.join(missing)}: not loaded; build the project first, or correct the import"
-        )
-        self.missing = missing
 
 
 class StaleState(ReplError):  # noqa: N818 - named by what happened

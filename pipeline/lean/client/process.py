@@ -1,8 +1,8 @@
 """One REPL process as bytes: a line goes in, a line comes out, and nothing of the process outlives it.
 
-Owns the three pipes, the time limit of an exchange, the private folder and the end of the process group. Knows no
-command and no JSON. Pipes are read as data arrives, standard error into a small ring all the time, so that the
-process never blocks on us and a `PANIC` is seen before the answer that it spoils is given out.
+Owns the three pipes, the time limit of an exchange and the end of the process group. Knows no command and no JSON.
+Pipes are read as data arrives, standard error into a small ring all the time, so that the process never blocks on us
+and a `PANIC` is seen before the answer that it spoils is given out.
 Output that no one asked for, and a second line after an answer, end the process: from then on no answer could be
 told from the next one's.
 """
@@ -17,8 +17,6 @@ import resource
 import select
 import shutil
 import signal
-import stat
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -121,7 +119,6 @@ class ReplProcess:
         self,
         transport: asyncio.SubprocessTransport,
         pipes: _Pipes,
-        folder: tempfile.TemporaryDirectory[str],
         memory_bytes: int | None,
     ) -> None:
         self._transport = transport
@@ -133,10 +130,8 @@ class ReplProcess:
         pipe = output.get_extra_info("pipe")
         if not pipe.closed:  # as it is where the process is gone already
             self._poll.register(pipe, select.POLLIN)
-        self._temporary = folder
         self._memory_bytes = memory_bytes
         self._killed = False
-        self.folder = Path(folder.name)
         self.pid = transport.get_pid()
         self.dead: ReplDied | None = None
 
@@ -147,14 +142,12 @@ class ReplProcess:
         *,
         cwd: Path,
         environment: Mapping[str, str],
-        folder: tempfile.TemporaryDirectory[str],
         memory_bytes: int | None = None,
     ) -> Self:
-        """Start the program in a session of its own. It takes `folder` over and removes it with the process.
+        """Start the program in a session of its own.
 
         Args:
             argv, cwd, environment: what to run, where, and its whole environment.
-            folder: a private folder that the program may write into.
             memory_bytes: the cap on memory that `argv` sets, None without one; for the text of errors.
 
         Raises:
@@ -165,12 +158,8 @@ class ReplProcess:
                 _Pipes, *argv, cwd=cwd, env=dict(environment), start_new_session=True
             )
         except OSError as error:
-            folder.cleanup()
             raise ReplStartError(f"{argv[0]}: cannot be started in {cwd}: {error}") from error
-        except BaseException:
-            folder.cleanup()
-            raise
-        return cls(transport, pipes, folder, memory_bytes)
+        return cls(transport, pipes, memory_bytes)
 
     @property
     def returncode(self) -> int | None:
@@ -330,31 +319,11 @@ class ReplProcess:
         # A child in a session of its own may hold the pipes open; it is not waited for.
         await self._within(self._pipes.closed, _CLOSE_S)
         self._transport.close()
-        self._temporary.cleanup()
 
     @staticmethod
     async def _within(event: asyncio.Future[None], limit_s: float) -> None:
         if not event.done():
             await asyncio.wait([event], timeout=limit_s)
-
-    def read_private(self, name: str) -> bytes:
-        """Return and remove a file that the process wrote into its folder.
-
-        Elaborated code could have written it too, so a link, a pipe or a file beyond the cap on lines is an OSError.
-        """
-        # In a sandbox the folder is one in memory, which only the processes inside see under its name.
-        inside = [Path(f"/proc/{pid}/root{self.folder}", name) for pid in reversed(_tree(self.pid))]
-        path = next((path for path in inside if os.path.lexists(path)), self.folder / name)
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as file:
-                found = os.fstat(file.fileno())
-                if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_LINE_BYTES:
-                    raise OSError(f"{name}: no regular file of at most {MAX_LINE_BYTES} bytes")
-                return file.read()
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
 
 
 class ServerProcess(ReplProcess):
@@ -364,10 +333,9 @@ class ServerProcess(ReplProcess):
         self,
         transport: asyncio.SubprocessTransport,
         pipes: _Pipes,
-        folder: tempfile.TemporaryDirectory[str],
         memory_bytes: int | None,
     ) -> None:
-        super().__init__(transport, pipes, folder, memory_bytes)
+        super().__init__(transport, pipes, memory_bytes)
         pipes.framed = True
         self._taken = 0
         """Bytes of frames since something was asked: what it says of a text has a bound like a line."""
@@ -471,8 +439,6 @@ def _resident(pid: int) -> int:
 
 # By this variable the daemon finds what a job that is gone has left behind; its value is a folder's name.
 _ATTEMPT = "EVERLEAN_ATTEMPT"
-_FOLDER_BYTES = 256 * 2**20
-"""A side file is as long as a reply, which may have as much."""
 
 
 def lean_path(project: Path, *, library: Path | None = None) -> str:
@@ -503,17 +469,15 @@ def command_line(
     *,
     arguments: Sequence[str],
     project: Path,
-    folder: Path,
     memory_bytes: int | None,
     modules: Path | None = None,
     compiles: bool = False,
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the argument list and the whole environment. The argument list sets the memory cap.
 
-    No variable of ours leaks into the environment but the one by which the daemon finds a job's remains. `folder` is
-    private to the process and writable to it, in the sandbox as a folder in memory. `modules` is a further folder of
-    compiled modules, which a process that `compiles` writes. The process dies with the thread that starts it, sandboxed
-    or not.
+    No variable of ours leaks into the environment but the one by which the daemon finds a job's remains. `modules` is a
+    further folder of compiled modules, which a process that `compiles` writes. The process dies with the thread that
+    starts it, sandboxed or not.
 
     Raises:
         ReplStartError: there is no backend, no such project, no sandbox, or no util-linux.
@@ -549,8 +513,6 @@ def command_line(
             project=project,
             readable=readable,
             writable=writable,
-            # In memory and of limited size, because what a file's `#eval` writes there no one watches.
-            scratch={folder: _FOLDER_BYTES},
             environment=environment,
             limits=limits,
         )
@@ -575,42 +537,40 @@ async def run_to_end(
     Raises:
         ReplStartError: as `command_line`, or it cannot be started.
     """
-    with tempfile.TemporaryDirectory(prefix="everlean-repl-", ignore_cleanup_errors=True) as scratch:
-        argv, environment = command_line(
-            backend,
-            arguments=arguments,
-            project=project,
-            folder=Path(scratch),
-            memory_bytes=memory_bytes,
-            modules=folder,
-            compiles=True,
+    argv, environment = command_line(
+        backend,
+        arguments=arguments,
+        project=project,
+        memory_bytes=memory_bytes,
+        modules=folder,
+        compiles=True,
+    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            cwd=project,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
         )
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                cwd=project,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ReplStartError(f"{argv[0]}: {error}") from error
-        assert process.stdout is not None
-        said = b""
-        try:
-            async with asyncio.timeout(limit_s):
-                while piece := await process.stdout.read(STDERR_KEPT_BYTES):
-                    said = (said + piece)[-STDERR_KEPT_BYTES:]
-                await process.wait()
-        except TimeoutError:
-            return None, said.decode(errors="replace")
-        finally:
-            if process.returncode is None:
-                kill_group(process.pid)
-                await process.wait()
-        return process.returncode, said.decode(errors="replace")
+    except OSError as error:
+        raise ReplStartError(f"{argv[0]}: {error}") from error
+    assert process.stdout is not None
+    said = b""
+    try:
+        async with asyncio.timeout(limit_s):
+            while piece := await process.stdout.read(STDERR_KEPT_BYTES):
+                said = (said + piece)[-STDERR_KEPT_BYTES:]
+            await process.wait()
+    except TimeoutError:
+        return None, said.decode(errors="replace")
+    finally:
+        if process.returncode is None:
+            kill_group(process.pid)
+            await process.wait()
+    return process.returncode, said.decode(errors="replace")
 
 
 def _alone(command: Sequence[str], limits: Limits) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Search through Lean's own language server, which every toolchain brings: the REPL's requests, answered by it.
 
-`ServerRepl` takes the requests of `requests.py` and answers as `pantograph-repl` does, so that the pool, sessions and
+`ServerRepl` takes the commands of `repl.py` and answers as `pantograph-repl` does, so that the pool, sessions and
 searches do not know the difference. The server knows texts and no states: a state here is a text with holes, each with
 the steps that were taken in it. A tactic is one more step, and the whole text is sent again; Lean elaborates from the
 place where it differs from the last one. What is left to prove is asked for at an `all_goals sorry` behind the steps.
@@ -8,8 +8,6 @@ place where it differs from the last one. What is left to prove is asked for at 
 Going from one branch of a search to another costs the steps below the place where they part. What stands before the
 text (a session's prefix) costs some time for each of its commands with every request, so that from a few commands on it
 is compiled and imported.
-
-What the server cannot say, a `pantograph-repl` is needed for: new constants, records of tactics, `frontend.track`.
 """
 
 from __future__ import annotations
@@ -52,10 +50,11 @@ from pipeline.lean.source.scanner import SourceFile, parse
 _DELAY = "server.reportDelayMs"
 """Without this option at 0 each answer waits for 200 ms, in case that more is to be said at once. An older Lean may not
 know it: with an unknown option the server or its worker ends."""
+_URI = "file:///nonexistent/Search.lean"
+"""The document, which lies nowhere."""
 _FATAL_PROGRESS = 2
 """The kind of `$/lean/fileProgress` that says that no more will come of a file; its answers may be on their way."""
 _AFTER_FATAL_S = 2.0
-_DIALECT = Dialect("newer", "newer", frozenset({"goal.subsume", "frontend.distil"}))
 _HEADER = re.compile(rb"Content-Length: *(\d+)\r\n(?:[^\r\n]+\r\n)*\r\n", re.IGNORECASE)
 _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "information"}
 _NO_PARSE = re.compile(r"(?:<input>:\d+:\d+: )?(?:unexpected|expected|unterminated) ")
@@ -189,8 +188,7 @@ class ServerRepl(Repl):
         call_timeout_s: float,
         grace_s: float,
     ) -> None:
-        super().__init__(process, _DIALECT, imports=imports, call_timeout_s=call_timeout_s, grace_s=grace_s)
-        self._uri = _uri(process.folder / "Search.lean")
+        super().__init__(process, "newer", call_timeout_s=call_timeout_s, grace_s=grace_s)
         self._version = 0
         self._ids = itertools.count(1)
         self._header = header or "".join(f"import {name}\n" for name in imports)
@@ -205,7 +203,6 @@ class ServerRepl(Repl):
             "frontend.distil": self._on_distil,
             "goal.start": self._on_start,
             "goal.tactic": self._on_tactic,
-            "env.inspect": self._on_inspect,
         }
 
     @classmethod
@@ -363,7 +360,7 @@ class ServerRepl(Repl):
         """Send the document and return what Lean says of it; None if it has not ended in time."""
         whole = self._header + self._prefix + text
         self._version += 1
-        version = {"uri": self._uri, "version": self._version}
+        version = {"uri": _URI, "version": self._version}
         if self._version == 1:
             self._notify(
                 "textDocument/didOpen", {"textDocument": {**version, "languageId": "lean4", "text": whole}}
@@ -433,7 +430,7 @@ class ServerRepl(Repl):
     async def _goals_at(self, text: str, offset: int, *, term: bool, limit_s: float) -> list[str] | None:
         """Return Lean's text of the goals at an offset of the last text; None if there is no proof there."""
         line, column = _place(self._header + self._prefix + text, len(self._header + self._prefix) + offset)
-        params = {"textDocument": {"uri": self._uri}, "position": {"line": line, "character": column}}
+        params = {"textDocument": {"uri": _URI}, "position": {"line": line, "character": column}}
         method = "$/lean/plainTermGoal" if term else "$/lean/plainGoal"
         result = await self._request(method, params, time.monotonic() + limit_s)
         if result is None:
@@ -463,18 +460,9 @@ class ServerRepl(Repl):
                         self._states.pop(number, None)
                     return {}
                 case "goal.print":
-                    flags = dict.fromkeys(("rootHasSorry", "rootHasUnsafe"), False)
-                    goals = self._state(given["stateId"]).goals
-                    return {"goals": goals, "extraMVars": [], "rootHasMVar": bool(goals), **flags}
-                case "env.describe":
-                    return {"imports": list(self.imports), "modules": list(self.imports)}
-            answer = self._answers.get(command)
-            if answer is None:
-                raise _Refused(
-                    "command", f"Unknown command {command}: Lean's language server does not have it"
-                )
+                    return {"goals": self._state(given["stateId"]).goals}
             try:
-                return await answer(given, max(0.1, limit_s - self._grace_s))
+                return await self._answers[command](given, max(0.1, limit_s - self._grace_s))
             except asyncio.CancelledError:
                 # Its answer would be read as the next one's.
                 await self._process.fatal(ReplDied, f"{command}: given up with its answer outstanding")
@@ -494,10 +482,6 @@ class ServerRepl(Repl):
         return number
 
     async def _on_process(self, payload: _Object, limit_s: float) -> _Object:
-        if payload.get("newConstants") or payload.get("invocations"):
-            raise _Refused(
-                "command", "frontend.process: the language server names no constants and no tactics"
-            )
         text = str(payload["file"])
         messages = await self._told(text, limit_s)
         source = parse(text.encode())
@@ -529,25 +513,17 @@ class ServerRepl(Repl):
         self._above = 0
 
     async def _on_distil(self, payload: _Object, limit_s: float) -> _Object:
-        if payload.get("ignoreValues"):
-            raise _Refused("command", "frontend.distil: the language server opens the goals of sorries only")
-        text = str(payload["file"])
-        return {"targets": [await self._opened(text, limit_s)]}
+        return {"targets": [await self._opened(str(payload["file"]), limit_s)]}
 
     async def _on_start(self, payload: _Object, limit_s: float) -> _Object:
-        if (statement := payload.get("expr")) is None:
-            raise _Refused(
-                "command", "goal.start: the language server takes a statement and no constant's name"
-            )
+        text = f"{_AS_IT_IS}theorem everlean_goal : {payload['expr']} := by\n  sorry\n"
         try:
-            opened = await self._opened(
-                f"{_AS_IT_IS}theorem everlean_goal : {statement} := by\n  sorry\n", limit_s
-            )
+            opened = await self._opened(text, limit_s)
         except _Refused as error:
             if error.reply["error"] == "frontend":
                 raise _Refused("elab", str(error)) from error
             raise
-        return {"stateId": opened["stateId"], "root": ""}
+        return {"stateId": opened["stateId"]}
 
     async def _opened(self, text: str, limit_s: float) -> _Object:
         """Make a state of a text's sorries."""
@@ -568,11 +544,7 @@ class ServerRepl(Repl):
         return {"stateId": self._kept(state), "goals": state.goals}
 
     async def _on_tactic(self, payload: _Object, limit_s: float) -> _Object:
-        tactic = payload.get("tactic")
-        if not isinstance(tactic, str):
-            raise _Refused(
-                "command", "goal.tactic: the language server takes tactics and no terms or fragments"
-            )
+        tactic = str(payload["tactic"])
         ends = time.monotonic() + limit_s
         state = self._state(payload["stateId"])
         at, goal = 0, int(payload.get("goalId") or 0)
@@ -615,13 +587,6 @@ class ServerRepl(Repl):
             "hasUnsafe": False,
         }
 
-    async def _on_inspect(self, payload: _Object, limit_s: float) -> _Object:
-        name = str(payload["name"])
-        said = await self._told(f"#check @{name}\n", limit_s)
-        if not said or said[0].severity == "error":
-            raise _Refused("index", f"Symbol not found {name}")
-        return {"type": {"pp": said[0].data.partition(" : ")[2]}, "isUnsafe": False}
-
 
 class _Compiler:
     """Compiles texts into modules of a folder that the server reads, in a sandbox of their own."""
@@ -633,7 +598,6 @@ class _Compiler:
         self._project = project
         self._options = options
         self._memory_bytes = memory_bytes
-        # Not below the server's private folder, which in a sandbox is memory of its own.
         self._modules = tempfile.TemporaryDirectory(prefix="everlean-modules-", ignore_cleanup_errors=True)
         self._numbers = itertools.count(1)
         self.folder = Path(self._modules.name).resolve()

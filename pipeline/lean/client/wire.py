@@ -77,20 +77,6 @@ def list_(raw: object, where: str, one: Callable[[object, str], T]) -> tuple[T, 
         raise
 
 
-def _one_text(item: object, at: str) -> str:
-    if not isinstance(item, str):
-        raise MalformedReply(f"{at}: expected a string, got {shown(item)}")
-    return item
-
-
-def texts(table: Json, key: str, where: str) -> tuple[str, ...]:
-    return list_(table.get(key), f"{where}.{key}", _one_text)
-
-
-def optional_texts(table: Json, key: str, where: str) -> tuple[str, ...] | None:
-    return None if table.get(key) is None else texts(table, key, where)
-
-
 def optional(table: Json, key: str, where: str, one: Callable[[object, str], T]) -> T | None:
     value = table.get(key)
     return None if value is None else one(value, f"{where}.{key}")

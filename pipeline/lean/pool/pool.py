@@ -31,8 +31,8 @@ from pipeline.lean.source.scanner import SourceFile
 
 # ---- One REPL process of a pool
 # What it was started as, what it has been brought to, whose goal states it holds.
-# A process belongs to a `ReplKey` (backend, project, imports) and has been brought to a `Setup` (options, texts that
-# its environment has taken in). Neither can be undone.
+# A process belongs to a `ReplKey` (backend, project, imports) and has been brought to a `Setup` (texts that its
+# environment has taken in). Neither can be undone.
 
 
 _RSS_EVERY_CALLS = 16
@@ -60,16 +60,13 @@ class ReplKey:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The preparation of a process for a search: REPL options, and texts elaborated into its environment."""
+    """The preparation of a process for a search: texts elaborated into its environment."""
 
-    options: tuple[tuple[str, bool | int], ...] = ()
     prefix: tuple[str, ...] = ()
 
     def begins_with(self, other: Setup) -> bool:
         """Return whether a process in the state `other` can still be brought to this one."""
-        options = dict(self.options)
-        same = all(name in options and options[name] == value for name, value in other.options)
-        return same and self.prefix[: len(other.prefix)] == other.prefix
+        return self.prefix[: len(other.prefix)] == other.prefix
 
 
 @dataclass(slots=True, eq=False)

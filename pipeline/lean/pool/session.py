@@ -128,7 +128,6 @@ class Origin:
 
     expr: str | None = None
     text: str = ""
-    ignore_values: bool = False
     timeout_s: float | None = None
     states: tuple[State, ...] = ()
 
@@ -141,11 +140,8 @@ class Origin:
         """Make the states in this process; raises what the process raises."""
         if self.expr is not None:
             ref = await repl.goal_start(self.expr, timeout_s=self.timeout_s)
-            shown = await repl.goal_print(ref, root=False, timeout_s=self.timeout_s)
-            return [(ref, shown.goals)]
-        targets = await repl.open_sorries(
-            self.text, ignore_values=self.ignore_values, timeout_s=self.timeout_s
-        )
+            return [(ref, await repl.goal_print(ref))]
+        targets = await repl.open_sorries(self.text, timeout_s=self.timeout_s)
         return [(target.state, target.goals) for target in targets]
 
 
@@ -453,9 +449,7 @@ class Session:
         (state,) = await self._open(Origin(expr=expr, timeout_s=timeout_s))
         return state
 
-    async def distil(
-        self, text: str, *, ignore_values: bool = False, timeout_s: float | None = None
-    ) -> tuple[State, ...]:
+    async def distil(self, text: str, *, timeout_s: float | None = None) -> tuple[State, ...]:
         """Make one state for each declaration with sorries of a text; its goals are the sorries'.
 
         Raises:
@@ -463,8 +457,7 @@ class Session:
             ReplDied: it ended two processes.
             SetupFailed, ReplStartError, PoolClosed: there is no process to be had.
         """
-        origin = Origin(text=text, ignore_values=ignore_values, timeout_s=timeout_s)
-        return await self._open(origin)
+        return await self._open(Origin(text=text, timeout_s=timeout_s))
 
     async def tactic(
         self, state: State, tactic: str, *, goal: int | None = None, timeout_s: float | None = None
@@ -680,9 +673,6 @@ class Session:
         """Bring a process from the setup that it has to this session's."""
         began = time.monotonic()
         repl, have, wanted = process.repl, process.setup, self._setup
-        had = {name for name, _ in have.options}
-        if options := {name: value for name, value in wanted.options if name not in had}:
-            await repl.options_set(**options)
         for text in wanted.prefix[len(have.prefix) :]:
             try:
                 units = await repl.process(

@@ -310,7 +310,6 @@ def bubblewrap(
     readable: Sequence[Path] = (),
     writable: Sequence[Path] = (),
     mounts: Mapping[Path, Path] | None = None,
-    scratch: Mapping[Path, int] | None = None,
     environment: Mapping[str, str],
     limits: Limits | None = None,
     certificates: bool = False,
@@ -328,7 +327,6 @@ def bubblewrap(
             are an error, because a toolchain that silently is not there gives a baffling one later.
         writable: folders (in the project or not) that may be written, at their own paths.
         mounts: folders that may be written, at other paths: {path inside: folder outside}.
-        scratch: empty folders in memory that may be written, with their sizes in bytes.
         environment: the whole environment of the program.
         limits: see `Limits`.
         certificates: also show the machine's trusted certificates.
@@ -356,8 +354,6 @@ def bubblewrap(
     argv += ["--size", str(SHM_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
     argv += ["--size", str(TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
     argv += ["--size", str(HOME_BYTES), "--tmpfs", str(PRIVATE_HOME)]
-    for path, size in (scratch or {}).items():
-        argv += ["--size", str(size), "--tmpfs", str(path)]
     for system in (*_SYSTEM_READABLE, *(_CERTIFICATES if certificates else ())):
         argv += ["--ro-bind-try", system, system]
     for link in map(Path, _SYSTEM_LINKS):

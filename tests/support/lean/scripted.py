@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.client.dialect import NEWEST, Dialect
+from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import ReplDied, ReplTimeout
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.pool import pool
@@ -43,14 +43,12 @@ class Script:
         errors: an error message, by the part of a text that it is about; a statement for `goal.start`.
         tactics: what a tactic makes of a goal (a whole one, a target, or "" for any): new goals, why it fails, or
             fields of the reply (`{"goals": [], "hasSorry": True}`, `{"parseError": …}`; `messages` are texts).
-        constants: the reply to `env.inspect`, by the constant's name.
         replies: (command, payload without nulls, reply), each for one request, before anything else is looked at.
     """
 
     sorries: Mapping[str, Sequence[str]] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
     tactics: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
-    constants: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     replies: Sequence[tuple[str, Mapping[str, object], Mapping[str, object]]] = ()
 
     def table(self) -> dict[str, Any]:
@@ -59,7 +57,6 @@ class Script:
             "sorries": dict(self.sorries),
             "errors": dict(self.errors),
             "tactics": [[goal, tactic, outcome] for (goal, tactic), outcome in self.tactics.items()],
-            "constants": dict(self.constants),
             "replies": list(self.replies),
         }
 
@@ -132,7 +129,6 @@ class InProcess:
     pid = 2**31 - 1  # no process has this one, and no signal to it reaches any
     panicked = False
     stderr = ""
-    folder = Path("/nonexistent")
 
     def __init__(self, respond: Respond) -> None:
         """Take what answers a request, or raises what the process has died of."""
@@ -170,21 +166,20 @@ class InProcess:
             self.dead = ReplDied("the REPL was closed")
 
 
-def repl_on(transport: Any, *, imports: Sequence[str] = ("Init",), dialect: Dialect = NEWEST) -> Repl:
+def repl_on(transport: Any, *, dialect: Dialect = "newer") -> Repl:
     """Return the client of an `InProcess`."""
-    return Repl(transport, dialect, imports=tuple(imports), call_timeout_s=60.0, grace_s=1.0)
+    return Repl(transport, dialect, call_timeout_s=60.0, grace_s=1.0)
 
 
 def repl(
     script: Script | None = None,
     *,
-    imports: Sequence[str] = ("Init",),
     number: int = 1,
     first: Callable[[str], bool] | None = None,
 ) -> Repl:
     """Return the scripted REPL as an object of this process. Of the faults it has `crash` and `hang`."""
     table = None if script is None else script.table()
-    program = scripted_repl.ScriptedRepl(script=table, imports=imports, number=number, first=first)
+    program = scripted_repl.ScriptedRepl(script=table, number=number, first=first)
 
     async def respond(request: dict[str, Any]) -> Mapping[str, object]:
         answer = program.answer(request)
@@ -198,7 +193,7 @@ def repl(
         await asyncio.sleep(program.wait_s)
         return answer
 
-    return repl_on(InProcess(respond), imports=imports)
+    return repl_on(InProcess(respond))
 
 
 def in_process(monkeypatch: pytest.MonkeyPatch, script: Script | None = None) -> list[Repl]:
@@ -211,8 +206,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch, script: Script | None = None) ->
         faults.add(fault)
         return new
 
-    async def start_repl(_backend: LeanBackend, *, imports: Sequence[str], **_options: Any) -> Repl:
-        started.append(repl(script, imports=imports, number=len(started) + 1, first=first))
+    async def start_repl(_backend: LeanBackend, **_options: Any) -> Repl:
+        started.append(repl(script, number=len(started) + 1, first=first))
         return started[-1]
 
     monkeypatch.setattr(pool, "start_repl", start_repl)

@@ -99,8 +99,6 @@ COMMANDS = {
     "stat": Fields("Stat"),
     "reset": Fields("Reset"),
     "options.set": Fields("OptionsSet"),
-    "env.describe": Fields("EnvDescribe"),
-    "env.inspect": Fields("EnvInspect", (("name", "String"),)),
     "goal.start": Fields("GoalStart"),
     "goal.tactic": Fields("GoalTactic", _STATE),
     "goal.print": Fields("GoalPrint", _STATE),
@@ -108,13 +106,12 @@ COMMANDS = {
     "goal.subsume": Fields("GoalSubsume", _STATE),
     "frontend.process": Fields("FrontendProcess", _FLAGS, _GONE),
     "frontend.distil": Fields("FrontendDistil", (("file", "String"), ("ignoreValues", "Bool"))),
-    "frontend.track": Fields("FrontendTrack", (("src", "String"), ("dst", "String"))),
 }
 _TYPES = {"Bool": bool, "String": str, "Natural number": int, "Array": list}
 UNKNOWN = {
     "newer": frozenset[str](),
     "middle": frozenset({"goal.subsume"}),
-    "older": frozenset({"goal.subsume", "frontend.distil", "frontend.track"}),
+    "older": frozenset({"goal.subsume", "frontend.distil"}),
 }
 """The commands that each dialect has not."""
 _OLDER_WORDS = {"command": "arguments", "parse": "parsing", "io": "internal"}
@@ -137,7 +134,6 @@ class ScriptedRepl:
         script: Mapping[str, Any] | None = None,
         dialect: str = "newer",
         number: int = 1,
-        imports: Sequence[str] = (),
         faults: Mapping[str, float] | None = None,
         dice: random.Random | None = None,
         first: Callable[[str], bool] | None = None,
@@ -145,7 +141,6 @@ class ScriptedRepl:
         """`first` says whether this process is the first that comes to a fault."""
         self.dialect = dialect
         self.number = number
-        self.imports = list(imports)
         self.dice = dice or random.Random(0)
         self.faults = faults or {}
         self.first = first or _first
@@ -161,7 +156,6 @@ class ScriptedRepl:
         self.scripted = script is not None
         self.sorries: dict[str, list[str]] = table.get("sorries", {})
         self.errors: dict[str, str] = table.get("errors", {})
-        self.constants: dict[str, Reply] = table.get("constants", {})
         self.replies: list[tuple[str, Reply, Reply]] = list(table.get("replies", []))
         self.tactics = {
             (goal_of(goal).text if "⊢" in goal else goal, tactic): outcome
@@ -240,14 +234,6 @@ class ScriptedRepl:
         self.timeout_s = payload.get("timeout", 0) / 1000 or self.timeout_s
         return {}
 
-    def _env_describe(self, _payload: Reply) -> Reply:
-        return {"imports": self.imports, "modules": self.imports}
-
-    def _env_inspect(self, payload: Reply) -> Reply:
-        if (name := payload["name"]) not in self.constants:
-            raise RefusedError("index", f"Symbol not found {name}")
-        return self.constants[name]
-
     # ---- texts
 
     def _frontend_process(self, payload: Reply) -> Reply:
@@ -256,8 +242,6 @@ class ScriptedRepl:
         if payload["inheritEnv"]:
             self.env.append(text)
         unit: Reply = {"boundary": [0, len(text.encode())], "messages": self._messages(text)}
-        if payload["newConstants"]:
-            unit["newConstants"] = []
         if self.dialect == "older" and payload["sorrys"] and "sorry" in text:
             goals = [goal for target in self._targets(text) for goal in target]
             at = text.encode().index(b"sorry")
@@ -313,8 +297,7 @@ class ScriptedRepl:
     def _goal_print(self, payload: Reply) -> Reply:
         goals = self._state(payload)
         flags = dict.fromkeys(("rootHasSorry", "rootHasUnsafe", "rootHasMVar"), False)
-        root: Reply = {} if goals or not payload.get("rootExpr") else {"root": {"pp": "by a script"}}
-        return {"goals": _shown(goals) if payload.get("goals") else [], "extraMVars": [], **root, **flags}
+        return {"goals": _shown(goals) if payload.get("goals") else [], "extraMVars": [], **flags}
 
     def _goal_delete(self, payload: Reply) -> Reply:
         for number in payload["stateIds"]:
@@ -554,7 +537,6 @@ def main(arguments: Sequence[str]) -> None:
         script=json.loads(given["script"][0]) if "script" in given else None,
         dialect=given.get("dialect", ["newer"])[0],
         number=number,
-        imports=[argument for argument in arguments if not argument.startswith("--")],
         faults={name: float(p) for name, _, p in (one.partition("=") for one in given.get("fault", ()))},
         dice=dice,
     )
