@@ -16,7 +16,7 @@ from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.sandbox.network import Rules
 from pipeline.lean.source.manifest import GitPackage
 from tests.support.bump import bump, git
-from tests.support.lean.toolchain import Answer, make_toolchain
+from tests.support.lean.toolchain import make_toolchain
 
 pytestmark = pytest.mark.usefixtures("bubblewrap", "python_in_usr")
 TEXT = "import Math\n\ntheorem a : True := by\n  exact old\n"
@@ -56,7 +56,7 @@ def test_a_package_and_what_it_requires_are_fetched_at_their_new_commits_and_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "error: Demo.lean:4:8: Unknown identifier `old`"
-    tools = make_toolchain(tmp_path / "tools", answers=[Answer("build", r"exact old\b", said, 1)])
+    tools = make_toolchain(tmp_path / "tools", errors={r"exact old\b": said})
     batt = package(tmp_path, "batt", {})
     math = package(tmp_path, "math", {"old": batt[0], "new": batt[1]})
     project = tmp_path / "project"

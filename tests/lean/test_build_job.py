@@ -626,7 +626,7 @@ def test_a_host_of_the_internet_is_reached_through_the_gateway() -> None:
 @pytest.mark.usefixtures("elan_lean")
 def test_a_real_lake_builds_a_project_in_the_sandbox(tmp_path: Path) -> None:
     lean = find_leans(backend="auto", repl="", sandbox="bubblewrap").builds[0]
-    yard = BuildFolder(tmp_path, StandIn(tmp_path, lean.toolchain, Path(lean.sysroot), sandboxed=True))
+    yard = BuildFolder(tmp_path, StandIn(tmp_path, lean.toolchain, Path(lean.sysroot)))
     lakefile = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'
     files = {"lakefile.toml": lakefile, "Demo.lean": "import Demo.A\nimport Demo.B\n"}
     files |= {"Demo/A.lean": "theorem a : 1 + 1 = 2 := rfl\n", "Demo/B.lean": "theorem b : 1 = 2 := rfl\n"}

@@ -23,8 +23,9 @@ from store.domain.identity import git_blob
 from tests.support.daemon import warm
 from tests.support.gate import Case, GateProject
 from tests.support.lean.credulous import make_credulous
+from tests.support.lean.lake import STANDS_IN
 from tests.support.lean.scripted import write_repl
-from tests.support.lean.toolchain import STANDS_IN, make_toolchain
+from tests.support.lean.toolchain import make_toolchain
 from tests.support.specs import raw_spec
 from tests.support.trace import Workshop
 
@@ -203,15 +204,15 @@ def test_a_real_repl_beside_a_stand_in_for_lake_is_refused(
 
 def test_every_program_that_stands_in_for_lean_can_be_told(site: Site) -> None:
     assert MARK in STANDS_IN
-    tools = make_toolchain(site.folder, leanchecker=True)
+    tools = make_toolchain(site.folder)
     credulous = make_credulous(site.folder / "credulous").sysroot
     programs = [
         write_repl(site.folder / "own"),
-        *tools.bin.iterdir(),
+        *(tools.home / "bin").iterdir(),
         *(tools.sysroot / "bin").iterdir(),
         *(credulous / "bin").iterdir(),
     ]
-    assert len(programs) > 8
+    assert len(programs) > 6
     assert [program for program in programs if not is_stand_in(program)] == []
     assert not is_stand_in(Path("/bin/sh"))
     assert not is_stand_in(site.folder / "nothing")

@@ -1,8 +1,13 @@
-"""The stand-in `lake`, `lean` and `leanchecker` of one made toolchain; `toolchain` says how to steer them.
+"""The stand-in for lake: one file, with nothing but Python's own library, copied into a toolchain as `bin/lake`.
 
-Prints what lake prints (`✔ [2/3] Built A.B`, `error: build failed`, …), keeps its layout (`.lake/build/lib/lean`,
-`.lake/packages`) and its habits: the lakefile is evaluated by every command that loads the workspace, packages are
-cloned by git at the revision of the manifest, what is up to date is not built again.
+Knows what everlean asks of lake: `build [TARGET…]` (a module, `+MODULE`, `@PACKAGE`, `PACKAGE:release`) and
+`exe cache get`. Prints what lake prints (`✔ [2/3] Built A.B`, `error: build failed`, …), keeps its layout
+(`.lake/build/lib/lean`, `.lake/packages`) and its habits: each command evaluates the lakefile, packages are cloned by
+git at the revision of the manifest, what is up to date is not built again, and what it said is said again.
+
+In a toolchain of Lean 4.35.0 itself (`real_gate`) modules are compiled by its `bin/lean`. In one of
+`tests.support.lean.toolchain`, which says so in a file, nothing is: there a line of a module that begins with
+`--! error TEXT` is an error, a sorry a warning, and lines that begin with `--! run ` (`#! run ` in TOML) are code.
 """
 
 # ruff: noqa: T201 - programs print
@@ -16,15 +21,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.lean.toolchain import SETTINGS, STANDS_IN
-
-_SYSROOT = Path(__file__).resolve().parents[5]
-_IMPORT = re.compile(r"^\s*(?:public\s+)?(?:meta\s+)?import\s+(?:all\s+)?([\w.«»']+)", re.MULTILINE)
+SETTINGS = "standin.json"
+STANDS_IN = "stand-in for tests, not Lean"
+_SYSROOT = Path(__file__).resolve().parent.parent
+_IMPORT = re.compile(r"^\s*(?:public\s+)?(?:meta\s+)?import\s+(?:all\s+)?([\w.«»'-]+)", re.MULTILINE)
 _LIBRARY = Path(".lake", "build", "lib", "lean")
 
 
@@ -40,97 +46,67 @@ class Said:
     failed: bool
 
 
-def main(name: str, arguments: Sequence[str]) -> int:
-    settings = json.loads((_SYSROOT / SETTINGS).read_text("utf-8"))
+@dataclass(slots=True)
+class Workspace:
+    """A project as its lakefile, its manifest and its folders have it."""
+
+    errors: dict[str, str] | None
+    """what compiling a module says, by a pattern that is found in its text; None: that is Lean's to say"""
+    packages: list[str]
+    targets: list[str]
+    """those that `lake build` alone builds"""
+    modules: dict[str, Path]
+    hashes: dict[str, str] = field(default_factory=dict)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command in this folder, with the toolchain that this program lies in."""
     try:
-        if name == "lake":
-            return _lake(settings, list(arguments))
-        return (
-            _leanchecker(settings, arguments) if name == "leanchecker" else _lean(settings, list(arguments))
-        )
+        match list(arguments):
+            case ["--version"]:
+                print(f"Lake version 5.0.0-src ({STANDS_IN})")
+            case ["build", target] if target.endswith(":release"):
+                _release(_workspace(), target.removesuffix(":release"))
+            case ["build", *targets]:
+                _build(_workspace(), targets)
+            case ["exe", "cache", "get"]:
+                _cache(_workspace())
+            case _:
+                _fail(f"unknown command '{' '.join(arguments)}'")
     except Failed:
         return 1
-
-
-def _version(settings: dict[str, Any]) -> str:
-    return str(settings["toolchain"]).partition(":")[2].removeprefix("v")
-
-
-def _lean(settings: dict[str, Any], arguments: list[str]) -> int:
-    match [word for word in arguments if not word.startswith(("-D", "-R", "--root", "-o", "-i"))]:
-        case ["--version"]:
-            print(f"Lean (version {_version(settings)}, {STANDS_IN})")
-        case ["--print-prefix"]:
-            print(_SYSROOT)
-        case [file]:
-            path = Path(file)
-            if not path.is_file():
-                return _error(f"file '{file}' not found")
-            text = path.read_text("utf-8")
-            answer = _answer(settings, "lean", text)
-            if answer is not None:
-                _show(answer["text"])
-                return int(answer["exit"])
-            said = _compile(path, text)
-            _show(said.text)
-            return int(said.failed)
-        case _:
-            return _error(f"the stand-in lean does not know {' '.join(arguments)}")
     return 0
 
 
-def _leanchecker(settings: dict[str, Any], arguments: Sequence[str]) -> int:
-    answer = _answer(settings, "leanchecker", " ".join(arguments))
-    if answer is None:
-        return 0
-    _show(answer["text"])
-    return int(answer["exit"])
+def _workspace() -> Workspace:
+    """Evaluate the lakefile, and have the manifest's packages there."""
+    settings = _SYSROOT / SETTINGS
+    table: dict[str, Any] = {}
+    for path in filter(Path.is_file, map(Path, ("lakefile.lean", "lakefile.toml"))):
+        text = path.read_text("utf-8", errors="replace")
+        _run_lines(path, text)
+        try:
+            table = tomllib.loads(text) if path.suffix == ".toml" else {}
+        except ValueError as problem:
+            _fail(f"{path}: {problem}")
+        break
+    folders = [Path(), *(Path(one["srcDir"]) for one in table.get("lean_lib", ()) if "srcDir" in one)]
+    return Workspace(
+        json.loads(settings.read_text("utf-8"))["errors"] if settings.is_file() else None,
+        _packages(),
+        list(table.get("defaultTargets", ())),
+        _modules(folders),
+    )
 
 
-def _lake(settings: dict[str, Any], arguments: list[str]) -> int:
-    match arguments:
-        case ["--version"]:
-            print(f"Lake version 5.0.0-src ({STANDS_IN}; Lean version {_version(settings)})")
-            return 0
-        case ["env", *command]:
-            _load_workspace()
-            return _env(command)
-        case ["build", target] if target.endswith(":release"):
-            return _release(settings, _load_workspace(), target.removesuffix(":release"))
-        case ["build", *words]:
-            packages = _load_workspace()
-            return _build(settings, [word for word in words if not word.startswith("-")], packages)
-        case ["exe", "cache", *verbs]:
-            return _cache(settings, _load_workspace(), verbs)
-        case ["update", *_]:
-            _load_workspace()
-            _show("info: toolchain not updated; no toolchain information found")
-            return 0
-        case ["exe" | "exec", program, *rest]:
-            _load_workspace()
-            path = Path(".lake", "build", "bin", program)
-            if not path.exists():
-                return _error(f"unknown executable {program}")
-            return _ended(subprocess.run([str(path), *rest], check=False).returncode)
-        case _:
-            return _error(f"unknown command '{' '.join(arguments)}'")
-
-
-def _load_workspace() -> list[str]:
-    """Evaluate the lakefile and have the manifest's packages there; return their names."""
-    files = [Path(name) for name in ("lakefile.lean", "lakefile.toml") if Path(name).is_file()]
-    if not files:
-        _error("[root]: no configuration file with a supported extension:\nlakefile.lean\nlakefile.toml")
-        raise Failed
-    _run_lines(files[0], files[0].read_text("utf-8", errors="replace"))
+def _packages() -> list[str]:
     manifest = Path("lake-manifest.json")
     if not manifest.is_file():
         return []
     try:
         packages = json.loads(manifest.read_text("utf-8")).get("packages", [])
     except ValueError as problem:
-        _error(f"manifest: {problem}")
-        raise Failed from problem
+        _fail(f"manifest: {problem}")
     for package in packages:
         if package["type"] == "git":
             _materialize(package)
@@ -140,9 +116,9 @@ def _load_workspace() -> list[str]:
 def _materialize(package: dict[str, Any]) -> None:
     name, folder = package["name"], Path(".lake", "packages", package["name"])
     if not folder.is_dir():
-        _show(f"info: {name}: cloning {package['url']}")
+        print(f"info: {name}: cloning {package['url']}", flush=True)
         _git("clone", "--quiet", "--no-checkout", package["url"], str(folder))
-        _show(f"info: {name}: checking out revision '{package['rev']}'")
+        print(f"info: {name}: checking out revision '{package['rev']}'", flush=True)
         try:
             _git("-C", str(folder), "checkout", "--quiet", "--detach", package["rev"], "--")
         except Failed:
@@ -153,82 +129,17 @@ def _materialize(package: dict[str, Any]) -> None:
 def _git(*arguments: str) -> None:
     done = subprocess.run(["git", *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
-        _show(done.stderr.decode("utf-8", errors="replace").rstrip())
-        _error(f"external command 'git' exited with code {done.returncode}")
-        raise Failed
+        print(done.stderr.decode("utf-8", errors="replace").rstrip(), flush=True)
+        _fail(f"external command 'git' exited with code {done.returncode}")
 
 
-def _env(command: list[str]) -> int:
-    packages = sorted(Path(".lake", "packages").glob("*")) if Path(".lake", "packages").is_dir() else []
-    libraries = [*(f"./{package / _LIBRARY}" for package in packages), f"./{_LIBRARY}"]
-    environment = {
-        **os.environ,
-        "LEAN_PATH": ":".join(libraries),
-        "LEAN_SRC_PATH": ":".join([*(f"./{package}" for package in packages), "."]),
-        "LEAN_SYSROOT": str(_SYSROOT),
-        "PATH": f"{_SYSROOT}/bin:{os.environ.get('PATH', '/usr/bin:/bin')}",
-    }
-    if not command:
-        for name in ("LEAN_SYSROOT", "LEAN_PATH", "LEAN_SRC_PATH", "PATH"):
-            print(f"{name}={environment[name]}")
-        return 0
-    sys.stdout.flush()
-    try:
-        os.execvpe(command[0], command, environment)
-    except FileNotFoundError:
-        return _error(f"could not execute external process '{command[0]}'")
-
-
-def _cache(settings: dict[str, Any], packages: list[str], verbs: list[str]) -> int:
-    if "mathlib" not in packages:
-        return _error("unknown executable cache")
-    if settings["offline"]:
-        _show("Attempting to download 1 file(s)\ncurl: (6) Could not resolve host: mathlib4.lean-cache.cloud")
-        return 1
-    if verbs[:1] in (["get"], ["get!"]):
-        _write_outputs(Path(".lake", "packages", "mathlib"), "Mathlib", "from the cache")
-        print("Decompressing 1 file(s)\nCompleted successfully!")
-    return 0
-
-
-def _release(settings: dict[str, Any], packages: list[str], name: str) -> int:
-    """Fetch the archive that a package's release has of its compiled files."""
-    if settings["offline"] or name not in packages:
-        return _error(f"{name}:release: failed to fetch GitHub release (run with '-v' for details)")
-    _write_outputs(Path(".lake", "packages", name), "Released", "from the release")
-    return 0
-
-
-def _build(settings: dict[str, Any], targets: list[str], packages: list[str]) -> int:
-    modules = _modules()
-    wanted: list[str] = []
-    for target in targets or list(modules):
-        name = target.lstrip("+@").partition(":")[0]
-        below = [module for module in modules if module == name or module.startswith(f"{name}.")]
-        if not below:
-            return _error(f"unknown target `{target}`")
-        wanted += below
-    order: list[str] = []
-    for module in wanted:
-        _in_order(module, modules, order)
-    failed, unreached, hashes = list[str](), set[str](), dict[str, str]()
-    for number, module in enumerate(order, 1):
-        if any(needed in failed or needed in unreached for needed in _imports(modules[module])):
-            unreached.add(module)
-        elif not _build_module(settings, module, modules[module], f"[{number}/{len(order)}]", hashes):
-            failed.append(module)
-    if failed:
-        _show("Some required targets logged failures:\n" + "\n".join(f"- {module}" for module in failed))
-        return _error("build failed")
-    _show(f"Build completed successfully ({len(order) + len(packages)} jobs).")
-    return 0
-
-
-def _modules() -> dict[str, Path]:
-    found = {}
-    for path in sorted(Path().rglob("*.lean")):
-        if not path.parts[0].startswith(".") and path.name != "lakefile.lean":
-            found[".".join(path.with_suffix("").parts)] = path
+def _modules(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return every module below these folders by its name, without the quotes that a strange name has."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*.lean")):
+            if not path.parts[0].startswith(".") and path != Path("lakefile.lean"):
+                found.setdefault(".".join(path.relative_to(folder).with_suffix("").parts), path)
     return found
 
 
@@ -236,10 +147,45 @@ def _imports(path: Path) -> list[str]:
     return [name.replace("«", "").replace("»", "") for name in _IMPORT.findall(path.read_text("utf-8"))]
 
 
+def _cache(workspace: Workspace) -> None:
+    if "mathlib" not in workspace.packages:
+        _fail("unknown executable cache")
+    _write_outputs(Path(".lake", "packages", "mathlib"), "Mathlib", "from the cache")
+    print("Decompressing 1 file(s)\nCompleted successfully!")
+
+
+def _release(workspace: Workspace, name: str) -> None:
+    """Fetch the archive that a package's release has of its compiled files."""
+    if name not in workspace.packages:
+        _fail(f"{name}:release: failed to fetch GitHub release (run with '-v' for details)")
+    _write_outputs(Path(".lake", "packages", name), "Released", "from the release")
+
+
+def _build(workspace: Workspace, targets: Sequence[str]) -> None:
+    modules, wanted = workspace.modules, list[str]()
+    for target in targets or workspace.targets or list(modules):
+        name = re.sub("[«»]", "", target.lstrip("+@"))
+        if name not in modules:
+            _fail(f"unknown target `{target}`")
+        wanted.append(name)
+    order: list[str] = []
+    for module in wanted:
+        _in_order(module, modules, order)
+    failed, unreached = list[str](), set[str]()
+    for number, module in enumerate(order, 1):
+        if any(needed in failed or needed in unreached for needed in _imports(modules[module])):
+            unreached.add(module)
+        elif not _build_module(workspace, module, f"[{number}/{len(order)}]"):
+            failed.append(module)
+    if failed:
+        print("Some required targets logged failures:\n" + "\n".join(f"- {module}" for module in failed))
+        _fail("build failed")
+    print(f"Build completed successfully ({len(order) + len(workspace.packages)} jobs).")
+
+
 def _in_order(module: str, modules: dict[str, Path], order: list[str], chain: tuple[str, ...] = ()) -> None:
     if module in chain:
-        _error(f"build cycle detected:\n  {' -> '.join([*chain, module])}")
-        raise Failed
+        _fail(f"build cycle detected:\n  {' -> '.join([*chain, module])}")
     if module not in order:
         for needed in _imports(modules[module]):
             if needed in modules:
@@ -247,42 +193,74 @@ def _in_order(module: str, modules: dict[str, Path], order: list[str], chain: tu
         order.append(module)
 
 
-def _build_module(settings: dict[str, Any], module: str, path: Path, at: str, hashes: dict[str, str]) -> bool:
+def _build_module(workspace: Workspace, module: str, at: str) -> bool:
+    path, hashes = workspace.modules[module], workspace.hashes
     text = path.read_text("utf-8")
-    parts = [settings["toolchain"], text, *(hashes.get(needed, needed) for needed in _imports(path))]
+    parts = [str(_SYSROOT), text, *(hashes.get(needed, needed) for needed in _imports(path))]
     hashes[module] = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    trace = _LIBRARY.joinpath(*module.split(".")).with_suffix(".trace")
-    if trace.is_file() and json.loads(trace.read_text("utf-8"))["depHash"] == hashes[module]:
+    olean = _olean(Path(), module)
+    trace = olean.with_suffix(".trace")
+    if trace.is_file() and (kept := json.loads(trace.read_text("utf-8")))["depHash"] == hashes[module]:
+        if kept["said"]:
+            print(f"⚠ {at} Replayed {module}\n{kept['said']}", flush=True)
         return True
-    answer = _answer(settings, "build", text)
-    told = None if answer is None else Said(answer["text"], failed=answer["exit"] != 0)
-    said = told or _compile(path, text)
+    olean.parent.mkdir(parents=True, exist_ok=True)
+    errors = workspace.errors
+    said = _compiled(path, olean) if errors is None else _believed(path, text, errors)
     if said.failed:
-        _show(f"✖ {at} Building {module}")
-        _show(f"trace: .> LEAN_PATH=./{_LIBRARY} {_SYSROOT}/bin/lean {path}\n{said.text}")
-        _error("Lean exited with code 1")
+        print(f"✖ {at} Building {module}", flush=True)
+        print(f"trace: .> LEAN_PATH=./{_LIBRARY} {_SYSROOT}/bin/lean {path}\n{said.text}", flush=True)
+        print("error: Lean exited with code 1", file=sys.stderr, flush=True)
         return False
-    _show(f"{'⚠' if said.text else '✔'} {at} Built {module}" + (f"\n{said.text}" if said.text else ""))
-    _write_outputs(Path(), module, hashes[module])
+    print(
+        f"{'⚠' if said.text else '✔'} {at} Built {module}" + (f"\n{said.text}" if said.text else ""),
+        flush=True,
+    )
+    if errors is not None:
+        _write_outputs(Path(), module, hashes[module])
+    trace.write_text(json.dumps({"depHash": hashes[module], "said": said.text}), "utf-8")
     return True
 
 
+def _olean(root: Path, module: str) -> Path:
+    """Return the path of what a module is compiled to."""
+    return root / _LIBRARY / Path(*module.split(".")).with_suffix(".olean")
+
+
 def _write_outputs(root: Path, module: str, trace: str) -> None:
-    base = (root / _LIBRARY).joinpath(*module.split("."))
-    base.parent.mkdir(parents=True, exist_ok=True)
-    base.with_suffix(".olean").write_text(f"{STANDS_IN}: {module} {trace}\n", "utf-8")
-    base.with_suffix(".ilean").write_text(json.dumps({"module": module}), "utf-8")
-    base.with_suffix(".trace").write_text(json.dumps({"depHash": trace}), "utf-8")
+    olean = _olean(root, module)
+    olean.parent.mkdir(parents=True, exist_ok=True)
+    olean.write_text(f"{STANDS_IN}: {module} {trace}\n", "utf-8")
+    olean.with_suffix(".ilean").write_text(json.dumps({"module": module}), "utf-8")
 
 
-def _compile(path: Path, text: str) -> Said:
-    """Look for what a file says that is wrong with it, and for sorries; what it tells Lean to run is run."""
+def _compiled(path: Path, olean: Path) -> Said:
+    """Compile a file with Lean itself."""
+    lean = str(_SYSROOT / "bin" / "lean")
+    libraries = [one / _LIBRARY for one in Path(".lake", "packages").glob("*")]
+    ran = subprocess.run(
+        [lean, "--json", "-o", str(olean), "-i", str(olean.with_suffix(".ilean")), str(path)],
+        env={**os.environ, "LEAN_PATH": ":".join(str(one.absolute()) for one in (_LIBRARY, *libraries))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = []
+    for message in map(json.loads, ran.stdout.splitlines()):
+        severity = {"information": "info"}.get(message["severity"], message["severity"])
+        place = f"{path}:{message['pos']['line']}:{message['pos']['column']}"
+        lines.append(f"{severity}: {place}: {message['data']}")
+    return Said("\n".join([*lines, *ran.stderr.splitlines()]), ran.returncode != 0)
+
+
+def _believed(path: Path, text: str, errors: dict[str, str]) -> Said:
+    """Compile nothing, but run what a file has Lean run, and look for marks and sorries."""
     _run_lines(path, text)
-    lines, failed = [], False
+    lines = [said for pattern, said in errors.items() if re.search(pattern, text)]
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("--! error "):
             lines.append(f"error: {path}:{number}:0: {line.removeprefix('--! error ')}")
-            failed = True
+    failed = bool(lines)
     for number, line in enumerate(text.splitlines(), 1):
         if re.search(r"\bsorry\b", line.partition("--")[0]):
             lines.append(f"warning: {path}:{number}:{line.index('sorry')}: declaration uses 'sorry'")
@@ -294,33 +272,20 @@ def _run_lines(path: Path, text: str) -> None:
         command = re.match(r"(?:--|#)! run (.*)", line)
         if command is not None:
             sys.stdout.flush()
-            done = _ended(subprocess.run(["/bin/sh", "-c", command[1]], check=False).returncode)
-            if done != 0:
-                _error(f"{path}:{number}:0: the code here ended with status {done}")
-                raise Failed
+            status = subprocess.run(["/bin/sh", "-c", command[1]], check=False).returncode
+            if status < 0:  # what kills the code that lake runs kills lake
+                signal.signal(-status, signal.SIG_DFL) if -status not in (9, 19) else None
+                os.kill(os.getpid(), -status)
+            if status != 0:
+                _fail(f"{path}:{number}:0: the code here ended with status {status}")
 
 
-def _ended(returncode: int) -> int:
-    """Die of the signal that a child died of; otherwise pass its status on."""
-    if returncode < 0:
-        signal.signal(-returncode, signal.SIG_DFL) if -returncode not in (9, 19) else None
-        os.kill(os.getpid(), -returncode)
-    return returncode
-
-
-def _answer(settings: dict[str, Any], program: str, text: str) -> dict[str, Any] | None:
-    for answer in settings["answers"]:
-        if answer["program"] == program and re.search(answer["pattern"], text):
-            return dict(answer)
-    return None
-
-
-def _show(text: str) -> None:
-    if text:
-        print(text, flush=True)
-
-
-def _error(text: str) -> int:
+def _fail(text: str) -> Any:
+    """Print an error of lake's own, and end the command."""
     sys.stdout.flush()
     print(f"error: {text}", file=sys.stderr, flush=True)
-    return 1
+    raise Failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,10 +1,10 @@
 """The whole check job on Lean 4.35.0 itself: a project folder, its toolchain, and a small stand-in for lake.
 
-    court = RealGate(tmp_path, real_lean)
+    court = RealGate(tmp_path)
     court.verified(Case("exact ⟨h.2, h.1⟩"))
 
-Lean, its kernel and our own Lean program are real; `lake build` is a program of some lines that compiles a module and
-what it imports of the project with `lean -o`, as lake does, and says what lake says. There is no `leanchecker`. The
+Lean, its kernel and our own Lean program are real; lake is the stand-in (`tests.support.lean.lake`), which compiles a
+module and what it imports of the project with `lean -o`, as lake does. There is no `leanchecker`. The
 library in place of Lean's is our own (`tests.support.lean.wheel`): the gate verifies nothing with it, and a test says
 `FIRST_MODULE` to see the rest.
 """
@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import atexit
 import shutil
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
 from tests.support.gate import GateProject, Lean
-from tests.support.lean import real_gate_lake
-from tests.support.lean.toolchain import interpreter_in_usr, make_elan
+from tests.support.lean import lake
+from tests.support.lean.toolchain import make_elan, sysroot_of, write_program
 from tests.support.lean.wheel.lean import VERSION, build
 
 FIRST_MODULE = "Init.Base"
@@ -30,19 +29,15 @@ TOOLCHAIN = f"leanprover/lean4:v{VERSION}"
 
 
 def with_lake(sysroot: Path) -> Path:
-    """Put the stand-in for lake into a toolchain's folder, as one file that a sandbox can run."""
-    program = sysroot / "bin" / "lake"
-    interpreter = interpreter_in_usr() or sys.executable
-    text = Path(real_gate_lake.__file__).read_text("utf-8")
-    program.write_text(f"#!{interpreter} -ISB\n{text}", "utf-8")
-    program.chmod(0o755)
+    """Put the stand-in for lake into a toolchain's folder."""
+    write_program(sysroot / "bin" / "lake", Path(lake.__file__))
     return sysroot
 
 
 def real_elan(folder: Path) -> Path:
     """Make an ELAN_HOME in `folder`/elan: elan's stand-in, and Lean 4.35.0 itself as the toolchain that it has."""
     home = make_elan(folder, releases=(TOOLCHAIN,), offline=True)
-    with_lake(build(home / "toolchains" / TOOLCHAIN.replace("/", "--").replace(":", "---")))
+    with_lake(build(sysroot_of(home, TOOLCHAIN)))
     return home
 
 
