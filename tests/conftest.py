@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.backend import find_leans
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import SWITCH
 from tests.support import machine, programs
@@ -26,7 +25,7 @@ os.environ[SWITCH] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SELECTABLE = ("bubblewrap", "cuda", "elan_lean", "network", "pantograph_repl", "real_lean")
+SELECTABLE = ("bubblewrap", "cuda", "elan_lean", "network", "real_lean")
 """`-m NAME` selects the tests that ask for the fixture of that name."""
 NO_SANDBOX = "no sandbox: "
 
@@ -121,26 +120,11 @@ def _sandbox_problem() -> str | None:
 
 
 @pytest.fixture
-def elan(provide: Provide, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the user's elan on PATH, with the toolchains that are installed."""
-    provide("elan")
-    monkeypatch.setenv("ELAN_HOME", machine.elan_home())
-
-
-@pytest.fixture
 def elan_lean(provide: Provide, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the user's lake and lean on PATH, with the toolchains that are installed."""
     provide("lake")
     provide("lean")
     monkeypatch.setenv("ELAN_HOME", machine.elan_home())
-
-
-@pytest.fixture
-def pantograph_repl(bubblewrap: None, elan_lean: None, provide: Provide) -> None:
-    """Have a pantograph-repl of the user's, for a sandbox: on PATH, or the installed PyPantograph's."""
-    leans = find_leans(backend="auto", repl="", sandbox="bubblewrap")
-    if leans.summary.kind != "pantograph":
-        provide("pantograph-repl")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 SETTINGS = "standin.json"
 STANDS_IN = "stand-in for tests, not Lean"
@@ -280,7 +280,7 @@ def _run_lines(path: Path, text: str) -> None:
                 _fail(f"{path}:{number}:0: the code here ended with status {status}")
 
 
-def _fail(text: str) -> Any:
+def _fail(text: str) -> NoReturn:
     """Print an error of lake's own, and end the command."""
     sys.stdout.flush()
     print(f"error: {text}", file=sys.stderr, flush=True)
