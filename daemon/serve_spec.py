@@ -23,7 +23,6 @@ from daemon.settings.models import ServeModel
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec, LocalRung
-from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
 from pipeline.serve.auth import read_token
 from pipeline.serve.checkouts import BY_HAND
@@ -156,9 +155,7 @@ def _rungs(settings: Settings) -> tuple[FillRung, ...]:
         memory_bytes = _memory_bytes(settings, "prove", jobs.memory_bytes)
         return (FillRung(CuratedRung(), prove.seconds(0), memory_bytes=memory_bytes),)
     # The server resolves the checkpoint in use at each request.
-    rungs = Ladder(settings, [_Promoted(model) for model in get_args(ModelKind)], no_models="").rungs(
-        simulator()
-    )
+    rungs = Ladder(settings, [_Promoted(model) for model in get_args(ModelKind)], no_models="").rungs()
     fallback = settings.train.of("tactics").named
     return tuple(
         FillRung(

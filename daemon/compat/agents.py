@@ -320,17 +320,16 @@ class BaseAgent(abc.ABC):
             session.settings = session.settings.model_copy(update={"prove": prove})
             sorries = [row for pinned in self.repos for row in session.ask(pinned.open_sorries)]
             ladder = session.ladder()
-            rungs = {rung.model: rung for pinned in self.repos for rung in ladder.rungs(pinned.lean)}
-            for pinned in self.repos:
-                for waiting in ladder.waiting(pinned.lean):
-                    raise AgentError(f"nothing can be proved yet: {waiting}")
+            rungs = [rung.with_judge(pinned.lean) for pinned in self.repos for rung in ladder.rungs()]
+            for waiting in ladder.waiting():
+                raise AgentError(f"nothing can be proved yet: {waiting}")
             ended: Sequence[JobRow] = ()
             if sorries:
                 self._say(f"Found {counted(len(sorries), 'sorry')} to prove")
                 ended = session.work_off(TO_PROVE)
             jobs = frozenset(row.job for row in ended)
             result = ProveResult(
-                session.ask(partial(sorry_results, sorries=sorries, jobs=jobs, rungs=tuple(rungs.values())))
+                session.ask(partial(sorry_results, sorries=sorries, jobs=jobs, rungs=tuple(rungs)))
             )
             session.tidy({(pinned.key, pinned.commit) for pinned in self.repos})
         for item in result.sorries:

@@ -150,16 +150,14 @@ def _spec(
         toolchain=toolchain,
         package=package,
         rev=rev,
-        rungs=_rungs(view, repo, ladder, lean, settings),
+        rungs=_rungs(view, repo, ladder, settings),
         limits=repl_limits(settings, most=1),
         second_kernel=settings.lean.second_kernel,
         advisories=settings.certificates.advisories,
     )
 
 
-def _rungs(
-    view: sqlite3.Connection, repo: Repo, ladder: Ladder, lean: LeanBackend, settings: Settings
-) -> tuple[BumpRung, ...]:
+def _rungs(view: sqlite3.Connection, repo: Repo, ladder: Ladder, settings: Settings) -> tuple[BumpRung, ...]:
     """Return the rungs of the repository's ladder that search for tactics without an endpoint: 0, 1 and 2.
 
     Their models run on the processor, since a bump compiles for hours, and would keep a GPU from others meanwhile.
@@ -167,7 +165,7 @@ def _rungs(
     traced = trace_queries.newest_trace(view, repo.key) is not None
     prove = settings.prove
     found = []
-    for one in ladder.rungs(lean, traced=traced):
+    for one in ladder.rungs(traced=traced):
         if not isinstance(one.spec, CuratedRung | RetrievalRung | GeneratorRung):
             continue
         on_cpu = {

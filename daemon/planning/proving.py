@@ -87,7 +87,8 @@ class InUse(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A rung that can be climbed. What was tried with another `model` or `budget` is tried again.
+    """A rung that can be climbed. What was tried with another `model` or `budget` is tried again; in the budget of an
+    attempt the Lean that judged has a part (`with_judge`).
 
     `spec` is the prove job's part of it. `gpu`: a model runs on the GPU, where there is one. `capped`: there is a limit
     to what it may spend in a day. `key`: the place of the one key that the job needs.
@@ -100,6 +101,10 @@ class Rung:
     gpu: bool = False
     capped: bool = False
     key: KeyPlace | None = None
+
+    def with_judge(self, lean: LeanBackend) -> Rung:
+        """Return the rung as attempts with this Lean have it."""
+        return replace(self, budget=f"{self.budget}/{lean.kind}")
 
     @property
     def number(self) -> int:
@@ -148,61 +153,61 @@ class Ladder:
         self._no_models = no_models
         self._given = tactics
 
-    def rungs(self, lean: LeanBackend, *, traced: bool = True) -> list[Rung]:
-        """Return what can be climbed with this Lean, in the order of the settings.
+    def rungs(self, *, traced: bool = True) -> list[Rung]:
+        """Return what can be climbed, in the order of the settings.
 
-        `traced`: the repository has a trace of this Lean, of which the premises are.
+        `traced`: the repository has a trace, of which the premises are.
         """
         shown = self._shown() if traced else None
-        found = (self._rung(number, lean, shown) for number in self._prove.rungs)
+        found = (self._rung(number, shown) for number in self._prove.rungs)
         return [rung for rung in found if isinstance(rung, Rung)]
 
-    def waiting(self, lean: LeanBackend) -> list[WaitingRung]:
+    def waiting(self) -> list[WaitingRung]:
         """Return what cannot."""
-        found = (self._rung(number, lean, None) for number in self._prove.rungs)
+        found = (self._rung(number, None) for number in self._prove.rungs)
         return [rung for rung in found if isinstance(rung, WaitingRung)]
 
-    def _rung(self, number: int, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung | WaitingRung:
+    def _rung(self, number: int, shown: RetrieverSpec | None) -> Rung | WaitingRung:
         if number in (1, 2, 3) and self._no_models:
             return WaitingRung(number, self._no_models)
         match number:
             case 0:
-                return self._climb(CuratedRung(retriever=_on_cpu(shown)), "", lean)
+                return self._climb(CuratedRung(retriever=_on_cpu(shown)), "")
             case 1:
-                return self._retrieval(lean)
+                return self._retrieval()
             case 2:
-                return self._tactics(lean, shown)
+                return self._tactics(shown)
             case 3:
                 name = self._prove.whole.model
                 rung = WholeProofRung(generator=self._generator(name), whole=self._whole(3), retriever=shown)
-                return self._climb(rung, name, lean)
+                return self._climb(rung, name)
             case _:
-                return self._external(lean, _on_cpu(shown))
+                return self._external(_on_cpu(shown))
 
-    def _retrieval(self, lean: LeanBackend) -> Rung | WaitingRung:
+    def _retrieval(self) -> Rung | WaitingRung:
         retriever, name = self._retriever(), self._prove.generator.model
         if retriever is None:
             return WaitingRung(1, _none_in_use("retriever"))
         rung = RetrievalRung(generator=self._generator(name), retriever=retriever, progress=self._progress())
-        return self._climb(rung, f"{retriever.checkpoint}+{name}", lean)
+        return self._climb(rung, f"{retriever.checkpoint}+{name}")
 
-    def _tactics(self, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung | WaitingRung:
+    def _tactics(self, shown: RetrieverSpec | None) -> Rung | WaitingRung:
         if self._given is not None:
             model, path = self._given
-            return self._generates(model, path, lean, shown)
+            return self._generates(model, path, shown)
         tactics, named = self._in_use.get("tactics"), self._settings.train.of("tactics").named
         if tactics is None and not named:
             reason = _none_in_use("tactics")
             return WaitingRung(2, f"{reason}, and [train.tactics] names no model_name to begin with")
         path = named if tactics is None else str(self._settings.paths.models / "tactics" / tactics.checkpoint)
         model = named if tactics is None else tactics.checkpoint
-        return self._generates(model, path, lean, shown)
+        return self._generates(model, path, shown)
 
-    def _generates(self, model: str, path: str, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung:
+    def _generates(self, model: str, path: str, shown: RetrieverSpec | None) -> Rung:
         rung = GeneratorRung(generator=self._generator(path), progress=self._progress(), retriever=shown)
-        return self._climb(rung, model, lean)
+        return self._climb(rung, model)
 
-    def _external(self, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung:
+    def _external(self, shown: RetrieverSpec | None) -> Rung:
         external = self._prove.external
         endpoint = EndpointSpec(
             base_url=external.base_url,
@@ -226,20 +231,19 @@ class Ladder:
                 max_tokens=self._prove.whole.tokens(4),
             )
             rung = EndpointRung(endpoint=endpoint, tactics=tactics, retriever=shown)
-        return self._climb(rung, external.model, lean, key=external.key)
+        return self._climb(rung, external.model, key=external.key)
 
     def _climb(
         self,
         rung: AnyRung,
         model: str,
-        lean: LeanBackend,
         *,
         key: KeyPlace | None = None,
     ) -> Rung:
         return Rung(
             rung,
             model,
-            budget_key(self._prove, lean=lean, rung=rung.number, shown=rung.retriever),
+            budget_key(self._prove, rung=rung.number, shown=rung.retriever),
             self._prove.seconds(rung.number),
             gpu=isinstance(rung, LocalRung) and self._prove.generator.device != "cpu",
             capped=isinstance(rung, EndpointRung) and not self._prove.external.free,
@@ -302,19 +306,19 @@ def _on_cpu(shown: RetrieverSpec | None) -> RetrieverSpec | None:
     return None if shown is None else shown.model_copy(update={"device": "cpu"})
 
 
-def budget_key(prove: Prove, *, lean: LeanBackend, rung: int = 0, shown: RetrieverSpec | None = None) -> str:
-    """Name a budget: with another one, or another judge, a sorry is attempted again."""
-    key = _budget(prove, lean, rung)
+def budget_key(prove: Prove, *, rung: int = 0, shown: RetrieverSpec | None = None) -> str:
+    """Name a budget: with another one a sorry is attempted again."""
+    key = _budget(prove, rung)
     if shown is None:
         return key
     of = f"@{shown.checkpoint}" if rung in (0, 2, 3) else ""
     return f"{key}/{shown.premises}p{of}"
 
 
-def _budget(prove: Prove, lean: LeanBackend, rung: int) -> str:
+def _budget(prove: Prove, rung: int) -> str:
     generator, whole, external = prove.generator, prove.whole, prove.external
-    time, judge = f"{prove.seconds(rung):g}s", lean.kind
-    search = f"{time}/{prove.nodes_per_sorry}n/{prove.tactic_timeout_s:g}s/{judge}"
+    time = f"{prove.seconds(rung):g}s"
+    search = f"{time}/{prove.nodes_per_sorry}n/{prove.tactic_timeout_s:g}s"
     # A model of the same name at another address is another one.
     asked = f"{whole.tokens(rung)}t"
     if rung == 4:
@@ -329,7 +333,7 @@ def _budget(prove: Prove, lean: LeanBackend, rung: int) -> str:
         case 3 | 4:
             # One proof alone is the likeliest one; an endpoint draws at a temperature of its own.
             heat = f"@{generator.temperature:g}" if rung == 3 and whole.proofs > 1 else ""
-            return f"{time}/{judge}/{whole.proofs}x{1 + whole.repairs}{heat}/{asked}"
+            return f"{time}/{whole.proofs}x{1 + whole.repairs}{heat}/{asked}"
         case _:
             return search
 
@@ -553,11 +557,12 @@ class Proving:
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
         """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
         traced = trace_queries.newest_trace(self._view, repo.key) is not None
-        rungs, seq = self.ladder.rungs(lean, traced=traced), self._triggered.get(repo.key)
+        rungs, seq = self.ladder.rungs(traced=traced), self._triggered.get(repo.key)
+        judged = [one.with_judge(lean) for one in rungs]
         return (
-            rungs
+            judged
             if seq is None
-            else [replace(one, budget=f"{one.budget}/triggered at {seq}") for one in rungs]
+            else [replace(one, budget=f"{one.budget}/triggered at {seq}") for one in judged]
         )
 
     def _batches(self, wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:

@@ -236,7 +236,7 @@ class RepositoryJobs:
         if self._settings.trace.enabled:
             yield from self._trace(repo, branch, project, lean)
         if self._settings.prove.enabled and not repo.opt_out:
-            self._waiting.update(dict.fromkeys(map(str, self._proving.ladder.waiting(lean))))
+            self._waiting.update(dict.fromkeys(map(str, self._proving.ladder.waiting())))
             yield from self._proving.of(repo, branch, project, lean)
 
     def _trigger(self, work: str, repo: Repo) -> Iterator[str]:

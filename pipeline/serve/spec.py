@@ -181,7 +181,7 @@ class LeanSpec:
         repositories: those that are watched.
         rungs: of the ladder, in their order.
         seed: of what models draw.
-        built: whether a project's commit must be built before Lean checks it (never with the simulator).
+        built: whether a project's commit must be built before Lean checks it.
         memory_bytes: of each process of a check job; a prove job's is its rung's.
     """
 

@@ -121,7 +121,7 @@ def sorry(name: str, number: int = 1) -> list[EventBody]:
 
 
 def attempted(name: str, *, settings: Settings) -> list[EventBody]:
-    budget = budget_key(settings.prove, lean=LEAN.summary)
+    budget = f"{budget_key(settings.prove)}/{LEAN.summary.kind}"
     body = events.attempt(name, place(name), commit=sha(1), outcome="exhausted")
     return [body.model_copy(update={"repository": KEY, "budget": budget})]
 

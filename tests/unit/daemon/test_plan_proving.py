@@ -348,7 +348,7 @@ def climbed(world: World, *bodies: EventBody) -> dict[int, Rung]:
             if bodies:
                 await parts.store.append([NewEvent(_stream(body), body) for body in bodies])
             rows = [row for row in await parts.store.ask(model_queries.checkpoints) if row.promoted]
-            rungs = Ladder(world.settings, rows, no_models="").rungs(LEAN.summary)
+            rungs = Ladder(world.settings, rows, no_models="").rungs()
             return {rung.number: rung for rung in rungs}
 
     return asyncio.run(go())
@@ -631,7 +631,7 @@ def test_what_decides_a_rung_s_answers_is_a_part_of_its_budget_and_nothing_else_
         name: {**tables.get(name, {}), **to} if isinstance(to, dict) else to for name, to in changed.items()
     }
     keys = [
-        budget_key(prove, lean=LEAN.summary, rung=rung, shown=retriever(prove.generator.premises))
+        budget_key(prove, rung=rung, shown=retriever(prove.generator.premises))
         for prove in map(Prove.model_validate, (tables, {**tables, **after}))
     ]
     assert (keys[0] != keys[1]) == counts, keys
@@ -640,17 +640,17 @@ def test_what_decides_a_rung_s_answers_is_a_part_of_its_budget_and_nothing_else_
 @pytest.mark.parametrize(
     ("rung", "tables", "key"),
     [
-        (0, {}, "60s/400n/5s/server"),
-        (1, {}, "60s/400n/5s/server/8xbeam/10p"),
-        (2, {}, "60s/400n/5s/server/8xbeam"),
-        (3, {}, "60s/server/4x3@0.7/8192t"),
-        (3, {"whole": {"max_tokens": 2048}}, "60s/server/4x3@0.7/2048t"),
-        (3, {"whole": {"proofs": 1, "enable_thinking": False}}, "60s/server/1x3/8192t/unthinking"),
-        (4, {"whole": {"enable_thinking": False}}, "60s/server/4x3/2048t/https://api.example.org/v1"),
+        (0, {}, "60s/400n/5s"),
+        (1, {}, "60s/400n/5s/8xbeam/10p"),
+        (2, {}, "60s/400n/5s/8xbeam"),
+        (3, {}, "60s/4x3@0.7/8192t"),
+        (3, {"whole": {"max_tokens": 2048}}, "60s/4x3@0.7/2048t"),
+        (3, {"whole": {"proofs": 1, "enable_thinking": False}}, "60s/1x3/8192t/unthinking"),
+        (4, {"whole": {"enable_thinking": False}}, "60s/4x3/2048t/https://api.example.org/v1"),
         (
             4,
             {"external": {"mode": "tactics"}},
-            "60s/400n/5s/server/8xendpoint@0.7/2048t/https://api.example.org/v1",
+            "60s/400n/5s/8xendpoint@0.7/2048t/https://api.example.org/v1",
         ),
     ],
 )
@@ -660,23 +660,23 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
     external = {"base_url": "https://api.example.org/v1", **tables.get("external", {})}
     prove = Prove.model_validate({**tables, "external": external})
     shown = retriever(prove.generator.premises) if rung == 1 else None
-    assert budget_key(prove, lean=LEAN.summary, rung=rung, shown=shown) == key
+    assert budget_key(prove, rung=rung, shown=shown) == key
 
 
 @pytest.mark.parametrize(
     ("rung", "key"),
     [
-        (0, "60s/400n/5s/server/10p@r-1"),
-        (2, "60s/400n/5s/server/8xbeam/10p@r-1"),
-        (3, "60s/server/4x3@0.7/8192t/10p@r-1"),
-        (4, "60s/server/4x3/2048t/https://api.example.org/v1/10p"),
+        (0, "60s/400n/5s/10p@r-1"),
+        (2, "60s/400n/5s/8xbeam/10p@r-1"),
+        (3, "60s/4x3@0.7/8192t/10p@r-1"),
+        (4, "60s/4x3/2048t/https://api.example.org/v1/10p"),
     ],
 )
 def test_who_found_the_premises_is_a_part_of_the_budget_but_where_trying_again_costs_money(
     rung: int, key: str
 ) -> None:
     prove = Prove.model_validate({"external": {"base_url": "https://api.example.org/v1"}})
-    assert budget_key(prove, lean=LEAN.summary, rung=rung, shown=retriever(10)) == key
+    assert budget_key(prove, rung=rung, shown=retriever(10)) == key
 
 
 def retriever(premises: int) -> RetrieverSpec:
@@ -695,7 +695,7 @@ def test_a_repository_without_a_trace_is_searched_without_premises(world: World)
     assert asked(job, ProveSpec).rung == CuratedRung()
     assert "r-1" not in asked(job, ProveSpec).budget_key, "so that the sorry is due again once there is one"
     (again,) = world.plan(traced(), world.tried("a", job)).due
-    assert asked(again, ProveSpec).budget_key.endswith("/10p@r-1")
+    assert asked(again, ProveSpec).budget_key.endswith("/10p@r-1/server")
     assert world.plan(world.tried("a", again)).due == ()
 
 

@@ -17,7 +17,7 @@ from pipeline.serve.spec import GENERATING, PROMOTED, ModelSpec, RewardSpec, Ser
 
 EVERYTHING = """
 [lean]
-backend = "simulator"
+backend = "auto"
 repl_memory = "1G"
 repls = 4
 [prove]
