@@ -196,6 +196,7 @@ def _model(model: ServeModel, settings: Settings) -> ModelSpec:
         repository=model.repository,
         generator=model.generator,
         candidates=model.candidates,
+        max_tokens=model.max_tokens,
         endpoint=_endpoint(model, settings) if model.kind == "endpoint" else None,
     )
 

@@ -130,7 +130,7 @@ class Plan:
 
     @property
     def held(self) -> tuple[WaitingJob, ...]:
-        """The jobs that would be due but for a pause, quiet hours or a night's budget."""
+        """The jobs that would be due but for a pause, or quiet hours."""
         waits = self._waits()
         found = heapq.merge(*(self.entries[one] for one in self.entries if one.kind in waits), key=_place)
         return tuple(WaitingJob(job, waits[job.kind]) for _, job in found if job.lane not in self.running)

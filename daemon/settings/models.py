@@ -537,6 +537,11 @@ class ServeModel(Section):
     """Generator of `retrieval`, which requires it: a hub name or a folder. Set it with `retrieval`"""
     candidates: Integer = Field(8, ge=1, le=256)
     """Answers to one request of `/generate`. Raise it to be shown more suggestions, for a slower answer"""
+    max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
+        None, ge=1, le=1_000_000, strict=True, examples=[256]
+    )
+    """Tokens of one answer; `""`: as many as the model was trained with. Lower it for a model that writes on, and
+    for an endpoint that costs money"""
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
     """Address of an `endpoint`: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`,
     `https://generativelanguage.googleapis.com/v1beta/openai`, `https://router.huggingface.co/v1`, or a vLLM server's,
