@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from daemon.context import Context
+from daemon.polling import intervals
 from daemon.polling.github import GitHub
 from daemon.polling.schedule import PollScheduler
 from store.view import queries
@@ -70,6 +71,11 @@ async def started(
         turns = Turns(parts, clocks)
         turns.polls.remember(await parts.store.ask(queries.repositories))
         yield turns
+
+
+@pytest.fixture(autouse=True)
+def _no_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intervals, "_SPREAD", 0.0)
 
 
 @pytest.fixture

@@ -73,13 +73,13 @@ def browser(chromium: Path) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """First pages by what they show: a year with nine tasks, one with gaps, and nothing at all."""
+    """First pages by what they show: a year with nine tasks, one with three, and nothing at all."""
     events: dict[str, Told] = {"empty": []}
     events["year"] = [
         *sorries(NAMES[:3], random.Random(11)),
         *learned(NAMES, random.Random(3)),
     ]
-    events["mixed"] = [
+    events["few"] = [
         *sorries(NAMES[:3], random.Random(11)),
         *learned(NAMES[:2], random.Random(3)),
         *learned(NAMES[:3], random.Random(3)),

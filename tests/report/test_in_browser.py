@@ -11,7 +11,7 @@ from tests.support.browser import Browser
 
 pytestmark = pytest.mark.slow
 
-PAGES = ("year", "mixed", "empty")
+PAGES = ("year", "few", "empty")
 OPEN_ALL = "document.querySelectorAll('details').forEach(one => one.open = true)"
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
@@ -112,7 +112,7 @@ def test_no_width_scrolls_sideways_with_everything_folded_out(
 def test_nothing_moves_and_on_paper_it_is_light_and_nothing_is_cut_off(
     browser: Browser, reports: dict[str, Path]
 ) -> None:
-    browser.show(reports["mixed"].as_uri(), dark=True)
+    browser.show(reports["few"].as_uri(), dark=True)
     moving = "style => style.animationName !== 'none' || parseFloat(style.transitionDuration) > 0"
     assert (
         browser.ask(f"[...document.querySelectorAll('*')].map(node => getComputedStyle(node)).some({moving})")
@@ -149,7 +149,7 @@ def test_every_text_stands_out_from_its_ground(
     dark: bool, browser: Browser, reports: dict[str, Path]
 ) -> None:
     found = []
-    for page in pages_of(reports["mixed"]):
+    for page in pages_of(reports["few"]):
         browser.show(page.as_uri(), dark=dark)
         browser.ask(OPEN_ALL)
         found += browser.ask(CONTRASTS)
@@ -160,7 +160,7 @@ def test_every_text_stands_out_from_its_ground(
 def test_the_keyboard_reaches_every_link_table_and_picture_and_shows_where_it_is(
     browser: Browser, reports: dict[str, Path]
 ) -> None:
-    browser.show(reports["mixed"].with_name("models.html").as_uri())
+    browser.show(reports["few"].with_name("models.html").as_uri())
     stops = browser.ask("document.querySelectorAll('a, summary, [tabindex=\"0\"]').length")
     hidden = browser.ask(
         "document.querySelectorAll('details:not([open]) :is(a, summary, [tabindex])').length"
@@ -184,7 +184,7 @@ def test_the_keyboard_reaches_every_link_table_and_picture_and_shows_where_it_is
 def test_a_screen_reader_is_told_names_of_pictures_and_sections_and_headings_in_order(
     browser: Browser, reports: dict[str, Path]
 ) -> None:
-    browser.show(reports["mixed"].as_uri())
+    browser.show(reports["few"].as_uri())
     nodes = [node for node in browser.call("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
     named: dict[str, list[str]] = {}
     for node in nodes:
@@ -206,7 +206,7 @@ def test_a_screen_reader_is_told_names_of_pictures_and_sections_and_headings_in_
 
 
 def test_each_picture_is_a_file_that_opens_by_itself(browser: Browser, reports: dict[str, Path]) -> None:
-    for picture in sorted(reports["mixed"].parent.glob("*.svg")):
+    for picture in sorted(reports["few"].parent.glob("*.svg")):
         shown = browser.show(picture.as_uri(), dark=True)
         assert (shown.requests, shown.complaints) == ([picture.as_uri()], []), picture.name
         assert browser.ask("document.documentElement.tagName") == "svg", picture.name
