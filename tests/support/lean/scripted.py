@@ -43,13 +43,11 @@ class Script:
         errors: an error message, by the part of a text that it is about; a statement for `goal.start`.
         tactics: what a tactic makes of a goal (a whole one, a target, or "" for any): new goals, why it fails, or
             fields of the reply (`{"goals": [], "hasSorry": True}`, `{"parseError": …}`; `messages` are texts).
-        replies: (command, payload without nulls, reply), each for one request, before anything else is looked at.
     """
 
     sorries: Mapping[str, Sequence[str]] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
     tactics: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
-    replies: Sequence[tuple[str, Mapping[str, object], Mapping[str, object]]] = ()
 
     def table(self) -> dict[str, Any]:
         """Return it as the program takes it."""
@@ -57,7 +55,6 @@ class Script:
             "sorries": dict(self.sorries),
             "errors": dict(self.errors),
             "tactics": [[goal, tactic, outcome] for (goal, tactic), outcome in self.tactics.items()],
-            "replies": list(self.replies),
         }
 
 

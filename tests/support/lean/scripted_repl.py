@@ -156,7 +156,6 @@ class ScriptedRepl:
         self.scripted = script is not None
         self.sorries: dict[str, list[str]] = table.get("sorries", {})
         self.errors: dict[str, str] = table.get("errors", {})
-        self.replies: list[tuple[str, Reply, Reply]] = list(table.get("replies", []))
         self.tactics = {
             (goal_of(goal).text if "⊢" in goal else goal, tactic): outcome
             for goal, tactic, outcome in table.get("tactics", [])
@@ -188,10 +187,6 @@ class ScriptedRepl:
         self.wait_s = 0.0
         command = request["cmd"]
         payload = {name: value for name, value in (request["payload"] or {}).items() if value is not None}
-        for at, (asked, with_this, reply) in enumerate(self.replies):
-            if (asked, with_this) == (command, payload):
-                del self.replies[at]
-                return reply
         try:
             self._hold(command, payload)
             reply = getattr(self, "_" + command.replace(".", "_"))(payload)
