@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from pipeline.gate import check
+from pipeline.gate.lake_checks import Finding
 from pipeline.gate.second_kernel import AUTO, NANODA, OFF
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import CheckSpec
@@ -46,6 +47,12 @@ theorem later (p : Prop) : p → p := fun h => h
 
 end Demo
 """
+
+
+def does_not_compile(*_: object, **__: object) -> Iterator[Finding]:
+    """Stand in for `lake_checks.findings`: nothing compiles, and whoever asks on after that is wrong."""
+    yield Finding("compile", "failed", "lake", "does not compile")
+    raise AssertionError("asked after a failed compile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +91,19 @@ class GateProject:
             "server", program, "a Lean that says yes", TOOLCHAIN, sandbox="none", sysroot=str(sysroot)
         )
 
-    def found(self, case: Case) -> ProofFound:
-        """Write the case's files and return the event of its proof."""
+    def found(self, case: Case, *, lean: Lean = "credulous") -> ProofFound:
+        """Write the case's files, and for the Lean that says yes what it knows of them; return the proof's event."""
         for path, text in case.others.items():
             (self.project / path).parent.mkdir(parents=True, exist_ok=True)
             (self.project / path).write_text(text, "utf-8")
-        self.tools.believe(*case.rules)
         head, _, tail = case.file.partition("HOLE")
         before, start = f"{head}{case.hole}{tail}".encode(), len(head.encode())
         (self.project / "A.lean").write_bytes(before)
         after = f"{head}{case.proof}{tail}".encode(errors="replace")
-        texts = [before.decode(), after.decode(), *case.others.values()]
-        self.tools.read(*(text.replace("\r\n", "\n") for text in texts))
+        if lean != "none":
+            texts = [before.decode(), after.decode(), *case.others.values()]
+            self.tools.believe(*case.rules)
+            self.tools.read(*(text.replace("\r\n", "\n") for text in texts))
         patched = scan_source(after, path="A.lean")
         text_hash = next((d.text_hash for d in patched.declarations if d.name == case.declaration), "none")
         raw = {
@@ -122,7 +130,7 @@ class GateProject:
     def spec(self, case: Case, *, lean: Lean, second_kernel: str = _OWN) -> JobSpec[CheckSpec]:
         """Write the case's files and return the check job's spec."""
         backend = self.backend(lean)
-        proof = self.found(case)
+        proof = self.found(case, lean=lean)
         if second_kernel == _OWN:  # and not one that this machine has on PATH
             second_kernel = AUTO if (self.tools.sysroot / "bin" / NANODA).is_file() else OFF
         parameters = CheckSpec(lean=backend, proof=proof, second_kernel=second_kernel)

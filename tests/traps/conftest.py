@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from pipeline.gate import lake_checks
 from store.events.proofs import ProofRejected
-from tests.support.gate import Case, GateProject, Refused
+from tests.support.gate import Case, GateProject, Refused, does_not_compile
 from tests.support.lean.real_gate import FIRST_MODULE, RealGate
 
 _said_yes: set[tuple[str, str]] = set()
@@ -53,10 +54,11 @@ def refused(court: GateProject) -> Refused:
 
 @pytest.fixture
 def left_to_lean(court: GateProject) -> Refused:
-    """Return how the gate refuses a case at `step` where no Lean judges; a Lean that says yes has it verified."""
+    """Return how the gate refuses a case at `step` where no Lean judges; where one does, it is asked."""
 
     def hold(case: Case, *, step: str) -> ProofRejected:
-        court.verified(case)
+        with patch.object(lake_checks, "findings", does_not_compile):
+            assert court.rejected(case, step="compile").reason == "does not compile"
         return court.rejected(case, step=step, lean="none")
 
     return hold

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
@@ -10,11 +9,10 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.gate import lake_checks
-from pipeline.gate.lake_checks import Finding
 from pipeline.gate.source_checks import in_its_place, outside_the_sorries
 from pipeline.lean.source.lexer import words
 from pipeline.lean.source.splice import Replacement, splice
-from tests.support.gate import FILE, Case, GateProject
+from tests.support.gate import FILE, Case, GateProject, does_not_compile
 
 HOLE = FILE.encode().index(b"HOLE")
 BEFORE = FILE.replace("HOLE", "sorry").encode()
@@ -73,13 +71,8 @@ def court(tmp_path_factory: pytest.TempPathFactory) -> GateProject:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_token_soup_is_never_verified_without_the_compile_step(court: GateProject, text: str) -> None:
     """Here everything after the compile step says yes; the compile step is Lean's and says that it was not made."""
-    with patch.object(lake_checks, "findings", _does_not_compile):
+    with patch.object(lake_checks, "findings", does_not_compile):
         judged = court.judge(Case(text), lean="credulous")
     assert judged.type == "proof_rejected"
     passed = {check.step for check in judged.checks if check.verdict == "passed"}
     assert "compile" not in passed
-
-
-def _does_not_compile(*_: object, **__: object) -> Iterator[Finding]:
-    yield Finding("compile", "failed", "lake", "no")
-    raise AssertionError("asked after a failed compile")

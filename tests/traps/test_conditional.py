@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gate import Case, GateProject, Lean
+from tests.support.gate import Case, GateProject
 from tests.support.lean.credulous import Rule
 
 HEAD = "theorem gap (p : Prop) : p → p := sorry\n"
@@ -63,13 +63,6 @@ def test_without_lean_to_ask_the_source_names_the_gap(
 def test_a_gap_in_an_imported_file_is_named(court: GateProject, proof: str, named: str) -> None:
     case = Case(proof, file=ELSEWHERE + MINE, declaration="mine", others=LIBRARY)
     assert court.rejected(case, step="axioms", lean="none").conditional_on == (named,)
-
-
-@pytest.mark.parametrize("lean", ["none", "credulous"])
-def test_conditional_is_never_proved(court: GateProject, lean: Lean) -> None:
-    rules = (Rule("gap p", axioms=("sorryAx",), sorried=("gap",)),)
-    case = Case("gap p", file=HEAD + MINE, declaration="mine", rules=rules)
-    assert court.rejected(case, step="axioms", lean=lean).conditional_on == ("gap",)
 
 
 def test_lean_names_the_gap_that_the_source_hides(court: GateProject) -> None:

@@ -296,11 +296,6 @@ def test_a_proof_that_changes_what_its_file_shows_is_rejected(lean: RealGate, pr
 # --- projects that help ---------------------------------------------------------------------------------------
 
 
-def test_what_the_kernel_has_not_seen_is_not_verified_without_a_replay(lean: RealGate) -> None:
-    file = "set_option debug.skipKernelTC true\n" + FILE
-    assert "only a kernel replay says" in reason(lean.candidate(Case(PROOF, file=file)), "kernel")
-
-
 def test_a_prelude_file_is_refused(lean: RealGate) -> None:
     """It can say what `propext` means."""
     case = Case(
@@ -318,11 +313,3 @@ def test_a_command_that_a_macro_makes_another_of_is_not_proved(lean: RealGate) -
     macro = "macro_rules | `(theorem $n:declId : False := by $_:tacticSeq) => `(theorem $n : True := trivial)"
     case = Case("trivial", file=f"{macro}\ntheorem mine : False := by\n  HOLE\n", declaration="mine")
     assert "rests on no sorry, so it is not what the sorry is in" in reason(lean.candidate(case), "axioms")
-
-
-@pytest.mark.parametrize("module", ["Lean", pytest.param("Std", marks=pytest.mark.slow)])
-def test_a_module_of_lean_s_name_in_the_project_is_no_library(lean: RealGate, module: str) -> None:
-    folder = lean.project / ".lake" / "build" / "lib" / "lean"
-    folder.mkdir(parents=True)
-    (folder / f"{module}.olean").touch()
-    assert f"a module {module} of its own" in reason(lean.candidate(Case(PROOF)), "axioms")

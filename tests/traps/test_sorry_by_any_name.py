@@ -84,7 +84,3 @@ def test_a_sorry_that_nothing_warns_of_is_seen_in_the_axioms(refused_by_lean: Re
     event = refused_by_lean(Case("finish_it", rules=rules), step="axioms")
     assert event.conditional_on
     assert "sorryAx" in event.reason
-
-
-def test_the_honest_proof_of_the_same_file_passes(court: GateProject) -> None:
-    court.verified(Case("exact ⟨h.2, h.1⟩"))

@@ -25,7 +25,3 @@ def test_an_honest_proof_is_a_candidate_at_best_where_no_toolchain_judges(
     patch = (court.folder / "job" / "staging" / verdict.patch.sha256).read_text(encoding="utf-8")
     assert patch.startswith("A candidate for a proof of ")
     assert "not verified" in patch.splitlines()[0]
-
-
-def test_the_same_proof_by_a_real_lean_is_verified(court: GateProject) -> None:
-    court.verified(HONEST)

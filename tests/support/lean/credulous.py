@@ -34,8 +34,7 @@ class Rule:
     FILE and CONSTANT for their names; `questions` an exit status with which our own script ends and `lean` the version
     that it says; `elsewhere` a folder of the project that it builds into, `writes` a file (relative to the project)
     that building it leaves behind, `home` the module that declares its axioms; `closure` is the statement in the export
-    with all that the proof rests on, `proof` the proof there; `solid`: what the asked constant has of a sorry in its
-    text is nothing.
+    with all that the proof rests on, `proof` the proof there.
     """
 
     pattern: str = ""
@@ -55,7 +54,6 @@ class Rule:
     home: str | None = None
     closure: str | None = None
     proof: str | None = None
-    solid: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def _questions(
     lines = [f"everlean-questions 1 {nonce}", f"lean {version}"]
     lines += [f"module\t{start}\t{name}\t{file}" for start, name, file in _modules(sysroot, module)]
     axioms = list(says.get("axioms") or ())
-    if constant in built["sorried"] and not says.get("solid") and "sorryAx" not in axioms:
+    if constant in built["sorried"] and "sorryAx" not in axioms:
         axioms.append("sorryAx")
     for name in axioms:
         number = exported.name(name)
