@@ -4,9 +4,9 @@ import Lean
 What tracing asks of one file: its commands, what Lean says of them, the goals before and after each tactic, the goals
 of sorries, where constants are written, those that the file makes and those that they use.
 
-Run as `lean --run Trace.lean ANSWER FILE MODULE [OPTION KIND VALUE]…`, with the project's modules on LEAN_PATH; FILE
-is elaborated as the compiler does it. MODULE has a `/` between its parts; KIND is `bool`, `nat` or `text`. The answer
-goes to the file ANSWER.
+`Trace.main` is run with the arguments `ANSWER FILE MODULE [OPTION KIND VALUE]…` and the project's modules on LEAN_PATH;
+FILE is elaborated as the compiler does it. MODULE has a `/` between its parts; KIND is `bool`, `nat` or `text`. The
+answer goes to the file ANSWER.
 
 Each line is a word and then texts in quotes, with tabs between. Places are offsets in bytes, but for messages and
 declarations, which have a line (from 1) and a column (from 0, in code points):
@@ -224,17 +224,17 @@ def read (options : Options) : List String → Options
     read options rest
   | _ => options
 
-end Trace
-
 unsafe def main (args : List String) : IO UInt32 := do
   match args with
   | answer :: path :: home :: options =>
     initSearchPath (← getBuildDir)
     enableInitializersExecution
     let out ← IO.FS.Handle.mk answer IO.FS.Mode.write
-    Trace.file out path (Trace.nameOf (home.splitOn "/")) (Trace.read {} options)
+    Trace.file out path (nameOf (home.splitOn "/")) (read {} options)
     out.flush
     return 0
   | _ =>
-    IO.eprintln "usage: lean --run Trace.lean ANSWER FILE MODULE [OPTION KIND VALUE]…"
+    IO.eprintln "usage: Trace.main ANSWER FILE MODULE [OPTION KIND VALUE]…"
     return 2
+
+end Trace

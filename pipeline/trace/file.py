@@ -18,7 +18,7 @@ from pipeline.lean.client.messages import Message
 from pipeline.lean.goal_text import dojo_state
 from pipeline.lean.source.lexer import MODIFIERS, OTHERS, lex
 from pipeline.lean.source.scanner import Located
-from pipeline.trace.program import Answer, Command, Home, Name, Tactic, ask
+from pipeline.trace.program import Answer, Command, Home, Name, Tactic, ask, compiled
 from pipeline.trace.source import FileSource, plain_name
 from pipeline.trace.tree import CORE, LeanFile, Tree
 from store.domain.keywords import THEOREM_KINDS
@@ -246,6 +246,15 @@ class FileTracer:
         self._tree = tree
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
+        self._program = b""
+
+    async def prepare(self) -> None:
+        """Have Lean compile the program that traces; to be awaited before `trace`.
+
+        Raises:
+            ReplStartError: Lean does not run.
+        """
+        self._program = await compiled(self._lean, memory_bytes=self._memory_bytes, limit_s=self._timeout_s)
 
     def without_lean(self, item: LeanFile) -> FileTrace:
         """Trace a dependency's file: its premises and imports, as the scanner reads them."""
@@ -269,6 +278,7 @@ class FileTracer:
         try:
             answer = await ask(
                 self._lean,
+                self._program,
                 project=self._project,
                 path=item.name,
                 data=data,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from pipeline.lean.goal_text import joined
 from pipeline.lean.source.imports import lean_options, module_of, module_path, source_folders
 
 PROGRAM = Path(__file__).with_name("Trace.lean")
+_COMPILED, _ANSWER = "Trace.olean", "answer"
 _MOST_BYTES = 512 * 1024 * 1024
 _MOST = 2**31
 UNREAD = (ValueError, LookupError)
@@ -90,10 +92,45 @@ class Answer:
     sorries: Mapping[int, str] = field(default_factory=dict)
 
 
+async def compiled(lean: LeanBackend, *, memory_bytes: int | None, limit_s: float) -> bytes:
+    """Return `Trace.lean` compiled by Lean's own program: that takes seconds, and one run does it once.
+
+    Nothing of a project is on the search path, and no file of one can reach the bytes.
+
+    Raises:
+        ReplStartError: Lean does not run, or does not take the program.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="everlean-trace-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(prefix="everlean-trace-", ignore_cleanup_errors=True) as nowhere,
+    ):
+        (text,) = _written(folder, {PROGRAM.name: PROGRAM.read_bytes()})
+        status, said = await run_to_end(
+            lean,
+            ("-R", folder, "-o", f"{folder}/{_COMPILED}", text),
+            project=Path(nowhere),
+            folder=Path(folder),
+            memory_bytes=memory_bytes,
+            limit_s=limit_s,
+        )
+        if status != 0:
+            raise ReplStartError(_explained(status, said, limit_s))
+        return await asyncio.to_thread(Path(folder, _COMPILED).read_bytes)
+
+
 async def ask(
-    lean: LeanBackend, *, project: Path, path: str, data: bytes, memory_bytes: int | None, limit_s: float
+    lean: LeanBackend,
+    program: bytes,
+    *,
+    project: Path,
+    path: str,
+    data: bytes,
+    memory_bytes: int | None,
+    limit_s: float,
 ) -> Answer:
     """Elaborate a project's file, whose imports are built, by Lean's own program; return what it says of the file.
+
+    `program` is what `compiled` gave for this Lean.
 
     Raises:
         ImportsRefused: Lean says that the imports fail.
@@ -103,37 +140,54 @@ async def ask(
     """
     module = module_path(module_of(path, source_folders(project)))
     settings = [word for option in lean_options(project) for word in _setting(option)]
+    name = f"EverleanTrace{secrets.token_hex(8)}"  # none that a project can have
     with tempfile.TemporaryDirectory(prefix="everlean-trace-", ignore_cleanup_errors=True) as folder:
-        # As Lean reads it, which counts no carriage return before a line feed.
-        program, text, answer = (Path(folder, name) for name in (PROGRAM.name, "File.lean", "answer"))
-        program.write_bytes(PROGRAM.read_bytes())
-        text.write_bytes(data.replace(b"\r\n", b"\n"))
+        main, text, _ = _written(
+            folder,
+            {
+                "Main.lean": f"import {name}\nunsafe def main := Trace.main\n".encode(),
+                # As Lean reads it, which counts no carriage return before a line feed.
+                "File.lean": data.replace(b"\r\n", b"\n"),
+                f"{name}.olean": program,
+            },
+        )
         status, said = await run_to_end(
             lean,
-            ("--run", str(program), str(answer), str(text), "/".join(module.parts), *settings),
+            ("--run", main, f"{folder}/{_ANSWER}", text, "/".join(module.parts), *settings),
             project=project,
             folder=Path(folder),
             memory_bytes=memory_bytes,
             limit_s=limit_s,
         )
+        explained = _explained(status, said, limit_s)
         if status is None:
-            raise ReplTimeout(f"no answer in {limit_s:g} s")
-        if status != 0 or not answer.is_file() or answer.is_symlink():
-            why = f"exit status {status}" + (f": {said.strip()[-2000:]}" if said.strip() else "")
-            begun = answer.exists()  # else Lean did not come as far as the file
-            raise (ReplDied if begun else ReplStartError)(f"{PROGRAM.name}: {why}")
-        size = answer.stat().st_size
-        if size > _MOST_BYTES:
-            raise ReplProtocolError(f"{PROGRAM.name}: an answer of {size} bytes is longer than {_MOST_BYTES}")
-        try:
-            return await asyncio.to_thread(_read_file, answer, data)
-        except UNREAD as error:
-            raise ReplProtocolError(f"{PROGRAM.name}: the answer is none: {error}") from error
+            raise ReplTimeout(explained)
+        return await asyncio.to_thread(_read_file, Path(folder, _ANSWER), data, status, explained)
 
 
-def _read_file(answer: Path, data: bytes) -> Answer:
-    with answer.open(encoding="utf-8", newline="\n") as lines:
-        return read(lines, data)
+def _read_file(answer: Path, data: bytes, status: int, explained: str) -> Answer:
+    if status != 0 or not answer.is_file() or answer.is_symlink():
+        begun = answer.exists()  # else Lean did not come as far as the file
+        raise (ReplDied if begun else ReplStartError)(explained)
+    size = answer.stat().st_size
+    if size > _MOST_BYTES:
+        raise ReplProtocolError(f"{PROGRAM.name}: an answer of {size} bytes is longer than {_MOST_BYTES}")
+    try:
+        with answer.open(encoding="utf-8", newline="\n") as lines:
+            return read(lines, data)
+    except UNREAD as error:
+        raise ReplProtocolError(f"{PROGRAM.name}: the answer is none: {error}") from error
+
+
+def _written(folder: str, files: Mapping[str, bytes]) -> list[str]:
+    for name, content in files.items():
+        Path(folder, name).write_bytes(content)
+    return [str(Path(folder, name)) for name in files]
+
+
+def _explained(status: int | None, said: str, limit_s: float) -> str:
+    why = f"not done in {limit_s:g} s" if status is None else f"exit status {status}"
+    return f"{PROGRAM.name}: {why}" + (f": {said.strip()[-2000:]}" if said.strip() else "")
 
 
 def read(lines: Iterator[str], data: bytes) -> Answer:

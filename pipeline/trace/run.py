@@ -155,12 +155,7 @@ class Run:
             nonlocal done
             wanted = [sorry for sorry in sorries.get(item.path, ()) if sorry.blob == item.blob]
             async with slots:
-                try:
-                    trace = await self._tracer.trace(item, wanted=[sorry.byte_start for sorry in wanted])
-                except ReplStartError as error:
-                    raise JobError(
-                        "lean_does_not_start", str(error), remedy="see `everlean doctor`"
-                    ) from error
+                trace = await self._tracer.trace(item, wanted=[sorry.byte_start for sorry in wanted])
             key = self._tree.key(item)
             stated = [event for sorry in wanted if (event := self._goal(sorry, trace, key)) is not None]
             # The file last: a run that is started again does not look at it any more.
@@ -172,9 +167,15 @@ class Run:
             done += 1
             self._reporter.progress(done, len(due), item.path)
 
-        async with asyncio.TaskGroup() as tasks:
-            for item in due:
-                tasks.create_task(one(item))
+        try:
+            if due:
+                await self._tracer.prepare()
+            async with asyncio.TaskGroup() as tasks:
+                for item in due:
+                    tasks.create_task(one(item))
+        except* ReplStartError as errors:
+            said, remedy = str(errors.exceptions[0]), "see `everlean doctor`"
+            raise JobError("lean_does_not_start", said, remedy=remedy) from errors
 
     # --- events -------------------------------------------------------------------------------------------
 

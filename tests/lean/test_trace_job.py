@@ -79,6 +79,9 @@ def test_a_proof_by_a_term_keeps_its_premises(traced: Workshop) -> None:
     sites = {use.full_name: use.site for use in by_term.premises}
     assert sites["Base.swap"] == ("Base.lean", (11, 9), (11, 13))
     assert sites["Base.both"] == ("Base.lean", (16, 9), (16, 13))
+    (of_lean,) = (use.site for use in traced.theorem("Base.swap").premises if use.full_name == "And.right")
+    assert of_lean is not None
+    assert of_lean[0] == ".lake/packages/lean4/src/lean/Init/Base.lean"
     (row,) = (row for row in theorems_of_trace(traced.db, traced.newest.trace) if row.full_name == "by_term")
     kept = traced.db.execute(
         "SELECT full_name FROM theorem_premises WHERE content = ? AND theorem = ?", (row.content, row.index)

@@ -121,7 +121,7 @@ def test_a_private_theorem_is_the_constant_with_its_module_before_its_name() -> 
 
 
 def error(line: int, said: str) -> Message:
-    return Message("error", said, "", Position(line, 2))
+    return Message("error", said, pos=Position(line, 2))
 
 
 def test_a_theorem_that_lean_refuses_is_a_gap_though_lean_makes_its_constant() -> None:
