@@ -10,7 +10,7 @@ DESTDIR ?=
 .PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents demo-certificates demo-lists docs test test-fast test-changed test-all nightly acceptance lint lock audit clean install uninstall install-user uninstall-user dist deb image
 
 help:
-	@echo "make demo       from a commit to a proof that Lean accepts, on one screen (DEMO_ENGINE=ray: by a node, too)"
+	@echo "make demo       from a commit to a proof that Lean accepts, on one screen"
 	@echo "make demo-bump  what a newer library breaks, and the patches that mend it, on one screen"
 	@echo "make demo-diff  what the check on a pull request says, on one screen"
 	@echo "make demo-learning demo-serve demo-leandojo    what it learns, what editors ask it, LeanDojo's formats"
@@ -66,7 +66,7 @@ docs: $(VENV)/.dev
 	@$(BIN)/python -m tests.support.reference
 
 demo: $(VENV)/.core $(VENV)/.lean435
-	@$(BIN)/python -m examples.demo $(addprefix --engine ,$(DEMO_ENGINE))
+	@$(BIN)/python -m examples.demo
 
 demo-diff demo-certificates: demo-%: $(VENV)/.core
 	@$(BIN)/python -m examples.demo_$*

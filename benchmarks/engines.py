@@ -1,15 +1,16 @@
 """Measure how jobs that wait scale with slots, and what the control plane takes of the processor for each job.
 
-    python -m benchmarks.engines [--slots 1 2 4 8 16] [--waves 3] [--sorries 15] [--engines local ray] [--json FILE]
+    python -m benchmarks.engines [--slots 1 2 4 8 16] [--waves 3] [--sorries 15] [--engines local launch ray]
+        [--json FILE]
 
 A whole daemon watches real git repositories, whose sorries its own scans find. Then it proves in three times as many of
 them as there are slots, one job each: a process with a checkout, inputs and fifteen batches of events that sleeps for
-thirty seconds (`benchmarks.engines_job`) in place of an endpoint (2 s an answer) and a REPL (20 ms). Both engines,
-`local` and `ray`, run the same, one after the other; Ray's cluster is a head and two nodes, all of them processes of
-this machine.
+thirty seconds (`benchmarks.engines_job`) in place of an endpoint (2 s an answer) and a REPL (20 ms). The
+engines `local`, `launch` (a script that starts the command) and `ray` run the same, one after the other; Ray's cluster
+is a head and two nodes, all of them processes of this machine.
 
-Processor time is what the kernel counts, of the daemon's own process (with its part that speaks to Ray, as both are the
-control plane), of git and other children of it that are no jobs, of the jobs, and of Ray's processes without the jobs.
+Processor time is what the kernel counts, of the daemon's own process, of git and other children of it that are no jobs
+(launchers and what carries jobs among them), of the jobs, and of Ray's processes without the jobs.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from pipeline.lean.toolchain.standins import SWITCH
 from store.events.jobs import WorkPaused
 from store.log.envelope import Expect, NewEvent, StoredEvent
 from store.log.log import EventLog
-from tests.support.daemon.cluster import NO_RAY, Cluster
+from tests.support.daemon.cluster import NO_RAY, Cluster, launcher_settings
 from tests.support.daemon.deployment import Deployment, LeanOfTests
 
-Engine = Literal["local", "ray"]
+Engine = Literal["local", "launch", "ray"]
 NODES = 2
 _PRELUDE = """
 from dataclasses import replace
@@ -91,13 +92,6 @@ class Used:
         """Read them of the daemon and of the processes of a cluster."""
         own = daemon.cpu_times()
         control, children = own.user + own.system, own.children_user + own.children_system
-        for child in daemon.children():
-            try:
-                if "daemon.jobs.ray_link" in child.cmdline():
-                    its = child.cpu_times()
-                    control += its.user + its.system
-            except psutil.NoSuchProcess:
-                continue
         return cls(control, children, 0.0 if cluster is None else cluster.processor_s())
 
 
@@ -127,8 +121,8 @@ class Trial:
         with self.deployment.daemon(
             environment=self._lean.environment, prelude=_PRELUDE, forked_jobs=False
         ) as process:
-            ready = "daemon_ready" if self.cluster is None else "ray_nodes"
-            self._wait(lambda: ready in self.deployment.log(), "the daemon and its nodes")
+            ready = "daemon_ready" if self.cluster is None else "ray_cluster"
+            self._wait(lambda: ready in self.deployment.log(), "the daemon and its cluster")
             found = [self._stage(slots, process) for slots in self.sizes.slots]
             process.terminate()
             process.wait(timeout=60)
@@ -189,6 +183,8 @@ class Trial:
         )
         if self.cluster is not None:
             extra += self.cluster.settings()
+        elif self.engine == "launch":
+            extra += launcher_settings(self.deployment.folder, lease_s=60.0)
         self.deployment.write(repos=self._watched, extra=extra)
 
     def _ask(self, route: str, **body: str) -> None:
@@ -199,8 +195,6 @@ class Trial:
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _PATIENCE_S
         while not condition():
-            if self.cluster is not None and any(node.poll() is not None for node in self.cluster.nodes):
-                raise BenchmarkError(f"a node has ended; its log:\n{self.cluster.logs()[-2000:]}")
             if time.monotonic() > deadline:
                 raise BenchmarkError(
                     f"waited in vain for {what}; the daemon said:\n{self.deployment.log()[-3000:]}"
@@ -226,13 +220,7 @@ def measure(sizes: Sizes, engines: Sequence[Engine]) -> list[Stage]:
             if engine == "ray":
                 each = -(-max(sizes.slots) // NODES)
                 cluster = stack.enter_context(
-                    Cluster(
-                        folder / "cluster",
-                        nodes=NODES,
-                        slots=each,
-                        lease_s=60.0,
-                        environment=lean.environment,
-                    )
+                    Cluster(folder / "cluster", nodes=NODES, slots=each, lease_s=60.0)
                 )
             (folder / "daemon").mkdir()
             found += Trial(engine, sizes, folder / "daemon", lean, cluster).run()

@@ -78,7 +78,6 @@ class Running:
 
     due: DueJob
     gpu: str
-    node: str
     since_s: float
     course: Course
 
@@ -132,12 +131,10 @@ class Year:
         self._planner = Planner(patience_s=PATIENCE_S)
         self._plan = Plan()
         self._in_use: str | None = None
-        machines, whole = inputs.machines, inputs.whole
+        whole = inputs.whole
         self._gpus = {
             f"GPU-{number}": Gpu(f"GPU-{number}", number, "made up") for number in range(whole.gpus)
         }
-        slots = machines.slots_a_gpu * machines.node_gpus
-        self._nodes = {f"node-{number}": slots for number in range(-(-whole.gpus // machines.node_gpus))}
 
     @property
     def days(self) -> float:
@@ -237,13 +234,11 @@ class Year:
             stops, beside = turn_ends(holders, overdue, share_s=SHARE_S)
             self._admission = admit(
                 self._plan,
-                running=[one.due.kind for one in self._running.values() if not one.node],
+                running=[one.due.kind for one in self._running.values()],
                 overdue=overdue,
                 beside=beside,
-                max_running=self.inputs.whole.gpus * self.inputs.machines.slots_a_gpu,
+                max_running=2 * self.inputs.whole.gpus * self.inputs.machines.slots_a_gpu,
                 gpus=[*self._gpus.values()],
-                away=[one.due.kind for one in self._running.values() if one.node],
-                slots_away=self._nodes,
                 no_money=self._money.why(settings, now=self.now),
             )
         if self._admission.start:
@@ -283,7 +278,7 @@ class Year:
                 ends=False,
             )
             for job, one in self._running.items()
-            if not one.node and not KINDS[one.due.kind].beside
+            if not KINDS[one.due.kind].beside
         ]
 
     def _start(self, job: DueJob, admitted: Admitted) -> None:
@@ -304,9 +299,7 @@ class Year:
         gpu = "" if admitted.gpu is None else admitted.gpu.uuid
         if gpu:
             self._gpus[gpu] = replace(self._gpus[gpu], state="lent", detail=job.describes)
-        if admitted.node:
-            self._nodes[admitted.node] -= 1
-        one = self._running[job.job] = Running(job, gpu, admitted.node, self._s, course)
+        one = self._running[job.job] = Running(job, gpu, self._s, course)
         self._at(self._s + course.seconds, partial(self._end, one))
 
     def _end(self, one: Running, *, preempted: bool = False) -> None:
@@ -317,8 +310,6 @@ class Year:
         if one.gpu:
             self._gpus[one.gpu] = replace(self._gpus[one.gpu], state="free", detail="")
             self.busy_s["gpu"] += ran_s
-        if one.node:
-            self._nodes[one.node] += 1
         self.busy_s["slot"] += ran_s
         for batch in one.course.batches:
             if not preempted or batch.after_s <= ran_s:

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -70,27 +69,6 @@ def examine(config: Path | None) -> list[Finding]:
         _gpu(),
         _training(settings),
         *_ray(settings),
-    ]
-
-
-def examine_node() -> list[Finding]:
-    """Check whether this machine can run jobs of a daemon on another one; that daemon also compares what is here."""
-    from daemon.jobs.node import examined
-    from daemon.jobs.node_files import node_paths
-    from daemon.jobs.wire import WireLean
-
-    report = examined(node_paths(), WireLean(kind="server", toolchain="", sandbox="bubblewrap", as_root=True))
-    at = datetime.fromtimestamp(report.clock, UTC).isoformat(timespec="seconds")
-    leans = ", ".join(f"{toolchain or 'version unknown'} ({kind})" for kind, toolchain in report.leans)
-    return [
-        Finding("node", "ok", f"{report.host}: {report.version}; {at}", essential=True),
-        Finding("folder", "ok", f"{report.folder}, {report.free_bytes / 2**30:.1f} GiB free"),
-        *(Finding("jobs", "missing", said, essential=True) for said in report.problems),
-        _ray_on_node(),
-        Finding(LEAN, "ok", leans)
-        if leans
-        else Finding(LEAN, "warning", "none: it can scan, if the daemon's machine has none either"),
-        _gpu(),
     ]
 
 
@@ -371,21 +349,6 @@ def _ray(settings: Settings | None) -> Iterator[Finding]:
         )
     else:
         yield Finding("ray", "ok", f"{version}; the cluster at {settings.engine.address}, with a token")
-    if not settings.engine.artifacts:
-        yield Finding(
-            "artifacts",
-            "warning",
-            f"they lie in {settings.artifacts}, which a node on another machine may not see",
-            "name a folder that all nodes see, or a URL such as s3://bucket/folder, as artifacts under [engine]",
-        )
-
-
-def _ray_on_node() -> Finding:
-    there = _distribution_version("ray")
-    if there is not None and version_tuple(there) >= RAY_MINIMUM:
-        return Finding("ray", "ok", there)
-    said = "not installed" if there is None else f"{there}, and 2.60 is needed"
-    return Finding("ray", "missing", said, "pip install 'everlean[ray]'", essential=True)
 
 
 def version_tuple(text: str) -> tuple[int, ...]:

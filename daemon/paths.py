@@ -34,8 +34,6 @@ class Paths:
     state: Path
     cache: Path
     runtime: Path
-    own_mirrors: Path | None = None
-    """Where the mirrors of an attempt on another machine are; None: in the cache."""
 
     @property
     def events_db(self) -> Path:
@@ -85,12 +83,7 @@ class Paths:
 
     @property
     def mirrors(self) -> Path:
-        return self.own_mirrors or self.cache / "mirrors"
-
-    @property
-    def packs(self) -> Path:
-        """The commits that a node got, of which its attempts make their mirrors (`daemon.jobs.node`)."""
-        return self.cache / "packs"
+        return self.cache / "mirrors"
 
     @property
     def worktrees(self) -> Path:

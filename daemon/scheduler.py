@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ import structlog
 from daemon.context import Context
 from daemon.jobs import limits
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import Engine, Node
+from daemon.jobs.engine import Engine
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import JobRunner, cancelled_event
 from daemon.maintenance import Maintenance
@@ -112,8 +111,8 @@ class Scheduler:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs of all nodes, as of the last look."""
-        return tuple(gpu for node in self._engine.now for gpu in node.gpus)
+        """The GPUs that jobs may lease, as of the last look."""
+        return self._engine.gpus
 
     def has_news(self, events: Sequence[NewEvent]) -> bool:
         """Return whether something may begin, or has to end, since these events.
@@ -152,7 +151,7 @@ class Scheduler:
         settings = self._context.settings
         try:
             self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings))
-            nodes = await self._engine.nodes(self._runner.lent)
+            gpus = await self._engine.look(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
             self._context.problems.set("plan", f"what is due cannot be found out: {error}")
             log.exception("plan_failed")
@@ -174,10 +173,9 @@ class Scheduler:
             running=self._runner.kinds,
             overdue=overdue,
             beside=beside,
-            max_running=sum(node.slots for node in nodes if not node.id),
-            gpus=[gpu for node in nodes for gpu in node.gpus],
-            away=[kind for _, kind in self._runner.away],
-            slots_away=self._free(nodes),
+            max_running=self._engine.room,
+            gpus=gpus,
+            no_cluster=self._no_cluster(),
             no_money=self._money.why(settings, now=datetime.now(UTC)),
         )
         begin = {one.due.job: one for one in self.admission.start}
@@ -189,27 +187,23 @@ class Scheduler:
                 # here on nothing is awaited, so that no other task can.
                 return
             for job in whole:
-                self._runner.start(job, begin[job.job].gpu, begin[job.job].node)
+                self._runner.start(job, begin[job.job].gpu)
         # A start makes no turn of its own, and what runs is not due.
         self.plan = replace(self.plan, running=self._runner.lanes)
         self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
         if stops is not None and (next_one := self.admission.for_slot.get(overdue[0])) is not None:
             self._runner.preempt(stops.job, f"{next_one.describes} waits for a slot; what is done stays")
         self._preempt()
-        if not (self._runner.kinds or self._runner.away):
+        if not self._runner.kinds:
             limits.give_back()
 
-    def _free(self, nodes: Sequence[Node]) -> dict[str, int]:
-        """Return the free slots of the nodes that are other machines and can work; report what keeps the others."""
-        taken = Counter(node for node, _ in self._runner.away)
-        cannot = [f"{node.name}: {node.problem}" for node in nodes if node.problem]
-        if cannot:
-            self._context.problems.set("nodes", "; ".join(cannot))
-        else:
-            self._context.problems.clear("nodes")
-        return {
-            node.id: max(0, node.slots - taken[node.id]) for node in nodes if node.id and not node.problem
-        }
+    def _no_cluster(self) -> str:
+        """Return what jobs that leave this machine wait for, and report it; "" for nothing."""
+        if problem := self._engine.problem:
+            self._context.problems.set("engine", problem)
+            return f"the cluster; {problem}"
+        self._context.problems.clear("engine")
+        return ""
 
     def _found(
         self, settings: Settings

@@ -282,16 +282,14 @@ _OF_MODELS = ("model:", *(f"job:{name}-" for name, kind in KINDS.items() if kind
 _WITH_PATCH = frozenset({"proof_checked", "proof_verified", "proof_doubted"})
 
 
-def engine_of(
-    settings: Callable[[], Settings], local: LocalEngine, git: Git, *, leans: Callable[[], Leans]
-) -> Engine:
-    """Return the engine of `[engine] kind`."""
-    if settings().engine.kind == "local":
+def engine_of(settings: Settings, local: LocalEngine, git: Git) -> Engine:
+    """Return the engine of `[engine]`."""
+    if settings.engine.kind == "local" and not settings.engine.launch:
         return local
     # Only a daemon with a cluster pays for loading what speaks to it.
-    from daemon.jobs.remote import RayEngine
+    from daemon.jobs.cluster import cluster_engine
 
-    return RayEngine(local, settings, git, leans=leans)
+    return cluster_engine(settings.engine, local, paths=settings.paths, git=git)
 
 
 class Service:
@@ -374,7 +372,7 @@ class Service:
             slots=settings.jobs.max_running,
             cgroups=cgroups if isinstance(cgroups, Cgroups) else None,
         )
-        self._engine = engine_of(lambda: self.settings, local, self._git, leans=lambda: self._work.leans)
+        self._engine = engine_of(settings, local, self._git)
         self._runner = JobRunner(
             store=self._store,
             engine=self._engine,

@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from examples.harness import (
     ROOT,
     WIDTH,
     DemoError,
-    add,
     begin,
     commit,
     cut,
@@ -31,12 +29,10 @@ from examples.harness import (
     new_daemon,
     new_repository,
     say,
-    watch,
 )
 from pipeline.lean.source.splice import Replacement, splice
 from store.log.envelope import StoredEvent
 from store.view import queries
-from tests.support.daemon.cluster import NO_RAY, Cluster
 from tests.support.daemon.kills import settled
 from tests.support.lean.wheel.lean import VERSION
 
@@ -48,34 +44,19 @@ _GREEN, _RED, _DIM, _PLAIN = "\033[32m", "\033[31m", "\033[2m", "\033[0m"
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
-    parser.add_argument(
-        "--engine", choices=("local", "ray"), default="local", help="ray: jobs run on a node too"
-    )
     arguments = parser.parse_args()
-    return finished(lambda: run(arguments.directory.resolve(), engine=arguments.engine))
+    return finished(lambda: run(arguments.directory.resolve()))
 
 
-def run(directory: Path, *, engine: str) -> None:
+def run(directory: Path) -> None:
     """Show the whole screen."""
     tools = begin(directory, "everlean: from a commit to a proof")
     repository = new_repository(directory / "small")
     sha = commit(repository, "A small project", PROJECT, day=1)
-    daemon = new_daemon(directory, watched=repository if engine == "local" else None)
+    daemon = new_daemon(directory, watched=repository)
     config, paths = daemon.config, daemon.paths
     screen = Screen()
-    with ExitStack() as until_the_end:
-        if engine == "ray":
-            if NO_RAY:
-                raise DemoError(NO_RAY)
-            cluster = until_the_end.enter_context(
-                Cluster(directory / "cluster", environment=daemon.environment)
-            )
-            add(config, "\n" + cluster.settings())
-        until_the_end.enter_context(daemon)
-        if engine == "ray":
-            # Not before the node is there: else all is done without it.
-            daemon.wait("the node of Ray", lambda _events: "ray_nodes" in daemon.log.read_text("utf-8"))
-            watch(config, repository)
+    with daemon:
         say(f"\nAda commits {sha[:7]}, a small project. The daemon finds its sorries:\n")
         daemon.wait("the end of the work", lambda _events: settled(paths, sha), screen.tell)
         show_patch(paths)

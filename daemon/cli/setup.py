@@ -127,19 +127,11 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "missing": ("
 
 
 @verb("doctor", Examination)
-def doctor(
-    call: Call,
-    node: Annotated[
-        bool,
-        typer.Option(
-            "--node", help="Whether this machine can run jobs of a daemon on another one ([engine])."
-        ),
-    ] = False,
-) -> Answer:
+def doctor(call: Call) -> Answer:
     """Check what is installed and what is missing."""
-    from daemon.doctor import LEAN, examine, examine_node
+    from daemon.doctor import LEAN, examine
 
-    findings = examine_node() if node else examine(call.config)
+    findings = examine(call.config)
     lacking = [item for item in findings if item.essential and item.verdict == "missing"]
     proves = all(item.verdict != "missing" for item in findings if item.name == LEAN)
     ok = proves and not lacking

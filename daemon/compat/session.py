@@ -259,7 +259,7 @@ class AgentSession:
             Plan.of(due for due in plan.due if due.kind in kinds),
             running=runner.kinds,
             max_running=settings.jobs.max_running,
-            gpus=[gpu for node in await self._engine.nodes(runner.lent) for gpu in node.gpus],
+            gpus=await self._engine.look(runner.lent),
         )
         for one in admission.start:
             runner.start(one.due, one.gpu)

@@ -18,7 +18,6 @@ class DueJob:
     `tree_bytes` is the memory limit of the process tree; None: the per-process limit. `gpu`: it holds a GPU for
     as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: where the one secret is that it is handed.
-    `model`: a model runs in it, or is asked by it.
     `spec` is None while it waits in a plan: what a million sorries need is made when their jobs begin.
     """
 
@@ -41,7 +40,6 @@ class DueJob:
     rank: int = 0
     cost_s: float = 0.0
     key: KeyPlace | None = None
-    model: bool = False
 
     @property
     def whole_bytes(self) -> int:
@@ -60,9 +58,9 @@ class DueJob:
         return self.spec
 
     @property
-    def travels(self) -> bool:
-        """Return whether another machine can run it: weights, GPUs and keys stay where they are."""
-        return KINDS[self.kind].travels and not (self.model or self.gpu or self.key)
+    def stays(self) -> bool:
+        """Return whether it runs on the daemon's machine, whatever the engine."""
+        return KINDS[self.kind].stays
 
     @property
     def needs_worktree(self) -> bool:

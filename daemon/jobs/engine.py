@@ -2,7 +2,7 @@
 
 The runner (`daemon.jobs.runner`) owns what is due, what is recorded, and when an attempt is over; an engine owns the
 places where attempts work and their processes. What an engine must do is in `tests/daemon/test_engines.py`, which each
-passes: `daemon.jobs.local` runs attempts as children of the daemon, `daemon.jobs.remote` on other machines too.
+passes: `daemon.jobs.local` runs attempts as children of the daemon, `daemon.jobs.cluster` behind a launcher.
 """
 
 from __future__ import annotations
@@ -21,26 +21,8 @@ from pipeline.jobs.spec import Spec
 from pipeline.lean.build.build_cache import BuildKey
 from pipeline.models.endpoint.credentials import KeyPlace
 
-if TYPE_CHECKING:  # a node, which starts a process for each attempt, does not load it
+if TYPE_CHECKING:  # a carrier, which starts a process for each attempt, does not load it
     from daemon.jobs.due import DueJob
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine that attempts run on.
-
-    Attributes:
-        slots: how many jobs at the same time, beside trainings.
-        gpus: as they are now; only the daemon's own machine lends any.
-        id: what an order names it by; "": the daemon's own machine.
-        problem: why it gets no jobs, with the remedy; "" where it does.
-    """
-
-    name: str
-    slots: int
-    gpus: tuple[Gpu, ...]
-    id: str = ""
-    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +52,9 @@ class Order:
         whole_bytes: the limit of the job with all that it starts.
         commit: what is checked out for it; None: nothing.
         mirror: the repository whose bare clone it reads; "" for none.
-        gpu: the one that it leases, of those that `Engine.nodes` gave.
+        gpu: the one that it leases, of those that `Engine.look` gave.
         key: where the one secret is that it is handed.
-        node: the one that runs it (`Node.id`).
+        away: it runs on the cluster, where there is one (`JobKind.stays` says which kinds do not).
     """
 
     spec: JobSpec[Spec]
@@ -83,10 +65,10 @@ class Order:
     mirror: str = ""
     gpu: Gpu | None = None
     key: KeyPlace | None = None
-    node: str = ""
+    away: bool = False
 
     @classmethod
-    def of(cls, due: DueJob, spec: JobSpec[Spec], *, module: str, gpu: Gpu | None, node: str = "") -> Order:
+    def of(cls, due: DueJob, spec: JobSpec[Spec], *, module: str, gpu: Gpu | None) -> Order:
         """Return the order of a due job."""
         return cls(
             spec=spec,
@@ -97,15 +79,15 @@ class Order:
             mirror=due.repository if due.kind in ("scan", "count") else "",
             gpu=gpu,
             key=due.key,
-            node=node,
+            away=not due.stays,
         )
 
 
 class End(NamedTuple):
     """How an attempt ended, and what memory was seen of it.
 
-    `exit` is None where its node is lost. `usage` is what its control group says (None without one), `seen_bytes` the
-    most that was seen of it and all that it started.
+    `exit` is None where its machine is lost. `usage` is what its control group says (None without one), `seen_bytes`
+    the most that was seen of it and all that it started.
     """
 
     exit: Exit | None
@@ -122,19 +104,8 @@ class StartError(Exception):
         self.remedy = remedy
 
 
-class NodeRefusedError(StartError):
-    """A node could not start an attempt, for a reason of its own: no fault of the job, and others may.
-
-    `suspect`: the node was lost meanwhile, and what the attempt did may be why.
-    """
-
-    def __init__(self, reason: str, message: str, remedy: str, *, suspect: bool = False) -> None:
-        super().__init__(reason, message, remedy)
-        self.suspect = suspect
-
-
 class AttemptLostError(Exception):
-    """The node of an attempt does not answer any more, or ends: how the attempt would have ended is not known.
+    """An attempt's machine or its launcher is gone: how the attempt would have ended is not known.
 
     `suspect`: what the attempt did may be why.
     """
@@ -179,33 +150,41 @@ class Attempt(Protocol):
 
         Raises:
             LineTooLongError: a line exceeds `pipeline.jobs.child.LONGEST_LINE_BYTES`.
-            AttemptLostError: its node is lost.
+            AttemptLostError: its machine is lost.
         """
 
     async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
         """SIGTERM, to the job's first process alone or to all, SIGKILL after the grace; return once they are gone, or
-        their node is lost."""
+        their machine is lost."""
 
     async def close(self) -> End:
         """Kill at once what still runs of it, and give back all that it had: worktree, memory, GPU."""
 
 
 class Engine(Protocol):
-    """Starts attempts on its nodes."""
+    """Starts attempts."""
 
     slots: int
     """[jobs] max_running; replaced on reload."""
 
     @property
-    def now(self) -> tuple[Node, ...]:
-        """The nodes as of the last look."""
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that jobs may lease, as of the last look."""
 
-    async def nodes(self, lent: Mapping[str, str]) -> tuple[Node, ...]:
-        """Look at the nodes.
+    @property
+    def problem(self) -> str:
+        """Why no job that leaves the daemon's machine can begin, with the remedy; "" where it can."""
+
+    async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
+        """Look at the GPUs, and at what the cluster has; return the GPUs.
 
         Args:
             lent: the job (as shown to people) that leases each GPU, by UUID.
         """
+
+    @property
+    def room(self) -> int:
+        """How many jobs may have a slot now: `slots`, or fewer where the cluster has no more."""
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
         """Start an attempt.
@@ -225,4 +204,4 @@ class Engine(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Stop looking at the nodes."""
+        """Stop looking."""

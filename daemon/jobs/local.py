@@ -6,24 +6,25 @@ import asyncio
 import contextlib
 import errno
 import os
-import platform
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
-from daemon.jobs.engine import Commit, DiskRefusedError, End, Node, Order, StartError, refused_by_system
-from daemon.jobs.gpus import Gpus
+from daemon.jobs.engine import Commit, DiskRefusedError, End, Order, StartError, refused_by_system
+from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups, MemoryBound, MemoryLooks
 from daemon.lock import holder
 from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, key_pipe, kill_marked
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.spec import Spec
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
@@ -78,6 +79,34 @@ def handed_over(place: KeyPlace | None) -> AbstractContextManager[HandedOver]:
     except CredentialError as error:
         return key_pipe(None, problem=str(error))
     return key_pipe(key)
+
+
+async def prepare(order: Order, places: AsyncExitStack, *, git: Git, paths: Paths) -> JobSpec[Spec]:
+    """Make the places of an attempt, which go with the stack; return its specification with them."""
+    spec, commit = order.spec, order.commit
+    if commit is not None:
+        folder = paths.worktrees / f"{spec.job}-{spec.attempt}"
+        await places.enter_async_context(checkout(folder, commit, git=git, paths=paths))
+        spec = replace(spec, worktree=folder)
+    if order.mirror:
+        spec = replace(spec, mirror=paths.mirrors / f"{slug(order.mirror)}.git")
+    return spec
+
+
+@contextmanager
+def start_errors(job: str, paths: Paths) -> Iterator[None]:
+    """Turn what keeps an attempt from being started into `StartError`."""
+    try:
+        yield
+    except BuildMissingError as error:
+        # It was swept away since the plan was made; the next plan has it built again first.
+        raise StartError("build_missing", str(error), "nothing: it is built again") from error
+    except NoSpaceError as error:
+        raise DiskRefusedError(OSError(errno.ENOSPC, str(error)), paths.worktrees) from error
+    except GitError as error:
+        raise StartError("worktree", str(error), error.remedy) from error
+    except OSError as error:
+        raise refused_by_system(job, error, paths.jobs) from error
 
 
 class LocalAttempt:
@@ -140,14 +169,24 @@ class LocalEngine:
         self._looks = MemoryLooks()
 
     @property
-    def now(self) -> tuple[Node, ...]:
-        """See `Engine.now`."""
-        return (Node(platform.node(), self.slots, self._gpus.now),)
+    def gpus(self) -> tuple[Gpu, ...]:
+        """See `Engine.gpus`."""
+        return self._gpus.now
 
-    async def nodes(self, lent: Mapping[str, str]) -> tuple[Node, ...]:
-        """See `Engine.nodes`."""
+    @property
+    def problem(self) -> str:
+        """See `Engine.problem`: nothing leaves this machine."""
+        return ""
+
+    async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
+        """See `Engine.look`."""
         await self._gpus.look(lent)
-        return self.now
+        return self._gpus.now
+
+    @property
+    def room(self) -> int:
+        """See `Engine.room`."""
+        return self.slots
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> LocalAttempt:
         """Check the commit out, write the specification, start the process and bound its memory.
@@ -155,18 +194,8 @@ class LocalEngine:
         Raises:
             StartError: see `Engine.start`.
         """
-        job = order.spec.job
-        try:
+        with start_errors(order.spec.job, self._paths):
             attempt, memory = await self._started(order, over)
-        except BuildMissingError as error:
-            # It was swept away since the plan was made; the next plan has it built again first.
-            raise StartError("build_missing", str(error), "nothing: it is built again") from error
-        except NoSpaceError as error:
-            raise DiskRefusedError(OSError(errno.ENOSPC, str(error)), self._paths.worktrees) from error
-        except GitError as error:
-            raise StartError("worktree", str(error), error.remedy) from error
-        except OSError as error:
-            raise refused_by_system(job, error, self._paths.jobs) from error
         try:
             await memory.begin()
         except BaseException:
@@ -175,15 +204,9 @@ class LocalEngine:
         return attempt
 
     async def _started(self, order: Order, over: Callable[[str], None]) -> tuple[LocalAttempt, MemoryBound]:
-        spec, commit, gpu, paths = order.spec, order.commit, order.gpu, self._paths
+        gpu = order.gpu
         async with AsyncExitStack() as places:
-            if commit is not None:
-                folder = paths.worktrees / f"{spec.job}-{spec.attempt}"
-                made = checkout(folder, commit, git=self._git, paths=paths)
-                await places.enter_async_context(made)
-                spec = replace(spec, worktree=folder)
-            if order.mirror:
-                spec = replace(spec, mirror=paths.mirrors / f"{slug(order.mirror)}.git")
+            spec = await prepare(order, places, git=self._git, paths=self._paths)
             if gpu is not None:
                 spec = replace(spec, gpu_lock=self._gpus.lock(gpu.uuid))
             await asyncio.to_thread(spec.write)

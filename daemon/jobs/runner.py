@@ -31,7 +31,6 @@ from daemon.jobs.engine import (
     DiskRefusedError,
     End,
     Engine,
-    NodeRefusedError,
     Order,
     StartError,
     refused_by_system,
@@ -379,7 +378,6 @@ class SlotHolder:
 class RunningAttempt:
     due: DueJob
     gpu: Gpu | None
-    node: str
     task: asyncio.Task[None]
     started_at: datetime
     started: float
@@ -473,13 +471,8 @@ class JobRunner:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of the jobs that run on this machine, one item each."""
-        return tuple(live.due.kind for live in self._live.values() if not live.node)
-
-    @property
-    def away(self) -> tuple[tuple[str, Kind], ...]:
-        """The nodes and kinds of the jobs that run elsewhere, one item each."""
-        return tuple((live.node, live.due.kind) for live in self._live.values() if live.node)
+        """The kinds of the running jobs, one item each."""
+        return tuple(live.due.kind for live in self._live.values())
 
     @property
     def lent(self) -> dict[str, str]:
@@ -534,8 +527,7 @@ class JobRunner:
         return tuple(shown_of(live) for live in self._live.values())
 
     def holders(self) -> tuple[SlotHolder, ...]:
-        """Return the running jobs that hold a slot of this machine. What an endpoint is asked is paid: it is never
-        `saved`."""
+        """Return the running jobs that hold a slot. What an endpoint is asked is paid: it is never `saved`."""
         paid = self.at_endpoints
         return tuple(
             SlotHolder(
@@ -547,18 +539,18 @@ class JobRunner:
                 ends=live.asked.is_set(),
             )
             for live in self._live.values()
-            if not KINDS[live.due.kind].beside and not live.node
+            if not KINDS[live.due.kind].beside
         )
 
-    def start(self, due: DueJob, gpu: Gpu | None = None, node: str = "") -> None:
-        """Begin a job in the background, with the GPU that it leases, on this node; its end calls `finished`."""
+    def start(self, due: DueJob, gpu: Gpu | None = None) -> None:
+        """Begin a job in the background, with the GPU that it leases; its end calls `finished`."""
         if self._stopping or due.job in self._live:
             return
         started = time.monotonic()
         self.last_started[due.repository] = started
         self.retries.begun(due.job)
         task = asyncio.create_task(self._run(due), name=due.job)
-        self._live[due.job] = RunningAttempt(due, gpu, node, task, datetime.now(UTC), started)
+        self._live[due.job] = RunningAttempt(due, gpu, task, datetime.now(UTC), started)
 
     def cancel(self, job: str, *, by: str) -> bool:
         """End a running job for good; return whether it runs."""
@@ -615,14 +607,13 @@ class JobRunner:
             # attempt stays open in the log and the next start records its interruption.
             log.exception("job_defect")
         finally:
-            live = self._live.pop(due.job)
+            del self._live[due.job]
             # What came of a job has a line of its own; that it ended well is news only to who looks for it.
             (log.debug if outcome == "succeeded" else log.info)(
                 "job_finished",
                 sentence=f"{due.describes}: {outcome} after {time.monotonic() - started:.1f} s",
                 kind=due.kind,
                 attempt=due.attempt,
-                node=live.node,
                 repository=due.repository,
                 branch=due.branch,
                 sha=due.sha,
@@ -657,7 +648,7 @@ class JobRunner:
             if isinstance(inputs, Inputs):
                 live, module = self._live[due.job], self._modules[due.kind]
                 spec = replace(spec, inputs=inputs)
-                order = Order.of(due, spec, module=module, gpu=live.gpu, node=live.node)
+                order = Order.of(due, spec, module=module, gpu=live.gpu)
                 await self._listen(due, order, heard)
                 found = await self._verdict(due, heard, spec)
                 suspect = heard.stopped == "suspect"
@@ -668,7 +659,6 @@ class JobRunner:
             found = Failure("database", message, "see `everlean doctor`", deterministic=False)
         except (StartError, OSError) as error:
             found = await self._not_started(due, error)
-            suspect = isinstance(error, NodeRefusedError) and error.suspect
         if suspect and isinstance(found, JobInterrupted):
             found = self._lost_again(due, found)
         else:
@@ -733,10 +723,7 @@ class JobRunner:
             StartError: it could not be started.
         """
         live = self._live[due.job]
-        attempt = await self._started(live, order)
-        if attempt is None:
-            heard.stopped, heard.fault = live.stopped, live.fault
-            return
+        attempt = await self._engine.start(order, over=lambda held: live.ask("memory", held))
         live.pid = attempt.pid
         whole = asyncio.create_task(attempt.run(partial(self._hear, due, order.spec, heard)))
         asked = asyncio.create_task(live.asked.wait())
@@ -776,31 +763,6 @@ class JobRunner:
                 await asyncio.shield(self._recorded(heard))
             except CALLERS_MISTAKES as error:
                 heard.stopped, heard.fault = heard.stopped or "conflict", heard.fault or str(error)
-
-    async def _started(self, live: RunningAttempt, order: Order) -> Attempt | None:
-        """Start an attempt; return None where its end was asked for meanwhile.
-
-        Raises:
-            StartError: it could not be started.
-        """
-        starting = asyncio.create_task(self._engine.start(order, over=lambda held: live.ask("memory", held)))
-        asked = asyncio.create_task(live.asked.wait())
-        try:
-            # What is made here is made in seconds; a node may be fetching gigabytes, or its disk may hang.
-            await asyncio.wait(
-                {starting, asked} if order.node else {starting},
-                timeout=live.due.timeout_s if order.node else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            asked.cancel()
-            if not starting.done():
-                starting.cancel()
-                await asyncio.wait({starting})
-        if starting.cancelled() and not live.asked.is_set():
-            message = f"its node did not start {order.spec.job} within {live.due.timeout_s:g} s"
-            raise NodeRefusedError("node", message, "check that the node reaches the artifacts and its disk")
-        return None if starting.cancelled() else await starting
 
     async def _hear(self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput, raw: bytes) -> None:
         if heard.last is not None:
@@ -882,20 +844,20 @@ class JobRunner:
         gpu = self._live[due.job].gpu
         if gpu is None:
             return None
-        now = [one for node in await self._engine.nodes(self.lent) for one in node.gpus]
+        now = await self._engine.look(self.lent)
         return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
     def _lost_again(self, due: DueJob, end: JobInterrupted) -> JobInterrupted | Failure:
-        """Return the end of an attempt that was lost with its node: a failure for good if it is one too many in a row.
+        """Return the end of an attempt that was lost with its machine: a failure for good if it is one too many.
 
-        A job that kills its node would else be given the next one, without end.
+        A job that kills its machine would else be given the next one, without end.
         """
         times = self.retries.lost(due.job, limits=self.limits)
         if not times:
             return end
         return Failure(
             NODES_LOST,
-            f"{due.describes}: its node was lost {times} times in a row, the last time so: {end.reason}",
+            f"{due.describes}: its machine was lost {times} times in a row, the last time so: {end.reason}",
             f"if it took their memory: {KINDS[due.kind].memory_remedy}; once that or the network is mended:"
             f" `everlean jobs retry {due.job}`",
             deterministic=False,
@@ -911,9 +873,6 @@ class JobRunner:
         )
 
     async def _not_started(self, due: DueJob, error: StartError | OSError) -> EventBody | Failure:
-        if isinstance(error, NodeRefusedError):
-            reason = f"{error}; {error.remedy}"
-            return JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
         if isinstance(error, OSError):
             error = refused_by_system(due.job, error, self._paths.jobs)
         if isinstance(error, DiskRefusedError):

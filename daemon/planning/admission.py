@@ -34,11 +34,10 @@ _NO_MONEY_FOR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A job that begins now, with the GPU that it leases (None: none) and its node ("": the daemon's machine)."""
+    """A job that begins now, with the GPU that it leases (None: none)."""
 
     due: DueJob
     gpu: Gpu | None = None
-    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +147,7 @@ def admit(
     running: Sequence[Kind],
     max_running: int,
     gpus: Sequence[Gpu] = (),
-    away: Sequence[Kind] = (),
-    slots_away: Mapping[str, int] | None = None,
+    no_cluster: str = "",
     overdue: Sequence[str] = (),
     beside: bool = False,
     no_money: str = "",
@@ -161,16 +159,15 @@ def admit(
 
     Args:
         plan: what is due, most urgent first.
-        running: the kinds of the jobs that run on the daemon's machine.
-        max_running: how many slots it has.
-        gpus: its GPUs as they are now.
-        away: the kinds of the jobs that run on other nodes.
-        slots_away: the free slots of other nodes. What can run there goes there first, where most of them are.
+        running: the kinds of the jobs that run.
+        max_running: how many slots there are.
+        gpus: the GPUs as they are now.
+        no_cluster: what jobs that leave the daemon's machine wait for; "" for nothing.
         overdue: the repositories whose first long job goes before the others', in this order.
         beside: the first of those may begin although the slots are taken.
         no_money: what jobs that cost money wait for; "" for nothing.
     """
-    kinds, others, slots = list(running), list(away), dict(slots_away or {})
+    kinds = list(running)
     lanes: set[str] = set()
     free = [gpu for gpu in gpus if gpu.state == "free"]
     start: list[Admitted] = []
@@ -182,10 +179,10 @@ def admit(
     first = _first_of(plan, overdue, any_kind=max_running == 1)
     for job in _in_turn(plan, first, passed, any_kind=max_running == 1):
         ahead = job.repository in first
-        node = _away(job, slots)
         why = no_money if job.key is not None else ""
         why = why or (_LANE if job.lane in lanes else "")
-        why = why or ("" if node else _no_slot(job, kinds, max_running, int(beside and ahead)))
+        why = why or ("" if KINDS[job.kind].stays else no_cluster)
+        why = why or _no_slot(job, kinds, max_running, int(beside and ahead))
         if why in _NO_SLOT and (KINDS[job.kind].long or max_running == 1):
             for_slot.setdefault(job.repository, job)
         gpu = None
@@ -199,9 +196,8 @@ def admit(
         if not why:
             # The more urgent come first, so that training gets a GPU when nothing else wants it.
             lanes.add(job.lane)
-            slots.update({node: slots[node] - 1} if node else {})
-            (others if node else kinds).append(job.kind)
-            start.append(Admitted(job, gpu, node))
+            kinds.append(job.kind)
+            start.append(Admitted(job, gpu))
             continue
         waits[job.job] = why
         one = JobClass.of(job)
@@ -250,14 +246,8 @@ def _takes_long(job: DueJob, *, any_kind: bool) -> bool:
     return (any_kind or KINDS[job.kind].long) and not KINDS[job.kind].beside
 
 
-def _away(job: DueJob, slots: Mapping[str, int]) -> str:
-    """Return the other node that has the most slots for a job; "" where none has any, or it stays."""
-    node = max(slots, key=lambda name: slots[name], default="")
-    return node if job.travels and slots.get(node) else ""
-
-
 def _no_slot(job: DueJob, kinds: Sequence[Kind], max_running: int, more: int) -> str:
-    """Return which slot of the daemon's machine a job waits for; `more`: slots beyond those that there are."""
+    """Return which slot a job waits for; `more`: slots beyond those that there are."""
     if KINDS[job.kind].beside:
         return ""
     slots = [kind for kind in kinds if not KINDS[kind].beside]

@@ -70,12 +70,11 @@ class JobClass:
     kind: Kind
     gpu: bool
     cpu_too: bool
-    travels: bool
     paid: bool
 
     @classmethod
     def of(cls, job: DueJob) -> JobClass:
-        return cls(job.kind, job.gpu, job.cpu_too, job.travels, job.key is not None)
+        return cls(job.kind, job.gpu, job.cpu_too, job.key is not None)
 
 
 @dataclass(frozen=True, slots=True)

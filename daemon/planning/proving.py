@@ -719,7 +719,6 @@ class Proving:
             rank=rank,
             cost_s=len(sorries) * rung.seconds_per_sorry if rung.number else 0.0,
             key=rung.key,
-            model=rung.number != 0,
             spec=ProveSpec(
                 repository=repo.key,
                 branch=branch.branch,

@@ -440,33 +440,6 @@ class Git(GitProcess):
         )  # fmt: skip
         return await asyncio.to_thread(_merges, out.decode(), tip, shas)
 
-    async def pack(self, mirror: Path, shas: Sequence[str], folder: Path) -> Path:
-        """Write a pack of these commits with all their files, and without their history, into a folder; return it.
-
-        Raises:
-            GitError: the mirror lacks one.
-        """
-        lines = "".join(f"--shallow {check_sha(sha)}\n{sha}\n" for sha in shas)
-        out = await self._run(
-            "pack-objects",
-            "--quiet",
-            "--revs",
-            str(folder / "pack"),
-            mirror=mirror,
-            text=lines,
-            lazily_from=await self._origin(mirror),
-            timeout_s=self._long_s,
-        )
-        return folder / f"pack-{out.decode().strip()}.pack"
-
-    async def index_pack(self, mirror: Path, pack: Path) -> None:
-        """Make a pack that was put into a mirror readable.
-
-        Raises:
-            GitError: it is damaged.
-        """
-        await self._run("index-pack", str(pack), mirror=mirror, timeout_s=self._long_s)
-
     # --- worktrees ----------------------------------------------------------------------------------------
 
     async def worktree_add(self, mirror: Path, path: Path, sha: str) -> None:

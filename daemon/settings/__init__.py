@@ -98,11 +98,6 @@ class Settings(BaseModel):
     repos: tuple[Repo, ...]
     _lines: dict[Location, int] = PrivateAttr(default_factory=dict)
 
-    @property
-    def artifacts(self) -> str:
-        """Where artifacts lie for the nodes: [engine] artifacts, else a folder of the cache."""
-        return self.engine.artifacts or str(self.paths.cache / "artifacts")
-
     def public(self) -> dict[str, Any]:
         """Return the whole as plain JSON data, for the log and for people. There is no secret in it."""
         return self.model_dump(mode="json", exclude={"path", "digest"})

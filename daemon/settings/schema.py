@@ -301,16 +301,6 @@ def _api_url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _artifacts(value: str) -> str:
-    # The nodes, the daemon's log and `everlean status` get it as written.
-    if re.search(r"://[^/@]*:[^/]*@", value):
-        raise ValueError(
-            "holds a password (not shown); leave it out, and give it to the daemon and the nodes in the environment, by"
-            " the store's own variables or by fsspec's (FSSPEC_FTP_PASSWORD for ftp://)"
-        )
-    return value
-
-
 def _token_file(value: str, info: ValidationInfo) -> str:
     if not value:
         return value
@@ -641,30 +631,49 @@ class Jobs(Section):
         return self.timeout_s if own is None else own
 
 
+def _launch(value: tuple[str, ...]) -> tuple[str, ...]:
+    known = dict.fromkeys(("gpus", "memory", "job", "kind"), "")
+    for word in value:
+        try:
+            word.format_map(known)
+        except (KeyError, ValueError, IndexError) as error:
+            raise ValueError(
+                f"{word!r}: {error}; {{gpus}}, {{memory}}, {{job}} and {{kind}} are filled in, and any other brace is"
+                " written twice"
+            ) from None
+    return value
+
+
 class Engine(Section):
     """[engine]: what runs jobs."""
 
     kind: Literal["local", "ray"] = Field("local", examples=["ray"])
-    """`local`: children of the daemon, on its machine. `ray`: on the nodes of a Ray cluster too (see `engines.md`).
-    This table is read when the daemon starts. Choose `ray` where one machine is too small"""
+    """`local`: this machine. `ray`: jobs are tasks of a Ray cluster, whose machines see the daemon's folders under the
+    same paths (see `engines.md`). This table is read when the daemon starts. Choose `ray` where there is such a cluster
+    """
+    launch: Annotated[tuple[Text, ...], AfterValidator(_launch)] = Field(
+        (), examples=[["srun", "--gres=gpu:{gpus}", "--mem={memory}"]]
+    )
+    """Words before the command of each job, for machines that see the daemon's folders under the same paths: `srun`,
+    `ssh`, `docker run`, `systemd-run`. `{gpus}` is 0 or 1, `{memory}` the job's limit in MiB, `{job}` and `{kind}` name
+    it. `[]`: none. Set it where other machines are there to run jobs"""
+    gpus: Integer = Field(0, ge=0, le=10_000, examples=[4])
+    """With `launch`: how many jobs may have a GPU there at the same time. Set it where the launcher can get one"""
     address: Text = Field("", examples=["10.0.0.5:6379"])
-    """Where the cluster's head is, for `ray`: `host:port`. The daemon's machine has to be one of the cluster. Set it
-    to what `ray start --head` printed"""
+    """With `ray`: where the cluster's head is, `host:port`. Set it to what `ray start --head` printed"""
     token_file: Text = Field("", examples=["/etc/everlean/ray-token"])
-    """The file with the cluster's token; `""`: where Ray looks for it (`~/.ray/auth_token`). Set it where the
-    service's home has none"""
-    lease_s: Annotated[float, Duration("5s", "1h")] = 60.0
-    """A node that has not heard of the daemon for so long ends what it runs; a node that the daemon has not heard of
-    for so long is lost, and its jobs begin anew elsewhere. Raise it on a network that pauses for longer"""
-    artifacts: Annotated[Text, AfterValidator(_artifacts)] = Field("", examples=["s3://bucket/everlean"])
-    """Where commits, builds and inputs lie for the nodes, by their hash: a folder that all of them see, or a URL of
-    fsspec without a password. `""`: the folder `artifacts` in `cache_dir`. Set it where the nodes do not see
-    `cache_dir`"""
+    """With `ray`: the file with the cluster's token; `""`: where Ray looks for it (`~/.ray/auth_token`). Set it where
+    the service's home has none"""
+    lease_s: Annotated[float, Duration("5s", "1h")] = 40.0
+    """A job elsewhere that has not heard of the daemon for so long ends by itself. Raise it where the shared file
+    system is slow to show what was written"""
 
     @model_validator(mode="after")
-    def _ray_has_an_address(self) -> Engine:
+    def _one_launcher(self) -> Engine:
         if self.kind == "ray" and not self.address:
             raise ValueError('kind = "ray" needs an address, such as "10.0.0.5:6379"')
+        if self.kind == "ray" and self.launch:
+            raise ValueError('kind = "ray" and launch are two ways; keep one')
         return self
 
 

@@ -20,7 +20,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,6 +178,21 @@ LONGEST_LINE_BYTES = 16 * 2**20
 _CHUNK_BYTES = 2**18
 
 
+@contextmanager
+def _standard_input(given: bytes | None) -> Iterator[int]:
+    """Yield a descriptor to read these bytes from; without any, one that is at its end."""
+    if given is None:
+        yield subprocess.DEVNULL
+        return
+    descriptor = os.memfd_create("given")
+    try:
+        os.write(descriptor, given)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 class LineTooLongError(Exception):
     """A child printed more than it may without ending the line."""
 
@@ -240,20 +255,53 @@ class JobProcess:
         Raises:
             OSError: the system refused.
         """
-        with stderr.open("ab") as errors, secrets or nullcontext(HandedOver()) as handed:
+        with secrets or nullcontext(HandedOver()) as handed:
             environment = job_environment(directory, visible=visible)
-            popen = subprocess.Popen(  # noqa: ASYNC220 - short, and it has to be this thread
+            return await cls.start_command(
                 # -P: the working directory is no place to import from.
                 [sys.executable, "-P", "-m", "pipeline.jobs.launch", module, "--spec", str(spec)],
-                stdin=subprocess.DEVNULL,
+                directory=directory,
+                stderr=stderr,
+                environment={**environment, **(variables or {}), **handed.variables},
+                descriptors=handed.descriptors,
+                memory_bytes=memory_bytes,
+            )
+
+    @classmethod
+    async def start_command(
+        cls,
+        command: Sequence[str],
+        *,
+        directory: Path,
+        stderr: Path,
+        environment: Mapping[str, str],
+        descriptors: Sequence[int] = (),
+        memory_bytes: int | None = None,
+        given: bytes | None = None,
+    ) -> JobProcess:
+        """Start a command in `directory`; what has the mark of that folder ends with it.
+
+        Args:
+            descriptors: open ones that it inherits.
+            memory_bytes: see `hold_to`; None: no limit.
+            given: its standard input, which is on no disk.
+
+        Raises:
+            OSError: the system refused.
+        """
+        with stderr.open("ab") as errors, _standard_input(given) as stdin:
+            popen = subprocess.Popen(  # noqa: ASYNC220 - short, and it has to be this thread
+                command,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=directory,
-                env={**environment, **(variables or {}), **handed.variables},
-                pass_fds=handed.descriptors,
+                env=environment,
+                pass_fds=descriptors,
                 start_new_session=True,
             )
-        hold_to(popen.pid, memory_bytes=memory_bytes)
+        if memory_bytes is not None:
+            hold_to(popen.pid, memory_bytes=memory_bytes)
         reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
         process = cls(popen, directory, reader)
         try:

@@ -58,8 +58,8 @@ class JobKind:
             lane). Those that learn need their own children, and time, to save their state.
         resumes: a preempted job goes on from what it recorded. A build's products are lost with its folder.
         in_worktree: a job gets a worktree of its commit.
-        travels: a job needs no more than its commit, the commit's build, and its inputs, and writes no file that stays:
-            another machine can run it (`daemon.jobs.remote`).
+        stays: a job takes seconds, or waits for all others, and reads the daemon's mirror: it runs on the daemon's
+            machine, whatever the engine.
         lean_processes: Lean processes that it starts, each with a memory limit of its own; None: as many as
             `[lean] repls` says.
         model: the model that it trains or measures.
@@ -75,7 +75,7 @@ class JobKind:
     beside: bool = False
     resumes: bool = False
     in_worktree: bool = False
-    travels: bool = False
+    stays: bool = False
     lean_processes: int | None = 0
     model: ModelKind | None = None
 
@@ -106,7 +106,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         ),
         "raise [jobs] timeout",
         "raise [jobs] memory",
-        travels=True,
+        stays=True,
     ),
     JobKind(
         "check",
@@ -116,7 +116,6 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "raise [jobs] timeout",
         "raise [jobs] memory",
         in_worktree=True,
-        travels=True,
         lean_processes=2,  # one that compiles, one that is asked for the axioms
     ),
     JobKind(
@@ -139,7 +138,6 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         long=True,
         resumes=True,
         in_worktree=True,
-        travels=True,
         lean_processes=None,
     ),
     JobKind(
@@ -152,7 +150,6 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         long=True,
         resumes=True,
         in_worktree=True,
-        travels=True,
         lean_processes=None,
     ),
     JobKind(
@@ -226,6 +223,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "raise [jobs] timeout; what is counted stays, and the next job continues from there",
         "raise [jobs] memory",
         beside=True,
+        stays=True,
     ),
 )
 """All kinds, the most urgent first."""

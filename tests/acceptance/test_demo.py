@@ -20,7 +20,6 @@ from examples import rows
 from examples.demo_learning import OPENED
 from examples.harness import NO_LEAN
 from store.log.envelope import StoredEvent
-from tests.support.daemon.cluster import NO_RAY
 from tests.support.daemon.kills import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,38 +161,6 @@ def test_without_lean_a_demo_says_so_in_one_sentence_and_ends(name: str, tmp_pat
     assert done.stderr.startswith("demo: this needs Lean itself. ")
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "demo").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.usefixtures("real_lean")
-@pytest.mark.skipif(bool(NO_RAY), reason=NO_RAY)
-def test_the_demo_leads_to_the_same_facts_with_a_node_of_ray(tmp_path: Path) -> None:
-    facts = {}
-    for engine in ("local", "ray"):
-        directory = tmp_path / engine / "demo"  # of the same name: it is in the repository's key
-        directory.parent.mkdir()
-        demo("demo", directory, "--engine", engine)
-        events = log_of(directory)
-        assert_sound(events)
-        facts[engine] = {
-            (
-                event.type,
-                *(str(event.data.get(name)) for name in ("path", "sorry", "proof", "outcome", "state")),
-            )
-            for event in events
-            if not event.type.startswith(("config_", "job_", "daemon_", "commit_", "trace_"))
-        }
-    assert facts["ray"] == facts["local"]
-    assert list((directory / "cluster" / "node-0").rglob("*.pack")), "jobs ran on the node"
-
-
-@pytest.mark.parametrize(("given", "options"), [((), ""), (("DEMO_ENGINE=ray",), "--engine ray")])
-def test_make_demo_gives_the_demo_the_engine_that_is_asked_for(given: tuple[str, ...], options: str) -> None:
-    said = subprocess.run(
-        ["make", "-n", "demo", *given], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert said.stdout.rstrip().rpartition("examples.demo")[2].strip() == options
 
 
 # --- through kills --------------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
-"""The example for Kubernetes, held against the settings, Ray's options, the node's names, and itself."""
+"""The example for Kubernetes, held against the settings, Ray's options, and itself."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from daemon.jobs.node_files import FOLDER
-from daemon.jobs.ray_link import SLOTS
 from daemon.settings import parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +46,6 @@ def test_the_daemon_s_settings_lead_to_this_cluster_with_its_token() -> None:
     engine, name = SETTINGS.engine, OBJECTS["RayCluster"]["metadata"]["name"]
     # KubeRay names the head's service so, and 6379 is the port of a head.
     assert (engine.kind, engine.address) == ("ray", f"{name}-head-svc:6379")
-    assert engine.artifacts
     for pod in PODS:
         (container,) = pod["containers"]
         of_ray = {key: value for key, value in environment(container).items() if key.startswith("RAY_AUTH")}
@@ -57,20 +53,29 @@ def test_the_daemon_s_settings_lead_to_this_cluster_with_its_token() -> None:
         mounts = {one["name"]: Path(one["mountPath"]) for one in container["volumeMounts"]}
         (secret,) = (one for one in pod["volumes"] if "secret" in one)
         assert mounts[secret["name"]] == Path(engine.token_file).parent
-        claims = {one["metadata"]["name"] for one in DAEMON["volumeClaimTemplates"]}
-        assert mounts.keys() <= {one["name"] for one in pod["volumes"]} | claims
+        assert mounts.keys() <= {one["name"] for one in pod["volumes"]}
 
 
-def test_the_head_has_no_dashboard_and_only_workers_have_slots() -> None:
+def test_daemon_and_workers_see_the_same_folders_and_toolchains_under_the_same_paths() -> None:
+    seen = set()
+    for pod in PODS[1:]:
+        (container,) = pod["containers"]
+        (shared,) = (one for one in container["volumeMounts"] if one["name"] == "shared")
+        (volume,) = (one for one in pod["volumes"] if one["name"] == "shared")
+        variables = environment(container)
+        seen.add((shared["mountPath"], str(volume), variables["ELAN_HOME"], variables["PATH"]))
+    assert len(seen) == 1
+    (mount, _, elan, _) = seen.pop()
+    folders = (SETTINGS.paths.state, SETTINGS.paths.cache, Path(elan))
+    assert all(folder.is_relative_to(mount) for folder in folders)
+    assert OBJECTS["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_the_head_has_no_dashboard_and_only_workers_have_cpus() -> None:
     head, (workers,) = HEAD["rayStartParams"], [one["rayStartParams"] for one in WORKERS]
     assert head["include-dashboard"] == "false"
-    assert head["num-cpus"] == workers["num-cpus"] == "0"
-    assert "resources" not in head
-    # In quotes for the shell that starts Ray.
-    assert json.loads(workers["resources"].strip("'")) == {SLOTS: 4}
-    assert workers["resources"] == f"'{workers['resources'].strip(chr(39))}'"
+    assert (head["num-cpus"], workers["num-cpus"]) == ("0", "4")
     (worker,) = PODS[1]["containers"]
-    assert Path(environment(worker)[FOLDER]).parent == Path(worker["volumeMounts"][1]["mountPath"])
     assert worker["livenessProbe"]["tcpSocket"]["port"] == int(workers["node-manager-port"])
 
 
@@ -113,18 +118,11 @@ def test_there_is_one_daemon_one_image_and_one_version_of_ray() -> None:
     pinned = re.search(r"^ray==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert pinned is not None
     assert CLUSTER["rayVersion"] == pinned[1]
-    fsspec = re.search(
-        r"^fsspec==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert fsspec is not None
-    # The two are released together, and each wants the other's version.
-    assert f"s3fs=={fsspec[1]}" in (EXAMPLE / "Containerfile").read_text(encoding="utf-8")
 
 
 def test_quantities_are_kubernetes_own() -> None:
     quantities = [
         value for key in ("requests", "limits") for found in every(OBJECTS, key) for value in found.values()
     ]
-    quantities += [found["sizeLimit"] for found in every(PODS, "emptyDir")]
     assert len(quantities) > 6
     assert all(re.fullmatch(r"[1-9]\d*(\.\d+)?(m|[kKMGTPE]i?)?", one) for one in quantities)

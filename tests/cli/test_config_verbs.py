@@ -109,19 +109,6 @@ def test_doctor_names_each_thing_with_its_remedy(folder: StateFolder) -> None:
     assert "git" in folder.everlean("doctor", env={"PATH": str(folder.root)}).out.splitlines()[0]
 
 
-def test_a_node_says_what_keeps_it_from_running_jobs(folder: StateFolder) -> None:
-    env = {"EVERLEAN_NODE_FOLDER": str(folder.root / "node")}
-    answer = folder.everlean("doctor", "--node", "--json", env=env)
-    assert (answer.code, answer.json["ok"]) == (1, False)
-    checks = answer.json["checks"]
-    assert any("RAY_AUTH_MODE=token" in item["detail"] for item in checks if item["name"] == "jobs")
-    assert any(item["detail"].startswith(env["EVERLEAN_NODE_FOLDER"]) for item in checks)
-    (folder.root / "file").write_text("", encoding="ascii")
-    broken = folder.everlean("doctor", "--node", env={"EVERLEAN_NODE_FOLDER": str(folder.root / "file")})
-    assert (broken.code, broken.out.startswith("everlean cannot run here: jobs")) == (1, True)
-    assert "cannot be used" in broken.out
-
-
 def test_help_names_each_verb_under_what_it_is_for_with_an_example_and_its_whole_text(
     folder: StateFolder,
 ) -> None:

@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,34 +33,30 @@ from daemon.service import engine_of
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, LineTooLongError, kill_marked
 from pipeline.jobs.protocol import JobSpec
-from pipeline.lean.backend import Leans
 from store.view.rows import JobRow
-from tests.support.daemon.bench import bench, other_node, until
-from tests.support.daemon.cluster import NO_RAY, Cluster
+from tests.support.daemon.bench import bench, until
+from tests.support.daemon.cluster import NO_RAY, Cluster, launcher_settings
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.job import Behaving
 from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
 
-Kind = Literal["local", "ray"]
+Kind = Literal["local", "launch", "ray"]
 
 
 class World:
     """A state folder with the mirror of a repository of one commit, and engines of one kind on it.
 
     Args:
-        cluster: of the engine `ray`: what it starts runs on the first node.
+        engine: its section of config.toml.
     """
 
-    def __init__(self, deployment: Deployment, cluster: Cluster | None, commit: Commit) -> None:
+    def __init__(self, deployment: Deployment, engine: str, commit: Commit) -> None:
         self.deployment = deployment
         self.paths: Paths = deployment.settings().paths
         self.worktrees = self.paths.worktrees
         self.commit = commit
         self.nvml = FakeNvml(FakeGpu("GPU-a"))
-        self.extra = ""
-        if cluster is not None:
-            self.extra = cluster.settings()
-            self.worktrees = cluster.node_folder(0) / "cache" / "worktrees"
+        self.extra = engine
         self._orders = 0
 
     @contextlib.asynccontextmanager
@@ -71,16 +66,8 @@ class World:
         local = LocalEngine(self.paths, git, slots=3, gpus=gpus)
         repository = self.deployment.folder / "remotes" / "demo"
         settings = self.deployment.write(repos=[repository], extra=self.extra)
-        async with contextlib.aclosing(
-            engine_of(lambda: settings, local, git, leans=lambda: Leans(None))
-        ) as engine:
+        async with contextlib.aclosing(engine_of(settings, local, git)) as engine:
             yield engine
-
-    async def start(self, engine: Engine, order: Order, *, over: Callable[[str], None]) -> Attempt:
-        """Start an attempt where this engine is to be tried."""
-        if self.extra:
-            order = replace(order, node=await other_node(engine))
-        return await engine.start(order, over=over)
 
     def order(self, behave: str, *, commit: Commit | None = None, whole_bytes: int = 2**32) -> Order:
         """Return an attempt that will do so, with its folder made."""
@@ -103,13 +90,13 @@ class World:
             ),
         )
         make_folder(spec)
-        return Order(spec, "tests.support.daemon.job", 2**31, whole_bytes, commit=commit)
+        return Order(spec, "tests.support.daemon.job", 2**31, whole_bytes, commit=commit, away=True)
 
     @contextlib.asynccontextmanager
     async def started(self, order: Order) -> AsyncIterator[Attempt]:
         """Start an attempt that uses less memory than it may, and close it."""
         async with self.engine() as engine:
-            attempt = await self.start(engine, order, over=pytest.fail)
+            attempt = await engine.start(order, over=pytest.fail)
             try:
                 yield attempt
             finally:
@@ -155,6 +142,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(
     params=[
         "local",
+        "launch",
         pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.skipif(bool(NO_RAY), reason=NO_RAY)]),
     ]
 )
@@ -166,12 +154,17 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 @pytest.fixture
 def world(polled: tuple[Deployment, Commit], kind: Kind, request: pytest.FixtureRequest) -> World:
     deployment, commit = polled
-    return World(deployment, request.getfixturevalue("cluster") if kind == "ray" else None, commit)
+    extra = ""
+    if kind == "launch":
+        extra = launcher_settings(deployment.folder)
+    elif kind == "ray":
+        extra = request.getfixturevalue("cluster").settings()
+    return World(deployment, extra, commit)
 
 
 @pytest.fixture
 def local(polled: tuple[Deployment, Commit]) -> World:
-    return World(polled[0], None, polled[1])
+    return World(polled[0], "", polled[1])
 
 
 async def deaf(_raw: bytes) -> None:
@@ -345,7 +338,7 @@ def test_closing_an_attempt_leaves_no_process_of_it_and_no_worktree(world: World
 
     async def go() -> tuple[list[int], float]:
         async with world.engine() as engine:
-            attempt = await world.start(engine, order, over=pytest.fail)
+            attempt = await engine.start(order, over=pytest.fail)
             whole = asyncio.create_task(attempt.run(deaf))
             await until(lambda: len(family(order)) == 2)
             assert list(world.worktrees.iterdir())
@@ -381,8 +374,7 @@ def test_what_a_killed_daemon_left_of_an_attempt_is_reaped(world: World) -> None
         left = [pid for pid in family(order) if alive(pid)]
         async with world.engine() as engine:
             first, second = await engine.reap(order.spec.directory), await engine.reap(order.spec.directory)
-            await engine.nodes({})
-            # A node ends by itself what no daemon holds any more, and removes it when it is looked at.
+            # On another machine it ends by itself once it reads that it shall.
             await until(lambda: not any(alive(pid) for pid in left), seconds=40)
             return left, first, second
 
@@ -401,7 +393,7 @@ def test_one_that_holds_too_much_memory_is_told_of_once_and_goes_on_until_it_is_
 
     async def go() -> int:
         async with world.engine() as engine:
-            attempt = await world.start(engine, world.order("hang", whole_bytes=2**20), over=said.append)
+            attempt = await engine.start(world.order("hang", whole_bytes=2**20), over=said.append)
             whole = asyncio.create_task(attempt.run(deaf))
             await until(lambda: said)
             await asyncio.sleep(0.2)
@@ -481,7 +473,7 @@ def refusal(world: World, order: Order) -> StartError:
     async def go() -> StartError:
         async with world.engine() as engine:
             with pytest.raises(StartError) as refused:
-                await world.start(engine, order, over=pytest.fail)
+                await engine.start(order, over=pytest.fail)
         return refused.value
 
     found = asyncio.run(go())
@@ -515,19 +507,20 @@ def test_a_start_that_is_cancelled_once_the_process_exists_leaves_nothing(
     assert list(world.paths.worktrees.iterdir()) == []
 
 
-# ---- The nodes
+# ---- Slots and GPUs
 
 
-def test_the_nodes_have_so_many_slots_and_say_which_job_has_a_gpu(world: World) -> None:
+def test_there_are_so_many_slots_and_it_is_known_which_job_has_a_gpu(world: World) -> None:
     async def go() -> None:
         async with world.engine() as engine:
-            free, *_ = await engine.nodes({})
-            lent, *others = await engine.nodes({"GPU-a": "prove A.lean"})
-            assert engine.now == (lent, *others)
-            assert (free.slots, [gpu.state for gpu in free.gpus]) == (3, ["free"])
-            assert [(gpu.state, gpu.detail) for gpu in lent.gpus] == [("lent", "prove A.lean")]
-            engine.slots = 5
-            assert [node.slots for node in engine.now if not node.id] == [5]
+            await until(lambda: not engine.problem)
+            (free,) = await engine.look({})
+            (lent,) = await engine.look({free.uuid: "prove A.lean"})
+            assert engine.gpus == (lent,)
+            assert (engine.room, free.state) == (3, "free")
+            assert (lent.state, lent.detail) == ("lent", "prove A.lean")
+            engine.slots = 2
+            assert engine.room == 2
 
     asyncio.run(go())
 
@@ -540,7 +533,7 @@ def test_an_attempt_holds_its_gpu_and_sees_that_one_alone(local: World) -> None:
         seen: list[str] = []
 
         async def look() -> None:
-            states.extend(one.state for node in await engine.nodes({}) for one in node.gpus)
+            states.extend(one.state for one in await engine.look({}))
 
         async def hear(raw: bytes) -> None:
             line = json.loads(raw)
@@ -552,7 +545,7 @@ def test_an_attempt_holds_its_gpu_and_sees_that_one_alone(local: World) -> None:
                 seen.append(line["summary"]["environment"]["CUDA_VISIBLE_DEVICES"])
 
         async with world.engine() as engine:
-            ((gpu,),) = [node.gpus for node in await engine.nodes({})]
+            (gpu,) = await engine.look({})
             for behave in ("hang", "environment"):
                 order = world.order(behave)
                 ordered = Order(order.spec, order.module, order.memory_bytes, order.whole_bytes, gpu=gpu)

@@ -23,7 +23,6 @@ from daemon.jobs.local import LocalAttempt, LocalEngine
 from daemon.jobs.recovery import recover
 from daemon.polling.git import Git
 from pipeline.jobs.child import Exit
-from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.specs import SorryToProve
 from store.errors import LogError
@@ -146,7 +145,7 @@ def test_what_a_search_gave_up_is_recorded_before_the_end_of_its_job_in_few_tran
     assert len(transactions) < 20
 
 
-def test_a_job_that_loses_one_node_after_the_other_is_parked_with_the_reason(
+def test_a_job_that_loses_one_machine_after_the_other_is_parked_with_the_reason(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suspect = True
@@ -170,29 +169,6 @@ def test_a_job_that_loses_one_node_after_the_other_is_parked_with_the_reason(
     assert (last.state, last.reason, last.retry_at) == ("failed", "nodes_lost", None)
     assert "2 times in a row, the last time so: node-1 was lost" in last.message
     assert "everlean jobs retry" in last.remedy
-
-
-def test_a_job_that_is_cancelled_while_its_node_fetches_what_it_needs_does_not_wait_for_that(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = asyncio.Event()
-
-    async def start(_engine: LocalEngine, _order: object, **_: object) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            monkeypatch.setattr(LocalEngine, "start", start)
-            monkeypatch.setattr("daemon.jobs.runner.contents", lambda *_: Inputs(Path("/nowhere")))
-            due = b.due("hang")
-            b.runner.start(due, node="node-1")
-            await begun.wait()
-            b.runner.cancel(due.job, by="ada")
-            await until(lambda: not b.runner.running(), seconds=5)
-            return await b.row(due.job)
-
-    assert asyncio.run(go()).state == "cancelled"
 
 
 def test_a_job_whose_inputs_cannot_be_looked_at_has_failed_and_says_so(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 from daemon.paths import Paths
 from store.view import queries
 from tests.support.daemon import kills
-from tests.support.daemon.cluster import NO_RAY, Cluster
+from tests.support.daemon.cluster import launcher_settings
 from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.daemon.remote import Remote
 from tests.support.lean.real_gate import TOOLCHAIN
@@ -43,25 +42,11 @@ def lean(real_lean: Path, tmp_path: Path) -> LeanOfTests:
     return LeanOfTests.itself(tmp_path)
 
 
-@pytest.fixture(
-    params=[
-        "local",
-        pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.skipif(bool(NO_RAY), reason=NO_RAY)]),
-    ]
-)
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, lean: LeanOfTests) -> Iterator[Cluster | None]:
-    if request.param == "local":
-        yield None
-        return
-    with Cluster(tmp_path / "cluster", nodes=2, environment=lean.environment) as started:
-        yield started
-
-
-def life(tmp_path: Path, lean: LeanOfTests, cluster: Cluster | None) -> tuple[Deployment, Remote, Paths]:
+def life(tmp_path: Path, lean: LeanOfTests, engine: str) -> tuple[Deployment, Remote, Paths]:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", FIRST)
-    extra = lean.settings + (cluster.settings() if cluster else "")
+    extra = lean.settings + engine
     deployment.write(repos=[remote.path], every="1s", slowest="1s", extra=extra)
     text = deployment.config.read_text(encoding="utf-8")
     deployment.config.write_text(text.replace("[daemon]\n", '[daemon]\nlog_level = "debug"\n'), "utf-8")
@@ -73,34 +58,26 @@ def finished(deployment: Deployment) -> list[dict[str, Any]]:
     return [line for line in lines if line.get("event") == "job_finished"]
 
 
+@pytest.mark.parametrize("launched", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(
-    tmp_path: Path, lean: LeanOfTests, cluster: Cluster | None
+    tmp_path: Path, lean: LeanOfTests, *, launched: bool
 ) -> None:
-    deployment, remote, paths = life(tmp_path, lean, cluster)
+    deployment, remote, paths = life(tmp_path, lean, launcher_settings(tmp_path) if launched else "")
     tip = subprocess.check_output(["git", "-C", remote.path, "rev-parse", "HEAD"], text=True).strip()
     secrets = dict.fromkeys(("EVERLEAN_GITHUB_TOKEN", "EVERLEAN_MODEL_KEY"), CANARY)
     with deployment.daemon(environment={**lean.environment, **secrets}) as process:
         deployment.wait_for(paths.database_db.exists, what="the view")
         deployment.wait_for(lambda: kills.settled(paths, tip), what="the first commit to be worked off")
-        if cluster:
-            deployment.wait_for(lambda: "ray_nodes" in deployment.log(), what="the nodes")
         tip = remote.commit("a person fills one", SECOND)
         deployment.wait_for(
             lambda: deployment.events("sorry_filled") and kills.settled(paths, tip),
             what="the second commit",
         )
-        if cluster:
-            assert CANARY not in cluster.environments(), "no node knows a secret"
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
-    if cluster:
-        assert {"scan", "trace", "prove", "check"} <= {
-            line["kind"] for line in finished(deployment) if line["node"] and line["outcome"] == "succeeded"
-        }
-        assert CANARY not in cluster.contents()
-        assert CANARY.encode() not in b"".join(
-            path.read_bytes() for path in (paths.cache / "artifacts").rglob("*") if path.is_file()
-        )
+    assert {"scan", "trace", "prove", "check"} <= {
+        line["kind"] for line in finished(deployment) if line["outcome"] == "succeeded"
+    }
     with closing(queries.connect(paths.database_db)) as view:
         states = {row.declaration: row.state for row in queries.sorries(view)}
         proofs = queries.proofs(view)

@@ -71,9 +71,9 @@ def test_the_daemon_and_the_command_line_load_no_training_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_node_loads_no_settings_no_view_and_no_kind_of_job() -> None:
+def test_what_carries_a_job_elsewhere_loads_no_settings_no_view_and_no_kind_of_job() -> None:
     left_out = {"daemon.settings", "pipeline.jobs.specs", "store.view", "uvicorn"}
-    program = f"import sys, daemon.jobs.node; print(sorted({left_out} & set(sys.modules)))"
+    program = f"import sys, daemon.jobs.carrier; print(sorted({left_out} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
     )

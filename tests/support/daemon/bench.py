@@ -20,7 +20,6 @@ from daemon.jobs.local import LocalEngine
 from daemon.jobs.runner import JobRunner
 from daemon.service import engine_of
 from pipeline.jobs.kinds import Kind
-from pipeline.lean.backend import Leans
 from store.view import queries
 from store.view.rows import JobRow
 from tests.support.daemon.deployment import Deployment, Parts
@@ -34,17 +33,6 @@ async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - there is no event to await
             await asyncio.sleep(0.02)
-
-
-async def other_node(engine: Engine, *, seconds: float = 120.0) -> str:
-    """Wait for a node that is another machine and can work; return what it is named by."""
-    async with asyncio.timeout(seconds):
-        while True:
-            nodes = await engine.nodes({})
-            for node in nodes:
-                if node.id and not node.problem:
-                    return node.id
-            await asyncio.sleep(0.1)
 
 
 @dataclass
@@ -97,11 +85,8 @@ class Bench:
         return branch.tip
 
     async def run(self, due: DueJob, gpu: Gpu | None = None) -> JobRow:
-        """Run a job to its end, on another node where there is one, and return its row."""
-        node = ""
-        if self.parts.settings.engine.kind != "local":
-            node = await other_node(self.engine)
-        self.runner.start(due, gpu, node)
+        """Run a job to its end, and return its row."""
+        self.runner.start(due, gpu)
         await until(lambda: not self.runner.running())
         return await self.row(due.job)
 
@@ -120,7 +105,7 @@ async def bench(
         settings = parts.settings
         slots = settings.jobs.max_running
         local = LocalEngine(settings.paths, parts.git, slots=slots, gpus=gpus, cgroups=cgroups)
-        engine = engine_of(lambda: settings, local, parts.git, leans=lambda: Leans(None))
+        engine = engine_of(settings, local, parts.git)
         runner = JobRunner(
             store=parts.store,
             engine=engine,

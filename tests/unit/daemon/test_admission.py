@@ -215,20 +215,11 @@ def test_the_clock_of_a_turn_is_known_before_it_ends() -> None:
     assert schedule.queue.until_s(schedule.holders, now=schedule.now, share_s=SHARE_S) == SHARE_S - 10
 
 
-def test_what_can_run_elsewhere_goes_there_first_where_most_slots_are_and_takes_none_of_the_daemons() -> None:
-    jobs = plan(due("a"), due("b"), due("c"), due("d", "build"), due("e"))
-    found = admit(jobs, running=("prove",), max_running=2, slots_away={"one": 1, "two": 2})
-    assert {one.due.job: one.node for one in found.start} == {"a": "two", "b": "one", "c": "two"}
-    assert found.waits == {
-        "d": "a slot; the last one is kept free for short jobs",
-        "e": "a slot; the last one is kept free for short jobs",
-    }
-
-
-def test_weights_gpus_and_keys_stay_on_the_daemons_machine() -> None:
-    jobs = plan(replace(due("a"), model=True), due("b", gpu=True), due("c", "train"), due("d", "scan"))
-    found = admit(jobs, running=(), max_running=9, gpus=[ONE], slots_away={"one": 9})
-    assert {one.due.job: one.node for one in found.start} == {"a": "", "b": "", "c": "", "d": "one"}
+def test_what_leaves_this_machine_waits_while_the_cluster_takes_nothing() -> None:
+    jobs = plan(due("a"), due("b", "train"), due("c", "scan"))
+    found = admit(jobs, running=(), max_running=9, no_cluster="the cluster; it does not answer")
+    assert [one.due.job for one in found.start] == ["c"]
+    assert found.waits == dict.fromkeys("ab", "the cluster; it does not answer")
 
 
 def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_it_or_another_limit(

@@ -201,14 +201,6 @@ def test_no_credential_in_a_url_is_accepted_or_printed(url: str, tmp_path: Path)
     assert "s3cret" not in "\n".join(found)
 
 
-def test_no_password_of_the_artifacts_is_accepted_or_printed(tmp_path: Path) -> None:
-    for url in ("ftp://user:s3cret@host/a", "simplecache::sftp://user:s3cret@host/a"):
-        (found,) = errors(f'[engine]\nartifacts = "{url}"\n', tmp_path)
-        assert "holds a password" in found
-        assert "s3cret" not in found
-    settings('[engine]\nartifacts = "abfs://container@account.dfs.core.windows.net/a"\n', tmp_path)
-
-
 def test_every_thing_that_rung_4_needs_is_named_at_once(tmp_path: Path) -> None:
     found = errors("[prove]\nrungs = [0, 4]\n[prove.external]\nusd_per_day = 5\n", tmp_path)
     needs = {line.split("which needs ")[1].split()[0] for line in found}

@@ -1,0 +1,499 @@
+"""The engines of clusters: an attempt's command behind a launcher, on whatever machine that chooses.
+
+A launcher is a prefix of a command (`[engine] launch`: `srun`, `ssh`, `docker run`, `systemd-run`), or a task of Ray
+(`daemon.jobs.ray_task`). The machines see the daemon's folders under the same paths, so that worktree, build, inputs,
+specification and payloads are where they always are, and they have this program in the same place. What the launcher
+starts is `daemon.jobs.carrier`, which keeps the attempt's limits and hears of the daemon by a file in the attempt's
+folder: whatever a launcher does with signals, an attempt is stopped by that file, and ends by itself where the daemon
+has not written it for the length of the lease. Lines come by the launcher's standard output. Once that is closed the
+attempt can record nothing.
+
+Jobs that take seconds and read the daemon's mirrors (`JobKind.stays`) run on the daemon's machine, and so does what
+freezes a job's inputs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from daemon.answers import Gpu
+from daemon.jobs.carrier import END, OVER, Carried, CarriedEnd, Control
+from daemon.jobs.engine import Attempt, AttemptLostError, End, Order
+from daemon.jobs.local import LocalEngine, end_attempt, prepare, start_errors
+from daemon.paths import Paths
+from daemon.polling.git import Git
+from daemon.settings.schema import Engine as EngineSettings
+from pipeline.jobs.child import MARK, Exit, JobProcess, LineTooLongError, job_environment, kill_marked
+from pipeline.models.endpoint.credentials import read_key
+from pipeline.models.endpoint.errors import CredentialError
+from store.backoff import Backoff
+
+LAUNCHER_LOG = "launcher.log"
+"""What the launcher said on standard error, in the attempt's folder."""
+_OF_LAUNCHERS = ("SLURM_", "SBATCH_", "SSH_AUTH_SOCK", "KRB5", "MUNGE_", "DOCKER_", "XDG_RUNTIME_DIR", "RAY_")
+"""How the variables begin that a launcher may need; a job gets none of them from us."""
+_LOOK_S = 0.5
+_ENDS_S = 20.0
+"""So long a launcher may take to end after the attempt has."""
+_REFUSED_S = 60.0
+"""No further job is given to a launcher for so long after it has started none."""
+_ANEW = Backoff(1.0, 60.0)
+
+log = structlog.get_logger("daemon.jobs.cluster")
+
+
+# ---- Launchers
+
+
+class Launcher(Protocol):
+    """Chooses a machine for a command, and starts it there."""
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """More of its own environment."""
+
+    @property
+    def problem(self) -> str:
+        """Why it can start nothing now; "" where it can."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the daemon's jobs may have at the same time."""
+
+    def room(self, most: int) -> int:
+        """Return how many jobs may have a slot, at most `most`."""
+
+    def note(self, *, attempts: int, gpus: int) -> None:
+        """Take note of how many attempts of the daemon's run, and how many GPUs those have."""
+
+    def prefix(self, order: Order) -> Sequence[str]:
+        """Return the words before the command."""
+
+    async def close(self) -> None:
+        """Stop looking at the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The words of `[engine] launch`; what waits for a machine there has a slot of the daemon's."""
+
+    words: tuple[str, ...]
+    gpus: int
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return Path(self.words[0]).name
+
+    @property
+    def problem(self) -> str:
+        return ""
+
+    def room(self, most: int) -> int:
+        """See `Launcher.room`: the cluster's own queue decides."""
+        return most
+
+    def note(self, *, attempts: int, gpus: int) -> None:
+        pass
+
+    def prefix(self, order: Order) -> Sequence[str]:
+        """See `Launcher.prefix`: `{gpus}`, `{memory}` (MiB), `{job}` and `{kind}` are filled in."""
+        values = {
+            "gpus": "0" if order.gpu is None else "1",
+            "memory": str(order.whole_bytes // 2**20),
+            "job": order.spec.job,
+            "kind": order.spec.kind,
+        }
+        return [word.format_map(values) for word in self.words]
+
+    async def close(self) -> None:
+        pass
+
+
+class RayTasks:
+    """A Ray cluster: each attempt is a task, of which Ray is told what it needs.
+
+    What the cluster has, and what of it others use, is looked at every few seconds, by a process of its own
+    (`daemon.jobs.ray_task`): Ray ends the process that uses it when it loses the cluster's head. `begin` it on the
+    event loop.
+    """
+
+    name = "ray"
+
+    def __init__(self, settings: EngineSettings, folder: Path) -> None:
+        self.variables: Mapping[str, str] = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            **({"RAY_AUTH_TOKEN_PATH": settings.token_file} if settings.token_file else {}),
+        }
+        self._address = settings.address
+        self._folder = folder
+        self._problem = f"the Ray cluster at {settings.address} was not yet looked at"
+        self._gpus = self._cpus = 0
+        self._used_by_others = (0, 0)
+        self._ours = (0, 0)
+        self._looking: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Begin to look at the cluster."""
+        self._looking = asyncio.create_task(self._look())
+
+    @property
+    def problem(self) -> str:
+        if not self._problem and self._cpus <= self._used_by_others[0]:
+            return f"the Ray cluster at {self._address}: others use its {self._cpus} CPUs"
+        return self._problem
+
+    @property
+    def gpus(self) -> int:
+        return max(0, self._gpus - self._used_by_others[1])
+
+    def room(self, most: int) -> int:
+        # One at least: jobs that stay on this machine need no CPU of the cluster's.
+        return min(most, max(1, self._cpus - self._used_by_others[0]))
+
+    def note(self, *, attempts: int, gpus: int) -> None:
+        self._ours = attempts, gpus
+
+    def prefix(self, order: Order) -> Sequence[str]:
+        needs = ("--gpus", "0" if order.gpu is None else "1", "--memory", str(order.whole_bytes))
+        return [*_ray_task(self._address), *needs, "--"]
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def _look(self) -> None:
+        failures = 0
+        while True:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            said = self._folder / "ray.log"
+            said.unlink(missing_ok=True)
+            process = await JobProcess.start_command(
+                [*_ray_task(self._address), "--look"],
+                directory=self._folder,
+                stderr=said,
+                environment={**launcher_environment(self._folder), **self.variables},
+            )
+            try:
+                async for raw in process.lines():
+                    failures = 0
+                    self._saw(json.loads(raw))
+                await process.ended()
+            finally:
+                await asyncio.shield(process.stop(grace_s=1.0))
+                process.close()
+            failures += 1
+            self._problem = f"the Ray cluster at {self._address}: {_last_line(said) or 'it ended'}"
+            log.warning("ray_lost", reason=self._problem)
+            await asyncio.sleep(_ANEW.wait_s(failures))
+
+    def _saw(self, seen: Mapping[str, float]) -> None:
+        self._cpus, self._gpus = int(seen["cpus"]), int(seen["gpus"])
+        # Ours are in use too; one that has just begun, or ended, may not yet be counted.
+        used = self._cpus - int(seen["free_cpus"]), self._gpus - int(seen["free_gpus"])
+        self._used_by_others = max(0, used[0] - self._ours[0]), max(0, used[1] - self._ours[1])
+        if self._problem:
+            log.info("ray_cluster", cpus=self._cpus, gpus=self._gpus)
+        self._problem = "" if self._cpus else f"the Ray cluster at {self._address} has no CPU to give"
+
+
+def _ray_task(address: str) -> tuple[str, ...]:
+    return sys.executable, "-P", "-m", "daemon.jobs.ray_task", address
+
+
+def launcher_environment(directory: Path) -> dict[str, str]:
+    """Return the environment of a launcher: a job's, and what launchers may need.
+
+    It has no mark: the job's own end would end it too, before it has passed on the last lines.
+    """
+    own = {name: value for name, value in os.environ.items() if name.startswith(_OF_LAUNCHERS)}
+    return {**{name: value for name, value in job_environment(directory).items() if name != MARK}, **own}
+
+
+# ---- An attempt
+
+
+class LaunchedAttempt:
+    """An attempt behind a launcher, whose process is a child of the daemon.
+
+    Args:
+        refused: is told where the launcher has ended before anything began.
+    """
+
+    def __init__(
+        self,
+        launcher: str,
+        process: JobProcess,
+        order: Order,
+        *,
+        lease_s: float,
+        over: Callable[[str], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        self.pid = process.pid
+        self.places = AsyncExitStack()
+        """What was made for it."""
+        self._launcher, self._process = launcher, process
+        self._directory = order.spec.directory
+        self._lease_s = lease_s
+        self._over, self._refused = over, refused
+        self._control = Control()
+        self._beating = asyncio.create_task(self._beat())
+
+    async def run(self, hear: Callable[[bytes], Awaitable[None]]) -> Exit:
+        """See `Attempt.run`."""
+
+        async def read() -> None:
+            async for raw in self._process.lines():
+                await hear(raw)
+
+        _, launcher = await asyncio.gather(read(), self._process.ended())
+        end = await asyncio.to_thread(CarriedEnd.read, self._directory)
+        if end is None:
+            raise await asyncio.to_thread(self._lost, launcher)
+        if end.too_long:
+            raise LineTooLongError(end.too_long)
+        return end.exit
+
+    def _lost(self, launcher: Exit) -> AttemptLostError:
+        """Return why there is no end; where nothing had begun, the launcher itself is at fault and no machine."""
+        how = f"signal {launcher.signal}" if launcher.signal else f"status {launcher.status}"
+        said = _last_line(self._directory / LAUNCHER_LOG)
+        reason = f"{self._launcher} ended with {how} and the job did not: {said or 'it said nothing'}"
+        began = (self._directory / "stderr.log").exists()
+        if not began:
+            self._refused(reason)
+        return AttemptLostError(reason, suspect=began)
+
+    async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
+        """See `Attempt.stop`."""
+        await self._want(Control(beat=0, wish="stop", grace_s=grace_s, first_alone=first_alone))
+        await self._ended_within(grace_s + self._lease_s + _ENDS_S)
+
+    async def close(self) -> End:
+        """See `Attempt.close`."""
+        draining = asyncio.create_task(self._drain())
+        try:
+            await self._want(Control(beat=0, wish="kill"))
+            await self._ended_within(_ENDS_S)
+            await self._process.stop(grace_s=0.0)
+        finally:
+            for task in (draining, self._beating):
+                task.cancel()
+            await asyncio.gather(draining, self._beating, return_exceptions=True)
+            self._process.close()
+            await self.places.aclose()
+        end = await asyncio.to_thread(CarriedEnd.read, self._directory)
+        return End(None, None, 0) if end is None else End(end.exit, None, end.seen_bytes)
+
+    async def _ended_within(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.ended()
+
+    async def _drain(self) -> None:
+        """Take what the launcher still has to pass on: it might not end before."""
+        with suppress(LineTooLongError, RuntimeError):  # of a line, or that another still reads
+            async for _ in self._process.lines():
+                pass
+
+    async def _want(self, control: Control) -> None:
+        self._control = control
+        await self._write()
+
+    async def _write(self) -> None:
+        self._control = self._control.model_copy(update={"beat": self._control.beat + 1})
+        try:
+            await asyncio.to_thread(self._control.write, self._directory)
+        except OSError as error:
+            # The attempt ends by itself when this lasts for its lease.
+            log.warning("control_not_written", path=str(self._directory), reason=str(error))
+
+    async def _beat(self) -> None:
+        """Tell the carrier that we live, and hear whether the attempt holds too much memory."""
+        told, written = False, time.monotonic()
+        while True:
+            await asyncio.sleep(min(_LOOK_S, self._lease_s / 4))
+            said = "" if told else await asyncio.to_thread(_read, self._directory / OVER)
+            if said:
+                told = True
+                self._over(said)
+            if time.monotonic() - written >= self._lease_s / 4:
+                written = time.monotonic()
+                await self._write()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _last_line(path: Path) -> str:
+    lines = [line.strip() for line in _read(path).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+# ---- The engine
+
+
+class ClusterEngine:
+    """Attempts behind a launcher; those that stay are the local engine's.
+
+    Args:
+        lease_s: an attempt ends by itself where it has not heard of the daemon for so long.
+    """
+
+    def __init__(
+        self, local: LocalEngine, launcher: Launcher, *, paths: Paths, git: Git, lease_s: float
+    ) -> None:
+        self._local, self._launcher = local, launcher
+        self._paths, self._git, self._lease_s = paths, git, lease_s
+        self._lent: dict[str, str] = {}
+        self._running: set[LaunchedAttempt] = set()
+        self._refused_until = 0.0
+        self._refusal = ""
+
+    @property
+    def slots(self) -> int:
+        """See `Engine.slots`."""
+        return self._local.slots
+
+    @slots.setter
+    def slots(self, value: int) -> None:
+        self._local.slots = value
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """See `Engine.gpus`: which one it becomes is the cluster's to say, so they are numbers."""
+        names = [f"{self._launcher.name}-{number}" for number in range(self._launcher.gpus)]
+        return tuple(
+            Gpu(
+                name,
+                number,
+                f"of {self._launcher.name}",
+                state="lent" if name in self._lent else "free",
+                detail=self._lent.get(name, ""),
+            )
+            for number, name in enumerate(names)
+        )
+
+    @property
+    def problem(self) -> str:
+        """See `Engine.problem`."""
+        return self._launcher.problem or (self._refusal if time.monotonic() < self._refused_until else "")
+
+    async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
+        """See `Engine.look`."""
+        self._lent = dict(lent)
+        self._launcher.note(attempts=len(self._running), gpus=len(lent))
+        return self.gpus
+
+    @property
+    def room(self) -> int:
+        """See `Engine.room`."""
+        return self._launcher.room(self.slots)
+
+    async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
+        """See `Engine.start`."""
+        if not order.away:
+            return await self._local.start(order, over=over)
+        with start_errors(order.spec.job, self._paths):
+            async with AsyncExitStack() as places:
+                spec = await prepare(order, places, git=self._git, paths=self._paths)
+                directory = spec.directory
+
+                def write() -> None:
+                    spec.write()
+                    Control().write(directory)
+
+                await asyncio.to_thread(write)
+                process = await JobProcess.start_command(
+                    [*self._launcher.prefix(order), sys.executable, "-P", "-m", "daemon.jobs.carrier"],
+                    directory=directory,
+                    stderr=directory / LAUNCHER_LOG,
+                    environment={**launcher_environment(directory), **self._launcher.variables},
+                    given=self._carried(order).model_dump_json().encode(),
+                )
+                attempt = LaunchedAttempt(
+                    self._launcher.name,
+                    process,
+                    order,
+                    lease_s=self._lease_s,
+                    over=over,
+                    refused=self._refuse,
+                )
+                self._running.add(attempt)
+                places.callback(self._running.discard, attempt)
+                attempt.places = places.pop_all()
+                return attempt
+
+    def _refuse(self, reason: str) -> None:
+        self._refused_until = time.monotonic() + _REFUSED_S
+        self._refusal = f"{reason}; it is asked again after a minute"
+
+    def _carried(self, order: Order) -> Carried:
+        directory, key, problem = order.spec.directory, None, ""
+        if order.key is not None:
+            try:
+                key = read_key(credential=order.key.credential, variable=order.key.variable)
+            except CredentialError as error:
+                problem = str(error)  # the job's to report
+        return Carried(
+            module=order.module,
+            directory=directory,
+            memory_bytes=order.memory_bytes,
+            whole_bytes=order.whole_bytes,
+            lease_s=self._lease_s,
+            environment=job_environment(directory),
+            gpu=order.gpu is not None,
+            key=key,
+            key_problem=problem,
+        )
+
+    async def reap(self, directory: Path) -> int:
+        """See `Engine.reap`: what another machine has left of it ends when it reads so, or by its lease."""
+
+        def end() -> int:
+            if Control.read(directory) is None:
+                return end_attempt(directory)
+            # The number in its lock may be a process of another machine.
+            if not (directory / END).exists():
+                Control(beat=1, wish="kill").write(directory)
+            return kill_marked(directory)
+
+        return await asyncio.to_thread(end)
+
+    async def aclose(self) -> None:
+        """See `Engine.aclose`."""
+        await self._launcher.close()
+        await self._local.aclose()
+
+
+def cluster_engine(settings: EngineSettings, local: LocalEngine, *, paths: Paths, git: Git) -> ClusterEngine:
+    """Return the engine of `[engine]`, which names a launcher. On the event loop."""
+    launcher: Launcher
+    if settings.kind == "ray":
+        launcher = RayTasks(settings, paths.runtime / "ray")
+        launcher.begin()
+    else:
+        launcher = Prefix(settings.launch, settings.gpus)
+    return ClusterEngine(local, launcher, paths=paths, git=git, lease_s=settings.lease_s)
