@@ -189,7 +189,7 @@ class ScriptedRepl:
         payload = {name: value for name, value in (request["payload"] or {}).items() if value is not None}
         try:
             self._hold(command, payload)
-            reply = getattr(self, "_" + command.replace(".", "_"))(payload)
+            reply: Reply = getattr(self, "_" + command.replace(".", "_"))(payload)
         except RefusedError as error:
             reply = error.reply
         if self.wait_s > self.timeout_s:
