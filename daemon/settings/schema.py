@@ -460,32 +460,39 @@ class Lean(Section):
     backend: Literal["auto", "simulator", "none"] = "auto"
     """`auto`: a REPL of the Lean version that the branch's `lean-toolchain` names, or where there is none elan's
     toolchain of that version, with its language server. A branch without either is only scanned. `none`: scanning
-    only"""
+    only. `none` where Lean must not run on this machine"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
-    """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below"""
+    """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below. Set it to use a
+    REPL that the search below does not find"""
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])
     """`auto`: the daemon installs elan, and each released Lean version that a watched branch names, by itself; about
-    2.8 GB each. `manual`: a person does, with `everlean setup`"""
+    2.8 GB each. `manual`: a person does, with `everlean setup`. `auto` on a machine that nobody looks after"""
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """Sandbox of lake and Lean; without bubblewrap they are not run. `none` runs code of the watched repositories
-    unconfined, and `everlean status` reports it"""
+    unconfined, and `everlean status` reports it. `none` in a container that is itself the sandbox, for
+    repositories that you trust"""
     as_root: Flag = False
-    """Run Lean also where root runs the daemon, as in a container: what gets out of the sandbox is root there. Without
-    it, root's daemon only scans"""
+    """Run Lean also where root runs the daemon, as in a container: what gets out of the sandbox is root there.
+    Without it, root's daemon only scans. Turn it on in a container that runs all as root"""
     second_kernel: Annotated[Text, AfterValidator(_program)] = "auto"
-    """Program that judges the export of a proof beside Lean's own kernel, as its path or its name on `PATH`: nanoda, or
-    one that takes the path of an export in lean4export's format and ends with 0 (accepts), 1 (refuses) or 2 (declines).
-    `auto`: `nanoda_bin` of the toolchain or on `PATH`, else the toolchain's `leanchecker --from-export`; `off`: none"""
+    """Program that judges the export of a proof beside Lean's own kernel, as its path or its name on `PATH`: nanoda,
+    or one that takes the path of an export in lean4export's format and ends with 0 (accepts), 1 (refuses) or 2
+    (declines). `auto`: `nanoda_bin` of the toolchain or on `PATH`, else the toolchain's `leanchecker --from-export`;
+    `off`: none. Set it to have another checker judge each proof, `off` where it takes too long"""
     repls: Integer = Field(2, ge=1, le=256)
-    """Lean processes at the same time inside a job that searches or traces; 1 to 256"""
+    """Lean processes at the same time inside a job that searches or traces, and in the server for editors. Raise
+    it with the cores and the memory"""
     repl_memory_bytes: Annotated[int, Size("256M")] = 2**33
     """Private memory of each Lean process. A process that reaches the limit ends, and a new one takes over its work;
-    a process that uses three quarters of it after an answer is replaced. Recent Leans reserve 1.4 GiB of it before they
-    use any: Lean 4.35 starts with 2G, and not with 1G. At least 256M"""
+    a process that uses three quarters of it after an answer is replaced. Recent Leans reserve 1.4 GiB of it before
+    they use any: Lean 4.35 starts with 2G, and not with 1G. Raise it where Lean ends for want of
+    memory, lower it on a small machine"""
     start_timeout_s: Annotated[float, Duration("1s", "1h")] = 300.0
-    """Time for a Lean process to load its imports: Mathlib from a slow disk takes minutes the first time. At most 1h"""
+    """Time for a Lean process to load its imports: Mathlib from a slow disk takes minutes the first time. Raise it
+    for a slower one"""
     repl_calls: Integer = Field(20_000, ge=1)
-    """Requests after which a Lean process is replaced, since it never frees memory; at least 1"""
+    """Requests after which a Lean process is replaced, since it never frees memory. Lower it where Lean takes its
+    memory before that"""
 
 
 class Build(Section):
