@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.gate.verdict import SCANNER
 from tests.support.gate import Case, GateProject
 from tests.support.lean import scripted
+from tests.support.lean.credulous import TOOLCHAIN
 
 HONEST = Case("exact ⟨h.2, h.1⟩")
 
@@ -18,7 +21,8 @@ def test_an_honest_proof_is_a_candidate_at_best_where_no_toolchain_judges(
     if searched_by == "nobody":
         verdict = court.candidate(HONEST, lean="none")
     else:
-        monkeypatch.setattr(court, "backend", lambda _: scripted.backend())
+        says_its_version = replace(scripted.backend(), toolchain=TOOLCHAIN)
+        monkeypatch.setattr(court, "backend", lambda _: says_its_version)
         verdict = court.candidate(HONEST)
     assert {"compile", "axioms", "kernel"} <= set(verdict.not_checked)
     assert {check.by for check in verdict.checks} <= {SCANNER, "nobody"}, "no one else is said to have judged"
