@@ -161,13 +161,10 @@ def test_what_is_no_repl_is_a_start_error_that_says_why(
 
 
 def test_silence_at_start_ends_after_its_timeout(fake_repl: FakeRepl, tmp_path: Path) -> None:
-    backend = fake_repl('open("pid", "w").write(str(os.getpid())); time.sleep(60)')
-
-    slow = dataclasses.replace(backend, start_timeout_s=1)
+    slow = dataclasses.replace(fake_repl("time.sleep(60)"), start_timeout_s=1)
     with pytest.raises(ReplStartError, match=r"not ready after 1 s; .*; raise \[lean\] start_timeout if"):
         asyncio.run(Repl.start(slow, imports=[], project=tmp_path))
-    appeared(tmp_path / "pid")
-    assert not is_running(int((tmp_path / "pid").read_text("utf-8")))
+    assert processes_with(slow.argv[-1]) == []
 
 
 def test_a_start_that_is_cancelled_leaves_no_process_and_no_folder(
@@ -355,7 +352,7 @@ def test_closing_waits_for_no_answer_and_whoever_does_is_told(fake_repl: FakeRep
         await asked(tmp_path)
         before = time.monotonic()
         await repl.close()
-        assert time.monotonic() - before < 5
+        assert time.monotonic() - before < 15
         with pytest.raises(ReplDied, match="the REPL was closed"):
             await call
 
