@@ -22,7 +22,7 @@ Code = Literal["disk_full", "disk_read_only"]
 _ROOM: dict[_Folder, str] = {
     "state": "free some space there; a running daemon then resumes, and every acknowledged event is safe",
     "cache": "free some space there; a running daemon then resumes. While no daemon runs, all files there may be"
-    " removed: it is made again",
+    " removed: they are made again",
     "runtime": "free some space there: a daemon that starts waits for it, and no job takes a GPU without",
 }
 _MEND = "look at the kernel's log, mend the disk and mount it for writing, then start the daemon"
