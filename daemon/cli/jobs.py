@@ -180,9 +180,7 @@ def logs(
     row = _find(call, job)
     number = attempt if attempt is not None else row.attempt
     path = row.folder.with_name(str(number)) / "stderr.log"
-    with files(
-        f"job {row.job} has attempts 1 to {row.attempt}; folders of old jobs are removed ([jobs] keep)"
-    ):
+    with files(f"job {row.job} has attempts 1 to {row.attempt}; folders of old jobs are removed"):
         text = path.read_bytes().decode("utf-8", errors="replace")
     if not text and not call.as_json:
         note(

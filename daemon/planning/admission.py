@@ -1,6 +1,6 @@
 """Pure: which of the due jobs begin now, on which GPU, and what the others wait for.
 
-Slots are shared by repositories. One that has waited for `[schedule] share` goes before the others, and takes its slot
+Slots are shared by repositories. One that has waited for SHARE_S goes before the others, and takes its slot
 from the job that has held one for at least as long: a trace or a search that has recorded something since it began
 ends there, and goes on later. Where none can be stopped without losing work (a build, a long file), one job begins
 beside the slots.

@@ -165,7 +165,7 @@ class WebhookChannel:
             raise NotTakenError(
                 "timeout",
                 f"{self._host} did not answer within {WEBHOOK_S:g} s",
-                remedy="look at the receiver; raise [notify.webhook] timeout if it needs longer",
+                remedy="look at the receiver, which has to answer before it works on the message",
             ) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             # `from None`: a traceback of the library's own error may hold the URL.
@@ -251,7 +251,7 @@ class CommandChannel:
             raise NotTakenError(
                 "timeout",
                 f"{self._run[0]} did not end within {COMMAND_S:g} s and was killed",
-                remedy="run it by hand; raise [notify.command] timeout if it needs longer",
+                remedy="run it by hand; what takes longer belongs into a process that it starts and leaves",
             ) from None
         finally:
             # Also where the daemon ends meanwhile.

@@ -128,7 +128,7 @@ class Generator(Section):
     candidates: Integer = Field(8, ge=1, le=256)
     """Tactics that the model suggests for each state. Raise it to search wider, for more time in each state"""
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False)
-    """Temperature of sampling, and of whole proofs at rung 3. Raise it where whole proofs are too much alike"""
+    """Temperature of whole proofs at rung 3, and of an endpoint's tactics. Raise it where proofs are too much alike"""
     premises: Integer = Field(10, ge=0, le=1000)
     """Premises that the retriever in use finds for a goal: every rung is shown them, and so are the rows that the
     tactic model learns from. Lower it for models with a short context; 0 shows none"""

@@ -76,14 +76,25 @@ def test_every_page_is_reachable_from_the_readme() -> None:
     assert set(DOCUMENTS) - seen == set()
 
 
-def test_every_setting_that_a_document_names_exists() -> None:
-    known = {
+def known_settings() -> set[tuple[str, str]]:
+    return {
         (heading.strip("[]"), field.alias or name)
         for heading, model in tables()
         for name, field in model.model_fields.items()
     }
+
+
+def test_every_setting_that_a_remedy_names_exists() -> None:
+    sources = [path for room in ("daemon", "pipeline", "store") for path in (ROOT / room).rglob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    named = set(re.findall(r"(?:raise|lower|set) \[([a-z_.]+)\] ([a-z_]+)", text))
+    assert len(named) >= 5
+    assert named - known_settings() == set()
+
+
+def test_every_setting_that_a_document_names_exists() -> None:
     # Their settings are those of the models' own trainers.
-    known |= {("train.retriever", "model_name"), ("train.tactics", "model_name")}
+    known = known_settings() | {("train.retriever", "model_name"), ("train.tactics", "model_name")}
     # The changelog also names what is gone.
     pages = [page.read_text(encoding="utf-8") for page in DOCUMENTS if page.name != "CHANGELOG.md"]
     named = {pair for text in pages for pair in re.findall(r"`\[([a-z_.]+)\] ([a-z_]+)", text)}
