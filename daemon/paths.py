@@ -77,9 +77,9 @@ class Paths:
         return self.cache / "embeddings"
 
     @property
-    def searches(self) -> Path:
-        """Journals of searches, so that an interrupted one resumes."""
-        return self.cache / "searches"
+    def answers(self) -> Path:
+        """What endpoints answered to searches and was paid for (`pipeline.models.endpoint.answers`)."""
+        return self.cache / "answers"
 
     @property
     def mirrors(self) -> Path:

@@ -216,6 +216,7 @@ class Ladder:
             key_variable=external.key.variable,
             timeout_s=external.timeout_s,
             ledger=spending(self._settings),
+            answers=self._settings.paths.answers,
             cap_usd=None if external.free else external.usd_per_day,
             usd_per_million_prompt=external.usd_per_million_prompt,
             usd_per_million_completion=external.usd_per_million_completion,
@@ -729,8 +730,6 @@ class Proving:
                 rung=rung.spec,
                 model=rung.model,
                 seed=SEED,
-                # Not the job's own: what follows a killed one has another id, without the sorries that had ended.
-                journal=settings.paths.searches,
                 budget=Budget(
                     nodes=settings.prove.nodes_per_sorry,
                     seconds=rung.seconds_per_sorry,

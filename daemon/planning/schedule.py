@@ -2,7 +2,7 @@
 
 A pause was commanded (`work_paused` in the log), the rest comes from the settings. What runs is not touched
 here; `why_yield` says when a job of hours is preempted: a training, which saves where it is, and a search for
-proofs on this machine, whose journal has it. What else runs goes on to its end.
+proofs on this machine, which begins again. What else runs goes on to its end.
 """
 
 from __future__ import annotations

@@ -100,9 +100,9 @@ class Schedule(Section):
     """Reasons to preempt a running training or search for proofs. `quiet`: its quiet hours begin. `pause`: a user
     pauses it. `prove`: a proof search waits for the GPU of a training that has run for at least ten minutes. A
     preempted training later resumes exactly where it was. Of a preempted search, the finished sorries are recorded
-    and the others resume from its journal, which is kept for fourteen days. A search that calls an endpoint (rung 4)
-    is never preempted, since its calls are already paid. Jobs of other kinds, checks included, run to their end. Take
-    a reason out to let running work end, add `prove` where proofs matter more than trainings"""
+    and the others begin again. A search that calls an endpoint (rung 4) is never preempted, since its calls are
+    already paid. Jobs of other kinds, checks included, run to their end. Take a reason out to let running work end,
+    add `prove` where proofs matter more than trainings"""
     quiet: Quiet = Field(default_factory=Quiet)
 
 

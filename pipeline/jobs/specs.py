@@ -253,14 +253,15 @@ OF_AN_ENDPOINT = frozenset(
         "unreachable",
         "bad_credential",
         "bad_spending",
+        "answers_not_kept",
         "spending_cap",
         "above_cap",
     }
 )
 """Why an endpoint answers no request at all. Too many requests, an error of the server, no answer or an unreadable one
 may be one request's trouble: those fail that sorry, and the others continue; `UNANSWERED` is where all fail."""
-OF_THE_JOB = OF_AN_ENDPOINT | {UNANSWERED, "model_not_loaded", "bad_model", "journal"}
-"""Why a job fails whichever sorries it has: its model or its endpoint cannot be asked, or nothing can be written."""
+OF_THE_JOB = OF_AN_ENDPOINT | {UNANSWERED, "model_not_loaded", "bad_model"}
+"""Why a job fails whichever sorries it has: its model or its endpoint cannot be asked."""
 OF_THE_MACHINE = OF_THE_JOB | {"lean_does_not_start", "database"}
 """Reasons that may pass in hours: nothing is wrong with the sorries, and the job is worth another try."""
 
@@ -396,6 +397,8 @@ class EndpointSpec(Spec):
     Attributes:
         credential, key_variable: where the key is, by name; "" for none.
         ledger: the file in which its cost is written down.
+        answers: a folder that all jobs share, of answers that were paid for: a job that begins again does not pay
+            twice. None: none is kept.
         cap_usd: of a UTC day; None: no cap.
     """
 
@@ -406,6 +409,7 @@ class EndpointSpec(Spec):
     timeout_s: _Seconds = 120.0
     retries: _Count = 4
     ledger: Path | None = None
+    answers: Path | None = None
     cap_usd: _Dollars | None = None
     usd_per_million_prompt: _Dollars | None = None
     usd_per_million_completion: _Dollars | None = None
@@ -486,7 +490,6 @@ class ProveSpec(Spec):
         model: the id under which attempts are remembered; "" for rung 0.
         budget_key: the budget's name, under which attempts are remembered.
         parallel: files at once.
-        journal: a folder that all prove jobs share: a search that was killed continues from it. None: nothing is kept.
         folder: of the Lake project that the sorries are in; "" is the root.
 
     Its input `KNOWN` has the proofs of the same statements and the lemmas; without it neither is used.
@@ -504,7 +507,6 @@ class ProveSpec(Spec):
     budget: Budget
     budget_key: str
     parallel: _Positive
-    journal: Path | None = None
     sorries: tuple[SorryToProve, ...]
 
     @property

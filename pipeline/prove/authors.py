@@ -55,14 +55,8 @@ class ExternalAuthor:
             failed=[(one.text, one.errors) for one in ask.earlier],
         )
         asked = Ask(messages, self._max_tokens, seed=ask.seed)
-        report = ask.heard
-
-        def heard(some: Chat) -> None:
-            if report is not None:
-                report(_written(some), len(some.choices))
-
         try:
-            chat = await self._client.complete(asked, count=ask.count, seconds=ask.seconds, heard=heard)
+            chat = await self._client.complete(asked, count=ask.count, seconds=ask.seconds)
         except ExternalError as error:
             self.usage += error.usage
             raise AuthorError(str(error), reason=error.reason, cost=_cost(error.usage)) from error

@@ -137,10 +137,7 @@ class Server:
                 lean = leans.summary if project is None else leans.for_toolchain(_toolchain_of(self.project))
             self.backend = lean
             if self.backend.kind == "none":
-                raise ServerError(
-                    f"no Lean for {self.project}: {self.backend.detail}. To try things out without Lean: "
-                    "lean='simulator'"
-                )
+                raise ServerError(f"no Lean for {self.project}: {self.backend.detail}")
             if refused := self.backend.stand_in_problem():
                 raise ServerError(refused)
         except (ValueError, SandboxError, ServerError) as error:

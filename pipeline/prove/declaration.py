@@ -21,10 +21,10 @@ from pipeline.lean.pool.session import Session, State, StateLost, Stepped
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
 from pipeline.prove.effort import DeclarationResult, Effort, Joint, SolvedSorry
 from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring
-from pipeline.prove.journal import Journal
 from pipeline.prove.lemmas import RecallProposer, cite, small_budget
 from pipeline.prove.search import Search
 from pipeline.prove.whole_proof import Cost
+from store.domain.records import Sorry
 
 # ---- The negation of a theorem
 # A theorem with a sorry may be false as stated, so its negation is tried, within a small budget. The statement is read
@@ -155,7 +155,6 @@ class SearchMethod:
         scoring: ranks the states; None: rung 0's.
         remaining: a progress model, if any.
         seed: of the sampling.
-        journal: returns the journal of the search for the goal with a number; None for no journal.
         negate: whether the negation is tried after a search without a proof.
         lemmas: that a second search may cite after a search without a proof.
     """
@@ -164,7 +163,6 @@ class SearchMethod:
     scoring: Scoring | None = None
     remaining: Remaining | None = None
     seed: int = 0
-    journal: Callable[[int], Journal | None] = lambda _: None
     negate: bool = False
     lemmas: Sequence[Lemma] = ()
 
@@ -274,7 +272,6 @@ class DeclarationProver:
             budget=self._budget,
             scoring=method.scoring,
             remaining=method.remaining,
-            journal=method.journal(number),
             seed=method.seed,
             failures=self._failures,
         )
@@ -351,7 +348,9 @@ class DeclarationProver:
         for script in cited.scripts():
             detail = cited.citation(script)
             if author and not detail:
-                break
+                if await self._holds(script, likely):
+                    break
+                continue
             if author:
                 detail = f"{detail}; the steps are {author}"
             complaint = await self._place(replace(spent.after(effort), detail=detail), script, likely)
@@ -404,28 +403,44 @@ class DeclarationProver:
         Returns:
             the first complaint if no sorry takes it, else "".
         """
-        declaration, solved = self._declaration, self.result.solved
+        solved = self.result.solved
         first, taken = "", False
-        for sorry in sorted(declaration.sorries, key=lambda sorry: (sorry.ordinal != likely, sorry.ordinal)):
+        for sorry in sorted(
+            self._declaration.sorries, key=lambda sorry: (sorry.ordinal != likely, sorry.ordinal)
+        ):
             if sorry.ordinal in solved:
                 continue
-            for replacement in placements(
-                declaration.data,
-                declaration.tokens,
-                script,
-                byte_start=sorry.byte_start,
-                byte_end=sorry.byte_end,
-                mode=sorry.mode,
-                declaration_start=declaration.byte_start,
-                declaration_end=declaration.byte_end,
-            ):
-                complaint = await _complaint(self._session, declaration, replacement)
-                if complaint is None:
-                    solved[sorry.ordinal] = SolvedSorry(script.tactics, replacement, effort)
-                    taken = True
-                    break
-                first = first or complaint
+            fitting = await self._fitting(script, sorry)
+            if isinstance(fitting, Replacement):
+                solved[sorry.ordinal] = SolvedSorry(script.tactics, fitting, effort)
+                taken = True
+            else:
+                first = first or fitting
         return "" if taken else first or "(no place is left for it)"
+
+    async def _holds(self, script: Script, ordinal: int | None) -> bool:
+        """Return whether Lean accepts the script at a sorry; nothing is kept."""
+        sorries = [sorry for sorry in self._declaration.sorries if sorry.ordinal == ordinal]
+        return any([isinstance(await self._fitting(script, sorry), Replacement) for sorry in sorries])
+
+    async def _fitting(self, script: Script, sorry: Sorry) -> Replacement | str:
+        """Return the script in the sorry's place as Lean accepts it, or its first complaint."""
+        declaration, first = self._declaration, ""
+        for replacement in placements(
+            declaration.data,
+            declaration.tokens,
+            script,
+            byte_start=sorry.byte_start,
+            byte_end=sorry.byte_end,
+            mode=sorry.mode,
+            declaration_start=declaration.byte_start,
+            declaration_end=declaration.byte_end,
+        ):
+            complaint = await _complaint(self._session, declaration, replacement)
+            if complaint is None:
+                return replacement
+            first = first or complaint
+        return first
 
 
 async def prove_declaration(

@@ -23,16 +23,10 @@ from pipeline.lean.source.splice import Declaration, splice
 from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
 from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, FoundProof, in_vain, text_hash
-from pipeline.prove.journal import Journal
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
-from pipeline.prove.whole_declaration import AnswerJournal, prove_declaration_wholly
+from pipeline.prove.whole_declaration import prove_declaration_wholly
 from store.domain.identity import git_blob
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
-
-Journals = Callable[[SorryToProve, int], Journal | None]
-"""Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""
-AnswerJournals = Callable[[SorryToProve, int], AnswerJournal | None]
-"""Returns the journal of an author's answers: of a declaration as above, and of a sorry of it, by ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +54,6 @@ class FileProver:
         engine: Engine | None = None,
         slots: asyncio.Semaphore | None = None,
         seed: int = 0,
-        journals: Journals | None = None,
-        answers: AnswerJournals | None = None,
         known: Mapping[str, Sequence[KnownProof]] | None = None,
         lemmas: Sequence[Lemma] = (),
     ) -> None:
@@ -76,8 +68,6 @@ class FileProver:
         engine: the rung; None: the curated tactics.
         slots: limit the declarations at work, over all files; None: one.
         seed: of the sampling.
-        journals: of searches; None: no journal.
-        answers: journals of whole proofs; None: no journal.
         known: by sorry, proofs to try first.
         lemmas: that a search may bring in, without a sorry's own.
         """
@@ -94,8 +84,6 @@ class FileProver:
         self._engine = engine or ladder()
         self._slots = slots or asyncio.Semaphore(1)
         self._seed = seed
-        self._journals = journals
-        self._answers = answers
         self._known = known or {}
         self._lemmas = tuple(lemmas)
         self._place: FilePlace
@@ -228,9 +216,6 @@ class FileProver:
         command, first = piece.command, piece.group[0]
         declaration = Declaration.cut(self._data, self._source, command)
         known = {one.ordinal: self._known[one.sorry] for one in piece.group if one.sorry in self._known}
-        answers, journals = self._answers, self._journals
-        # Each sorry has its own journal, which is removed when its attempt is recorded.
-        own = {one.ordinal: one for one in piece.group}
         shown = self._engine.show(self._place, first.declaration, self._position(first))
         method = SearchMethod(
             self._propose(shown),
@@ -239,7 +224,6 @@ class FileProver:
             seed=self._seed,
             negate=self._engine.again,
             lemmas=self._citable(piece),
-            journal=lambda number: None if journals is None else journals(first, number),
         )
         if self._engine.wholly is not None:
             return await prove_declaration_wholly(
@@ -249,9 +233,6 @@ class FileProver:
                 budget=self._budget,
                 context=self._data[: command.byte_start].decode(),
                 known=known,
-                journal=lambda ordinal: (
-                    None if answers is None else answers(own.get(ordinal, first), ordinal)
-                ),
                 method=method,
                 premises=shown,
             )

@@ -1,8 +1,7 @@
 """The graph of a search: the states that it has reached, by their rendered goals, and the queue of the open ones.
 
 A state that is reached again is the same node; a better way to it replaces the old one, as long as nothing was tried on
-it. The graph depends on its inputs and their order alone: a resumed search (`journal.py`) repeats them and ends up in
-the same state.
+it. The graph depends on its inputs and their order alone.
 """
 
 from __future__ import annotations
@@ -214,10 +213,6 @@ class TacticRunner:
         ran = self._read(suggestion, await self._send(state, first, suggestion))
         return dataclasses.replace(ran, parsed=True)
 
-    async def again(self, state: State, first: int, tactic: str) -> Answer:
-        """Run a tactic that succeeded before, with a longer timeout: the machine may be busier now."""
-        return await self._session.tactic(state, tactic, goal=first or None, timeout_s=self._timeout_s * 3)
-
     async def _send(self, state: State, first: int, text: str) -> Answer:
         began, held = time.monotonic(), self._session.process_id is not None
         self.calls += 1
@@ -312,7 +307,7 @@ class ReachedState:
 
 
 class Scoring(Protocol):
-    """The ranking of states. Equal scorings have the same `repr`: a search resumes only under an equal one."""
+    """The ranking of states."""
 
     def score(self, reached: ReachedState) -> float:
         """Return the score, lower first; infinite: last."""
@@ -378,7 +373,6 @@ class Node:
         opened: the number of goals on the way here, with the closed ones.
         state: the session's handle, if it has one now.
         texts: the tactics tried here, white space normalised.
-        answered: the proposer's answer, if it is a sequence and in the journal.
         fresh: edges found from here that are not ranked yet.
         settled: whether no other candidate need be tried here.
     """
@@ -400,7 +394,6 @@ class Node:
     version: int = 0
     tried: list[TriedTactic] = field(default_factory=list)
     texts: set[str] = field(default_factory=set)
-    answered: Sequence[Candidate] | None = None
     fresh: list[Edge] = field(default_factory=list)
     settled: bool = False
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +28,7 @@ from pipeline.jobs.specs import (
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import BUILD_BOUNDS, LakeRunner, build
 from pipeline.lean.client.errors import ImportsRefused, ReplStartError, short
+from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.imports import closure, local_file
@@ -38,12 +37,10 @@ from pipeline.lean.source.worktree import read_inside
 from pipeline.models.errors import CorpusError, DatasetError
 from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
-from pipeline.prove.journal import ASIDE, Journal, JournalFile
 from pipeline.prove.rungs import Engine, ModelHealth, engine
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_declaration import AnswerJournal
 from pipeline.prove.whole_file import WholeFile
-from store.domain.identity import proof_id, short_hash
+from store.domain.identity import proof_id
 from store.events.base import BlobRef
 from store.events.projects import inside, outside
 from store.events.proofs import AttemptFinished, ProofFound
@@ -51,23 +48,27 @@ from store.events.proofs import AttemptFinished, ProofFound
 if TYPE_CHECKING:
     from pipeline.models.retriever.corpus import Corpus
 
-_JOURNALS_STAY_S = 14 * 24 * 3600.0
 IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
 
 
 class ProveJob:
     """One run of the job: the files side by side, on the REPLs of one pool."""
 
-    def __init__(self, spec: JobSpec[ProveSpec], reporter: Reporter) -> None:
+    def __init__(
+        self,
+        spec: JobSpec[ProveSpec],
+        reporter: Reporter,
+        pool: Callable[[PoolLimits], ReplPool] = ReplPool,
+    ) -> None:
         self._spec = spec
         self._given = given = spec.parameters
         self._project = spec.project(given.folder)
         self._reporter = reporter
+        self._pool = pool
         self._outcomes: dict[str, int] = {}
         self._done = 0
         self._files = asyncio.Semaphore(given.parallel)
         self._declarations = asyncio.Semaphore(given.parallel)
-        self._journals: dict[str, list[JournalFile]] = {}
         self._held: list[tuple[Attempt, int]] = []
 
     async def run(self) -> dict[str, Any]:
@@ -75,15 +76,13 @@ class ProveJob:
         files: dict[str, list[SorryToProve]] = {}
         for wanted in given.sorries:
             files.setdefault(inside(wanted.path, given.folder), []).append(wanted)
-        if given.journal is not None:
-            forget_old_journals(given.journal)
         known, lemmas = self._known()
         await self._build(files)
         self._reporter.progress(0, len(given.sorries))
         # The model first: without it Lean need not start.
         async with (
             engine(given, self._corpus) as rung,
-            ReplPool(given.limits) as pool,
+            self._pool(given.limits) as pool,
             asyncio.TaskGroup() as tasks,
         ):
             for path in sorted(files):
@@ -157,8 +156,6 @@ class ProveJob:
                 engine=rung,
                 slots=self._declarations,
                 seed=given.seed,
-                journals=None if given.journal is None else self._journal,
-                answers=None if given.journal is None else self._answers,
                 known=known,
                 lemmas=lemmas,
             )
@@ -200,22 +197,6 @@ class ProveJob:
                 return False
             done(attempt)
         return True
-
-    def _journal(self, wanted: SorryToProve, goal: int) -> Journal | None:
-        path = journal_of(self._given, wanted, goal)
-        if path is None:
-            return None
-        journal = Journal(path, prover=self._given.prover, model=self._given.model)
-        self._journals.setdefault(wanted.sorry, []).append(journal)
-        return journal
-
-    def _answers(self, wanted: SorryToProve, ordinal: int) -> AnswerJournal | None:
-        path = journal_of(self._given, wanted, ordinal)
-        if path is None:
-            return None
-        journal = AnswerJournal(path)
-        self._journals.setdefault(wanted.sorry, []).append(journal)
-        return journal
 
     async def _blame(self, error: ReplStartError, pool: ReplPool) -> None:
         """Fail the job if Lean does not run or crashes; return if only the file's imports fail.
@@ -306,9 +287,6 @@ class ProveJob:
         key = (wanted.sorry, wanted.blob, given.prover, str(given.rung.number), given.model, given.budget_key)
         batch.append(Recorded(stream, finished, (*key, self._spec.job)))
         self._reporter.events(batch)
-        for journal in self._journals.pop(wanted.sorry, ()):
-            journal.close()
-            journal.path.unlink(missing_ok=True)
         self._done += 1
         self._outcomes[attempt.outcome] = self._outcomes.get(attempt.outcome, 0) + 1
         self._reporter.progress(self._done, len(given.sorries), wanted.path)
@@ -324,43 +302,11 @@ def _imports(project: Path, path: str) -> tuple[str, ...]:
         return ()  # the attempts at its sorries report that
 
 
-def journal_of(given: ProveSpec, wanted: SorryToProve, goal: int) -> Path | None:
-    """Return the journal of the search for a goal, the same for every job; None for no journal.
-
-    The job after a killed one has another id, and lacks the sorries that had ended. The branch is part of the name
-    because the jobs of two branches may run at once.
-    """
-    if given.journal is None:
-        return None
-    key = (
-        given.repository,
-        given.branch,
-        wanted.sorry,
-        wanted.blob,
-        given.prover,
-        given.model,
-        given.budget_key,
-        str(given.seed),
-        str(goal),
-    )
-    return given.journal / f"{short_hash('journal', *key)}.jsonl"
-
-
-def forget_old_journals(folder: Path) -> None:
-    """Remove old journals: their sorry or its file has changed since."""
-    if not folder.is_dir():
-        return
-    for path in folder.glob(f"*.jsonl{ASIDE}"):
-        path.unlink(missing_ok=True)
-    for path in folder.glob("*.jsonl"):
-        with suppress(FileNotFoundError):  # another job may have ended its search just now
-            if time.time() - path.stat().st_mtime > _JOURNALS_STAY_S:
-                path.unlink()
-
-
-def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
-    """Work on the sorries of the specification with its rung."""
+def work(
+    spec: JobSpec[ProveSpec], reporter: Reporter, pool: Callable[[PoolLimits], ReplPool] = ReplPool
+) -> dict[str, Any]:
+    """Work on the sorries of the specification with its rung, on the processes of a pool."""
     lean = spec.parameters.lean
     hold_that_lean_is_there(lean)
     hold_that_it_is_lean(lean)
-    return asyncio.run(ProveJob(spec, reporter).run())
+    return asyncio.run(ProveJob(spec, reporter, pool).run())

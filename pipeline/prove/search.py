@@ -15,17 +15,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pipeline.jobs.specs import Budget
-from pipeline.lean.pool.session import Session, State, StateLost, Stepped, canonical
+from pipeline.lean.pool.session import Session, State, StateLost
 from pipeline.lean.source.splice import Script
 from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.models.text import state_of
 from pipeline.prove.graph import (
-    Candidate,
     Failures,
     Graph,
     Node,
@@ -37,7 +36,6 @@ from pipeline.prove.graph import (
     normalised,
     outline,
 )
-from pipeline.prove.journal import Identity, Journal, SearchCost, replay
 from pipeline.prove.tree import Tree
 
 Outcome = Literal["found", "exhausted", "budget"]
@@ -83,7 +81,6 @@ class Search:
         budget: Budget,
         scoring: Scoring | None = None,
         remaining: Remaining | None = None,
-        journal: Journal | None = None,
         seed: int = 0,
         failures: Failures | None = None,
     ) -> None:
@@ -92,7 +89,6 @@ class Search:
         proposer: the rung; other searches may use it meanwhile.
         scoring: None: rung 0's.
         remaining: a progress model, which receives one request for each expansion.
-        journal: of the search, which resumes from it; closed afterwards.
         seed: of the proposer's sampling.
         failures: of earlier searches of the declaration; None: none.
         """
@@ -101,11 +97,9 @@ class Search:
         self._budget = budget
         self._scoring: Scoring = scoring or StepScoring()
         self._progress = remaining
-        self._journal = journal
         self._seed = seed
         self._failures = failures or Failures()
         self._lost: StateLost | None = None
-        self._spent = SearchCost()
         self._graph: Graph
         self._trying: TacticRunner
         self._began = 0.0
@@ -117,11 +111,10 @@ class Search:
         Raises:
             StateLost: everything is tried but the successors of a state that was lost with its process.
             ReplError: no process can be started, or none gets as far as the state (see `Session`).
-            JobError: the journal cannot be written.
             Exception: any error of the proposer or the progress model.
         """
         self._began, self._calls_before = time.monotonic(), self._session.calls
-        self._lost, self._spent = None, SearchCost()
+        self._lost = None
         siblings = frozenset(other.name for at, other in enumerate(state.goals) if at != goal)
         self._trying = TacticRunner(
             self._session,
@@ -131,15 +124,11 @@ class Search:
         )
         self._graph = Graph((state.goals[goal],), self._scoring, first=goal, state=state)
         try:
-            if self._journal is not None:
-                self._take_up(self._journal, state, goal)
             limit = await self._loop()
         finally:
             # The root belongs to the caller, who may search its other goals.
             self._session.release(self._graph.all_states())
-            if self._journal is not None:
-                self._journal.close()
-        graph, spent = self._graph, self._so_far()
+        graph = self._graph
         outcome: Outcome = "found" if graph.proved else "budget" if limit else "exhausted"
         if outcome == "exhausted" and self._lost is not None:
             raise self._lost
@@ -148,28 +137,16 @@ class Search:
             graph.rank(node, None)
         tree = outline(graph, outcome=outcome, limit=limit)
         return SearchResult(
-            outcome, graph.script(), graph.expanded, spent.repl_calls, spent.seconds, tree, tree.best,
-            graph.killed, limit,
-        )  # fmt: skip
-
-    def _take_up(self, journal: Journal, state: State, goal: int) -> None:
-        """Open the journal and resume from it."""
-
-        def resume(lines: Sequence[Mapping[str, Any]]) -> None:
-            graph = Graph((state.goals[goal],), self._scoring, first=goal, state=state)
-            self._spent = replay(graph, lines, saw=self._saw)
-            self._graph = graph
-
-        identity = Identity(
-            root=canonical(self._graph.root.goals),
-            prover=journal.prover,
-            model=journal.model,
-            budget=repr(self._budget),
-            scoring=repr(self._scoring),
-            seed=self._seed,
-            progress=self._progress is not None,
+            outcome,
+            graph.script(),
+            graph.expanded,
+            self._session.calls - self._calls_before,
+            time.monotonic() - self._began,
+            tree,
+            tree.best,
+            graph.killed,
+            limit,
         )
-        journal.begin(identity, resume)
 
     async def _loop(self) -> Limit:
         """Expand one state after the other; return the limit that ended the search, "" for a proof or no state left."""
@@ -185,22 +162,15 @@ class Search:
                 return limit
         return ""
 
-    def _so_far(self) -> SearchCost:
-        return SearchCost(
-            self._spent.calls + self._trying.calls,
-            self._spent.repl_calls + self._session.calls - self._calls_before,
-            self._spent.seconds + time.monotonic() - self._began,
-        )
-
     def _over(self) -> Limit:
         """Return the limit that is reached, if any."""
         if self._left_s() <= 0:
             return "seconds"
         calls = self._budget.calls
-        return "calls" if calls is not None and self._spent.calls + self._trying.calls >= calls else ""
+        return "calls" if calls is not None and self._trying.calls >= calls else ""
 
     def _left_s(self) -> float:
-        return self._budget.seconds - self._spent.seconds - (time.monotonic() - self._began)
+        return self._budget.seconds - (time.monotonic() - self._began)
 
     # ---- one state
 
@@ -223,76 +193,30 @@ class Search:
                 raise ValueError(
                     f"the progress model gave {len(remaining)} numbers for {len(node.fresh)} steps"
                 )
-        if self._journal is not None:
-            self._journal.expanded(node, remaining, self._so_far(), lost=lost)
         self._graph.rank(node, remaining)
         self._graph.close(node, lost=lost)
         self._session.release(self._graph.dropped())
         return ""
 
     async def _try_all(self, node: Node) -> Limit:
-        candidates = None if node.settled else await self._candidates(node)
+        asked = node.asked(derived_seed(self._seed, node.key))
+        candidates = await self._wait_for(self._proposer.propose(asked), node)
         if candidates is None:
-            return "" if node.settled else "seconds"
+            return "seconds"
         for candidate in candidates:
             if normalised(candidate.text) in node.texts:
                 continue
             if limit := self._over():
                 return limit
-            state = await self._state(node)
-            ran = await self._trying.run(state, node.goals, node.first, candidate)
+            assert node.state is not None, "an open node has its state"
+            ran = await self._trying.run(node.state, node.goals, node.first, candidate)
             if ran.parsed is not None:
-                self._saw(candidate, ran.parsed)
-            if self._journal is not None:
-                self._journal.tried(node, candidate, ran, self._so_far())
+                self._proposer.saw(candidate, parsed=ran.parsed)
             self._graph.took(node, candidate, ran)
             self._session.release(self._graph.dropped())
             if node.settled:
                 break
         return ""
-
-    async def _candidates(self, node: Node) -> Iterable[Candidate] | None:
-        """Return the proposer's answer, or the journal's; None: time is up."""
-        if node.answered is not None:
-            return node.answered
-        asked = node.asked(derived_seed(self._seed, node.key))
-        answer = await self._wait_for(self._proposer.propose(asked), node)
-        if self._journal is not None and isinstance(answer, Sequence):
-            # A lazy answer is made again instead: that costs nothing, and `saw` has its effect.
-            self._journal.answered(node, answer)
-        return answer
-
-    def _saw(self, candidate: Candidate, parsed: bool) -> None:
-        self._proposer.saw(candidate, parsed=parsed)
-
-    async def _state(self, node: Node) -> State:
-        """Return the node's state, made again if it is of an earlier run.
-
-        Raises:
-            StateLost: a tactic that succeeded then fails now, or leads elsewhere.
-        """
-        if node.state is not None:
-            return node.state
-        way = node.way()
-        have = max(at for at, one in enumerate(way) if one.state is not None)
-        state, first = way[have].state, way[have].first
-        assert state is not None, "the root's state is there"
-        made: list[State] = []
-        try:
-            for one in way[have + 1 :]:
-                assert one.step is not None
-                answer = await self._trying.again(state, first, one.step.tactic)
-                if not isinstance(answer, Stepped):
-                    raise StateLost(one.step.tactic, "it succeeded before the restart and fails now")
-                state = answer.state
-                made.append(state)
-                own, first = self._trying.own(state.goals)
-                if canonical(own) != canonical(one.goals):
-                    raise StateLost(one.step.tactic, "the goals are not what they were before the restart")
-            node.state, node.goals, node.first = made.pop(), own, first
-        finally:
-            self._session.release(made)
-        return node.state
 
     # ---- waiting for a model
 

@@ -245,7 +245,6 @@ class WholeAsk:
         seed: of the sampling.
         ordinal: of the sorry in the declaration, from 0.
         seconds: the time limit; None for no limit.
-        heard: receives answers as they come, with their number, from an author that gets them one by one.
         premises: marked code of the premises that are shown, the nearest first.
     """
 
@@ -257,7 +256,6 @@ class WholeAsk:
     seed: int = 0
     ordinal: int = 0
     seconds: float | None = None
-    heard: Callable[[AuthorAnswers, int], None] | None = None
     premises: tuple[str, ...] = ()
 
 

@@ -743,7 +743,7 @@ class _Filling:
             await to_its_end(asyncio.to_thread(InputStore(sources.contents).forget, place))
 
     def _spec(self, rung: Rung, made: Checkout, wanted: Sequence[SorryToProve]) -> ProveSpec:
-        """Return the prove job's specification, as the planner makes it; the job keeps no journal."""
+        """Return the prove job's specification, as the planner makes it."""
         spec = self._workspace.spec
         budget, pool = spec.lean.budget, spec.lean.pool
         return ProveSpec(

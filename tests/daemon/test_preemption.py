@@ -89,7 +89,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
             await until(lambda: all(job.pid for job in b.runner.running()))
             await desk.pause("prove", by="ada", reason="hot")
             await work.start_due()
-            # The search alone: its journal has what it found. A check is short, and what an endpoint was asked is paid.
+            # The search alone, which is begun again. A check is short, and what an endpoint was asked is paid.
             await until(lambda: [job.job for job in b.runner.running()] == ["check-hang", "prove-paid"])
             await work.start_due()
             for job in ("check-hang", "prove-paid"):

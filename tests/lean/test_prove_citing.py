@@ -1,10 +1,8 @@
 """A lemma that is proved and still a sorry upstream, cited by a later search: it comes in with its proof, and the gate
-takes the whole. The simulator stands in for Lean; the view is a real one, made of events."""
+takes the whole. Lean is Lean itself, and the view a real one, made of events."""
 
 from __future__ import annotations
 
-import asyncio
-import io
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -14,15 +12,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.gate import check
-from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import Budget, CheckSpec, Lemma
-from pipeline.lean.backend import simulator
-from pipeline.lean.pool import PoolLimits
-from pipeline.lean.pool.pool import ReplPool
+from pipeline.gate import lake_checks
+from pipeline.gate.second_kernel import OFF
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import CheckSpec, Lemma
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.effort import Attempt
-from pipeline.prove.file import FileProver
 from pipeline.prove.graph import Candidate, ModelScoring, TacticRequest
 from pipeline.prove.rungs import Engine, ladder
 from pipeline.prove.tree import Tree
@@ -30,8 +24,7 @@ from pipeline.prove.whole_declaration import WholeProofMethod
 from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
 from store.domain.identity import git_blob, short_hash
 from store.events.base import EventBody
-from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected
-from store.events.registry import EVENT_TYPES
+from store.events.proofs import AttemptFinished, ProofFound, ProofVerified
 from store.events.scans import SorryOpened
 from store.events.traces import SorryStated
 from store.view.view import catch_up
@@ -45,35 +38,41 @@ from tests.support.events import (
     proof_verified,
     record,
 )
+from tests.support.lean.real_gate import FIRST_MODULE, RealGate
 from tests.support.memory_log import MemoryLog
-from tests.support.prove import FILE, attempts, parameters, run, wanted
+from tests.support.prove import FILE, Searches, attempts, parameters, run
+from tests.support.trace import lean_itself
 from tests.support.views import empty_view
 
-SOURCE = """namespace Demo
+EVEN = """inductive Even : Nat → Prop
+  | zero : Even 0
+  | more (n : Nat) (h : Even n) : Even (n + 2)
+"""
+SOURCE = f"""namespace Demo
 
-theorem drop_double (p : Prop) (h : ¬¬p) : p := sorry
+{EVEN}
+theorem four_more (n : Nat) (h : Even n) : Even (n + 4) := sorry
 
-variable (a b : Prop)
+variable (k : Nat)
 
-theorem both (h : ¬¬(a ∧ b)) : a ∧ b := by
+theorem eight_more (h : Even k) : Even (k + 4 + 4) := by
   sorry
 
 end Demo
 """
-PROOF = ("cases Classical.em p with\n| inl hp => exact hp\n| inr hn => exact absurd hn h",)
-"""Of `drop_double`: none that rung 0 finds."""
-BROUGHT_IN = """have drop_double_{proof} (p : Prop) (h : ¬¬p) : p := by
-    cases Classical.em p with
-    | inl hp => exact hp
-    | inr hn => exact absurd hn h
+PROOF = ("exact .more _ (.more _ h)",)
+"""Of `four_more`: none that rung 0 finds."""
+BROUGHT_IN = """have four_more_{proof} (n : Nat) (h : Even n) : Even (n + 4) := by
+    exact .more _ (.more _ h)
 """
 
 
 class Project:
     """One file in a folder, and a view that knows its sorries and what became of them."""
 
-    def __init__(self, folder: Path, source: str = SOURCE) -> None:
+    def __init__(self, folder: Path, lean: Path, source: str = SOURCE) -> None:
         self.folder = folder
+        self.source = source
         self.view = folder / "view.db"
         self.db = empty_view(self.view)
         self.log = MemoryLog()
@@ -82,7 +81,8 @@ class Project:
         scanned = scan_source(data, path=FILE)
         blob = git_blob(data, like="0" * 40)
         self.places = {one.declaration: place(scanned, one, blob=blob) for one in scanned.sorries}
-        self.given = parameters(folder, source, repository=REPOSITORY, branch=BRANCH, database_db=self.view)
+        where = {"repository": REPOSITORY, "branch": BRANCH, "database_db": self.view}
+        self.given = parameters(folder, source, lean=lean_itself(lean), **where)
         for sorry in self.given["sorries"]:
             name = sorry["declaration"]
             sorry["sorry"] = short_hash(name)
@@ -120,13 +120,13 @@ class Project:
 
     def judged(self, found: ProofFound) -> EventBody:
         """Return the gate's verdict."""
-        given = CheckSpec(lean=simulator(), proof=found)
-        spec = JobSpec("check-1", "check", 1, self.folder / "check", given, worktree=self.folder)
-        out = io.StringIO()
-        check.work(spec, Reporter(spec, out))
-        (batch,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
-        (event,) = batch["events"]
-        return EVENT_TYPES[event["type"]].model_validate(event["data"])
+        court = RealGate(self.folder / "court")
+        (court.project / FILE).write_text(self.source, "utf-8")
+        given = CheckSpec(lean=court.backend(), proof=found, second_kernel=OFF)
+        (verdict,) = court.recorded(
+            JobSpec("check-1", "check", 1, self.folder / "check", given, worktree=court.project)
+        )
+        return verdict
 
     def tree(self, attempt: AttemptFinished, *, at: str = "job") -> Tree:
         assert attempt.tree is not None
@@ -135,8 +135,8 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    project = Project(tmp_path)
+def project(tmp_path: Path, real_lean: Path) -> Iterator[Project]:
+    project = Project(tmp_path, real_lean)
     with closing(project.db):
         yield project
 
@@ -144,77 +144,74 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def test_a_sorry_that_only_another_sorry_s_proof_fills_is_filled_with_that_proof_in_it(
     project: Project,
 ) -> None:
-    alone, nothing = project.prove("Demo.both", at="before")
+    alone, nothing = project.prove("Demo.eight_more", at="before")
     assert (alone.outcome, nothing) == ("exhausted", None)
 
-    known = project.proved("Demo.drop_double", PROOF)
-    attempt, found = project.prove("Demo.both")
+    known = project.proved("Demo.four_more", PROOF)
+    attempt, found = project.prove("Demo.eight_more")
     assert attempt.outcome == "found", attempt
     assert found is not None
     assert found.replacement.startswith(BROUGHT_IN.format(proof=known.proof[:8]))
-    assert attempt.detail == f"brings in Demo.drop_double (proof {known.proof})"
-    verdict = project.judged(found)
-    assert isinstance(verdict, ProofChecked), verdict
-    assert verdict.not_checked == ("compile", "axioms", "kernel")
-
+    assert attempt.detail == f"brings in Demo.four_more (proof {known.proof})"
     tree = project.tree(attempt)
     brought = next(node for node in tree.nodes if node.number == tree.proof[1])
-    assert brought.tactic.startswith(f"have drop_double_{known.proof[:8]} ")
+    assert brought.tactic.startswith(f"have four_more_{known.proof[:8]} ")
     assert attempt.nodes > alone.nodes, "what the search without lemmas took counts"
-    again, same = project.prove("Demo.both", at="again")
+    again, same = project.prove("Demo.eight_more", at="again")
     assert (same, again.nodes, again.repl_calls) == (found, attempt.nodes, attempt.repl_calls)
 
 
-def test_to_cite_it_by_its_name_would_rest_on_the_sorry(project: Project) -> None:
-    where, by_name = project.places["Demo.both"], "exact drop_double _ h"
-    data = (project.folder / FILE).read_bytes()
-    patched = data[: where.byte_start] + by_name.encode() + data[where.byte_end :]
-    hashes = {one.name: one.text_hash for one in scan_source(patched, path=FILE).declarations}
-    found = proof_found(short_hash("Demo.both"), where, commit="a" * 40)
-    cited = found.model_copy(
-        update={"replacement": by_name, "declaration_text_hash": hashes["Demo.both"], "toolchain": ""}
-    )
-    verdict = project.judged(cited)
-    assert isinstance(verdict, ProofRejected)
-    assert verdict.conditional_on == ("Demo.drop_double",)
+@pytest.mark.slow
+def test_the_gate_takes_the_proof_with_the_lemma_s_in_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_checks, "FIRST_MODULE", FIRST_MODULE)
+    project.proved("Demo.four_more", PROOF)
+    _, found = project.prove("Demo.eight_more")
+    assert found is not None
+    assert isinstance(verdict := project.judged(found), ProofVerified), verdict
 
 
 @pytest.mark.parametrize("case", ["conditional", "another repository"])
 def test_lemmas_that_failed_the_gate_or_are_of_another_branch_are_not_brought_in(
     project: Project, case: str
 ) -> None:
-    found = project.proved("Demo.drop_double", PROOF, checked=case != "conditional")
+    found = project.proved("Demo.four_more", PROOF, checked=case != "conditional")
     if case == "conditional":
         project.tell(proof_rejected(found, conditional_on=("Demo.x",)))
     where = {} if case == "conditional" else {"repository": "x/y/z"}
-    attempt, nothing = project.prove("Demo.both", **where)
+    attempt, nothing = project.prove("Demo.eight_more", **where)
     assert (attempt.outcome, nothing) == ("exhausted", None)
 
 
-def test_variables_of_a_lemma_come_in_with_it_once_lean_printed_its_goal(tmp_path: Path) -> None:
-    stated = "theorem drop_double (p : Prop) (h"
+def test_variables_of_a_lemma_come_in_with_it_once_lean_printed_its_goal(
+    tmp_path: Path, real_lean: Path
+) -> None:
+    stated = "theorem four_more (n : Nat) (h"
     assert stated in SOURCE
-    source = SOURCE.replace(stated, "variable (p : Prop)\n\ntheorem drop_double (h")
-    with closing((project := Project(tmp_path, source)).db):
-        project.proved("Demo.drop_double", PROOF)
-        assert project.prove("Demo.both", at="before")[0].outcome == "exhausted"
-        project.stated("Demo.drop_double", "p : Prop\nh : ¬¬p\n⊢ p")
-        _, found = project.prove("Demo.both")
-        assert found is not None
-        assert isinstance(project.judged(found), ProofChecked)
+    source = SOURCE.replace(stated, "variable (n : Nat)\n\ntheorem four_more (h")
+    with closing((project := Project(tmp_path, real_lean, source)).db):
+        project.proved("Demo.four_more", PROOF)
+        assert project.prove("Demo.eight_more", at="before")[0].outcome == "exhausted"
+        project.stated("Demo.four_more", "n : Nat\nh : Even n\n⊢ Even (n + 4)")
+        assert project.prove("Demo.eight_more")[1] is not None
 
 
-def test_a_wrong_lemma_costs_its_tactics_and_the_right_one_is_cited_all_the_same(tmp_path: Path) -> None:
-    false = "theorem lie (p : Prop) (h : ¬¬(p ∧ p)) : p ∧ p := sorry\n\n"
-    with closing((project := Project(tmp_path, SOURCE.replace("variable", f"{false}variable"))).db):
+def test_a_wrong_lemma_costs_its_tactics_and_the_right_one_is_cited_all_the_same(
+    tmp_path: Path, real_lean: Path
+) -> None:
+    false = "theorem lie (n : Nat) (h : Even n) : Even (n + 4 + 4) := sorry\n\n"
+    with closing(
+        (project := Project(tmp_path, real_lean, SOURCE.replace("variable", f"{false}variable"))).db
+    ):
+        known = project.proved("Demo.four_more", PROOF)
         project.proved("Demo.lie", ("exact h",))
-        known = project.proved("Demo.drop_double", PROOF)
-        attempt, found = project.prove("Demo.both")
+        attempt, found = project.prove("Demo.eight_more")
         assert found is not None
-        assert attempt.detail == f"brings in Demo.drop_double (proof {known.proof})"
+        assert attempt.detail == f"brings in Demo.four_more (proof {known.proof})"
         root = project.tree(attempt).nodes[0]
         assert [one.outcome for one in root.tried] == ["failed", "step"]
-        assert [one.tactic.split(" ")[1].rpartition("_")[0] for one in root.tried] == ["lie", "drop_double"]
+        assert [one.tactic.split(" ")[1].rpartition("_")[0] for one in root.tried] == ["lie", "four_more"]
 
 
 # --- on the other rungs
@@ -223,9 +220,9 @@ def test_a_wrong_lemma_costs_its_tactics_and_the_right_one_is_cited_all_the_same
 SWAP = Lemma(
     "s" * 16, "1a2b3c4d5e6f7788", "swap", "(p q : Prop) (h : p ∧ q) : q ∧ p", "", ("exact ⟨h.2, h.1⟩",)
 )
-DOUBLE = Lemma("d" * 16, "99aabbccddeeff00", "drop_double", "(p : Prop) (h : ¬¬p) : p", "", PROOF)
+FOUR = Lemma("d" * 16, "99aabbccddeeff00", "four_more", "(n : Nat) (h : Even n) : Even (n + 4)", "", PROOF)
 SWAPPED = "theorem t (a b : Prop) (h : a ∧ b) : b ∧ a := sorry\n"
-CLASSICAL = "theorem t (a b : Prop) (h : ¬¬(a ∧ b)) : a ∧ b := sorry\n"
+EIGHT = f"{EVEN}\ntheorem t (k : Nat) (h : Even k) : Even (k + 4 + 4) := sorry\n"
 
 
 class Assuming:
@@ -250,74 +247,57 @@ class Wrong:
         return AuthorAnswers(("by\n  assumption",), 100, 10)
 
 
-def attempt_with(folder: Path, engine: Engine, source: str, *lemmas: Lemma) -> Attempt:
-    (folder / FILE).write_text(source, encoding="utf-8")
-    done: list[Attempt] = []
-
-    async def main() -> None:
-        async with ReplPool(PoolLimits(processes=1)) as pool:
-            prover = FileProver(
-                simulator(),
-                pool=pool,
-                project=folder,
-                path=FILE,
-                budget=Budget(nodes=50, seconds=20, tactic_timeout_s=5),
-                done=done.append,
-                engine=engine,
-                lemmas=lemmas,
-            )
-            await prover.run(wanted(source))
-
-    asyncio.run(main())
-    (attempt,) = done
-    return attempt
+@pytest.fixture(scope="module")
+def lean(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searches]:
+    with Searches(tmp_path_factory.mktemp("project"), lean_itself(real_lean)) as made:
+        yield made
 
 
-def test_a_model_s_search_is_offered_the_lemma_s_use_beside_the_model_s_steps(tmp_path: Path) -> None:
+def test_a_model_s_search_is_offered_the_lemma_s_use_beside_the_model_s_steps(lean: Searches) -> None:
     model = Assuming()
     engine = Engine(lambda _: lambda _shown: model, scoring=ModelScoring())
-    attempt = attempt_with(tmp_path, engine, SWAPPED, SWAP)
+    attempt = lean.attempt(SWAPPED, engine, lemmas=(SWAP,))["t"]
     assert attempt.proof is not None, attempt
     assert attempt.proof.tactics[1:] == ("apply swap_1a2b3c4d", "assumption")
     assert model.asked == 3, "the goal without the lemma, with it, and what `apply` leaves"
 
 
-def test_whole_proofs_that_fail_leave_the_lemma_to_the_curated_tactics(tmp_path: Path) -> None:
+def test_whole_proofs_that_fail_leave_the_lemma_to_the_curated_tactics(lean: Searches) -> None:
     engine = Engine(ladder().propose, wholly=WholeProofMethod(Wrong(), proofs=1, repairs=0))
-    attempt = attempt_with(tmp_path, engine, CLASSICAL, DOUBLE)
+    attempt = lean.attempt(EIGHT, engine, lemmas=(FOUR,))["t"]
     assert attempt.proof is not None, attempt
-    assert attempt.detail == "brings in drop_double (proof 99aabbccddeeff00); the steps are rung 0's"
+    assert attempt.detail == "brings in four_more (proof 99aabbccddeeff00); the steps are rung 0's"
     assert attempt.effort.cost.prompt_tokens == 100
     assert attempt.effort.tree is not None
 
 
-def test_a_proof_without_a_lemma_does_not_count_for_an_author(tmp_path: Path) -> None:
+def test_a_proof_without_a_lemma_does_not_count_for_an_author(lean: Searches) -> None:
     engine = Engine(ladder().propose, wholly=WholeProofMethod(Wrong(), proofs=1, repairs=0))
-    attempt = attempt_with(tmp_path, engine, SWAPPED, SWAP)
+    attempt = lean.attempt(SWAPPED, engine, lemmas=(SWAP,))["t"]
     assert (attempt.outcome, attempt.proof) == ("exhausted", None)
 
 
 @pytest.mark.parametrize(
     "also",
-    [replace(DOUBLE, sorry="e" * 16, proof="55aabbccddeeff00", declaration="twice"),
-     Lemma("h" * 16, "77aabbccddeeff00", "had", "(p q : Prop) (h : p ∧ q) : p ∧ q", "", ("exact h",))],
+    [replace(FOUR, sorry="e" * 16, proof="55aabbccddeeff00", declaration="twice"),
+     Lemma("h" * 16, "77aabbccddeeff00", "had", "(n : Nat) (h : Even n) : Even n", "", ("exact h",))],
     ids=["another lemma", "a hypothesis"],
 )  # fmt: skip
 @pytest.mark.parametrize("first", [True, False])
-def test_a_lemma_that_repeats_another_hides_no_third_one(tmp_path: Path, also: Lemma, first: bool) -> None:
-    source = CLASSICAL.replace("(h :", "(k : ∀ p q : Prop, p ∧ q → p ∧ q) (h :")
-    lemmas = (also, DOUBLE) if first else (DOUBLE, also)
-    attempt = attempt_with(tmp_path, Engine(ladder().propose), source, *lemmas)
+def test_a_lemma_that_repeats_another_hides_no_third_one(lean: Searches, also: Lemma, first: bool) -> None:
+    source = EIGHT.replace("(k : Nat)", "(k : Nat) (had : ∀ n : Nat, Even n → Even n)")
+    lemmas = (also, FOUR) if first else (FOUR, also)
+    attempt = lean.attempt(source, Engine(ladder().propose), lemmas=lemmas)["t"]
     assert attempt.proof is not None, attempt
 
 
 def test_nothing_is_brought_in_where_each_question_is_paid_for_nor_for_a_sorry_s_own_proof(
-    tmp_path: Path,
+    lean: Searches,
 ) -> None:
     paid = Assuming()
     engine = Engine(lambda _: lambda _shown: paid, again=False)
-    assert attempt_with(tmp_path, engine, SWAPPED, SWAP).outcome == "exhausted"
+    assert lean.attempt(SWAPPED, engine, lemmas=(SWAP,))["t"].outcome == "exhausted"
     assert paid.asked == 1
     own = Lemma("t", SWAP.proof, "swap", SWAP.statement, "", SWAP.tactics)
     free = Engine(lambda _: lambda _shown: Assuming())
-    assert attempt_with(tmp_path, free, SWAPPED, own).outcome == "exhausted"
+    assert lean.attempt(SWAPPED, free, lemmas=(own,))["t"].outcome == "exhausted"

@@ -1,4 +1,4 @@
-"""Rung 4 of the prove job: an endpoint on a real socket, well or badly behaved; the simulator in Lean's place."""
+"""Rung 4 of the prove job: an endpoint on a real socket, well or badly behaved; a script answers in Lean's place."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from pipeline.jobs.protocol import JobError
 from pipeline.models.endpoint.spending import Prices, Spending
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends, Silence
+from tests.support.lean.scripted import Script
 from tests.support.prove import LINES, attempts, parameters, recorded, run
 
 # To load what a search asks with takes long on a busy machine.
@@ -21,8 +22,19 @@ theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by
   sorry
 theorem third (p q : Prop) : p → q := sorry
 """
-
-
+SCRIPT = Script(
+    sorries={
+        "theorem first": ["p : Prop\n⊢ p → p"],
+        "theorem second": ["p q : Prop\nh : p ∧ q\n⊢ q ∧ p"],
+        "theorem third": ["p q : Prop\n⊢ p → q"],
+    },
+    tactics={
+        ("p → p", "intro h"): ["p : Prop\nh : p\n⊢ p"],
+        ("p → q", "intro h"): ["p q : Prop\nh : p\n⊢ q"],
+        ("p : Prop\nh : p\n⊢ p", "exact h"): [],
+    },
+    errors=dict.fromkeys(("p → q := by", "p → q := (by"), "it is not so"),
+)
 WHOLE = {"whole": {"proofs": 1, "repairs": 0, "max_tokens": 100}}
 
 
@@ -32,10 +44,10 @@ def external(server: ChatServer, asks: Mapping[str, Any] = WHOLE, **more: Any) -
     return {"rung": 4, "model": "m-1", "endpoint": endpoint | more, **asks}
 
 
-def failure(given: dict[str, Any], folder: Path) -> JobError:
+def failure(given: dict[str, Any], folder: Path, script: Script = SCRIPT) -> JobError:
     """Run a job that fails; return why."""
     with pytest.raises((JobError, ExceptionGroup)) as caught:
-        run(given, folder)
+        run(given, folder, script=script)
     error: BaseException = caught.value
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
@@ -45,7 +57,8 @@ def failure(given: dict[str, Any], folder: Path) -> JobError:
 
 def test_an_endpoint_s_proofs_are_recorded_with_their_cost(tmp_path: Path) -> None:
     with ChatServer([Says("by\n  simp_all", usage=(1000, 50))]) as server:
-        bodies, _ = run(parameters(tmp_path, SOURCE, **external(server)), tmp_path / "job")
+        given = parameters(tmp_path, SOURCE, **external(server))
+        bodies, _ = run(given, tmp_path / "job", script=SCRIPT)
     tried = attempts(bodies)
     assert {name: body.outcome for name, body in tried.items()} == {
         "first": "found",
@@ -107,7 +120,7 @@ BAD: dict[str, tuple[Reply, str]] = {
     "endless": (Says("simp_all " * 10_000), "no proof has more than"),
     "control": (Says("by\n  simp_all\x00\x1b[2J\u202e"), "could be given to"),
     "comment": (Says("by\n  simp_all -- done /-\n  /- and this never ends"), "is not closed"),
-    "by_sorry": (Says("by\n  sorry"), "could be given to"),
+    "admitted": (Says("by\n  sorry"), "could be given to"),
 }
 
 
@@ -125,7 +138,8 @@ def test_bad_answers_are_each_their_sorry_s_and_the_others_go_on(tmp_path: Path)
 
     with ChatServer(script) as server:
         given = parameters(tmp_path, source, parallel=4, **external(server, timeout_s=6))
-        bodies, _ = run(given, tmp_path / "job")
+        goals = {f"theorem {name} ": ["p : Prop\n⊢ p → p"] for name in names}
+        bodies, _ = run(given, tmp_path / "job", script=Script(sorries=goals))
     tried = attempts(bodies)
     assert {name for name, body in tried.items() if body.outcome == "found"} == {
         name for name in names if name.startswith("good_")
@@ -134,49 +148,46 @@ def test_bad_answers_are_each_their_sorry_s_and_the_others_go_on(tmp_path: Path)
     for which, (_, said) in BAD.items():
         body = tried[f"bad_{which}"]
         assert said in f"{body.detail} {body.best}", (which, body.outcome, body.detail, body.best)
-        assert "Lean" not in f"{body.detail} {body.best}", "the simulator judged"
 
 
 # --- what was paid is asked for once
 
 
 def test_a_killed_job_pays_for_no_answer_twice(tmp_path: Path) -> None:
-    """The endpoint is gone for the second turn, and back for the job's next attempt."""
+    """The endpoint is gone in the middle of the second turn, and back for the job's next attempt."""
     source = "theorem t (p q : Prop) (h : p ∧ q) : q ∧ p := sorry\n"
-    down = True
+    goals = Script(sorries={"theorem t": ["p q : Prop\nh : p ∧ q\n⊢ q ∧ p"]}, errors={"rfl": "it is not so"})
+    down, paid = True, 0
 
     def script(body: Mapping[str, Any]) -> Reply:
-        if len(server.requests) <= 2:
-            return Says("by\n  rfl", usage=(100, 10))
-        return Fails(401) if down else Says("by\n  simp_all", usage=(100, 10))
+        nonlocal paid
+        if paid == 3 and down:
+            return Fails(401)
+        paid += 1
+        return Says(f"by\n  exact rfl{paid}" if paid <= 4 else "by\n  simp_all", usage=(100, 10))
 
     with ChatServer(script, several="refused") as server:
-        asked = external(server) | {"whole": {"proofs": 1, "repairs": 2, "max_tokens": 100}}
-        given = parameters(tmp_path, source, journal=str(tmp_path / "journal"), **asked)
-        assert failure(given, tmp_path / "one").reason == "auth_failed"
-        assert len(server.requests) == 3
-        assert len(list((tmp_path / "journal").glob("*.jsonl"))) == 1
+        asked = external(server, answers=str(tmp_path / "answers"))
+        asked |= {"whole": {"proofs": 2, "repairs": 2, "max_tokens": 100}}
+        given = parameters(tmp_path, source, **asked)
+        assert failure(given, tmp_path / "one", goals).reason == "auth_failed"
         down = False
-        bodies, _ = run(given, tmp_path / "two")
-    tried = attempts(bodies)["t"]
-    assert (tried.outcome, len(server.requests)) == ("found", 4), (
-        "the first two turns are not asked for again"
-    )
-    assert tried.prompt_tokens == 300, "all three were paid for, once"
-    assert tried.usd == pytest.approx(0.00084)
-    assert not list((tmp_path / "journal").iterdir())
+        tried = attempts(run(given, tmp_path / "two", script=goals)[0])["t"]
+        assert (tried.outcome, paid) == ("found", 6), "what came before is not asked for again"
+        assert tried.prompt_tokens == 600, "all of it was paid for, once"
+        assert tried.usd == pytest.approx(0.00168)
+        again = attempts(run(given, tmp_path / "three", script=goals)[0])["t"]
+        assert (again.outcome, again.usd, paid) == ("found", tried.usd, 6), "nor is a whole search"
 
 
-def test_a_journal_that_cannot_be_kept_fails_the_job_and_no_sorry(tmp_path: Path) -> None:
-    no_folder = tmp_path / "journal"
+def test_answers_that_cannot_be_kept_fail_the_job_and_no_sorry(tmp_path: Path) -> None:
+    no_folder = tmp_path / "answers"
     no_folder.write_text("a file")
     with ChatServer([Says("by\n  rfl")]) as server:
-        for rung in ({}, external(server)):
-            error = failure(
-                parameters(tmp_path, SOURCE, journal=str(no_folder), **rung), tmp_path / f"job{len(rung)}"
-            )
-            assert (error.reason, error.deterministic) == ("journal", False)
-            assert not (tmp_path / f"job{len(rung)}" / "staging").exists()
+        error = failure(
+            parameters(tmp_path, SOURCE, **external(server, answers=str(no_folder))), tmp_path / "job"
+        )
+        assert (error.reason, error.deterministic) == ("answers_not_kept", False)
         assert server.requests == [], "what could not be kept is not paid for"
 
 
@@ -192,7 +203,9 @@ def test_an_endpoint_may_suggest_the_tactics_of_a_search(tmp_path: Path) -> None
         tactics = {"candidates": 2, "temperature": 0.5, "max_tokens": 64}
         asked = external(server, {"tactics": tactics})
         source = SOURCE.splitlines(keepends=True)[0] + "theorem no (p q : Prop) : p → q := sorry\n"
-        bodies, _ = run(parameters(tmp_path, source, **asked), tmp_path / "job")
+        goals = dict(SCRIPT.sorries) | {"theorem no": ["p q : Prop\n⊢ p → q"]}
+        given = parameters(tmp_path, source, **asked)
+        bodies, _ = run(given, tmp_path / "job", script=Script(goals, tactics=SCRIPT.tactics))
         request = server.requests[0].body
     tried = attempts(bodies)
     assert {name: body.outcome for name, body in tried.items()} == {"first": "found", "no": "exhausted"}

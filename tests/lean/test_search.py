@@ -1,197 +1,184 @@
-"""The search, the frame and the placing of proofs, on the simulator as a real process."""
+"""Searches, and the placing of what they find, before Lean itself."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from pipeline.jobs.specs import Budget
-from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
-from pipeline.lean.source.scanner import parse
-from pipeline.lean.source.splice import Declaration, Replacement, splice
+from pipeline.lean.source.splice import Replacement
 from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.declaration import CannotAttempt, SearchMethod, _complaint, prove_declaration
 from pipeline.prove.effort import DeclarationResult
+from pipeline.prove.graph import Candidate, ModelScoring, Proposer, TacticRequest
+from pipeline.prove.rungs import Engine
 from pipeline.prove.search import Search, SearchResult
+from tests.support.prove import Searches, declared
+from tests.support.trace import lean_itself
 
-T = TypeVar("T")
-BUDGET = Budget(nodes=300, seconds=20, tactic_timeout_s=5)
-BARE = ("rfl", "assumption")
-"""So little automation that the search has to do the work."""
-
-
-def with_session(project: Path, use: Callable[[Session], Awaitable[T]]) -> T:
-    async def main() -> T:
-        backend = simulator()
-        async with ReplPool() as pool, Session(pool, ReplKey(backend, project, ("Init",))) as session:
-            return await use(session)
-
-    return asyncio.run(main())
+BUDGET = Budget(nodes=100, seconds=60, tactic_timeout_s=20)
 
 
-def search(project: Path, statement: str, *, budget: Budget = BUDGET) -> tuple[SearchResult, int]:
-    """Search for a proof of a closed statement; also return how many states the REPL still holds."""
+class Listing:
+    """Proposes the same tactics for every goal."""
 
-    async def use(session: Session) -> tuple[SearchResult, int]:
+    def __init__(self, *texts: str) -> None:
+        self._texts = texts
+
+    async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
+        return [Candidate(text, text, log_probability=-0.1 * at) for at, text in enumerate(self._texts)]
+
+    def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
+
+
+def bare() -> CuratedTactics:
+    """So little automation that the search has to do the work."""
+    return CuratedTactics(core_only=True, closers=("rfl", "assumption"))
+
+
+@pytest.fixture(scope="module")
+def lean(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searches]:
+    with Searches(tmp_path_factory.mktemp("project"), lean_itself(real_lean)) as made:
+        yield made
+
+
+def search(lean: Searches, statement: str, proposer: Proposer) -> SearchResult:
+    async def use(session: Session) -> SearchResult:
         state = await session.start(statement)
-        ladder = CuratedTactics(core_only=True, closers=BARE)
-        result = await Search(session, ladder, budget=budget).run(state)
+        return await Search(session, proposer, budget=BUDGET, scoring=ModelScoring()).run(state)
+
+    return lean.use(use)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "∀ p q r : Prop, (p ∨ q) ∨ r → p ∨ (q ∨ r)",
+        "∀ p q r : Prop, (p → q ∧ r) → (p → q) ∧ (p → r)",
+        "∀ p q : Prop, ¬(p ∨ q) ↔ ¬p ∧ ¬q",
+        "∀ p : Prop, ¬¬(p ∨ ¬p)",
+        "(∀ p : Prop, p) → False",
+    ],
+)
+def test_a_provable_statement_is_proved_without_automation(lean: Searches, statement: str) -> None:
+    async def use(session: Session) -> tuple[SearchResult, int]:
+        result = await Search(session, bare(), budget=BUDGET).run(await session.start(statement))
         return result, await session.stat()
 
-    return with_session(project, use)
+    result, states = lean.use(use)
+    assert (result.outcome, result.script is None) == ("found", False), result
+    assert states == 1, "the root alone is left in the process"
 
 
-PROVABLE = [
-    "∀ p : Prop, p → p",
-    "∀ p q : Prop, p ∧ q → q ∧ p",
-    "∀ p q : Prop, p ∨ q → q ∨ p",
-    "∀ p q r : Prop, (p ∨ q) ∨ r → p ∨ (q ∨ r)",
-    "∀ p q r : Prop, p ∧ (q ∨ r) → (p ∧ q) ∨ (p ∧ r)",
-    "∀ p q r : Prop, (p → q ∧ r) → (p → q) ∧ (p → r)",
-    "∀ p q : Prop, ¬(p ∨ q) ↔ ¬p ∧ ¬q",
-    "∀ p q : Prop, (p → q) → ¬q → ¬p",
-    "∀ p : Prop, ¬¬(p ∨ ¬p)",
-    "∀ p : Prop, ¬¬¬p → ¬p",
-    "(∀ p : Prop, p) → False",
-    "∀ p q : Prop, p ∧ ¬p → q",
-]
-
-UNPROVABLE = [
-    "∀ p : Prop, p",
-    "∀ p q : Prop, p → q",
-    "∀ p : Prop, p ∨ ¬p",
-    "∀ p : Prop, ¬¬p → p",
-    "∀ p q : Prop, (p → q) → q → p",
-    "∀ p q : Prop, ((p → q) → p) → p",
-    "2 + 2 = 5",
-]
+@pytest.mark.parametrize("statement", ["∀ p : Prop, ¬¬p → p", "∀ p q : Prop, ((p → q) → p) → p", "2 + 2 = 5"])
+def test_a_goal_without_a_constructive_proof_is_given_up(lean: Searches, statement: str) -> None:
+    result = lean.use(lambda session: _of_rung_0(session, statement))
+    assert (result.outcome, result.script) == ("exhausted", None), result
 
 
-@pytest.mark.parametrize("statement", PROVABLE)
-def test_a_provable_statement_is_proved_without_automation(tmp_path: Path, statement: str) -> None:
-    result, _ = search(tmp_path, statement)
+async def _of_rung_0(session: Session, statement: str) -> SearchResult:
+    return await Search(session, bare(), budget=BUDGET).run(await session.start(statement))
+
+
+def test_states_that_only_read_the_same_stay_apart(lean: Searches) -> None:
+    """Three hypotheses are called h, and two of them print as `h✝`: left and right leave the same text."""
+    proposer = Listing("intro h", "assumption", "cases h", "left", "right", "skip")
+    result = search(lean, "∀ p q : Prop, p ∨ q → q ∨ p", proposer)
     assert result.outcome == "found", result
-    assert result.script is not None
+    skipped = [one for node in result.tree.nodes for one in node.tried if one.tactic == "skip"]
+    assert {one.outcome for one in skipped} == {"repeated"}
 
 
-@pytest.mark.parametrize("statement", UNPROVABLE)
-def test_a_goal_without_a_constructive_proof_is_given_up(tmp_path: Path, statement: str) -> None:
-    result, _ = search(tmp_path, statement)
-    assert result.outcome == "exhausted", result
-    assert result.script is None
+GARBAGE = [
+    "", " \n ", "sorry", "exact sorry", "admit", "(", "intro h -- and", "/- ", "\x00", "\x1b[2J", "\ud800",
+    "a" * 100_000, "intro h\n/-", "#eval 1", "run_tac", "exact (by", "⟨", "»", "theorem x : p := by trivial",
+    "simp (", "?", "exact?", "intro «", "cases h with\n| inl", "'", '"', "\u202e intro", "native_decide",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("statement", [PROVABLE[3], UNPROVABLE[3]])
-def test_only_the_root_is_left_in_the_process(tmp_path: Path, statement: str) -> None:
-    _, states = search(tmp_path, statement)
-    assert states == 1
+def test_a_model_s_garbage_fails_and_the_proof_behind_it_is_found(lean: Searches) -> None:
+    result = search(lean, "∀ p : Prop, p → p", Listing(*GARBAGE, "intro p h", "assumption"))
+    assert result.outcome == "found", result
+    tried = [one for node in result.tree.nodes for one in node.tried]
+    assert {one.tactic for one in tried if one.outcome in ("step", "proved")} == {"intro p h", "assumption"}
+    assert all(one.reason for one in tried if one.outcome in ("failed", "unparsed", "sorry"))
+    json.dumps(result.tree.as_json()).encode("ascii")
 
 
-def test_the_budget_of_nodes_ends_a_search(tmp_path: Path) -> None:
-    budget = Budget(nodes=2, seconds=20, tactic_timeout_s=5)
-    result, states = search(tmp_path, PROVABLE[3], budget=budget)
-    assert result.outcome == "budget"
-    assert result.nodes == 2
-    assert states == 1
+# ---- declarations
 
 
-def test_the_budget_of_seconds_ends_a_search(tmp_path: Path) -> None:
-    budget = Budget(nodes=100, seconds=0, tactic_timeout_s=5)
-    result, _ = search(tmp_path, PROVABLE[3], budget=budget)
-    assert result.outcome == "budget"
-    assert result.nodes == 0
+def prove(lean: Searches, text: str) -> DeclarationResult:
+    method = SearchMethod(bare())
+    return lean.use(lambda session: prove_declaration(session, declared(text), method=method, budget=BUDGET))
 
 
-def test_the_same_statement_gives_the_same_script(tmp_path: Path) -> None:
-    first, _ = search(tmp_path, PROVABLE[4])
-    second, _ = search(tmp_path, PROVABLE[4])
-    assert first.script == second.script
-
-
-def prove(
-    project: Path, text: str, *, closers: tuple[str, ...] = BARE
-) -> tuple[DeclarationResult, Declaration]:
-    declaration = declared(text)
-
-    async def use(session: Session) -> DeclarationResult:
-        ladder = CuratedTactics(core_only=True, closers=closers)
-        return await prove_declaration(session, declaration, method=SearchMethod(ladder), budget=BUDGET)
-
-    return with_session(project, use), declaration
-
-
-def declared(text: str) -> Declaration:
-    data = text.encode()
-    source = parse(data)
-    command = source.command_at(source.scanned.sorries[0].byte_start)
-    assert command is not None
-    return Declaration.cut(data, source, command)
-
-
-PLACES = [
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := sorry\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p :=\n  sorry\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by sorry\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  sorry\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  intro h\n  sorry\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by intro h; sorry\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := fun h => sorry\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  exact sorry\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  have h : p ∨ q → q ∨ p := sorry\n  exact h\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  have h : p ∨ q → q ∨ p := by sorry\n  exact h\n",
-    "theorem t (p q : Prop) : (p → p) ∧ (q → q) := by\n  constructor <;> sorry\n",
-    "theorem t (p q : Prop) : (p → p) ∧ (q → q) := ⟨sorry, fun h => h⟩\n",
-    "theorem t (p : Prop) (h : p ∨ p) : p := by\n  cases h with\n  | inl a => sorry\n  | inr b => exact b\n",
-    "theorem t (p q : Prop) : (p → p) ∧ (q → q) := by\n  constructor\n  · sorry\n  · sorry\n",
-    "example (p q : Prop) : p ∨ q → q ∨ p := sorry\n",
-    "namespace N\nvariable (p q : Prop)\ntheorem t : p ∨ q → q ∨ p := sorry\nend N\n",
-    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\r\n  intro h\r\n  sorry\r\n",
-    "theorem t (p : Prop) : p → p := by\n  intro h\n  admit -- and sorry\n".replace(
-        "-- and sorry", "/- sorry -/"
-    ),
-]
-
-
-@pytest.mark.parametrize("text", PLACES)
-def test_a_proof_fits_at_any_place_of_a_sorry(tmp_path: Path, text: str) -> None:
-    worked, declaration = prove(tmp_path, text)
-    assert len(worked.solved) == len(declaration.sorries), worked
-    joint = worked.joint_of(0)
-    replacement = joint.replacement if joint else worked.solved[0].replacement
-    patched = splice(declaration.data, replacement)
-
-    async def use(session: Session) -> tuple[bool, bool]:
-        units = await session.process(patched.decode())
-        return any(unit.errors for unit in units), any(unit.uses_sorry for unit in units)
-
-    assert with_session(tmp_path, use) == (False, False), patched.decode()
-    assert (b"\r\n" in patched) == ("\r\n" in text)
-    assert patched.count(b"\n") == patched.count(b"\r\n") or "\r\n" not in text
-
-
-def test_a_text_that_compiles_with_a_sorry_in_it_is_no_proof(tmp_path: Path) -> None:
+def test_a_text_that_compiles_with_a_sorry_in_it_is_no_proof(lean: Searches) -> None:
     """Whatever tactic left it there: the search's own look at the states is not the last."""
     declaration = declared("theorem t (p q : Prop) : p → q := sorry\n")
     (sorry,) = declaration.sorries
     text = Replacement(sorry.byte_start, sorry.byte_end, "by\n  intro h\n  sorry")
-    complaint = with_session(tmp_path, lambda session: _complaint(session, declaration, text))
+    complaint = lean.use(lambda session: _complaint(session, declaration, text))
     assert complaint == "Lean says that the proof uses sorry"
 
 
-def test_one_of_two_sorries_is_filled_alone_where_the_other_cannot_be(tmp_path: Path) -> None:
-    text = "theorem t (p q : Prop) : (p → p) ∧ (p → q) := by\n  constructor\n  · sorry\n  · sorry\n"
-    worked, _ = prove(tmp_path, text)
+def test_one_of_two_sorries_is_filled_alone_where_the_other_cannot_be(lean: Searches) -> None:
+    worked = prove(
+        lean, "theorem t (p q : Prop) : (p → p) ∧ (p → q) := by\n  constructor\n  · sorry\n  · sorry\n"
+    )
     assert set(worked.solved) == {0}
     assert worked.joint == []
     assert [effort.outcome for _, effort in worked.unsolved] == ["exhausted"]
 
 
-def test_a_declaration_that_does_not_compile_is_not_attempted(tmp_path: Path) -> None:
+def test_a_declaration_that_does_not_compile_is_not_attempted(lean: Searches) -> None:
     with pytest.raises(CannotAttempt, match="no goal"):
-        prove(tmp_path, "theorem t (p : Prop) : p → nonsense := sorry\n")
+        prove(lean, "theorem t (p : Prop) : p → nonsense := sorry\n")
+
+
+def test_an_earlier_sorried_theorem_is_known_to_the_later_ones(lean: Searches) -> None:
+    source = (
+        "def two : Nat := 2\ntheorem gap : two = 3 := sorry\ntheorem uses : two = 3 ∧ True := by\n  sorry\n"
+    )
+    cites = Engine(lambda _: lambda _shown: Listing("exact ⟨gap, trivial⟩"))
+    assert lean.attempt(source, cites)["uses"].outcome == "found"
+
+
+# ---- false statements
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome"),
+    [
+        ("theorem t : 2 + 2 = 5 := sorry\n", "disproved"),
+        ("namespace N\n\ntheorem t : 1 = 2 ∧ 3 = 3 := by\n  sorry\n\nend N\n", "disproved"),
+        ("example : 2 + 2 = 5 := sorry\n", "disproved"),
+        ("theorem t (p : Prop) : ((p → False) → False) → p := sorry\n", "exhausted"),
+        ("theorem t : 2 + 2 = 4 := by\n  exact absurd rfl (sorry : ¬(3 = 3))\n", "exhausted"),
+    ],
+)
+def test_a_false_statement_is_disproved_and_no_other(lean: Searches, source: str, outcome: str) -> None:
+    tried = list(lean.attempt(source).values())
+    assert tried[-1].outcome == outcome, tried
+    assert ("false as it stands, by " in tried[-1].detail) == (outcome == "disproved")
+    assert tried[-1].proof is None
+
+
+@pytest.mark.parametrize(
+    ("lie", "outcome"),
+    [
+        ("theorem lie : ¬(1 = 2) := sorry", "exhausted"),
+        ("axiom lie : ¬(1 = 2)", "exhausted"),
+        ("theorem lie : ¬(1 = 2) := by decide", "disproved"),
+    ],
+)
+def test_a_negation_that_rests_on_another_sorry_or_an_axiom_proves_nothing(
+    lean: Searches, lie: str, outcome: str
+) -> None:
+    cites = Engine(lambda _: lambda _shown: Listing("exact lie"))
+    tried = lean.attempt(f"{lie}\ntheorem t : 1 = 2 := sorry\n", cites)
+    assert tried["t"].outcome == outcome, tried["t"]

@@ -1,4 +1,4 @@
-"""A tiny model that has learned a few proofs by heart, and Lean's stand-in, for the tests of the provers."""
+"""A tiny model that has learned a few proofs by heart, and Lean itself, for the tests of the provers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from pipeline.models.tactics.models import load_model
 from pipeline.prove.compat import Server
 from tests.support.tiny_models import make_tiny_causal
+from tests.support.trace import lean_itself
 
 STEPS = [
     ("⊢ ∀ (p : Prop), p → p", "intro p h"),
@@ -50,6 +51,6 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with Server(lean="simulator") as made:
+def server(real_lean: Path) -> Iterator[Server]:
+    with Server(lean=lean_itself(real_lean)) as made:
         yield made

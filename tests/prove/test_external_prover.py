@@ -30,7 +30,7 @@ def tactician(body: Mapping[str, Any]) -> Reply:
     """Answer as a model that knows a proof of PROVABLE, and talks too much."""
     goal = body["messages"][1]["content"].splitlines()[-1]
     if "→" in goal:
-        return Says(["```lean\nintro p h\n```", "simp", "intro p h /- I think", "```lean\nintro p h\n```"])
+        return Says(["```lean\nintro p h\n```", "decide", "intro p h /- I think", "```lean\nintro p h\n```"])
     return Says(["sorry", "exact h", "", "exact h -- done"])
 
 
@@ -61,7 +61,7 @@ def test_an_endpoint_that_fails_ends_the_search_in_words(server: Server) -> None
 def test_the_next_tactic_is_the_most_frequent_one() -> None:
     with ChatServer(tactician) as endpoint, prover(endpoint) as made:
         assert made.next_tactic(PROVABLE) == "intro p h"
-        assert made.next_tactic(PROVABLE) == "simp"
+        assert made.next_tactic(PROVABLE) == "decide"
         assert made.next_tactic(PROVABLE) is None
     assert len(endpoint.requests) == 1
 
@@ -142,5 +142,5 @@ def test_a_rung_proposes_with_the_share_of_the_answers_as_probability() -> None:
     with ChatServer(tactician) as endpoint:
         found, reason = asyncio.run(propose(endpoint.url))
     assert reason == ""
-    assert [text for text, _ in found] == ["intro p h", "simp"]
+    assert [text for text, _ in found] == ["intro p h", "decide"]
     assert [round(number, 3) for _, number in found] == [-0.405, -1.099]

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline.jobs.specs import Budget
-from pipeline.lean.backend import simulator
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
@@ -23,6 +22,8 @@ from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
 from pipeline.prove.graph import ModelScoring, TacticRequest
 from pipeline.prove.premises import ShownPremises
 from pipeline.prove.search import Search, SearchResult
+from tests.support.lean import scripted
+from tests.support.lean.scripted import Script
 from tests.support.tiny_models import make_tiny_causal
 
 T = TypeVar("T")
@@ -166,17 +167,20 @@ def test_a_closed_service_ends_a_search(model: TacticModel) -> None:
 def search_all(
     folder: Path, generator: Says, statements: Sequence[str]
 ) -> list[tuple[SearchResult, GeneratorProposer]]:
-    """Search for proofs of several statements at once, on one generator."""
+    """Search for proofs of several statements at once, on one generator; a script answers in Lean's place."""
+    goals = [("∀ (p : Prop), p → p", "intro p h"), ("p : Prop\nh : p\n⊢ p", "exact h")]
+    garbage = {("", tactic): {"parseError": "<input>:1:1: unknown tactic"} for tactic in ("fly away", "swim")}
+    script = Script(tactics={goals[0]: ["p : Prop\nh : p\n⊢ p"], goals[1]: [], **garbage})
 
     async def one(pool: ReplPool, service: GenerationService, statement: str) -> Any:
         proposer = GeneratorProposer(service)
-        async with Session(pool, ReplKey(simulator(), folder, ("Init",))) as session:
+        async with Session(pool, ReplKey(scripted.NOWHERE, folder, ("Init",))) as session:
             state = await session.start(statement)
             search = Search(session, proposer, budget=BUDGET, scoring=ModelScoring())
             return await search.run(state), proposer
 
     async def all_of_them(service: GenerationService) -> list[Any]:
-        async with ReplPool() as pool:
+        async with ReplPool(start=scripted.starts(script)) as pool:
             return await asyncio.gather(*(one(pool, service, statement) for statement in statements))
 
     return with_service(generator, all_of_them)

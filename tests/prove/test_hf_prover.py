@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.specs import Budget
-from pipeline.lean.backend import simulator
 from pipeline.models.errors import ModelError
 from pipeline.models.tactics.requests import Decoding
 from pipeline.prove.compat import HFProver, Server, ServerError
 from store.leandojo.compat import Pos, Theorem
+from tests.support.lean.scripted import NOWHERE
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
+from tests.support.trace import lean_itself
 
 PROVABLE = "∀ (p : Prop), p → p"
 FEW = Decoding(candidates=3, max_tokens=24)
@@ -73,9 +74,9 @@ def test_a_goal_as_lean_prints_it_is_proved_too(prover: HFProver, server: Server
 
 
 def test_a_theorem_is_proved_from_its_statement_in_the_context_of_its_file(
-    prover: HFProver, project: Path
+    prover: HFProver, project: Path, real_lean: Path
 ) -> None:
-    with Server(project, lean="simulator") as server:
+    with Server(project, lean=lean_itself(real_lean)) as server:
         result, tactics = prover.search(server, theorem=theorem())
     assert result.success, result.detail
     assert tactics == ["exact ⟨hp, hq⟩"]
@@ -189,7 +190,7 @@ def test_a_whole_proof_is_read_from_the_answer_and_an_answer_without_one_says_wh
         return [[Completion(tuple(ids), -1.0, True)]]
 
     monkeypatch.setattr(generator, "complete", complete)
-    with Server(project, lean="simulator") as server:
+    with Server(project, lean=NOWHERE) as server:
         assert prover.generate_whole_proof(theorem(), server) == "by\n  exact ⟨hp, hq⟩"
     assert "theorem earlier" in asked[0], "the model is shown the file up to the theorem"
     assert "both_by_magic" not in asked[0], "and not the proof that is there"
@@ -241,12 +242,12 @@ def test_a_server_of_pypantograph_is_refused_with_the_remedy(prover: HFProver) -
         prover.search(theirs, PROVABLE)
     with pytest.raises(TypeError, match="server is a NoneType"):
         prover.search(None, PROVABLE)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="a goal or a theorem"), Server(lean=simulator()) as server:
+    with pytest.raises(ValueError, match="a goal or a theorem"), Server(lean=NOWHERE) as server:
         prover.search(server)
 
 
 def test_a_closed_server_and_a_missing_project_or_lean_say_so(prover: HFProver, tmp_path: Path) -> None:
-    server = Server(lean="simulator")
+    server = Server(lean=NOWHERE)
     folder = server.project
     server.close()
     assert not folder.exists()
@@ -254,7 +255,7 @@ def test_a_closed_server_and_a_missing_project_or_lean_say_so(prover: HFProver, 
         prover.search(server, PROVABLE)
     with pytest.raises(ServerError, match="there is no such folder"):
         Server(tmp_path / "nowhere")
-    with pytest.raises(ServerError, match="To try things out without Lean: lean='simulator'"):
+    with pytest.raises(ServerError, match="no Lean for "):
         Server(tmp_path, lean="none")
     with pytest.raises(ServerError, match="is none of"):
         Server(tmp_path, lean="lean3")

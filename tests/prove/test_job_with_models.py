@@ -1,4 +1,4 @@
-"""The prove job with models that know something; the simulator stands in for Lean."""
+"""The prove job with models that know something; a script answers in Lean's place."""
 
 from __future__ import annotations
 
@@ -41,12 +41,34 @@ from store.events.bumps import BumpTried
 from store.view.tables import statements
 from tests.support.bump import BUDGET, job_spec, recorded
 from tests.support.chat_server import ChatServer, Says
+from tests.support.lean import scripted
+from tests.support.lean.scripted import Script
 from tests.support.prove import attempts, parameters
-from tests.support.prove import run as run_job
+from tests.support.prove import run as run_prove
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
-from tests.support.trace import simulator
 
 SOURCE = "theorem known : ∀ (p : Prop), p → p := sorry\ntheorem again : ∀ (p : Prop), p → p := by\n  sorry\n"
+SCRIPT = Script(
+    sorries={
+        "theorem known": ["∀ (p : Prop), p → p"],
+        "theorem again": ["∀ (p : Prop), p → p"],
+        "theorem wanted : True": ["True"],
+        "theorem wanted": ["Q 3"],
+    },
+    tactics={
+        ("∀ (p : Prop), p → p", "intro p h"): ["p : Prop\nh : p\n⊢ p"],
+        ("p : Prop\nh : p\n⊢ p", "exact h"): [],
+        ("True", "trivial"): [],
+        ("Q 3", "exact q3"): [],
+        ("Q 3", "apply q3"): [],
+    },
+)
+
+
+def run_job(
+    given: dict[str, Any], folder: Path, script: Script = SCRIPT
+) -> tuple[list[Any], list[dict[str, Any]]]:
+    return run_prove(given, folder, script=script)
 
 
 def run(folder: Path, **changes: Any) -> list[dict[str, Any]]:
@@ -152,7 +174,15 @@ def test_a_generator_s_garbage_is_each_its_sorry_s_and_the_others_go_on(
     source = "".join(f"theorem t_{name} ({name} : Prop) : {name} → {name} := sorry\n" for name in names)
     generator = {"path": str(learned), "device": "cpu"}
     given = parameters(tmp_path, source, rung=2, model="m", generator=generator)
-    tried = attempts(run_job({**given, "parallel": 4}, tmp_path / "job")[0])
+    script = Script(
+        sorries={f"theorem t_{name} ": [f"{name} : Prop\n⊢ {name} → {name}"] for name in names},
+        tactics={
+            ("", "frobnicate h"): {"parseError": "<input>:1:1: unknown tactic"},
+            **{(f"{name} → {name}", "intro h"): [f"{name} : Prop\nh : {name}\n⊢ {name}"] for name in names},
+            **{(name, "assumption"): [] for name in names},
+        },
+    )
+    tried = attempts(run_job({**given, "parallel": 4}, tmp_path / "job", script)[0])
     assert {name for name, one in tried.items() if one.outcome == "found"} == {
         f"t_good_{garbage}" for garbage in GARBAGE
     }
@@ -265,7 +295,8 @@ def test_a_bump_s_ladder_names_the_premises_in_a_broken_proof(
         BumpRung(rung=RetrievalRung(generator=damaged, retriever=of), model="g", budget=BUDGET),
         BumpRung(rung=CuratedRung(retriever=of), budget=BUDGET),
     )
-    spec = job_spec(tmp_path, simulator(), rungs=rungs)
+    scripted.in_process(monkeypatch, SCRIPT)
+    spec = job_spec(tmp_path, scripted.NOWHERE, rungs=rungs)
     sources = Sources(tmp_path / "events.db", tmp_path / "view.db", tmp_path / "contents")
     with closing(sqlite3.connect(sources.database_db)) as view:
         view.executescript(";".join(statements()))

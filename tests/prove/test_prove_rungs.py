@@ -1,28 +1,21 @@
-"""The prove job on its rungs: models and endpoints of this machine, the simulator as a real process in Lean's place."""
+"""The prove job on its rungs: models of this machine, and a script that answers in Lean's place."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.jobs.protocol import JobError
-from pipeline.jobs.specs import Budget, KnownProof
-from pipeline.lean.backend import LeanBackend, simulator
+from pipeline.jobs.specs import KnownProof
 from pipeline.lean.pool import PoolLimits
-from pipeline.lean.pool.pool import ReplPool
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.prove.effort import Attempt
-from pipeline.prove.file import FileProver
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.rungs import Engine
@@ -30,8 +23,8 @@ from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import WholeProofMethod, tactics_of
 from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, WholeAsk
 from store.events.proofs import AttemptFinished, ProofFound
-from tests.support.prove import BUDGET, attempts, parameters, recorded, run, wanted
-from tests.support.specs import raw_spec
+from tests.support.lean.scripted import Script
+from tests.support.prove import BUDGET, Searches, attempts, parameters, run
 from tests.support.tiny_models import make_tiny_causal
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
@@ -39,6 +32,23 @@ theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by
   sorry
 theorem third (p q : Prop) : p → q := sorry
 """
+WRONG = "it is not so"
+SCRIPT = Script(
+    sorries={
+        "theorem first": ["p : Prop\n⊢ p → p"],
+        "theorem second": ["p q : Prop\nh : p ∧ q\n⊢ q ∧ p"],
+        "theorem third": ["p q : Prop\n⊢ p → q"],
+    },
+    tactics={
+        ("p → p", "simp_all"): [],
+        ("q ∧ p", "simp_all"): [],
+        ("p → q", "intro h"): ["p q : Prop\nh : p\n⊢ q"],
+        ("p → p", "intro h"): ["p : Prop\nh : p\n⊢ p"],
+        ("p : Prop\nh : p\n⊢ p", "exact h"): [],
+    },
+    errors=dict.fromkeys(("rfl", "h.symm", "p → q := by", "p → q := (by"), WRONG),
+)
+"""`simp_all` proves the first two, `intro h` and `exact h` the first one, and nothing the third."""
 
 
 def tree_of(body: AttemptFinished, folder: Path) -> Tree:
@@ -50,12 +60,12 @@ def tree_of(body: AttemptFinished, folder: Path) -> Tree:
 
 
 def test_each_attempt_cites_the_tree_of_its_search(tmp_path: Path) -> None:
-    bodies, _ = run(parameters(tmp_path, SOURCE), tmp_path / "job")
+    bodies, _ = run(parameters(tmp_path, SOURCE), tmp_path / "job", script=SCRIPT)
     tried = attempts(bodies)
     assert {name: body.outcome for name, body in tried.items()} == {
         "first": "found",
         "second": "found",
-        "third": "disproved",
+        "third": "exhausted",
     }
     for body in tried.values():
         tree = tree_of(body, tmp_path / "job")
@@ -67,8 +77,8 @@ def test_each_attempt_cites_the_tree_of_its_search(tmp_path: Path) -> None:
 
 def test_two_jobs_that_find_the_same_text_record_it_as_events_of_their_own(tmp_path: Path) -> None:
     given = parameters(tmp_path, SOURCE.splitlines(keepends=True)[0])
-    one = run(given, tmp_path / "one", job="prove-1")
-    two = run(given, tmp_path / "two", job="prove-2")
+    one = run(given, tmp_path / "one", job="prove-1", script=SCRIPT)
+    two = run(given, tmp_path / "two", job="prove-2", script=SCRIPT)
     ids = [{event["event_id"] for event in events} for _, events in (one, two)]
     assert [len(some) for some in ids] == [2, 2]
     assert not ids[0] & ids[1]
@@ -83,23 +93,6 @@ def test_rung_0_loads_no_library_of_the_others() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    ("source", "outcome"),
-    [
-        ("theorem t : 2 + 2 = 5 := sorry\n", "disproved"),
-        ("namespace N\n\ntheorem t : 1 = 2 ∧ 3 = 3 := by\n  sorry\n\nend N\n", "disproved"),
-        ("example : 2 + 2 = 5 := sorry\n", "disproved"),
-        ("theorem t (p : Prop) : ((p → False) → False) → p := sorry\n", "exhausted"),
-        ("theorem t : 2 + 2 = 4 := by\n  exact absurd rfl (sorry : ¬(3 = 3))\n", "exhausted"),
-    ],
-)
-def test_a_false_statement_is_disproved_and_no_other(tmp_path: Path, source: str, outcome: str) -> None:
-    tried = list(attempt_all(tmp_path, None, source=source).values())
-    assert tried[-1].outcome == outcome, tried
-    assert ("false as it stands, by " in tried[-1].detail) == (outcome == "disproved")
-    assert tried[-1].proof is None
-
-
 # --- rungs
 
 
@@ -112,7 +105,7 @@ def test_a_model_that_knows_nothing_leaves_attempts_in_its_name(tmp_path: Path, 
     generator = {"path": str(causal), "device": "cpu", "candidates": 2, "decoding": "sample"}
     given = parameters(tmp_path, SOURCE, rung=2, model="tactics-1", seed=7, generator=generator)
     given["budget"] = BUDGET | {"nodes": 1}
-    bodies, _ = run(given, tmp_path / "job")
+    bodies, _ = run(given, tmp_path / "job", script=SCRIPT)
     tried = attempts(bodies)
     assert set(tried) == {"first", "second", "third"}
     for body in tried.values():
@@ -168,8 +161,8 @@ def test_a_model_that_answers_for_no_state_leaves_an_error_and_nothing_that_was_
 ) -> None:
     broken = Broken(*fails_at, 3, 4)
     engine = Engine(lambda _: lambda _shown: GeneratorProposer(broken))
-    source = "theorem t (p q : Prop) : p → q := sorry\n"
-    tried = attempt_all(tmp_path, engine, source=source)["t"]
+    with Searches(tmp_path, script=Script(tactics={("", "intro h"): ["h : p\n⊢ q"]})) as lean:
+        tried = lean.attempt("theorem t (p q : Prop) : p → q := sorry\n", engine)["t"]
     assert (tried.outcome, "the device is gone" in tried.detail) == (outcome, True), tried
     assert (tried.effort.cost.prompt_tokens, tried.effort.cost.completion_tokens) == cost
 
@@ -191,29 +184,9 @@ class Meeting:
     def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
 
 
-def attempt_all(
-    folder: Path, engine: Engine | None, *, source: str = SOURCE, slots: int = 1, **more: Any
-) -> dict[str, Attempt]:
-    (folder / "A.lean").write_text(source, encoding="utf-8")
-    done: list[Attempt] = []
-
-    async def main() -> None:
-        async with ReplPool(PoolLimits(processes=2)) as pool:
-            prover = FileProver(
-                simulator(),
-                pool=pool,
-                project=folder,
-                path="A.lean",
-                budget=Budget(nodes=20, seconds=20, tactic_timeout_s=5),
-                done=done.append,
-                engine=engine,
-                slots=asyncio.Semaphore(slots),
-                **more,
-            )
-            await prover.run(wanted(source))
-
-    asyncio.run(main())
-    return {attempt.wanted.sorry: attempt for attempt in done}
+def attempt_all(folder: Path, engine: Engine | None, **more: Any) -> dict[str, Attempt]:
+    with Searches(folder, script=SCRIPT, limits=PoolLimits(processes=2)) as lean:
+        return lean.attempt(SOURCE, engine, **more)
 
 
 def test_the_sorries_of_one_file_ask_a_model_together(tmp_path: Path) -> None:
@@ -289,30 +262,6 @@ def test_a_proof_text_is_recorded_as_its_tactics() -> None:
     assert tactics_of("fun h => h") == ("exact fun h => h",)
 
 
-class Citing:
-    """Proposes one lemma."""
-
-    async def propose(self, asked: TacticRequest) -> list[Candidate]:
-        return [Candidate("exact lie", "exact _")]
-
-    def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
-
-
-@pytest.mark.parametrize(("proof", "outcome"), [("sorry", "exhausted"), ("by decide", "disproved")])
-def test_a_negation_that_rests_on_another_sorry_proves_nothing(
-    tmp_path: Path, proof: str, outcome: str
-) -> None:
-    source = f"theorem lie : ¬(1 = 2) := {proof}\ntheorem t : 1 = 2 := sorry\n"
-    tried = attempt_all(tmp_path, Engine(lambda _: lambda _shown: Citing()), source=source)
-    assert tried["t"].outcome == outcome
-
-
-def test_a_negation_that_rests_on_an_axiom_of_the_project_proves_nothing(tmp_path: Path) -> None:
-    source = "axiom lie : ¬(1 = 1)\ntheorem t : 1 = 1 := sorry\n"
-    tried = attempt_all(tmp_path, Engine(lambda _: lambda _shown: Citing()), source=source)
-    assert tried["t"].outcome == "exhausted", tried["t"]
-
-
 # --- proofs that are known
 
 
@@ -331,80 +280,3 @@ def test_a_known_proof_is_tried_first_and_a_wrong_one_does_no_harm(tmp_path: Pat
     assert (second.proof.tactics, second.detail) == (("simp_all",), "by the tactics of proof k3")
     assert second.effort.nodes == 2, "what was in vain before it counts"
     assert (third.outcome, third.detail) == ("exhausted", "no tactic is left to try")
-
-
-# --- killed, and started again
-
-COUNTING = """
-import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-I", "-m", "pipeline.lean.simulator", *sys.argv[3:]],
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
-print(child.stdout.readline(), end="", flush=True)
-for line in sys.stdin:
-    if "goal.tactic" in line:
-        with open(sys.argv[1], "a") as log:
-            log.write(line)
-        time.sleep(float(sys.argv[2]))
-    child.stdin.write(line)
-    child.stdin.flush()
-    print(child.stdout.readline(), end="", flush=True)
-"""
-STUBBORN = (
-    "theorem easy (p : Prop) : p → p := sorry\ntheorem hard (p q : Prop) : ((p → q) → p) → p := sorry\n"
-)
-
-
-def counting(folder: Path, *, delay_s: float) -> tuple[LeanBackend, Path]:
-    """The simulator, which is slow and writes down what tactics it was sent."""
-    script, log = folder / "counting.py", folder / f"sent-{delay_s}"
-    script.write_text(COUNTING)
-    backend = simulator()
-    return dataclasses.replace(backend, argv=(sys.executable, str(script), str(log), str(delay_s))), log
-
-
-@pytest.mark.slow
-def test_a_job_that_was_preempted_and_killed_resumes_its_search(tmp_path: Path) -> None:
-    calm_lean, calm_log = counting(tmp_path, delay_s=0.0)
-    given = parameters(tmp_path, STUBBORN, parallel=1, lean=calm_lean)
-    (_, hard) = given["sorries"]
-    calm = attempts(run(given | {"sorries": [hard]}, tmp_path / "calm")[0])["hard"]
-    assert calm.outcome == "exhausted"
-    sent = calm_log.read_text().count("\n")
-    half = sum(len(node.tried) for node in tree_of(calm, tmp_path / "calm").nodes) // 2
-    assert half > 10
-
-    slow_lean, slow_log = counting(tmp_path, delay_s=0.04)
-    journal = tmp_path / "journal"
-    journal.mkdir()
-    forgotten = journal / "0123.jsonl"
-    forgotten.write_text("{}")
-    os.utime(forgotten, (0, 0))
-    given |= {"lean": slow_lean, "journal": str(journal)}
-    done: list[set[str]] = []
-    # TacticRequest to make way the job alone is, and not what it started; then what follows it is killed.
-    for number, lines in ((signal.SIGTERM, half // 2), (signal.SIGKILL, half)):
-        folder = tmp_path / number.name
-        folder.mkdir()
-        spec = raw_spec("prove", given | ({"sorries": [hard]} if done else {}), folder).write()
-        command = [sys.executable, "-m", "pipeline.prove", "--spec", str(spec)]
-        with (
-            (folder / "out").open("w") as out,
-            subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as job,
-        ):
-            deadline = time.monotonic() + 60
-            while sum(path.read_text().count('"tried"') for path in journal.glob("*.jsonl")) < lines:
-                assert time.monotonic() < deadline
-                assert job.poll() is None, "it ended before it was to"
-                time.sleep(0.02)
-            job.send_signal(number)
-            status = job.wait(timeout=60)
-        assert status == (143 if number == signal.SIGTERM else -9)
-        done.append(set(attempts(recorded((folder / "out").read_text())[0])))
-        assert len(list(journal.glob("*.jsonl"))) == 1
-    assert done == [{"easy"}, set()], "what ended is recorded, and the plan does not ask for it again"
-
-    slow_log.unlink()
-    again = attempts(run(given | {"sorries": [hard]}, tmp_path / "again")[0])["hard"]
-    assert (again.outcome, again.nodes, again.best) == (calm.outcome, calm.nodes, calm.best)
-    assert slow_log.read_text().count("\n") < sent - half // 2, "what was tried is not tried again"
-    assert not list(journal.iterdir()), "a search that ended needs its journal no more"

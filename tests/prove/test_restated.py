@@ -8,6 +8,7 @@ import pytest
 from pipeline.models.retriever.finder import Place
 from pipeline.prove.compat import Server, StatementError, restate_goal, restate_theorem
 from store.leandojo.compat import Pos, Theorem
+from tests.support.lean.scripted import NOWHERE
 
 FILE = """\
 import Init
@@ -37,7 +38,7 @@ end Demo
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("project")
     (folder / "Demo.lean").write_text(FILE, encoding="utf-8")
-    with Server(folder, ("Init", "Std"), lean="simulator") as made:
+    with Server(folder, ("Init", "Std"), lean=NOWHERE) as made:
         yield made
 
 

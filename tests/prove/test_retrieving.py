@@ -34,6 +34,7 @@ from store.view import queries
 from store.view.view import View
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever, make_tiny_seq2seq
+from tests.support.trace import lean_itself
 from tests.support.traced_repository import REPOSITORY, grown, head, make_traced_repository
 
 STATES = ["h : p\n⊢ q r", "⊢ abcd", "2 goals\ncase inl\nn : ℕ\n⊢ n = n\n\n⊢ <a>q</a>"]
@@ -256,7 +257,7 @@ def prover(model: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_the_retrieval_prover_gives_the_generator_its_premises(
-    prover: RetrievalProver, monkeypatch: pytest.MonkeyPatch
+    prover: RetrievalProver, real_lean: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts: list[str] = []
     generator = prover.generator
@@ -273,7 +274,7 @@ def test_the_retrieval_prover_gives_the_generator_its_premises(
         return found
 
     monkeypatch.setattr(generator, "complete", complete)
-    with Server(lean="simulator") as server:
+    with Server(lean=lean_itself(real_lean)) as server:
         result, tactics = prover.search(server, "∀ (p : Prop), p → p")
         assert (result.success, tactics) == (True, ["intro p h", "exact h"])
         assert prompts[0].startswith("⊢ ∀"), "with nothing but Init imported, nothing of the corpus is there"
@@ -296,9 +297,9 @@ def test_the_retrieval_prover_gives_the_generator_its_premises(
 
 
 def test_a_generator_that_knows_nothing_ends_its_search_and_its_whole_proof_is_empty(
-    prover: RetrievalProver, caplog: pytest.LogCaptureFixture
+    prover: RetrievalProver, real_lean: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Server(lean="simulator") as server:
+    with Server(lean=lean_itself(real_lean)) as server:
         result, tactics = prover.search(server, "∀ (p : Prop), p → p")
         assert (result.success, tactics) == (False, None)
         assert "the model gave no tactic" in result.detail

@@ -1,21 +1,18 @@
-"""Whole proofs with repair turns: against authors and judges made here, and against the simulator as a process."""
+"""Whole proofs with repair turns: against authors and judges made here, and before Lean itself."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipeline.lean.backend import simulator
 from pipeline.lean.client.errors import ReplDied
-from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
-from pipeline.lean.source.scanner import parse
-from pipeline.lean.source.splice import Declaration, splice
+from pipeline.lean.source.splice import splice
 from pipeline.prove.whole_proof import (
     AuthorAnswers,
     AuthorError,
@@ -25,6 +22,8 @@ from pipeline.prove.whole_proof import (
     WholeResult,
     prove_whole,
 )
+from tests.support.prove import Searches, declared
+from tests.support.trace import lean_itself
 
 ASK = WholeAsk("", "theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n", count=2, seed=5)
 RIGHT = "by\n  intro h\n  exact ⟨h.2, h.1⟩"
@@ -200,21 +199,17 @@ def test_errors_for_the_author_are_bounded() -> None:
     assert sum(len(one.text) + sum(map(len, one.errors)) for one in earlier) < 70_000
 
 
-# ---- with Lean's stand-in
+# ---- before Lean itself
 
 
-def declared(text: str) -> Declaration:
-    data = text.encode()
-    source = parse(data)
-    command = source.command_at(source.scanned.sorries[0].byte_start)
-    assert command is not None
-    return Declaration.cut(data, source, command)
+@pytest.fixture(scope="module")
+def lean(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searches]:
+    with Searches(tmp_path_factory.mktemp("project"), lean_itself(real_lean)) as made:
+        yield made
 
 
 PLACES = [
     "theorem t (p q : Prop) : p ∧ q → q ∧ p := sorry\n",
-    "theorem t (p q : Prop) : p ∧ q → q ∧ p :=\n  sorry\n",
-    "theorem t (p q : Prop) : p ∧ q → q ∧ p := by sorry\n",
     "theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n",
     "theorem t (p q : Prop) : p ∧ q → q ∧ p := (sorry)\n",
     "theorem t (p q : Prop) : p ∧ q → q ∧ p := by exact (sorry)\n",
@@ -226,45 +221,38 @@ PLACES = [
 ANSWERS = [RIGHT, "fun h => ⟨h.2, h.1⟩", "fun h =>\n  And.intro\n    h.2\n    h.1"]
 
 
-def filled(
-    project: Path, text: str, answers: Sequence[Sequence[str]]
-) -> tuple[WholeResult, SorryCheck, Author]:
-    declaration = declared(text)
-    author = Author(*answers)
-
-    async def main() -> tuple[WholeResult, SorryCheck]:
-        async with ReplPool() as pool, Session(pool, ReplKey(simulator(), project, ("Init",))) as session:
-            filling = SorryCheck(session, declaration, declaration.sorries[0], timeout_s=10)
-            ask = replace(ASK, declaration=declaration.framed())
-            return await prove_whole(ask, author=author, check=filling, seconds=60, repairs=1), filling
-
-    result, filling = asyncio.run(main())
-    return result, filling, author
-
-
-def test_a_written_proof_fits_into_every_place(tmp_path: Path) -> None:
-    async def main() -> dict[tuple[str, str], tuple[str, ...]]:
+def test_a_written_proof_fits_into_every_place(lean: Searches) -> None:
+    async def use(session: Session) -> dict[tuple[str, str], tuple[str, ...]]:
         refused = {}
-        # One process for all of them: starting one takes longer than what it is asked.
-        async with ReplPool() as pool, Session(pool, ReplKey(simulator(), tmp_path, ("Init",))) as session:
-            for place, answer in itertools.product(PLACES, ANSWERS):
-                declaration = declared(place)
-                filling = SorryCheck(session, declaration, declaration.sorries[0], timeout_s=10)
-                if errors := await filling(answer):
-                    refused[place, answer] = errors
-                    continue
-                assert filling.replacement is not None
-                patched = splice(declaration.data, filling.replacement)
-                assert b"sorry" not in patched
-                assert patched.count(b"\r\n") in (0, patched.count(b"\n"))
+        for place, answer in itertools.product(PLACES, ANSWERS):
+            declaration = declared(place)
+            filling = SorryCheck(session, declaration, declaration.sorries[0], timeout_s=60)
+            if errors := await filling(answer):
+                refused[place, answer] = errors
+                continue
+            assert filling.replacement is not None
+            patched = splice(declaration.data, filling.replacement)
+            assert b"sorry" not in patched
+            assert patched.count(b"\r\n") in (0, patched.count(b"\n"))
         return refused
 
-    assert asyncio.run(main()) == {}
+    assert lean.use(use) == {}
 
 
-def test_a_wrong_proof_comes_back_with_the_line_that_is_wrong_and_is_mended(tmp_path: Path) -> None:
+def filled(lean: Searches, *answers: str) -> tuple[WholeResult, SorryCheck, Author]:
+    declaration, author = declared(PLACES[1]), Author(*([one] for one in answers))
+
+    async def use(session: Session) -> tuple[WholeResult, SorryCheck]:
+        filling = SorryCheck(session, declaration, declaration.sorries[0], timeout_s=60)
+        ask = replace(ASK, declaration=declaration.framed())
+        return await prove_whole(ask, author=author, check=filling, seconds=600, repairs=1), filling
+
+    return (*lean.use(use), author)
+
+
+def test_a_wrong_proof_comes_back_with_the_line_that_is_wrong_and_is_mended(lean: Searches) -> None:
     wrong = "by\n  intro h\n  exact ⟨h.1, h.2⟩"
-    result, filling, author = filled(tmp_path, PLACES[3], [[wrong], [RIGHT]])
+    result, filling, author = filled(lean, wrong, RIGHT)
     assert result.outcome == "found", result
     (failed,) = author.asked[1].earlier
     assert failed.text == wrong
@@ -273,7 +261,7 @@ def test_a_wrong_proof_comes_back_with_the_line_that_is_wrong_and_is_mended(tmp_
     assert filling.replacement.text == "intro h\n  exact ⟨h.2, h.1⟩"
 
 
-def test_a_proof_that_leaves_goals_open_is_not_taken(tmp_path: Path) -> None:
-    result, filling, _ = filled(tmp_path, PLACES[3], [["by\n  intro h\n  constructor"]])
+def test_a_proof_that_leaves_goals_open_is_not_taken(lean: Searches) -> None:
+    result, filling, _ = filled(lean, "by\n  intro h\n  constructor")
     assert result.outcome == "exhausted"
     assert filling.replacement is None

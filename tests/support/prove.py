@@ -1,30 +1,44 @@
-"""The prove job in this process, on one file with sorries and the simulator in Lean's place: for tests.
+"""The prove job in this process, on one file with sorries, and its search without the job: for tests.
 
-bodies, _ = run(parameters(folder, source), folder / "job")
+bodies, _ = run(parameters(folder, source), folder / "job", script=Script(…))  # answers in Lean's place
 attempts(bodies)["t"].outcome
+with Searches(folder, lean_itself(real_lean)) as lean:  # or script=Script(…)
+    lean.attempt(source)["t"].outcome
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from pipeline.freeze import freeze
 from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.protocol import Reporter, Sources
-from pipeline.jobs.specs import ProveSpec, SorryToProve
-from pipeline.lean.backend import simulator
+from pipeline.jobs.specs import Budget, ProveSpec, SorryToProve
+from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
-from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.session import Session
+from pipeline.lean.source.scanner import parse, scan_source
+from pipeline.lean.source.splice import Declaration
+from pipeline.prove.effort import Attempt
+from pipeline.prove.file import FileProver
 from pipeline.prove.job import work
+from pipeline.prove.rungs import Engine
 from store.domain.identity import git_blob
 from store.events.proofs import AttemptFinished
 from store.events.registry import EVENT_TYPES
+from tests.support.lean import scripted
+from tests.support.lean.scripted import Script
 from tests.support.specs import job_spec
 
+T = TypeVar("T")
 FILE = "A.lean"
 LINES = "lines"
 BUDGET = {"seconds": 20, "nodes": 20, "tactic_timeout_s": 5}
@@ -61,7 +75,7 @@ def parameters(folder: Path, source: str, **changes: Any) -> dict[str, Any]:
         "branch": "main",
         "sha": "a" * 40,
         "worktree": str(folder),
-        "lean": simulator(),
+        "lean": scripted.NOWHERE,
         "limits": PoolLimits(),
         "rung": {
             "number": changes.pop("rung", 0),
@@ -76,11 +90,12 @@ def parameters(folder: Path, source: str, **changes: Any) -> dict[str, Any]:
 
 
 def run(
-    given: dict[str, Any], folder: Path, *, job: str = "prove-1"
+    given: dict[str, Any], folder: Path, *, job: str = "prove-1", script: Script | None = None
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """Run the job; return what it recorded, and the lines' events. What it says stands in `folder`/lines, too.
 
-    Of what is given, `inputs` are its inputs by name, and `database_db` is a view that they are made of.
+    `script` answers in Lean's place; None: what is given as `lean`. Of what is given, `inputs` are its inputs by
+    name, and `database_db` is a view that they are made of.
 
     Raises:
         JobError: the job failed, for this reason.
@@ -99,7 +114,11 @@ def run(
     elif "inputs" in made_of:
         spec = dataclasses.replace(spec, inputs=InputStore(contents).freeze(place, made_of["inputs"]))
     with (folder / LINES).open("w+", encoding="utf-8") as out:
-        work(spec, Reporter(spec, out))
+        work(
+            spec,
+            Reporter(spec, out),
+            ReplPool if script is None else partial(ReplPool, start=scripted.starts(script)),
+        )
         out.seek(0)
         return recorded(out.read())
 
@@ -114,3 +133,88 @@ def recorded(text: str) -> tuple[list[Any], list[dict[str, Any]]]:
 def attempts(bodies: Iterable[Any]) -> dict[str, AttemptFinished]:
     """Return the attempts among what a job recorded, by sorry."""
     return {body.sorry: body for body in bodies if isinstance(body, AttemptFinished)}
+
+
+class Searches:
+    """A pool of Lean, or of a script, for the searches of a test or of a module's tests."""
+
+    def __init__(
+        self,
+        folder: Path,
+        lean: LeanBackend = scripted.NOWHERE,
+        *,
+        script: Script | None = None,
+        deaths: dict[str, int] | None = None,
+        limits: PoolLimits | None = None,
+    ) -> None:
+        """Args:
+        folder: the project's.
+        lean: what runs Lean, where no script answers.
+        script, deaths: see `tests.support.lean.scripted`.
+        limits: of the pool; None: one process.
+        """
+        self.folder = folder
+        self.pool = ReplPool(
+            limits or PoolLimits(processes=1),
+            start=None if script is None else scripted.starts(script, deaths=deaths),
+        )
+        self._lean = lean
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.run(self.pool.close())
+        self._runner.close()
+
+    def use(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Do something with a session at the beginning of a file that imports nothing."""
+
+        async def main() -> T:
+            async with Session(self.pool, ReplKey(self._lean, self.folder, ("Init",))) as session:
+                return await work(session)
+
+        return self._runner.run(main())
+
+    def attempt(
+        self,
+        source: str,
+        engine: Engine | None = None,
+        *,
+        on_disk: str | None = None,
+        slots: int = 1,
+        **more: Any,
+    ) -> dict[str, Attempt]:
+        """Attempt the sorries of a file, as the job does; return the attempts by declaration.
+
+        `on_disk`: what the file holds instead; `slots`: how many declarations at once; `more`: as `FileProver` has it.
+        """
+        (self.folder / FILE).write_text(source if on_disk is None else on_disk, encoding="utf-8")
+        done: list[Attempt] = []
+        budget = Budget(nodes=100, seconds=60, tactic_timeout_s=20)
+        given: dict[str, Any] = {
+            "project": self.folder,
+            "path": FILE,
+            "budget": budget,
+            "done": done.append,
+            "engine": engine,
+        }
+
+        async def main() -> None:
+            prover = FileProver(self._lean, pool=self.pool, slots=asyncio.Semaphore(slots), **(given | more))
+            await prover.run(wanted(source))
+
+        self._runner.run(main())
+        return {attempt.wanted.sorry: attempt for attempt in done}
+
+
+def declared(text: str) -> Declaration:
+    """Return the declaration of a text that its first sorry is in."""
+    data = text.encode()
+    source = parse(data)
+    command = source.command_at(source.scanned.sorries[0].byte_start)
+    assert command is not None
+    return Declaration.cut(data, source, command)

@@ -96,7 +96,12 @@ class _State:
 
     @property
     def goals(self) -> list[_Object]:
-        return [_goal(goal) for hole in self.holes for goal in hole.goals]
+        """The goals as the REPL has them: a goal that a tactic left alone keeps its name."""
+        return [
+            {**_goal(goal), "name": f"{number}.{hash(hole.steps):x}.{at}"}
+            for number, hole in enumerate(self.holes)
+            for at, goal in enumerate(hole.goals)
+        ]
 
     def rendered(self) -> tuple[str, tuple[int, ...]]:
         """Return the text with the steps in their holes, and the offset behind the steps of each hole."""

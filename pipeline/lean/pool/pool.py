@@ -233,8 +233,18 @@ class PoolStats:
 class ReplPool:
     """The processes. Also an async context manager that closes it."""
 
-    def __init__(self, limits: PoolLimits | None = None) -> None:
+    def __init__(
+        self,
+        limits: PoolLimits | None = None,
+        *,
+        start: Callable[..., Coroutine[Any, Any, Repl]] | None = None,
+    ) -> None:
+        """Args:
+        limits: its bounds.
+        start: makes a process, with the arguments of `start_repl`; None: that one.
+        """
         self.limits = limits or PoolLimits()
+        self._start_repl = start or start_repl
         self._idle: collections.OrderedDict[PooledRepl, None] = collections.OrderedDict()
         self._busy: set[PooledRepl] = set()
         # Takers that have their turn, and processes that are being closed: each may stand for a process.
@@ -444,7 +454,7 @@ class ReplPool:
         # A task of its own, so that closing the pool can end it; a cancelled taker ends it too, and waits for that.
         began = time.monotonic()
         starting = self._spawn(
-            start_repl(
+            self._start_repl(
                 key.backend,
                 imports=key.imports,
                 header=key.header,

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from pipeline.jobs.specs import EndpointSpec
+from pipeline.models.endpoint.answers import PaidAnswers, request_name
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.dialect import (
     Answer,
@@ -125,6 +126,7 @@ class ChatClient:
         *,
         key: str | None = None,
         spending: Spending | None = None,
+        answers: PaidAnswers | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -134,6 +136,7 @@ class ChatClient:
         endpoint: its address and limits.
         key: sent as a bearer token; None: no key.
         spending: the budget; None: costs are not counted.
+        answers: those paid for, which are not asked for again; None: none is kept.
         sleep, clock, now, jitter: how time passes, for tests; jitter is from 0 to 1.
 
         Raises:
@@ -145,6 +148,9 @@ class ChatClient:
         """Requests sent, those sent again, and those that failed for good: "requests", "retries", "failed"."""
         self._key = key
         self._spending = spending or Spending()
+        self._answers = answers
+        # A paid answer that is taken again costs nothing more.
+        self._counted: set[str] = set()
         self._sleep, self._clock, self._now, self._jitter = sleep, clock, now, jitter
         self._dialect = Dialect()
         self._turn = asyncio.Semaphore(endpoint.concurrency)
@@ -191,7 +197,6 @@ class ChatClient:
         *,
         count: int = 1,
         seconds: float | None = None,
-        heard: Callable[[Chat], None] | None = None,
     ) -> Chat:
         """Return `count` answers, in one request if the endpoint supports it, else one by one.
 
@@ -199,7 +204,6 @@ class ChatClient:
             ask: the request.
             count: of answers.
             seconds: for all of it, retries included; None: no limit beside the endpoint's own.
-            heard: takes each request's answers as soon as they arrive, because they are paid for.
 
         Raises:
             ExternalError: there is no answer at all; its `usage` is the amount spent.
@@ -213,7 +217,7 @@ class ChatClient:
         if first > 1:
             call = _Call(ask, deadline)
             try:
-                answers.append(await self._heard(call, first, heard))
+                answers.append(await self._answered(call, first))
                 got = len(answers[0].choices)
                 self._dialect.several = self._dialect.several and got >= first
             except ExternalError as error:
@@ -221,7 +225,7 @@ class ChatClient:
             usage += call.usage
         if not failures and got < count:
             calls = [_Call(_with_seed(ask, number), deadline) for number in range(got, count)]
-            asked = (self._heard(call, 1, heard) for call in calls)
+            asked = (self._answered(call, 1) for call in calls)
             ended = await asyncio.gather(*asked, return_exceptions=True)
             for call, one in zip(calls, ended, strict=True):
                 usage += call.usage
@@ -239,20 +243,21 @@ class ChatClient:
 
     # ---- one request
 
-    async def _heard(self, call: _Call, count: int, heard: Callable[[Chat], None] | None) -> Answer:
-        answer = await self._answered(call, count)
-        if heard is not None:
-            heard(Chat(answer.choices[:count], call.usage))
-        return answer
-
     async def _answered(self, call: _Call, count: int) -> Answer:
-        """Send a request until it is answered or has failed for good."""
+        """Return the answer to a request: the one that was paid for, or send it until it is answered or has failed."""
         failed = 0
         while True:
             async with self._turn:
                 if (rest := self._resume_at - self._clock()) > 0:
                     await self._sleep(rest)
                 wanted = count if self._dialect.several else 1
+                name = "" if self._answers is None else request_name(self.endpoint, call.ask, wanted)
+                if (kept := await self._kept(name)) is not None:
+                    if name not in self._counted:
+                        most = (call.ask.most_prompt_tokens, call.ask.max_tokens * wanted)
+                        call.usage += self._spending.usage(most, kept.tokens)
+                        self._counted.add(name)
+                    return kept
                 body = self._dialect.body(self.endpoint.model, call.ask, wanted)
                 reserved = await self._reserved(call.ask, wanted)
                 # A cancelled caller leaves the reservation: the endpoint may be writing already.
@@ -263,7 +268,10 @@ class ChatClient:
                 except NotUnderstoodError as error:
                     text = str(error)
                 else:
-                    call.usage += await self._settled(partial(self._spending.book, reserved, answer.tokens))
+                    self._counted.add(name)
+                    call.usage += await self._settled(
+                        partial(self._book, reserved, answer.tokens, name, reply.data)
+                    )
                     return answer
                 reply = _NoReply("not_understood", text, paid=True, final=True)
             if reply.paid:
@@ -276,6 +284,19 @@ class ChatClient:
                     continue
             failed += 1
             await self._wait(reply, failed, call)
+
+    async def _kept(self, name: str) -> Answer | None:
+        """Return the answer that was paid for under this name of its request, if any."""
+        if self._answers is None or not name:
+            return None
+        reply = await asyncio.to_thread(self._answers.get, name)
+        return None if reply is None else read_answer(reply)
+
+    def _book(self, reserved: Reservation, tokens: tuple[int, int] | None, name: str, reply: bytes) -> Usage:
+        """Keep a reply and book its cost; a kill between the two leaves the reservation, which counts in full."""
+        if self._answers is not None and name:
+            self._answers.put(name, reply)
+        return self._spending.book(reserved, tokens)
 
     async def _reserved(self, ask: Ask, wanted: int) -> Reservation:
         """Reserve the most that a request may cost; release it if the caller is cancelled before sending."""
@@ -299,7 +320,7 @@ class ChatClient:
 
     async def _settled(self, settle: Callable[[], T]) -> T:
         """Settle a reservation, also if the caller is cancelled: the answer is paid for."""
-        if not self._spending.is_kept:
+        if not (self._spending.is_kept or self._answers):
             return settle()
         settling = self._in_thread(settle)
         try:
@@ -440,7 +461,8 @@ def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
         concurrency: requests that are under way at once.
 
     Raises:
-        ExternalError: the address is invalid, the key cannot be used, or the cap cannot be enforced.
+        ExternalError: the address is invalid, the key cannot be used, the cap cannot be enforced, or what is paid for
+            cannot be kept.
     """
     endpoint = Endpoint(
         spec.base_url, spec.model, timeout_s=spec.timeout_s, retries=spec.retries, concurrency=concurrency
@@ -449,4 +471,5 @@ def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
     prices = None if prompt is None or completion is None else Prices(prompt, completion)
     spending = Spending(ledger=spec.ledger, prices=prices, cap_usd=spec.cap_usd)
     key = read_key(credential=spec.credential, variable=spec.key_variable)
-    return ChatClient(endpoint, key=key, spending=spending)
+    answers = None if spec.answers is None else PaidAnswers(spec.answers)
+    return ChatClient(endpoint, key=key, spending=spending, answers=answers)

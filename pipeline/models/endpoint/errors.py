@@ -62,6 +62,12 @@ class SpendingError(ExternalError):
     reason = "bad_spending"
 
 
+class AnswersError(ExternalError):
+    """What the endpoint answered cannot be kept, and would be paid for twice."""
+
+    reason = "answers_not_kept"
+
+
 class SpendingCapError(SpendingError):
     """The cap is reached. Amounts in US dollars; `frees_at` is when the next day begins, in UTC."""
 

@@ -14,7 +14,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -128,15 +128,14 @@ class Spending:
         Raises:
             SpendingError: the ledger cannot be written. The reservation counts as it is.
         """
-        prompt, completion = usage or (reserved.prompt_tokens, reserved.completion_tokens)
-        usd = None if self.prices is None else self.prices.usd(prompt, completion)
-        booked = Usage(prompt, completion, usd, estimated=usage is None)
-        self._settle(
-            {"kind": "booked", "prompt_tokens": prompt, "completion_tokens": completion, "usd": usd}
-            | {"estimated": booked.estimated},
-            reserved,
-        )
+        booked = self.usage((reserved.prompt_tokens, reserved.completion_tokens), usage)
+        self._settle({"kind": "booked", **asdict(booked)}, reserved)
         return booked
+
+    def usage(self, most: tuple[int, int], counted: tuple[int, int] | None) -> Usage:
+        """Return the cost of an answer: by the tokens that the endpoint counted, else by the most that it can be."""
+        usd = None if self.prices is None else self.prices.usd(*(counted or most))
+        return Usage(*(counted or most), usd, estimated=counted is None)
 
     def release(self, reserved: Reservation) -> None:
         """Give a reservation back: the request cost nothing.

@@ -39,6 +39,7 @@ from tests.support.events import (
 )
 from tests.support.memory_log import MemoryLog
 from tests.support.prove import parameters, run
+from tests.support.trace import lean_itself
 from tests.support.traced_repository import head
 from tests.support.views import empty_view
 
@@ -238,13 +239,15 @@ def test_a_tree_is_what_a_search_s_is(world: World) -> None:
     ]
 
 
-def test_a_search_s_own_states_are_read_as_lean_prints_them(world: World, tmp_path: Path) -> None:
+def test_a_search_s_own_states_are_read_as_lean_prints_them(
+    world: World, real_lean: Path, tmp_path: Path
+) -> None:
     names = (f"swap{number}" for number in range(100))
     name = next(one for one in names if drawn_side(split_key(one, None)) == "train")
     source = f"theorem {name} (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n"
     folder = tmp_path / "job"
     folder.mkdir()
-    bodies, _ = run(parameters(tmp_path, source, repository=REPOSITORY), folder)
+    bodies, _ = run(parameters(tmp_path, source, repository=REPOSITORY, lean=lean_itself(real_lean)), folder)
     payloads = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     (found,) = [body for body in bodies if isinstance(body, ProofFound)]
     world.tell(*bodies, proof_verified(found), payloads=payloads)

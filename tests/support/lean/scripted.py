@@ -7,7 +7,8 @@ script = Script(
 )
 backend(script)                       # for a pool or a job; sandbox "none"
 write_repl(folder, script)            # an executable for `[lean] repl`, with a lean-toolchain beside it
-in_process(monkeypatch, script)       # what a pool starts is an object of this process: for searches
+ReplPool(start=starts(script))        # what a pool starts is an object of this process: for searches
+in_process(monkeypatch, script)       # the same, for the pools that a test does not make
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from tests.support.lean.toolchain import VERSION, interpreter_in_usr
 
 Outcome = Sequence[str] | str | Mapping[str, object]
 PROGRAM = Path(scripted_repl.__file__)
+NOWHERE = LeanBackend("pantograph", ("/nonexistent/repl",), "a script in its place", "", sandbox="none")
+"""For pools that start something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +176,22 @@ def repl(
     *,
     number: int = 1,
     first: Callable[[str], bool] | None = None,
+    deaths: dict[str, int] | None = None,
 ) -> Repl:
-    """Return the scripted REPL as an object of this process. Of the faults it has `crash` and `hang`."""
+    """Return the scripted REPL as an object of this process. Of the faults it has `crash` and `hang`.
+
+    `deaths`: by part of a text, statement or tactic, how often it still ends the process that gets it.
+    """
+    deadly = {} if deaths is None else deaths
     table = None if script is None else script.table()
     program = scripted_repl.ScriptedRepl(script=table, number=number, first=first)
 
     async def respond(request: dict[str, Any]) -> Mapping[str, object]:
+        given = [str((request["payload"] or {}).get(name) or "") for name in ("file", "expr", "tactic")]
+        for part, left in deadly.items():
+            if left and any(part in one for one in given):
+                deadly[part] -= 1
+                raise ReplDied("stack overflow")
         answer = program.answer(request)
         match program.fault(request, answer):
             case ["crash"]:
@@ -193,9 +206,14 @@ def repl(
     return repl_on(InProcess(respond))
 
 
-def in_process(monkeypatch: pytest.MonkeyPatch, script: Script | None = None) -> list[Repl]:
-    """Have every pool start objects of this process, whatever its backend; return them as they are started."""
-    started: list[Repl] = []
+def starts(
+    script: Script | None = None, *, deaths: dict[str, int] | None = None, started: list[Repl] | None = None
+) -> Callable[..., Coroutine[Any, Any, Repl]]:
+    """Return what a pool starts its processes by (`ReplPool`), so that they are objects of this process.
+
+    Each is appended to `started`; for `deaths` see `repl`.
+    """
+    made = [] if started is None else started
     faults: set[str] = set()
 
     def first(fault: str) -> bool:
@@ -204,8 +222,14 @@ def in_process(monkeypatch: pytest.MonkeyPatch, script: Script | None = None) ->
         return new
 
     async def start_repl(_backend: LeanBackend, **_options: Any) -> Repl:
-        started.append(repl(script, number=len(started) + 1, first=first))
-        return started[-1]
+        made.append(repl(script, number=len(made) + 1, first=first, deaths=deaths))
+        return made[-1]
 
-    monkeypatch.setattr(pool, "start_repl", start_repl)
+    return start_repl
+
+
+def in_process(monkeypatch: pytest.MonkeyPatch, script: Script | None = None) -> list[Repl]:
+    """Have every pool start objects of this process, whatever its backend; return them as they are started."""
+    started: list[Repl] = []
+    monkeypatch.setattr(pool, "start_repl", starts(script, started=started))
     return started

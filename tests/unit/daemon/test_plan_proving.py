@@ -314,7 +314,6 @@ def test_the_job_can_read_what_every_rung_tells_it(world: World) -> None:
     prices = "usd_per_million_prompt = 1\nusd_per_million_completion = 2\n"
     whole = '[prove.whole]\nmodel = "the/author"\n'
     world.configure("rungs = [0, 1, 2, 3, 4]", more=f"{GENERATOR}{whole}{NAMED}{endpoint}{prices}")
-    paths = world.settings.paths
     models = [*promoted("r-1", model="retriever"), *promoted("p-1", model="progress")]
     plan = world.plan(world.open("a"), traced(), models)
     parts, devices = {}, {}
@@ -323,7 +322,6 @@ def test_the_job_can_read_what_every_rung_tells_it(world: World) -> None:
         order = asked(job, ProveSpec)
         assert ProveSpec.model_validate_json(order.model_dump_json()) == order
         assert order.budget.seconds == 60
-        assert order.journal == paths.searches
         parts[order.rung.number] = order.rung.model_dump(exclude_none=True).keys() - {"number"}
         assert order.rung.retriever is not None
         devices[order.rung.number] = order.rung.retriever.device

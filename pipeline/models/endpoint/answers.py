@@ -1,0 +1,82 @@
+"""The answers that were paid for, on disk by the hash of their request: who asks again after a kill pays nothing.
+
+Each is the endpoint's reply as it came, in a file of its own, durable before the request counts as answered. A request
+is known by the endpoint, the model, the messages, how the answers are drawn (seed and temperature) and their number;
+without a seed each draw is another one, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline.models.endpoint.dialect import Ask, Endpoint
+from pipeline.models.endpoint.errors import AnswersError
+from store.files import write_whole
+
+KEPT_S = 14 * 24 * 3600.0
+
+
+class PaidAnswers:
+    """A folder of replies, which several processes may share."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the folder, and remove what is older than two weeks.
+
+        Raises:
+            AnswersError: it cannot be written: what could not be kept is not paid for.
+        """
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):  # so it can be written
+                pass
+            for path in folder.iterdir():
+                with suppress(FileNotFoundError):  # another process may sweep, too
+                    if time.time() - path.stat().st_mtime > KEPT_S:
+                        path.unlink()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def get(self, name: str) -> bytes | None:
+        """Return the reply to a request (`request_name`), if it was answered before.
+
+        Raises:
+            AnswersError: it is there and cannot be read.
+        """
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def put(self, name: str, reply: bytes) -> None:
+        """Keep a reply.
+
+        Raises:
+            AnswersError: it cannot be written.
+        """
+        try:
+            write_whole(self._folder / name, reply)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> AnswersError:
+        return AnswersError(
+            f"the paid answers in {self._folder} cannot be kept ({error.strerror}). Make room, or let this user write"
+            " there"
+        )
+
+
+def request_name(endpoint: Endpoint, ask: Ask, count: int) -> str:
+    """Return the name of a request for so many answers; "" where it has no seed."""
+    if ask.seed is None:
+        return ""
+    drawn = (ask.max_tokens, ask.temperature, ask.seed, count)
+    asked = (endpoint.url, endpoint.model, [dict(one) for one in ask.messages], *drawn)
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
