@@ -33,6 +33,7 @@ from tests.support.daemon import warm
 from tests.support.daemon.remote import Remote
 from tests.support.lean.real_gate import TOOLCHAIN, real_elan, with_lake
 from tests.support.lean.scripted import Script, write_repl
+from tests.support.lean.toolchain import sysroot_of
 from tests.support.lean.wheel.lean import build
 
 HISTORY = "[scan]\nhistory = true\n"
@@ -55,7 +56,7 @@ class LeanOfTests:
         """
         home = real_elan(folder)
         for name in under:
-            with_lake(build(home / "toolchains" / name.replace("/", "--").replace(":", "---")))
+            with_lake(build(sysroot_of(home, name)))
         environment = {"ELAN_HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
         return cls('[lean]\nsandbox = "none"\n', environment)
 
