@@ -12,14 +12,13 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.jobs.known import known_to_scan, known_to_trace
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import ScanSpec
-from pipeline.lean import backend
 from pipeline.lean.backend import LeanBackend, Sandbox
 from pipeline.lean.pool import PoolLimits
 from pipeline.scan import scan_commit
@@ -103,12 +102,6 @@ FILES = {
     "lean-toolchain": "leanprover/lean4:v4.35.0\n",
     "lake-manifest.json": '{"version": "1.1.0", "packages": []}\n',
 }
-
-
-def simulator(*words: str) -> LeanBackend:
-    """The simulator, with words added to its command line."""
-    found = backend.simulator()
-    return replace(found, argv=(*found.argv, *words))
 
 
 def lean_itself(tools: Path, *, sandbox: Sandbox = "none") -> LeanBackend:
