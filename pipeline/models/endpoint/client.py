@@ -290,7 +290,13 @@ class ChatClient:
         if self._answers is None or not name:
             return None
         reply = await asyncio.to_thread(self._answers.get, name)
-        return None if reply is None else read_answer(reply)
+        try:
+            return None if reply is None else read_answer(reply)
+        except NotUnderstoodError as error:
+            _log.warning(
+                "%s: a kept answer is damaged and asked for again: %s", self.endpoint.base_url, error
+            )
+            return None
 
     def _book(self, reserved: Reservation, tokens: tuple[int, int] | None, name: str, reply: bytes) -> Usage:
         """Keep a reply and book its cost; a kill between the two leaves the reservation, which counts in full."""
