@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,10 @@ import pytest
 from pipeline.jobs.protocol import JobError
 from pipeline.models.endpoint.spending import Prices, Spending
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends, Silence
+from tests.support.lean import scripted
 from tests.support.lean.scripted import Script
-from tests.support.prove import LINES, attempts, parameters, recorded, run
+from tests.support.prove import BUDGET, LINES, attempts, parameters, recorded, run
+from tests.support.specs import raw_spec
 
 # To load what a search asks with takes long on a busy machine.
 pytestmark = pytest.mark.timeout(180)
@@ -44,10 +49,10 @@ def external(server: ChatServer, asks: Mapping[str, Any] = WHOLE, **more: Any) -
     return {"rung": 4, "model": "m-1", "endpoint": endpoint | more, **asks}
 
 
-def failure(given: dict[str, Any], folder: Path, script: Script = SCRIPT) -> JobError:
+def failure(given: dict[str, Any], folder: Path) -> JobError:
     """Run a job that fails; return why."""
     with pytest.raises((JobError, ExceptionGroup)) as caught:
-        run(given, folder, script=script)
+        run(given, folder, script=SCRIPT)
     error: BaseException = caught.value
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
@@ -154,24 +159,36 @@ def test_bad_answers_are_each_their_sorry_s_and_the_others_go_on(tmp_path: Path)
 
 
 def test_a_killed_job_pays_for_no_answer_twice(tmp_path: Path) -> None:
-    """The endpoint is gone in the middle of the second turn, and back for the job's next attempt."""
+    """The endpoint falls silent in the middle of the second turn, and answers the job's next attempt."""
     source = "theorem t (p q : Prop) (h : p ∧ q) : q ∧ p := sorry\n"
     goals = Script(sorries={"theorem t": ["p q : Prop\nh : p ∧ q\n⊢ q ∧ p"]}, errors={"rfl": "it is not so"})
-    down, paid = True, 0
+    silent, paid, answers = True, 0, tmp_path / "answers"
 
     def script(body: Mapping[str, Any]) -> Reply:
         nonlocal paid
-        if paid == 3 and down:
-            return Fails(401)
+        if paid == 3 and silent:
+            return Silence()
         paid += 1
         return Says(f"by\n  exact rfl{paid}" if paid <= 4 else "by\n  simp_all", usage=(100, 10))
 
     with ChatServer(script, several="refused") as server:
-        asked = external(server, answers=str(tmp_path / "answers"))
+        asked = external(server, answers=str(answers), timeout_s=100)
         asked |= {"whole": {"proofs": 2, "repairs": 2, "max_tokens": 100}}
-        given = parameters(tmp_path, source, **asked)
-        assert failure(given, tmp_path / "one", goals).reason == "auth_failed"
-        down = False
+        given = parameters(tmp_path, source, lean=scripted.backend(goals), **asked)
+        given["budget"] = BUDGET | {"seconds": 100}
+        killed = tmp_path / "one"
+        killed.mkdir()
+        spec = raw_spec("prove", given, killed).write()
+        with subprocess.Popen([sys.executable, "-m", "pipeline.prove", "--spec", str(spec)]) as job:
+            try:
+                deadline = time.monotonic() + 100
+                while len(list(answers.glob("[0-9a-f]*"))) < 3:
+                    assert job.poll() is None, "it ended before it was to"
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+            finally:
+                job.kill()
+        silent = False
         tried = attempts(run(given, tmp_path / "two", script=goals)[0])["t"]
         assert (tried.outcome, paid) == ("found", 6), "what came before is not asked for again"
         assert tried.prompt_tokens == 600, "all of it was paid for, once"
