@@ -73,13 +73,11 @@ def on_pool(
     )
 
     async def main() -> T:
-        async with ReplPool(limits) as pool:
+        start = None if real or backend else scripted.starts()
+        async with ReplPool(limits, start=start) as pool:
             return await use(Place(folder, pool, backend or scripted.backend()))
 
-    with pytest.MonkeyPatch.context() as patch:
-        if not (real or backend):
-            scripted.in_process(patch)
-        return asyncio.run(main())
+    return asyncio.run(main())
 
 
 def is_running(pid: int) -> bool:
