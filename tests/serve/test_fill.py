@@ -259,12 +259,15 @@ def test_two_equal_examples_are_searched_and_judged_each_by_itself(
 
 @pytest.fixture(scope="module")
 def hanging(world: World) -> Iterator[Served]:
-    """A server whose Lean never answers, so that no search ends by itself."""
-    repl = write_repl(world.folder / "hanging", LEAN, faults={"hang": 1.0})
-    spec = climbing(world.spec(repl=repl, limits=Limits(lean_seconds=10.0, lean_processes=1)))
-    spec = replace(spec, lean=replace(spec.lean, scratch=world.folder / "scratch" / "of-it"))
-    with Served(spec, token=TOKEN) as it:
+    with Served(that_hangs(world, "of-it", Limits(lean_processes=1)), token=TOKEN) as it:
         yield it
+
+
+def that_hangs(world: World, name: str, limits: Limits) -> ServeSpec:
+    """Return a specification whose Lean never answers, so that no search ends by itself."""
+    repl = write_repl(world.folder / name, LEAN, faults={"hang": 1.0})
+    spec = climbing(world.spec(repl=repl, limits=limits))
+    return replace(spec, lean=replace(spec.lean, scratch=world.folder / "scratch" / name))
 
 
 def test_the_seconds_of_the_request_end_a_running_search(hanging: Served, world: World) -> None:
@@ -275,13 +278,14 @@ def test_the_seconds_of_the_request_end_a_running_search(hanging: Served, world:
     assert not running(world)
 
 
-def test_the_server_s_own_limit_ends_a_search_with_a_summary(hanging: Served, world: World) -> None:
-    events = told(hanging, sorry=SWAP)
-    assert [name for name, _ in events][-2:] == ["error", "summary"]
-    assert (events[-2][1]["error"], events[-1][1]["ended"]) == ("timeout", "timeout")
-    assert not running(world)
-    status, answer = post(hanging.port, "/fill", asked(sorry=SWAP, seconds=10.5), token=TOKEN)
-    assert (status, answer["error"]) == (409, "too_many_seconds")
+def test_the_server_s_own_limit_ends_a_search_with_a_summary(world: World) -> None:
+    with Served(that_hangs(world, "limited", Limits(lean_seconds=10.0)), token=TOKEN) as it:
+        events = told(it, sorry=SWAP)
+        assert [name for name, _ in events][-2:] == ["error", "summary"], events
+        assert (events[-2][1]["error"], events[-1][1]["ended"]) == ("timeout", "timeout")
+        assert not running(world)
+        status, answer = post(it.port, "/fill", asked(sorry=SWAP, seconds=10.5), token=TOKEN)
+        assert (status, answer["error"]) == (409, "too_many_seconds")
 
 
 @pytest.mark.parametrize(

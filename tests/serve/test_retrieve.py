@@ -49,7 +49,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def served(world: World, model: Path) -> Iterator[Served]:
-    with Served(world.spec(ModelSpec("retriever", "retriever", str(model)), lean="none")) as it:
+    with Served(world.spec(ModelSpec("retriever", "retriever", str(model)))) as it:
         it.wait_ready()
         yield it
 
@@ -111,7 +111,7 @@ def test_all_premises_are_marked_where_they_are_asked_for(served: Served) -> Non
 
 def test_a_newer_trace_is_what_is_answered_from(model: Path, tmp_path: Path) -> None:
     world = World(tmp_path, {"Top.lean": "theorem t : True := trivial\n"})
-    spec = world.spec(ModelSpec("retriever", "retriever", str(model)), lean="none")
+    spec = world.spec(ModelSpec("retriever", "retriever", str(model)))
     with Served(spec) as it:
         it.wait_ready()
         status, answer = asked(it)
@@ -145,7 +145,7 @@ def test_what_cannot_be_answered_is_told_with_a_remedy(
 
 
 def test_without_a_retriever_there_is_none_to_ask(world: World, tmp_path: Path) -> None:
-    with Served(beside(world.spec(lean="none"), tmp_path)) as it:
+    with Served(beside(world.spec(), tmp_path)) as it:
         status, answer = asked(it)
     assert (status, bool(answer["remedy"])) == (404, True)
 
@@ -242,7 +242,7 @@ def test_a_repository_that_cannot_be_searched_keeps_no_other_from_it(
     monkeypatch.setattr(Premises, "_newest", newest)
 
     async def nearest(*keys: str) -> tuple[str, ...]:
-        spec = world.spec(lean="none")
+        spec = world.spec()
         lean = replace(spec.lean, repositories=tuple(RepositorySpec(key, Path("none")) for key in keys))
         found = Premises(replace(spec, lean=lean))
         try:
@@ -272,7 +272,7 @@ def test_a_generator_is_shown_the_premises_of_a_traced_repository(
     retrieving = ModelSpec(
         "m", "retrieval", str(model), generator=said, premises=2, candidates=1, max_tokens=8
     )
-    with Served(beside(world.spec(retrieving, lean="none"), tmp_path)) as it:
+    with Served(beside(world.spec(retrieving), tmp_path)) as it:
         it.wait_ready()
         status, answer = post(it.port, "/generate", {"name": "m", "input": GOAL})
         assert (status, answer["outputs"][0]["output"]) == (200, "simp"), answer

@@ -194,7 +194,7 @@ def test_a_better_retriever_takes_over_with_its_premises_and_without_a_dropped_r
 ) -> None:
     world = World(tmp_path, {"Top.lean": "theorem t : True := trivial\n"})
     world.trace([premises("Top.lean", ["one", "two"])], sha=world.sha)
-    spec = world.spec(ModelSpec("retriever", "retriever", PROMOTED), lean="none")
+    spec = world.spec(ModelSpec("retriever", "retriever", PROMOTED))
     for number, checkpoint in enumerate((FIRST, SECOND)):
         make_tiny_retriever(spec.checkpoints / "retriever" / checkpoint, d_model=16, layers=1, seed=number)
     real = Premises._made
