@@ -29,7 +29,7 @@ NOT_FOUND = {
     "t_number": {"unsupported"},
     "t_data": {"error"},
     "t_let_data": {"exhausted"},
-    "t_exists_both": {"error", "found"},  # the witness is data; the rest is no proof without it
+    "t_exists_both": {"exhausted", "found"},  # the witness is data; the rest is no proof without it
 }
 
 
