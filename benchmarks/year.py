@@ -46,13 +46,13 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.history import Retries
 from daemon.jobs.limits import give_back
-from daemon.jobs.lines import Failure
 from daemon.jobs.runner import SlotHolder, ended_event, of_attempt, started_event
 from daemon.planning.admission import SHARE_S, Admission, Admitted, Money, SlotQueue, admit, turn_ends
 from daemon.planning.plan import Plan, Planner
 from daemon.planning.proving import spending
 from daemon.settings import Settings, load
 from pipeline.jobs.kinds import KINDS
+from pipeline.jobs.lines import Failure
 from pipeline.jobs.specs import EndpointRung, ProveSpec
 from pipeline.models.endpoint.spending import Prices, Spending
 from store.errors import LogError

@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 from benchmarks.store_history import Commit, Repository, held
 from benchmarks.store_source import geometric
 from daemon.jobs.due import DueJob
-from daemon.jobs.lines import Failure, Result
+from pipeline.jobs.lines import Failure, Result
 from pipeline.jobs.specs import CheckSpec, ProveSpec, ScanSpec, SorryToProve
 from pipeline.models.endpoint.errors import SpendingCapError
 from store.domain.identity import event_id, proof_id, short_hash

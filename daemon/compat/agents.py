@@ -30,7 +30,6 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.engine import Commit
 from daemon.jobs.gpus import cuda_is_there
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.jobs.lines import Batch, Failure, Result, parse_line
 from daemon.jobs.local import checkout
 from daemon.jobs.recovery import INPUTS
 from daemon.jobs.runner import ended_event, of_attempt, started_event
@@ -43,6 +42,7 @@ from daemon.settings.models import External, Prove, lacking
 from pipeline.freeze import export, freeze
 from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.kinds import Kind
+from pipeline.jobs.lines import Batch, Failure, Result, parse_line
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources
 from pipeline.jobs.specs import LearnedTask, TrainTacticsSpec
 from pipeline.lean.build.build_cache import BuildMissingError

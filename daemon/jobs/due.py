@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pipeline.jobs.kinds import KINDS, Kind
+from pipeline.jobs.kinds import KINDS
+from pipeline.jobs.lines import Assignment
 from pipeline.jobs.spec import Spec
 from pipeline.models.endpoint.credentials import KeyPlace
 
 
-@dataclass(frozen=True, slots=True)
-class DueJob:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueJob(Assignment):
     """A job that may run now. `sha` is the commit whose worktree it gets, if its kind is one that gets one.
 
-    `project` is the folder of the Lake project that it works in; "" is the root. `built`: its worktree gets the
-    project's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
+    `built`: its worktree gets the project's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
     `tree_bytes` is the memory limit of the process tree; None: the per-process limit. `gpu`: it holds a GPU for
     as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: where the one secret is that it is handed.
     `spec` is None while it waits in a plan: what a million sorries need is made when their jobs begin.
     """
 
-    job: str
-    kind: Kind
-    attempt: int
     lane: str
-    repository: str
-    branch: str
-    sha: str
     describes: str
-    spec: Spec | None = field(repr=False)
     timeout_s: float = 1800.0
     memory_bytes: int = 2**32
-    project: str = ""
     built: bool = False
     tree_bytes: int | None = None
     gpu: bool = False

@@ -38,7 +38,6 @@ from daemon.jobs.engine import (
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.history import Retries
 from daemon.jobs.limits import Usage, why_killed
-from daemon.jobs.lines import BadLineError, Batch, Failure, Progress, Result, parse_line
 from daemon.jobs.recovery import INPUTS, drop_old_job_folders
 from daemon.paths import Paths
 from daemon.settings.schema import Jobs
@@ -49,6 +48,7 @@ from pipeline.jobs.child import Exit, LineTooLongError
 from pipeline.jobs.inputs import Input, Inputs, InputStore
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.known import known_to_scan, known_to_trace
+from pipeline.jobs.lines import BadLineError, Batch, Failure, Progress, Result, parse_line
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Sources
 from pipeline.jobs.spec import Spec
@@ -765,12 +765,8 @@ class JobRunner:
                 heard.stopped, heard.fault = heard.stopped or "conflict", heard.fault or str(error)
 
     async def _hear(self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput, raw: bytes) -> None:
-        if heard.last is not None:
-            raise BadLineError(f"{raw[:120]!r}: comes after the last line (result or failure)")
-        if len(raw) < _SMALL_LINE_BYTES:
-            line = parse_line(raw, job=due)
-        else:
-            line = await asyncio.to_thread(parse_line, raw, job=due)
+        read = partial(parse_line, raw, job=due, last=heard.last)
+        line = read() if len(raw) < _SMALL_LINE_BYTES else await asyncio.to_thread(read)
         live = self._live[due.job]
         match line:
             case Progress():

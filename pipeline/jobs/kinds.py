@@ -1,6 +1,6 @@
 """The kinds of jobs: one row each. A new kind is a row here, a specification in `pipeline.jobs.specs`, and a module.
 
-When a job of a kind is due is `daemon.planning`'s; what its lines may say besides, `daemon.jobs.lines`'.
+When a job of a kind is due is `daemon.planning`'s; what its lines may say besides, `pipeline.jobs.lines`'.
 """
 
 from __future__ import annotations

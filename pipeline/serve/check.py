@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.gate.advisories import FeedError, against, known, witnesses
+from pipeline.jobs.lines import Failure
 from pipeline.jobs.specs import CheckSpec, SearchOrigin
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.splice import MOST_TOGETHER, JoinError, Replacement, join_submitted, text_hash_with
@@ -30,12 +31,11 @@ from pipeline.serve.checkouts import (
     watched,
 )
 from pipeline.serve.schemas import Problem
-from pipeline.serve.workspace import JobFailure, Workspace, job
+from pipeline.serve.workspace import Workspace, job
 from store.documents.grades import doubt_text
 from store.domain.identity import proof_id
 from store.domain.records import Sorry
 from store.events.proofs import Check, Grade, ProofChecked, ProofFound, ProofRejected, ProofVerified
-from store.events.registry import EVENT_TYPES
 from store.view.rows import SorryRow
 
 Judged = Literal["accepted", "rejected", "unknown"]
@@ -319,13 +319,13 @@ async def judge(
         job(
             spec,
             kind="check",
+            commit=made.commit,
             worktree=made.worktree,
             folder=folder,
             memory_bytes=workspace.spec.lean.memory_bytes,
         ) as running,
     ):
-        async for event in running.events():
-            body = EVENT_TYPES[event["type"]].model_validate(event["data"])
+        async for body in running.events():
             if isinstance(body, ProofVerified | ProofChecked | ProofRejected):
                 verdict = body
     doubt = ""
@@ -343,7 +343,7 @@ def _doubt(verdict: ProofVerified, toolchain: str, setting: str) -> str:
 
 
 def _judgement(
-    verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend, *, doubt: str, seconds: float
+    verdict: Verdict | None, failed: Failure | None, lean: LeanBackend, *, doubt: str, seconds: float
 ) -> Judgement:
     """Translate the end of a check job into a judgement: without a final event the verdict is unknown."""
     judged, reason, remedy = _words(verdict, failed, lean)
@@ -364,11 +364,11 @@ def _judgement(
     )
 
 
-def _words(verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend) -> tuple[Judged, str, str]:
+def _words(verdict: Verdict | None, failed: Failure | None, lean: LeanBackend) -> tuple[Judged, str, str]:
     if isinstance(verdict, ProofRejected):
         return "rejected", verdict.reason, ""
     if failed is not None or verdict is None:
-        failure = failed or JobFailure(
+        failure = failed or Failure(
             "no_verdict", "the check ended without a verdict", "see `everlean doctor`"
         )
         return "unknown", f"{failure.reason}: {failure.message}", failure.remedy

@@ -39,6 +39,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from pipeline.freeze import export, freeze
+from pipeline.jobs import lines
 from pipeline.jobs.inputs import Inputs, InputStore
 from pipeline.jobs.protocol import JobError, Sources
 from pipeline.jobs.specs import (
@@ -68,10 +69,9 @@ from pipeline.serve.checkouts import (
 )
 from pipeline.serve.schemas import WHOLE, Problem, ProblemBody
 from pipeline.serve.spec import PROMOTED, FillRung, ServeSpec
-from pipeline.serve.workspace import JobFailure, Workspace, job
+from pipeline.serve.workspace import Workspace, job
 from store.errors import LogError
 from store.events.proofs import AttemptFinished, ProofFound
-from store.events.registry import EVENT_TYPES
 from store.view import queries
 from store.view.model_queries import checkpoint_in_use
 from store.view.rows import CheckpointRow, SorryRow
@@ -650,9 +650,9 @@ class _Filling:
             try:
                 failed = await self._search(rung, made, different, found)
             except CredentialError as error:
-                failed = JobFailure(error.reason, str(error), "see `everlean doctor`")
+                failed = lines.Failure(error.reason, str(error), "see `everlean doctor`")
             except JobError as error:
-                failed = JobFailure(error.reason, str(error), error.remedy)
+                failed = lines.Failure(error.reason, str(error), error.remedy)
             if failed is not None:
                 self._emit(
                     RungFailed(
@@ -670,7 +670,7 @@ class _Filling:
 
     async def _search(
         self, rung: Rung, made: Checkout, wanted: Sequence[SorryToProve], found: list[tuple[int, ProofFound]]
-    ) -> JobFailure | None:
+    ) -> lines.Failure | None:
         """Run the prove job, until it ends or the request's seconds are over; its candidates are sent and added to
         `found`, as they come.
 
@@ -690,6 +690,7 @@ class _Filling:
             job(
                 order,
                 kind="prove",
+                commit=made.commit,
                 worktree=made.worktree,
                 folder=folder,
                 memory_bytes=rung.memory_bytes,
@@ -699,8 +700,7 @@ class _Filling:
         ):
             try:
                 async with clock.limit:
-                    async for event in running.events(at_work=clock.start):
-                        body = EVENT_TYPES[event["type"]].model_validate(event["data"])
+                    async for body in running.events(at_work=clock.start):
                         if isinstance(body, ProofFound):
                             self._found(rung, body, found)
                         elif isinstance(body, AttemptFinished):

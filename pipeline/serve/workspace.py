@@ -3,7 +3,8 @@
 Nothing here writes the log or the view. Requests for Lean queue in order of arrival (`Workspace.lean`). The work for a
 client ends when the client disconnects, and all of it with the server.
 
-Jobs are the daemon's modules with the daemon's specifications; the client receives the events that they would record.
+Jobs are the daemon's modules with the daemon's specifications; the client receives the events that they would record,
+read as the daemon reads them: what a job may not say ends it (`pipeline.jobs.lines`).
 Each has a process and a folder of its own (`pipeline.jobs.child`). It is ended, with all its children, at the end of
 its block; if the server dies, the kernel ends it.
 """
@@ -11,12 +12,10 @@ its block; if the server dies, the kernel ends it.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -24,6 +23,7 @@ from typing import Any, Protocol
 from pipeline.jobs.child import JobProcess, LineTooLongError, key_pipe
 from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import KINDS, Kind
+from pipeline.jobs.lines import Assignment, BadLineError, Batch, Failure, Result, parse_line
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import Spec
 from pipeline.lean.backend import Leans, find_leans
@@ -32,6 +32,7 @@ from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, fin
 from pipeline.serve.retrieve import Encodes, Premises
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import ServeSpec
+from store.events.base import EventBody
 
 
 class Serving(Protocol):
@@ -175,61 +176,48 @@ async def _closed(made: asyncio.Future[Checkout], held: ExitStack) -> None:
     await asyncio.to_thread(held.close)
 
 
-_LONGEST_LINE_BYTES = 64 * 2**20
 _STDERR_TAIL_BYTES = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class JobFailure:
-    """The failure of a job: `reason` is a stable word."""
-
-    reason: str
-    message: str
-    remedy: str
-
-
 _STDERR = "stderr.log"
 
 
 class RunningJob:
     """A running job. After `events` has been read to its end, `failed` is its failure, if any."""
 
-    def __init__(self, process: JobProcess, folder: Path) -> None:
+    def __init__(self, process: JobProcess, assignment: Assignment, folder: Path) -> None:
         self.pid = process.pid
         self._process = process
+        self._assignment = assignment
         self._folder = folder
-        self.failed: JobFailure | None = None
+        self.failed: Failure | None = None
 
-    async def events(self, *, at_work: Callable[[], None] | None = None) -> AsyncIterator[Mapping[str, Any]]:
-        """Yield the events that it reports, as {type, data, …}.
+    async def events(self, *, at_work: Callable[[], None] | None = None) -> AsyncIterator[EventBody]:
+        """Yield the events that it would have recorded; none of a line after one that it may not say.
 
         Args:
             at_work: called at each line; before the first one the job only prepares.
         """
-        ended = False
+        last: Result | Failure | None = None
         try:
-            async for raw in self._process.lines(longest_bytes=_LONGEST_LINE_BYTES):
+            async for raw in self._process.lines():
                 if at_work is not None:
                     at_work()
-                line = json.loads(raw)
-                match line["line"]:
-                    case "events":
-                        for event in line["events"]:
-                            yield event
-                    case "result":
-                        ended = True
-                    case "failure":
-                        self.failed = JobFailure(line["reason"], line["message"], line["remedy"])
-                        ended = True
-        except (ValueError, LineTooLongError) as error:
-            self.failed = JobFailure(
-                "protocol", f"the job said what cannot be read: {error}", "see `everlean doctor`"
+                match parse_line(raw, job=self._assignment, last=last):
+                    case Batch() as batch:
+                        for event in batch.events:
+                            yield event.body
+                    case Result() | Failure() as line:
+                        last = line
+        except (BadLineError, LineTooLongError) as error:
+            self.failed = Failure(
+                "protocol", f"the job said what it must not: {error}", "see `everlean doctor`"
             )
             return
         end = await self._process.ended()
-        if not ended:
+        if isinstance(last, Failure):
+            self.failed = last
+        elif last is None:
             how = f"status {end.status}" if end.signal is None else f"signal {end.signal}"
-            self.failed = JobFailure(
+            self.failed = Failure(
                 "crashed", f"the job ended with {how}: {self._last_words()}", "see `everlean doctor`"
             )
 
@@ -243,6 +231,7 @@ async def job(
     spec: Spec,
     *,
     kind: Kind,
+    commit: Commit,
     worktree: Path,
     folder: Path,
     memory_bytes: int,
@@ -254,6 +243,7 @@ async def job(
     Args:
         spec: its parameters.
         kind: the job's kind.
+        commit: that it speaks of.
         worktree: where it works.
         folder: of this job alone; created here, removed by the caller.
         memory_bytes: that each process of it may take for itself (`pipeline.jobs.child.hold_to`).
@@ -263,6 +253,15 @@ async def job(
     Raises:
         OSError: it cannot be started.
     """
+    assignment = Assignment(
+        job=folder.name,
+        kind=kind,
+        attempt=1,
+        repository=commit.repository.key,
+        branch=commit.branch,
+        sha=commit.sha,
+        spec=spec,
+    )
     scratch = folder / "tmp"
     scratch.mkdir(parents=True)
     process = await JobProcess.start(
@@ -278,7 +277,7 @@ async def job(
         variables={"TMPDIR": str(scratch)},
     )
     try:
-        yield RunningJob(process, folder)
+        yield RunningJob(process, assignment, folder)
     finally:
         await to_its_end(_end(process))
 

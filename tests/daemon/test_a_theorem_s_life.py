@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from daemon.control_client import request
-from daemon.jobs.lines import Batch, parse_line
 from daemon.jobs.runner import spec_now
 from daemon.planning.plan import Planner
+from pipeline.jobs.lines import Batch, parse_line
 from pipeline.jobs.protocol import Reporter
 from pipeline.jobs.specs import ScanSpec
 from pipeline.scan import scan_commit

@@ -1,26 +1,43 @@
-"""What the routes that ask Lean stand on: what a killed server left is ended, and who leaves holds up no one."""
+"""What the routes that ask Lean stand on: what a killed server left is ended, who leaves holds up no one, and a job of
+the server may say no more than one of the daemon."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
+import uuid
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipeline.jobs.child import MARK
+from pipeline.jobs.child import MARK, JobProcess
+from pipeline.lean.backend import LeanBackend
 from pipeline.serve import checkouts
-from pipeline.serve.checkouts import to_its_end
+from pipeline.serve.check import Judgement, judge
+from pipeline.serve.checkouts import Checkout, Commit, to_its_end
 from pipeline.serve.retrieve import Encodes
-from pipeline.serve.spec import Limits
+from pipeline.serve.spec import Limits, RepositorySpec
 from pipeline.serve.workspace import Workspace
-from tests.support.events import REPOSITORY
+from store.events.base import EventBody
+from tests.support.events import (
+    BRANCH,
+    REPOSITORY,
+    declaration,
+    place,
+    proof_found,
+    proof_verified,
+    scanned,
+    sha,
+)
 from tests.support.serve import World, spec_of
 
 _PATIENCE_S = 20.0
@@ -115,3 +132,76 @@ def test_an_end_is_waited_for_however_often_it_is_cancelled() -> None:
         assert (done, waiting.cancelled()) == (["ended"], True)
 
     asyncio.run(scenario())
+
+
+SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+FOUND = proof_found("0123456789abcdef", place(SCAN, SCAN.sorries[0], blob=sha("blob")), commit=sha(1))
+VERIFIED = proof_verified(FOUND)
+
+
+def judged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, lines: Callable[[str], list[dict[str, Any]]]
+) -> Judgement:
+    """Return the server's judgement of FOUND where the check job says this; `lines` is given the job's id."""
+
+    async def start(module: str, *, directory: Path, stderr: Path, **_: object) -> JobProcess:
+        assert module == "pipeline.gate.check"
+        said = "".join(json.dumps(line) + "\n" for line in lines(directory.name))
+        program = [sys.executable, "-IS", "-c", f"print({said!r}, end='')"]
+        return await JobProcess.start_command(program, directory=directory, stderr=stderr, environment={})
+
+    monkeypatch.setattr(JobProcess, "start", start)
+    lean = LeanBackend("pantograph", ("repl",), "a Lean", FOUND.toolchain, sandbox="none")
+    commit = Commit(RepositorySpec(REPOSITORY, folder / "mirror.git"), BRANCH, FOUND.sha)
+
+    async def work() -> Judgement:
+        async with Workspace(spec_of(folder), NoModels()) as workspace:
+            made = Checkout(commit, folder, FOUND.path, b"", sent=False, lean=lean)
+            return await judge(workspace, made, FOUND, search=None)
+
+    return asyncio.run(work())
+
+
+def recorded(body: EventBody, **changes: object) -> dict[str, Any]:
+    """Return the line with which a job records this."""
+    event = {
+        "stream": f"repository:{REPOSITORY}",
+        "event_id": str(uuid.uuid4()),
+        "type": body.type,
+        "schema_version": body.schema_version,
+        "data": body.model_dump(mode="json") | changes,
+    }
+    return {"line": "events", "events": [event]}
+
+
+ANOTHER = VERIFIED.version.model_dump(mode="json") | {"byte_start": 999}
+RESULT = {"line": "result", "summary": {}}
+
+
+def test_a_verdict_of_the_job_that_was_asked_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judgement = judged(tmp_path, monkeypatch, lambda job: [recorded(VERIFIED, job=job), RESULT])
+    assert (judgement.verdict, judgement.reason) == ("accepted", "")
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (lambda job: [recorded(VERIFIED, job=job, proof="another")], "not the one that the job was given"),
+        (lambda job: [recorded(VERIFIED, job=job, checks=[])], "no check of"),
+        (lambda job: [recorded(VERIFIED, job=job, toolchain="another")], "was given another Lean"),
+        (lambda job: [recorded(VERIFIED, job=job, version=ANOTHER)], "it is about"),
+        (lambda _: [recorded(VERIFIED, job="another")], "job is"),
+        (lambda job: [recorded(FOUND, job=job)], "may not record 'proof_found'"),
+        (lambda job: [RESULT, recorded(VERIFIED, job=job)], "comes after the last line"),
+    ],
+    ids=["proof", "checks", "toolchain", "version", "job", "kind", "late"],
+)
+def test_a_verdict_that_the_daemon_would_refuse_is_none_for_a_client(
+    lines: Callable[[str], list[dict[str, Any]]], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judgement = judged(tmp_path, monkeypatch, lines)
+    assert judgement.verdict == "unknown"
+    assert judgement.reason.startswith("protocol: ")
+    assert why in judgement.reason

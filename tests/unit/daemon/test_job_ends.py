@@ -11,10 +11,10 @@ import pytest
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.limits import Usage, _started_by
-from daemon.jobs.lines import Failure, Result
 from daemon.jobs.runner import AttemptOutput, verdict
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit
+from pipeline.jobs.lines import Failure, Result
 from pipeline.jobs.spec import Spec
 from store.events.base import EventBody
 

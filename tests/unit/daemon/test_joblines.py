@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.lines import BadLineError, Batch, parse_line
 from daemon.jobs.runner import _can_wait
 from pipeline.jobs.kinds import Kind
+from pipeline.jobs.lines import BadLineError, Batch, parse_line
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import Candidate, CheckSpec, SorryToProve
 from pipeline.lean.backend import LeanBackend

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.lines import BadLineError, Batch, parse_line
 from pipeline.jobs.kinds import Kind
+from pipeline.jobs.lines import BadLineError, Batch, parse_line
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainSpec
 from store.events.base import EventBody

@@ -1,12 +1,13 @@
-"""Parse the lines of a job, and refuse those that its kind may not write: a child's output becomes our data here.
+"""Parse the lines of a job, and refuse those that it may not write: a child's output becomes our data here.
 
-Owns the validation of `pipeline.jobs.protocol`'s lines. Everything here can run on any thread.
+Owns the validation of `pipeline.jobs.protocol`'s lines, for the daemon, which records them, and for the server for
+editors, which passes them on. Everything here can run on any thread.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -14,8 +15,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 
-from daemon.jobs.due import DueJob
-from pipeline.jobs.kinds import KINDS
+from pipeline.jobs.kinds import KINDS, Kind
+from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import BumpSpec, CheckSpec, CountSpec, EvaluateSpec, ProveSpec, ScanSpec, TrainSpec
 from store.domain.identity import event_id, proof_id
 from store.events.base import BlobRef, EventBody
@@ -31,6 +32,26 @@ _MOST = 2**63 - 1
 
 class BadLineError(Exception):
     """A job printed what it must not; the message says what. The job is at fault and is ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a job was given, and with that what it may speak of.
+
+    Attributes:
+        branch: of the commit; "" where it is the newest of none.
+        project: the folder of the Lake project that it works in; "" is the root.
+        spec: None while it waits in a plan.
+    """
+
+    job: str
+    kind: Kind
+    attempt: int
+    repository: str
+    branch: str
+    sha: str
+    project: str = ""
+    spec: Spec | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +80,24 @@ class Failure:
     reason: str
     message: str
     remedy: str
-    deterministic: bool
+    deterministic: bool = False
     peak_rss_bytes: int | None = None
 
 
 Line = Progress | Batch | Result | Failure
 
 
-def parse_line(raw: bytes, *, job: DueJob) -> Line:
+def parse_line(raw: bytes, *, job: Assignment, last: Result | Failure | None = None) -> Line:
     """Read one line of the job's standard output.
+
+    Args:
+        last: the line that ended its output, if it has come.
 
     Raises:
         BadLineError: it is not what `pipeline.jobs.protocol` allows, or not what this job may say.
     """
+    if last is not None:
+        raise BadLineError(f"{raw[:120]!r}: comes after the last line (result or failure)")
     try:
         content = json.loads(raw)
         if not isinstance(content, dict):
@@ -102,7 +128,7 @@ def _size(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def _batch(items: Any, *, job: DueJob) -> Batch:
+def _batch(items: Any, *, job: Assignment) -> Batch:
     if not isinstance(items, list) or not items:
         raise ValueError("events is no list, or empty")
     events = tuple(_event(item, job=job) for item in items)
@@ -110,14 +136,14 @@ def _batch(items: Any, *, job: DueJob) -> Batch:
     return Batch(events, cites)
 
 
-def _event(item: Any, *, job: DueJob) -> NewEvent:
+def _event(item: Any, *, job: Assignment) -> NewEvent:
     kind = str(item["type"])
     if kind not in KINDS[job.kind].may_record:
         raise ValueError(f"a {job.kind} job may not record {kind!r}")
     cls = EVENT_TYPES[kind]
     if item["schema_version"] != cls.schema_version:
         raise ValueError(
-            f"{kind} version {item['schema_version']!r}, this daemon writes {cls.schema_version}"
+            f"{kind} version {item['schema_version']!r}, this version writes {cls.schema_version}"
         )
     try:
         # By way of JSON text: strings become tuples and times exactly as they will when the log is read.
@@ -144,7 +170,7 @@ def _started(job: str, attempt: int) -> str:
     return event_id("job_started", job, str(attempt))
 
 
-def _occasion(natural: str, *, job: DueJob) -> str:
+def _occasion(natural: str, *, job: Assignment) -> str:
     """Distinguish the scans of one commit: a branch that is forced back to it has it scanned again.
 
     The job's id names the occasion (it hashes the position of the observation), so a second attempt of the same
@@ -153,7 +179,7 @@ def _occasion(natural: str, *, job: DueJob) -> str:
     return event_id("scan", job.job, natural) if job.kind == "scan" else natural
 
 
-def _check_body(body: EventBody, *, job: DueJob) -> None:
+def _check_body(body: EventBody, *, job: Assignment) -> None:
     """A job speaks of its own repository, commit and self only, and of nothing better than it is."""
     said = vars(body)  # to ask a model for a field that it lacks takes pydantic long
     spoken_of = said.get("repository", job.repository)
@@ -193,7 +219,7 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
             _check_model(body, job=job)
 
 
-def _check_proof(body: EventBody, *, job: DueJob) -> None:
+def _check_proof(body: EventBody, *, job: Assignment) -> None:
     """A prover speaks of the sorries that it was given, a checker of the proofs; neither of any other."""
     said = vars(body)
     sorry, proof = said.get("sorry"), said.get("proof")
@@ -230,7 +256,7 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
         _check_verified(body, job=job, judged=judged)
 
 
-def _check_verified(body: ProofVerified, *, job: DueJob, judged: ProofFound) -> None:
+def _check_verified(body: ProofVerified, *, job: Assignment, judged: ProofFound) -> None:
     """A proof is verified as it was given, by the Lean that was given, and by every required check."""
     version = CheckedVersion(sha=judged.sha, blob=judged.blob, byte_start=judged.byte_start)
     if body.version != version:
@@ -243,7 +269,7 @@ def _check_verified(body: ProofVerified, *, job: DueJob, judged: ProofFound) -> 
         raise ValueError(f"{body.type}: {why}")
 
 
-def _check_bump(body: EventBody, *, job: DueJob) -> None:
+def _check_bump(body: EventBody, *, job: Assignment) -> None:
     """A bump speaks of itself, and of what it was to raise."""
     if not isinstance(job.spec, BumpSpec):
         raise ValueError(f"{body.type}: the job was given no bump")
@@ -260,7 +286,7 @@ def _check_effort(body: AttemptFinished) -> None:
             raise ValueError(f"{body.type}: {name} is {value!r}, less than nothing")
 
 
-def _check_model(body: EventBody, *, job: DueJob) -> None:
+def _check_model(body: EventBody, *, job: Assignment) -> None:
     """A trainer adds one link to the checkpoint that it was given; who evaluates speaks of the one to be measured."""
     given: dict[str, str | None] = {"model": KINDS[job.kind].model}
     match job.spec:
@@ -275,7 +301,7 @@ def _check_model(body: EventBody, *, job: DueJob) -> None:
             raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
 
 
-def _stream(stream: str, body: EventBody, *, job: DueJob) -> str:
+def _stream(stream: str, body: EventBody, *, job: Assignment) -> str:
     if isinstance(body, CheckpointSaved | EvaluationFinished):
         allowed = {f"model:{body.model}"}
     else:
