@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from daemon.jobs.limits import MemoryBound, MemoryLooks
 from daemon.jobs.local import LocalAttempt
-from pipeline.jobs.child import Exit, JobProcess, LineTooLongError, key_pipe
+from pipeline.jobs.child import Exit, JobProcess, LineTooLongError
+from pipeline.jobs.protocol import NO_KEY, JobKey
 from store.files import write_whole
 
 CONTROL, OVER, END = "control", "over", "end"
@@ -38,7 +39,7 @@ class Carried(BaseModel):
         directory: the attempt's folder, with its specification.
         environment: of the job, but for what its machine decides.
         gpu: whether the launcher was to get it one; without one it sees none.
-        key: the one secret that it is handed, None for none; `key_problem` says why there is none.
+        key: that it is handed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,8 +51,7 @@ class Carried(BaseModel):
     lease_s: float
     environment: dict[str, str]
     gpu: bool = False
-    key: str | None = None
-    key_problem: str = ""
+    key: JobKey = NO_KEY
 
 
 class Control(BaseModel):
@@ -115,7 +115,7 @@ async def carry(given: Carried) -> None:
         directory=directory,
         stderr=directory / "stderr.log",
         memory_bytes=given.memory_bytes,
-        secrets=key_pipe(given.key, problem=given.key_problem),
+        key=given.key,
         visible=None if given.gpu else "",
     )
 

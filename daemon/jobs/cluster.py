@@ -35,8 +35,7 @@ from daemon.paths import Paths
 from daemon.polling.git import Git
 from daemon.settings.schema import Engine as EngineSettings
 from pipeline.jobs.child import MARK, Exit, JobProcess, LineTooLongError, job_environment, kill_marked
-from pipeline.models.endpoint.credentials import read_key
-from pipeline.models.endpoint.errors import CredentialError
+from pipeline.models.endpoint.credentials import job_key
 from store.backoff import Backoff
 
 LAUNCHER_LOG = "launcher.log"
@@ -451,12 +450,7 @@ class ClusterEngine:
         self._refusal = f"{reason}; it is asked again after a minute"
 
     def _carried(self, order: Order) -> Carried:
-        directory, key, problem = order.spec.directory, None, ""
-        if order.key is not None:
-            try:
-                key = read_key(credential=order.key.credential, variable=order.key.variable)
-            except CredentialError as error:
-                problem = str(error)  # the job's to report
+        directory = order.spec.directory
         return Carried(
             module=order.module,
             directory=directory,
@@ -465,8 +459,7 @@ class ClusterEngine:
             lease_s=self._lease_s,
             environment=job_environment(directory),
             gpu=order.gpu is not None,
-            key=key,
-            key_problem=problem,
+            key=job_key(order.key),
         )
 
     async def reap(self, directory: Path) -> int:

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +22,11 @@ from daemon.lock import holder
 from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
-from pipeline.jobs.child import Exit, HandedOver, JobProcess, key_pipe, kill_marked
+from pipeline.jobs.child import Exit, JobProcess, kill_marked
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import Spec
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
-from pipeline.models.endpoint.credentials import KeyPlace, read_key
-from pipeline.models.endpoint.errors import CredentialError
+from pipeline.models.endpoint.credentials import job_key
 from store.domain.identity import slug
 
 log = structlog.get_logger("daemon.jobs.local")
@@ -67,18 +66,6 @@ async def checkout(folder: Path, commit: Commit, *, git: Git, paths: Paths) -> A
 
 def _brings_a_lake(folder: Path) -> bool:
     return os.path.lexists(folder / ".lake")
-
-
-def handed_over(place: KeyPlace | None) -> AbstractContextManager[HandedOver]:
-    """Return what a child needs to read the key that is in this place now; nothing where there is none.
-
-    A key that cannot be used is the job's to report: it reads why, and not the key.
-    """
-    try:
-        key = None if place is None else read_key(credential=place.credential, variable=place.variable)
-    except CredentialError as error:
-        return key_pipe(None, problem=str(error))
-    return key_pipe(key)
 
 
 async def prepare(order: Order, places: AsyncExitStack, *, git: Git, paths: Paths) -> JobSpec[Spec]:
@@ -216,7 +203,7 @@ class LocalEngine:
                 directory=spec.directory,
                 stderr=spec.log,
                 memory_bytes=order.memory_bytes,
-                secrets=handed_over(order.key),
+                key=job_key(order.key),
                 # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
                 visible="" if gpu is None else gpu.uuid or None,
             )

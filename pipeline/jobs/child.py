@@ -21,13 +21,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM
+from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM, NO_KEY, JobKey
 from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
 
 MARK = "EVERLEAN_ATTEMPT"
@@ -151,19 +151,14 @@ class HandedOver:
 
 
 @contextmanager
-def key_pipe(key: str | None, *, problem: str = "") -> Iterator[HandedOver]:
-    """Yield what a child needs to read the key; nothing without a key.
-
-    Args:
-        key: shorter than any pipe's buffer (`credentials.read_key`).
-        problem: why there is no key; the job reports it.
-    """
-    if key is None:
-        yield HandedOver(variables={KEY_PROBLEM: problem} if problem else {})
+def key_pipe(given: JobKey) -> Iterator[HandedOver]:
+    """Yield what a child needs to read the key; nothing without a key."""
+    if given.key is None:
+        yield HandedOver(variables={KEY_PROBLEM: given.problem} if given.problem else {})
         return
     read, write = os.pipe()
     try:
-        os.write(write, key.encode("ascii"))
+        os.write(write, given.key.encode("ascii"))
         os.close(write)
         yield HandedOver((read,), {KEY_PIPE: str(read)})
     finally:
@@ -236,7 +231,7 @@ class JobProcess:
         directory: Path,
         stderr: Path,
         memory_bytes: int,
-        secrets: AbstractContextManager[HandedOver] | None = None,
+        key: JobKey = NO_KEY,
         visible: str | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> JobProcess:
@@ -248,14 +243,14 @@ class JobProcess:
             directory: the attempt's own folder.
             stderr: the file that its standard error is appended to.
             memory_bytes: see `hold_to`.
-            secrets: what it inherits besides (`key_pipe`); open while it is started.
+            key: that it is handed.
             visible: see `job_environment`.
             variables: more of its environment.
 
         Raises:
             OSError: the system refused.
         """
-        with secrets or nullcontext(HandedOver()) as handed:
+        with key_pipe(key) as handed:
             environment = job_environment(directory, visible=visible)
             return await cls.start_command(
                 # -P: the working directory is no place to import from.

@@ -52,6 +52,22 @@ SpecCo = TypeVar("SpecCo", covariant=True)
 SpecT = TypeVar("SpecT", bound="BaseModel")
 
 
+@dataclass(frozen=True, slots=True)
+class JobKey:
+    """The one key that a job is handed, if it is handed one. `pipeline.models.endpoint.credentials.job_key` reads it.
+
+    Attributes:
+        key: shorter than any pipe's buffer.
+        problem: why there is none that can be used; the job reports it.
+    """
+
+    key: str | None = field(default=None, repr=False)
+    problem: str = ""
+
+
+NO_KEY = JobKey()
+
+
 class JobError(Exception):
     """A job cannot go on. `reason` is a stable snake_case word; the message names thing, reason and remedy."""
 

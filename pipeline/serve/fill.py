@@ -54,8 +54,7 @@ from pipeline.jobs.specs import (
     SorryToProve,
 )
 from pipeline.lean.pool import PoolLimits
-from pipeline.models.endpoint.credentials import KeyPlace, read_key
-from pipeline.models.endpoint.errors import CredentialError
+from pipeline.models.endpoint.credentials import KeyPlace
 from pipeline.serve.check import ADVICE, Judgement, Judging, LeanRequest, judge, judging, place_of
 from pipeline.serve.checkouts import (
     Checkout,
@@ -649,8 +648,6 @@ class _Filling:
         for different in _by_id(wanted):
             try:
                 failed = await self._search(rung, made, different, found)
-            except CredentialError as error:
-                failed = lines.Failure(error.reason, str(error), "see `everlean doctor`")
             except JobError as error:
                 failed = lines.Failure(error.reason, str(error), error.remedy)
             if failed is not None:
@@ -678,11 +675,6 @@ class _Filling:
             wanted: no two of one id.
         """
         places = {one.sorry: _key(one) for one in wanted}
-        key = None
-        if rung.key is not None:
-            key = await asyncio.to_thread(
-                read_key, credential=rung.key.credential, variable=rung.key.variable
-            )
         clock, order = Clock(self._left_s), self._spec(rung, made, wanted)
         async with (
             self._workspace.folder() as folder,
@@ -694,7 +686,7 @@ class _Filling:
                 worktree=made.worktree,
                 folder=folder,
                 memory_bytes=rung.memory_bytes,
-                key=key,
+                key=rung.key,
                 inputs=inputs,
             ) as running,
         ):

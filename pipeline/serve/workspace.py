@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from pipeline.jobs.child import JobProcess, LineTooLongError, key_pipe
+from pipeline.jobs.child import JobProcess, LineTooLongError
 from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.lines import Assignment, BadLineError, Batch, Failure, Result, parse_line
@@ -28,6 +28,7 @@ from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import Spec
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import remove_tree
+from pipeline.models.endpoint.credentials import KeyPlace, job_key
 from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own, to_its_end
 from pipeline.serve.retrieve import Encodes, Premises
 from pipeline.serve.schemas import Problem
@@ -235,7 +236,7 @@ async def job(
     worktree: Path,
     folder: Path,
     memory_bytes: int,
-    key: str | None = None,
+    key: KeyPlace | None = None,
     inputs: Inputs | None = None,
 ) -> AsyncIterator[RunningJob]:
     """Run a job during the block.
@@ -247,7 +248,7 @@ async def job(
         worktree: where it works.
         folder: of this job alone; created here, removed by the caller.
         memory_bytes: that each process of it may take for itself (`pipeline.jobs.child.hold_to`).
-        key: the one secret that it receives, by a pipe.
+        key: where the one secret is that it is handed.
         inputs: what was frozen for it.
 
     Raises:
@@ -272,7 +273,7 @@ async def job(
         directory=folder,
         stderr=folder / _STDERR,
         memory_bytes=memory_bytes,
-        secrets=key_pipe(key),
+        key=await asyncio.to_thread(job_key, key),
         # Its temporary files are removed with its folder, even if it is killed.
         variables={"TMPDIR": str(scratch)},
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM
+from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM, NO_KEY, JobKey
 from pipeline.models.endpoint.errors import CredentialError
 
 FOLDER = "CREDENTIALS_DIRECTORY"
@@ -62,6 +62,16 @@ def read_key(
         return _read_file(Path(file))
     value = known.get(variable, "").strip() if variable else ""
     return _checked(value, f"the environment variable {variable}") if value else None
+
+
+def job_key(place: KeyPlace | None) -> JobKey:
+    """Return what a job is handed of the key in this place: that it cannot be used is the job's to report."""
+    if place is None:
+        return NO_KEY
+    try:
+        return JobKey(read_key(credential=place.credential, variable=place.variable, file=place.file))
+    except CredentialError as error:
+        return JobKey(problem=str(error))
 
 
 @functools.cache

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from daemon.jobs.local import handed_over
-from pipeline.jobs.child import job_environment
+from pipeline.jobs.child import job_environment, key_pipe
 from pipeline.jobs.protocol import KEY_PIPE
 from pipeline.models.endpoint import credentials
-from pipeline.models.endpoint.credentials import KeyPlace, read_key
+from pipeline.models.endpoint.credentials import KeyPlace, job_key, read_key
 from pipeline.models.endpoint.errors import CredentialError
 
 KEY = "s3cret"
@@ -38,7 +37,7 @@ def test_a_key_is_handed_over_by_a_pipe_that_is_empty_once_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("EVERLEAN_MODEL_KEY", KEY)
-    with handed_over(PLACE) as handed:
+    with key_pipe(job_key(PLACE)) as handed:
         assert KEY not in repr(handed)
         (descriptor,) = handed.descriptors
         # The job's end of it is another descriptor of the same number, as here.
@@ -60,7 +59,7 @@ def test_the_child_of_a_job_inherits_neither_the_pipe_nor_a_variable_with_the_ke
     child = (
         f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {grandchild!r}], check=True)"
     )
-    with handed_over(PLACE) as handed:
+    with key_pipe(job_key(PLACE)) as handed:
         done = subprocess.run(
             [sys.executable, "-S", "-c", child],
             env={"PATH": "/usr/bin", **handed.variables},
@@ -75,7 +74,7 @@ def test_the_child_of_a_job_inherits_neither_the_pipe_nor_a_variable_with_the_ke
 def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EVERLEAN_MODEL_KEY", raising=False)
     for place in (None, PLACE):
-        with handed_over(place) as handed:
+        with key_pipe(job_key(place)) as handed:
             assert (handed.descriptors, dict(handed.variables)) == ((), {})
 
 
@@ -86,7 +85,7 @@ def test_of_the_folder_of_credentials_only_the_one_is_handed_over(
         (tmp_path / name).write_text(text + "\n", "ascii")
         (tmp_path / name).chmod(0o600)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    with handed_over(PLACE) as handed:
+    with key_pipe(job_key(PLACE)) as handed:
         assert os.read(handed.descriptors[0], 100) == KEY.encode()
         assert str(tmp_path) not in handed.variables.values()
 
@@ -97,5 +96,5 @@ def test_a_key_that_cannot_be_used_is_the_job_s_to_report(
     (tmp_path / "everlean-model-key").write_text("two words", "ascii")
     (tmp_path / "everlean-model-key").chmod(0o600)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    with handed_over(PLACE) as handed, pytest.raises(CredentialError, match="holds no key"):
+    with key_pipe(job_key(PLACE)) as handed, pytest.raises(CredentialError, match="holds no key"):
         read_key(environment=handed.variables)
