@@ -10,7 +10,9 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +24,7 @@ MAY_IMPORT = {
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 LARGE_FOLDER = 3000
 """Lines of a folder, with all below it, from which on its own layers are declared in pyproject.toml."""
+CLOSURES = ROOT / "tests/unit/import_closures.toml"
 HEAVY = {"torch", "numpy", "transformers", "trl", "peft", "pytorch_lightning", "lightning", "datasets"}
 
 
@@ -135,3 +138,43 @@ def test_no_module_is_too_long_to_read_in_one_go() -> None:
         for module in (ROOT / package).rglob("*.py")
     }
     assert {name: n for name, n in lengths.items() if n > 1000} == {}
+
+
+@pytest.fixture(scope="module")
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph(*MAY_IMPORT, cache_dir=None)
+
+
+def lines_of(module: str) -> int:
+    path = ROOT / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return len(file.read_text(encoding="utf-8").splitlines())
+
+
+def closure(imports: grimp.ImportGraph, starts: Iterable[str]) -> set[str]:
+    """All modules that come with these, and the packages that they lie in, which Python loads before them."""
+    modules = {module for start in starts for module in {start, *imports.find_upstream_modules(start)}}
+    packages = {
+        module.rsplit(".", depth)[0] for module in modules for depth in range(1, module.count(".") + 1)
+    }
+    return modules | packages
+
+
+@pytest.mark.parametrize(("entrance", "row"), tomllib.loads(CLOSURES.read_text(encoding="utf-8")).items())
+def test_no_entrance_imports_more_than_is_written(
+    entrance: str, row: dict[str, Any], imports: grimp.ImportGraph
+) -> None:
+    found = closure(imports, row["starts"])
+    lines = sum(map(lines_of, found))
+    rooms = Counter(".".join(module.split(".")[:2]) for module in found)
+    said = f"{entrance} imports {len(found)} modules of {lines} lines"
+    by_room = ", ".join(f"{room} {number}" for room, number in sorted(rooms.items()))
+    print(f"{said}: {by_room}")  # noqa: T201 - shown where this fails, and with -rP
+    needed = {"modules": len(found), "lines": -(-lines // 1000) * 1000}
+    numbers = " and ".join(f"{name} = {number}" for name, number in needed.items())
+    write = f"write {numbers} into {CLOSURES.relative_to(ROOT)}"
+    for name, number in needed.items():
+        assert number <= row[name], f"{said}: import less, or {write}, and say in the commit why"
+        assert number > 0.9 * row[name], (
+            f"{said}, far less than is written: {write}, or they grow back unseen"
+        )
