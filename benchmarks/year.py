@@ -51,10 +51,10 @@ from daemon.planning.admission import SHARE_S, Admission, Admitted, Money, SlotQ
 from daemon.planning.plan import Plan, Planner
 from daemon.planning.proving import spending
 from daemon.settings import Settings, load
+from pipeline.endpoint.spending import Prices, Spending
 from pipeline.jobs.kinds import KINDS
 from pipeline.jobs.lines import Failure
 from pipeline.jobs.specs import EndpointRung, ProveSpec
-from pipeline.models.endpoint.spending import Prices, Spending
 from store.errors import LogError
 from store.events.base import EventBody
 from store.events.jobs import JobInterrupted

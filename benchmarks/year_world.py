@@ -19,16 +19,16 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 from benchmarks.store_history import Commit, Repository, held
 from benchmarks.store_source import geometric
 from daemon.jobs.due import DueJob
+from pipeline.endpoint.errors import SpendingCapError
 from pipeline.jobs.lines import Failure, Result
 from pipeline.jobs.specs import CheckSpec, ProveSpec, ScanSpec, SorryToProve
-from pipeline.models.endpoint.errors import SpendingCapError
 from store.domain.identity import event_id, proof_id, short_hash
 from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected
 from store.log.envelope import NewEvent
 from tests.support.events import CHECKS, PATCH, digest
 
 if TYPE_CHECKING:
-    from pipeline.models.endpoint.spending import Spending
+    from pipeline.endpoint.spending import Spending
 
 WITH_TREE = (0, 2)
 CRASHES_AFTER_S = 30.0

@@ -78,7 +78,7 @@ class Paths:
 
     @property
     def answers(self) -> Path:
-        """What endpoints answered to searches and was paid for (`pipeline.models.endpoint.answers`)."""
+        """What endpoints answered to searches and was paid for (`pipeline.endpoint.answers`)."""
         return self.cache / "answers"
 
     @property

@@ -54,9 +54,9 @@ from daemon.settings.reload import ConfigWatcher, reload
 from daemon.shipping import Shipping
 from daemon.store_service import LOOK_FOR_ROOM, NoRoomError, StoreFailedError, StoreService, no_room
 from daemon.systemd import Notifier
+from pipeline.endpoint.credentials import FOLDER
 from pipeline.jobs.kinds import KINDS
 from pipeline.lean.backend import Leans
-from pipeline.models.endpoint.credentials import FOLDER
 from store.errors import DatabaseFullError, LogError
 from store.events.jobs import ProjectBuilt
 from store.events.service import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped

@@ -57,14 +57,14 @@ from daemon.instance import Instance, InstanceError, command, find_instance, ope
 from daemon.serve_spec import shown_host
 from daemon.settings import ConfigError, Settings, load
 from pipeline.connections import BoundedProtocol
+from pipeline.endpoint.credentials import read_key
+from pipeline.endpoint.errors import CredentialError
 from pipeline.gate.certificate import CertificateError, certificate_of, doubt_on
 from pipeline.gate.source_checks import parts_of
 from pipeline.jobs.blueprint import Blueprints, resting_on
 from pipeline.jobs.mirror import file_of
 from pipeline.lean.source.splice import Replacement
 from pipeline.loopback import is_loopback
-from pipeline.models.endpoint.credentials import read_key
-from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import HereGuard, TokenGuard
 from pipeline.serve.spec import Limits
 from store.documents.attempts import describe_attempts

@@ -303,7 +303,7 @@ _CODES = {
     "pipeline.gate.certificate:CertificateError": ExitCode.FAILURE,
     "pipeline.jobs.protocol:JobError": ExitCode.FAILURE,
     "pipeline.lean.install:BusyError": ExitCode.ALREADY_RUNNING,
-    "pipeline.models.endpoint.errors:CredentialError": ExitCode.BAD_CONFIG,
+    "pipeline.endpoint.errors:CredentialError": ExitCode.BAD_CONFIG,
     "pipeline.models.errors:LearningError": ExitCode.FAILURE,
     "pipeline.prove.tree:TreeError": ExitCode.FAILURE,
     "pipeline.report.writing:NotOursError": ExitCode.FAILURE,

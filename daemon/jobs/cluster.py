@@ -34,8 +34,8 @@ from daemon.jobs.local import LocalEngine, end_attempt, prepare, start_errors
 from daemon.paths import Paths
 from daemon.polling.git import Git
 from daemon.settings.schema import Engine as EngineSettings
+from pipeline.endpoint.credentials import job_key
 from pipeline.jobs.child import MARK, Exit, JobProcess, LineTooLongError, job_environment, kill_marked
-from pipeline.models.endpoint.credentials import job_key
 from store.backoff import Backoff
 
 LAUNCHER_LOG = "launcher.log"

@@ -22,11 +22,11 @@ from daemon.lock import holder
 from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
+from pipeline.endpoint.credentials import job_key
 from pipeline.jobs.child import Exit, JobProcess, kill_marked
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import Spec
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
-from pipeline.models.endpoint.credentials import job_key
 from store.domain.identity import slug
 
 log = structlog.get_logger("daemon.jobs.local")

@@ -28,6 +28,7 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.history import Readiness, ReadinessOfJobs
 from daemon.settings import Repo, Settings
 from daemon.settings.models import RUNGS, Prove
+from pipeline.endpoint.credentials import KeyPlace
 from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.specs import (
     OF_THE_JOB,
@@ -52,7 +53,6 @@ from pipeline.jobs.specs import (
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.globs import path_filter
-from pipeline.models.endpoint.credentials import KeyPlace
 from store.backoff import Backoff
 from store.documents.by_design import by_design
 from store.domain.identity import job_id

@@ -41,8 +41,8 @@ from daemon.context import Context
 from daemon.settings import Settings
 from daemon.settings.schema import Command, Notify, webhook_url
 from daemon.store_service import StoreService
-from pipeline.models.endpoint.credentials import read_key
-from pipeline.models.endpoint.errors import CredentialError
+from pipeline.endpoint.credentials import read_key
+from pipeline.endpoint.errors import CredentialError
 from pipeline.redact import redact
 from pipeline.report.front import Front, digest, front
 from store.backoff import Backoff

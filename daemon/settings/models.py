@@ -39,10 +39,10 @@ from daemon.settings.types import (
     model_name,
     table_list,
 )
+from pipeline.endpoint.credentials import KeyPlace, read_key
+from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import ProgressConfig, tactics_config
-from pipeline.models.endpoint.credentials import KeyPlace, read_key
-from pipeline.models.endpoint.errors import CredentialError
 from pipeline.models.errors import ConfigError
 from pipeline.models.retriever.config import for_a_job as retriever_config
 from pipeline.serve.spec import PROMOTABLE

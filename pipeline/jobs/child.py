@@ -139,7 +139,7 @@ def _tells_marks(directory: bytes, *, below: bool) -> Callable[[int], bool]:
 # ---- Give a child the one key that it needs, by a pipe that is empty once it is read
 # Not by a variable, which every process of this user finds in /proc/PID/environ for as long as the job runs; not by a
 # file, which would outlive it; and not by systemd's folder of credentials, in which the GitHub token lies too. The
-# other end is `pipeline.models.endpoint.credentials`.
+# other end is `pipeline.endpoint.credentials`.
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ SpecT = TypeVar("SpecT", bound="BaseModel")
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """The one key that a job is handed, if it is handed one. `pipeline.models.endpoint.credentials.job_key` reads it.
+    """The one key that a job is handed, if it is handed one. `pipeline.endpoint.credentials.job_key` reads it.
 
     Attributes:
         key: shorter than any pipe's buffer.

@@ -1,4 +1,4 @@
-"""Models: the premise retriever, tactic models, the progress model, and models behind an endpoint.
+"""Models that are trained here: the premise retriever, tactic models and the progress model.
 
-The three models that are trained here share the modules beside this one; none of them imports another.
+The three share the modules beside this one; none of them imports another.
 """

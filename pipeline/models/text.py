@@ -8,18 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TypedDict
 
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import NO_GOALS, as_lean_prints, split_goals
-
-
-class ChatMessage(TypedDict):
-    """One turn: role "system", "user" or "assistant"."""
-
-    role: str
-    content: str
-
 
 CUT = "…"
 """The line that replaces removed lines of a state."""

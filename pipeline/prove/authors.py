@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pipeline.models.endpoint.client import Chat, ChatClient
-from pipeline.models.endpoint.dialect import Ask
-from pipeline.models.endpoint.errors import ExternalError, Usage
+from pipeline.endpoint.client import Chat, ChatClient
+from pipeline.endpoint.dialect import Ask
+from pipeline.endpoint.errors import ExternalError, Usage
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.prompt import whole_proof_messages
 from pipeline.models.text import CUT

@@ -23,6 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from pipeline.endpoint.client import open_client
+from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import Budget, EndpointSpec
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.errors import ReplError
@@ -36,8 +38,6 @@ from pipeline.lean.source.scanner import locate, parse
 from pipeline.lean.source.splice import Declaration, Replacement, splice
 from pipeline.loop_thread import LoopThread
 from pipeline.models.config import Device
-from pipeline.models.endpoint.client import open_client
-from pipeline.models.endpoint.errors import Usage
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import device_of
 from pipeline.models.retriever.finder import Place, PremiseFinder
@@ -846,7 +846,7 @@ class ExternalProver(Prover):
             usd_per_day: a cap for the UTC day, over all of the ledger; None: no cap. It needs the prices and a ledger.
             usd_per_million_prompt, usd_per_million_completion: the prices.
             ledger: a file that several processes may share.
-            timeout_s, retries: see `pipeline.models.endpoint.dialect.Endpoint`.
+            timeout_s, retries: see `pipeline.endpoint.dialect.Endpoint`.
             candidates, temperature, max_tokens: answers for a state, their sampling, and their maximum of tokens.
             whole_tokens: the maximum of a whole proof.
             proofs, repairs: whole proofs a turn, and turns after the first.

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from pipeline.endpoint.client import ChatClient
+from pipeline.endpoint.dialect import Ask
+from pipeline.endpoint.errors import ExternalError, Usage
 from pipeline.jobs.protocol import JobError
-from pipeline.models.endpoint.client import ChatClient
-from pipeline.models.endpoint.dialect import Ask
-from pipeline.models.endpoint.errors import ExternalError, Usage
 from pipeline.models.progress.steps import Step
 from pipeline.models.tactics.prompt import messages
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic

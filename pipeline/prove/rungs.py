@@ -40,7 +40,7 @@ from store.errors import LogError
 from store.text import first_line
 
 if TYPE_CHECKING:
-    from pipeline.models.endpoint.client import ChatClient
+    from pipeline.endpoint.client import ChatClient
     from pipeline.models.retriever.corpus import Corpus, Premise
     from pipeline.models.tactics.generate import Generator
     from pipeline.models.tactics.requests import Request, Suggestions
@@ -332,8 +332,8 @@ async def _by_author(given: ProveSpec, rung: WholeProofRung, open_: AsyncExitSta
 
 
 async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitStack) -> Engine:
-    from pipeline.models.endpoint.client import open_client
-    from pipeline.models.endpoint.errors import ExternalError
+    from pipeline.endpoint.client import open_client
+    from pipeline.endpoint.errors import ExternalError
     from pipeline.prove.authors import ExternalAuthor
 
     try:

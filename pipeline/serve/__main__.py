@@ -22,9 +22,9 @@ from typing import Any
 import uvicorn
 
 from pipeline.connections import Server
+from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.gpu_lock import take
 from pipeline.jobs.protocol import JobError
-from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import read_token
 from pipeline.serve.spec import ServeSpec, SpecError
 from store.files import Lock

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pipeline.endpoint.credentials import read_key
+from pipeline.endpoint.errors import CredentialError
 from pipeline.loopback import names_this_machine
-from pipeline.models.endpoint.credentials import read_key
-from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.schemas import Problem, problem_response
 from pipeline.serve.spec import ServeSpec
 

@@ -29,9 +29,9 @@ from transformers import (
     PreTrainedModel,
 )
 
+from pipeline.endpoint.client import ChatClient
 from pipeline.models.batching import by_length
 from pipeline.models.chain import Chain
-from pipeline.models.endpoint.client import ChatClient
 from pipeline.models.errors import DivergedError, ModelError
 from pipeline.models.libraries import device_of, inference_dtype, load_tokenizer, quiet_libraries
 from pipeline.models.model_files import DESCRIPTION, read_about

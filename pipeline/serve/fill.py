@@ -38,6 +38,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from pipeline.endpoint.credentials import KeyPlace
 from pipeline.freeze import export, freeze
 from pipeline.jobs import lines
 from pipeline.jobs.inputs import Inputs, InputStore
@@ -54,7 +55,6 @@ from pipeline.jobs.specs import (
     SorryToProve,
 )
 from pipeline.lean.pool import PoolLimits
-from pipeline.models.endpoint.credentials import KeyPlace
 from pipeline.serve.check import ADVICE, Judgement, Judging, LeanRequest, judge, judging, place_of
 from pipeline.serve.checkouts import (
     Checkout,

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from pipeline.models.endpoint.errors import ExternalError
+from pipeline.endpoint.errors import ExternalError
 from pipeline.models.errors import LearningError
 from pipeline.serve.limits import full, share
 from pipeline.serve.measures import Measures
@@ -387,7 +387,7 @@ class Loader:
         )
 
     def _endpoint(self, spec: ModelSpec) -> Model:
-        from pipeline.models.endpoint.client import open_client
+        from pipeline.endpoint.client import open_client
         from pipeline.serve.engines import EndpointGenerator, decoding_of
 
         assert spec.endpoint is not None

@@ -1,7 +1,7 @@
 """The specification of the server: its address, its models, the limits of a request, and the backend of Lean.
 
 Written by `everlean serve` and by the daemon (`daemon.serve_spec`), read by `python -m pipeline.serve SPEC.json`.
-It holds no secret: it names the places of the token and the keys (`pipeline.models.endpoint.credentials`).
+It holds no secret: it names the places of the token and the keys (`pipeline.endpoint.credentials`).
 Nothing here imports torch.
 """
 
@@ -13,11 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from pipeline.endpoint.credentials import KeyPlace
 from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec
 from pipeline.lean.backend import START_TIMEOUT_S
 from pipeline.lean.pool import PoolLimits
 from pipeline.loopback import is_loopback
-from pipeline.models.endpoint.credentials import KeyPlace
 
 ModelKind = Literal["tactics", "retrieval", "causal", "seq2seq", "encoder", "retriever", "endpoint"]
 Device = Literal["auto", "cuda", "cpu"]

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from pipeline.endpoint.credentials import KeyPlace, job_key
 from pipeline.jobs.child import JobProcess, LineTooLongError
 from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import KINDS, Kind
@@ -28,7 +29,6 @@ from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import Spec
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import remove_tree
-from pipeline.models.endpoint.credentials import KeyPlace, job_key
 from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own, to_its_end
 from pipeline.serve.retrieve import Encodes, Premises
 from pipeline.serve.schemas import Problem

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.endpoint.spending import Prices, Spending
 from pipeline.jobs.protocol import JobError
-from pipeline.models.endpoint.spending import Prices, Spending
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends, Silence
 from tests.support.lean import scripted
 from tests.support.lean.scripted import Script

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.endpoint.client import ChatClient, open_client
+from pipeline.endpoint.dialect import Endpoint
+from pipeline.endpoint.errors import ExternalError, SpendingError
 from pipeline.jobs.specs import EndpointSpec
-from pipeline.models.endpoint.client import ChatClient, open_client
-from pipeline.models.endpoint.dialect import Endpoint
-from pipeline.models.endpoint.errors import ExternalError, SpendingError
 from pipeline.models.tactics.generate import Generator
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
 from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, FailedProof, WholeAsk

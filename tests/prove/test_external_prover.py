@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.endpoint.client import ChatClient
+from pipeline.endpoint.dialect import Endpoint
+from pipeline.endpoint.errors import ExternalError, SpendingError
 from pipeline.jobs.specs import Budget
 from pipeline.lean.client.messages import Goal
-from pipeline.models.endpoint.client import ChatClient
-from pipeline.models.endpoint.dialect import Endpoint
-from pipeline.models.endpoint.errors import ExternalError, SpendingError
 from pipeline.models.tactics.requests import Decoding
 from pipeline.prove.compat import ExternalProver, Server
 from pipeline.prove.generator import EndpointSuggests, GeneratorProposer

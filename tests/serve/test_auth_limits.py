@@ -18,9 +18,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from daemon.peers import LoopbackServer
+from pipeline.endpoint.credentials import FOLDER, KeyPlace
+from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.specs import Budget
-from pipeline.models.endpoint.credentials import FOLDER, KeyPlace
-from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.app import guards
 from pipeline.serve.auth import read_token
 from pipeline.serve.limits import RETRY_AFTER_S, while_connected

@@ -18,9 +18,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from pipeline.endpoint.dialect import ChatMessage
 from pipeline.models.errors import ModelError
 from pipeline.models.text import (
-    ChatMessage,
     fitting_state,
     least,
     state_text,

@@ -91,7 +91,7 @@ class Suggestions:
         error: the reason for no answer at all; else "".
         prompt_tokens, written_tokens: what the answer took, the candidates that were left out counted.
         usd: the cost; None where it is unknown.
-        reason: of an endpoint's error, its kind (`pipeline.models.endpoint`).
+        reason: of an endpoint's error, its kind (`pipeline.endpoint`).
     """
 
     tactics: tuple[Suggestion, ...]

@@ -17,9 +17,9 @@ from daemon.planning.admission import Money, SlotQueue, admit, turn_ends
 from daemon.planning.plan import Plan, WaitingJob
 from daemon.planning.proving import spending
 from daemon.settings import Settings
+from pipeline.endpoint.credentials import KeyPlace
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.spec import Spec
-from pipeline.models.endpoint.credentials import KeyPlace
 from tests.support.daemon.deployment import Deployment
 
 ONE, TWO = Gpu("GPU-a", 0, "Test GPU"), Gpu("GPU-b", 1, "Test GPU")

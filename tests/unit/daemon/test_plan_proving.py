@@ -18,11 +18,11 @@ from daemon.planning.proving import Ladder, Rung, budget_key
 from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
+from pipeline.endpoint.credentials import KeyPlace
 from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, RetrieverSpec
 from pipeline.lean.backend import Leans
-from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.blueprint import Statement
 from store.domain.records import ConstantUse, ScannedFile, Sorry, TracedFile, TracedTheorem
 from store.events.base import EventBody

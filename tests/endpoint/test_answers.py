@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.models.endpoint.answers import KEPT_S, PaidAnswers
-from pipeline.models.endpoint.client import Chat, ChatClient
-from pipeline.models.endpoint.dialect import Ask, Endpoint
-from pipeline.models.endpoint.errors import AnswersError
-from pipeline.models.endpoint.spending import Prices, Spending
+from pipeline.endpoint.answers import KEPT_S, PaidAnswers
+from pipeline.endpoint.client import Chat, ChatClient
+from pipeline.endpoint.dialect import Ask, Endpoint
+from pipeline.endpoint.errors import AnswersError
+from pipeline.endpoint.spending import Prices, Spending
 from tests.support.chat_server import ChatServer, Fails, Says
 
 ASK = Ask([{"role": "user", "content": "⊢ p"}], max_tokens=64, temperature=0.6, seed=7)

@@ -14,10 +14,10 @@ from typing import TypeVar
 import httpx2
 import pytest
 
-from pipeline.models.endpoint.client import Chat, ChatClient
-from pipeline.models.endpoint.dialect import Ask, Endpoint
-from pipeline.models.endpoint.errors import EndpointError, SpendingCapError
-from pipeline.models.endpoint.spending import Prices, Spending
+from pipeline.endpoint.client import Chat, ChatClient
+from pipeline.endpoint.dialect import Ask, Endpoint
+from pipeline.endpoint.errors import EndpointError, SpendingCapError
+from pipeline.endpoint.spending import Prices, Spending
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says, Sends, Silence
 
 T = TypeVar("T")

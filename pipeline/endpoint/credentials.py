@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM, NO_KEY, JobKey
-from pipeline.models.endpoint.errors import CredentialError
 
 FOLDER = "CREDENTIALS_DIRECTORY"
 """The environment variable with the folder of a unit's credentials, set by systemd (LoadCredential=)."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.models.endpoint.errors import SpendingCapError, SpendingError
-from pipeline.models.endpoint.spending import Prices, Spending
+from pipeline.endpoint.errors import SpendingCapError, SpendingError
+from pipeline.endpoint.spending import Prices, Spending
 
 PRICES = Prices(usd_per_million_prompt=1.0, usd_per_million_completion=10.0)
 """A request of 100 000 and 90 000 tokens costs a dollar."""
@@ -117,7 +117,7 @@ def test_a_reservation_of_a_process_that_was_killed_counts_in_full(ledger: Path)
 def test_all_lines_of_a_day_count_wherever_a_clock_that_was_set_put_them(
     ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.models.endpoint.spending._BLOCK_BYTES", 1000)
+    monkeypatch.setattr("pipeline.endpoint.spending._BLOCK_BYTES", 1000)
     for days, lines in ((60, 8), (0, 8), (10, 8), (-10, 8), (0, 5)):
         for _ in range(lines):
             spending(ledger, cap_usd=None, at=NOON - timedelta(days=days)).reserve(*MOST)

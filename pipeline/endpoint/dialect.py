@@ -22,14 +22,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
-from pipeline.models.endpoint.errors import EndpointError
+from pipeline.endpoint.errors import EndpointError
 from store.text import clean, cut
-
-if TYPE_CHECKING:
-    from pipeline.models.text import ChatMessage
 
 Flaw = Literal["", "empty", "cut_off", "refused"]
 _MOST_TOKENS = 10**9
@@ -42,6 +39,13 @@ _SPENT = re.compile(r"insufficient_quota|enforced_spend_limit_reached")
 
 class NotUnderstoodError(Exception):
     """An answer is no chat completion; the message describes it."""
+
+
+class ChatMessage(TypedDict):
+    """One turn: role "system", "user" or "assistant"."""
+
+    role: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,9 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from pipeline.jobs.specs import EndpointSpec
-from pipeline.models.endpoint.answers import PaidAnswers, request_name
-from pipeline.models.endpoint.credentials import read_key
-from pipeline.models.endpoint.dialect import (
+from pipeline.endpoint.answers import PaidAnswers, request_name
+from pipeline.endpoint.credentials import read_key
+from pipeline.endpoint.dialect import (
     Answer,
     Ask,
     Choice,
@@ -40,8 +39,9 @@ from pipeline.models.endpoint.dialect import (
     complaint,
     read_answer,
 )
-from pipeline.models.endpoint.errors import EndpointError, ExternalError, Usage
-from pipeline.models.endpoint.spending import Prices, Reservation, Spending
+from pipeline.endpoint.errors import EndpointError, ExternalError, Usage
+from pipeline.endpoint.spending import Prices, Reservation, Spending
+from pipeline.jobs.specs import EndpointSpec
 from pipeline.redact import redact
 from store.backoff import Backoff
 

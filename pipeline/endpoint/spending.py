@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.models.endpoint.errors import RequestAboveCapError, SpendingCapError, SpendingError, Usage
+from pipeline.endpoint.errors import RequestAboveCapError, SpendingCapError, SpendingError, Usage
 from store.files import lock, sync
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.models.endpoint.dialect import Ask, Endpoint
-from pipeline.models.endpoint.errors import AnswersError
+from pipeline.endpoint.dialect import Ask, Endpoint
+from pipeline.endpoint.errors import AnswersError
 from store.files import write_whole
 
 KEPT_S = 14 * 24 * 3600.0

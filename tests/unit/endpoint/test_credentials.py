@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.models.endpoint.credentials import read_key
-from pipeline.models.endpoint.errors import CredentialError
+from pipeline.endpoint.credentials import read_key
+from pipeline.endpoint.errors import CredentialError
 
 KEY = "sk-0123456789"
 
