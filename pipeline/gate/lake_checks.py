@@ -39,6 +39,7 @@ from pipeline.gate.export import shown
 from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.gate.references import Place, ends_at, place_of
 from pipeline.gate.second_kernel import Judged, SecondKernel, find_second_kernel, judge_export
+from pipeline.gate.source_checks import parts_below, taken_further_down
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BUILD_BOUNDS, MOST_PROCESSES, Bounds, LakeRunner, Outcome, build
 from pipeline.lean.client.process import lean_path
@@ -743,14 +744,21 @@ class _Inquiry:
         self, before: Answer, after: Answer, below: Sequence[BuiltModule], hashes: Mapping[str, str]
     ) -> Finding:
         """Check that Lean gives the constant the same statement as without the proof, whatever the source says."""
+        source, inputs = self._source, _inputs(self.runner.project, self.folder)
         found = differences(before, after, declared=self.declared - {self.declaration})
+        if source is not None:
+            # A macro or a tactic of the project's own declares what no `let rec` of the proof's text says.
+            made = parts_below(after.declared.keys() - before.declared.keys(), self.declaration)
+            found += [
+                f"the proof declares a {name} below it, which hides a {name} that the file speaks of further down"
+                for name in taken_further_down(made, file=self.patched, declaration=source)
+            ]
         if found:
             return Finding("statement", "failed", self.by, "; ".join(found))
         told = (
             f"the same type and universe parameters as without the proof, by their exports, and the same"
             f" {len(before.premises)} constants of its module below it: sha256 {after.digest}"
         )
-        source, inputs = self._source, _inputs(self.runner.project, self.folder)
         if source is None or isinstance(inputs, str):
             told += f"; its material is not recorded: {inputs if source else 'the scanner does not see it'}"
             return Finding("statement", "passed", self.by, told)

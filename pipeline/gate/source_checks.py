@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,25 +216,36 @@ def cites_itself(replacement: str, declaration: str) -> bool:
 _SCOPES = frozenset({"namespace", "open", "export"})
 
 
-def taken_further_down(replacement: str, *, file: bytes, declaration: Declaration) -> tuple[str, ...]:
-    """Return what a `let rec` of the text declares and the file would mean by a name of its own further down.
+def local_recursions(replacement: str) -> set[str]:
+    """Return the names that a `let rec` of the text declares."""
+    tokens = [token.text for token in tokens_of_text(replacement)[0]]
+    return {tokens[at + 2] for at in range(len(tokens) - 2) if (tokens[at], tokens[at + 1]) == ("let", "rec")}
+
+
+def parts_below(names: Iterable[str], declaration: str) -> set[str]:
+    """Return the parts behind the declaration's name of those constants that are below it."""
+    own = _parts(declaration)
+    found = (_parts(name) for name in names)
+    return {part for parts in found if parts[: len(own)] == own for part in parts[len(own) :]}
+
+
+def taken_further_down(
+    declared: Collection[str], *, file: bytes, declaration: Declaration
+) -> tuple[str, ...]:
+    """Return what a proof declares and the file would mean by a name of its own further down.
 
     Lean puts `go` of a proof of `mine` below it, as `mine.go`: in a scope of that name the file's own `go` is hidden.
     """
-    tokens = [token.text for token in tokens_of_text(replacement)[0]]
-    declared = {
-        tokens[at + 2] for at in range(len(tokens) - 2) if (tokens[at], tokens[at + 1]) == ("let", "rec")
-    }
     if not declared:
         return ()
     own = _parts(declaration.name)[-1]
-    below = [command for command in parse(file).commands if command.byte_start >= declaration.byte_end]
-    used, scoped = set(), False
-    for command in below:
+    later = [command for command in parse(file).commands if command.byte_start >= declaration.byte_end]
+    used, scoped = set[str](), False
+    for command in later:
         parts = [_parts(token.text) for token in tokens_of_text(command.text)[0]]
         used |= {part for some in parts for part in some}
         scoped |= any(own in (some if command.keyword in _SCOPES else some[:-1]) for some in parts)
-    return tuple(sorted(declared & used)) if scoped else ()
+    return tuple(sorted(used.intersection(declared))) if scoped else ()
 
 
 def _called_on_a_term(before: tuple[Token, ...], token: Token) -> bool:

@@ -24,6 +24,7 @@ from pipeline.gate.source_checks import (
     dedents,
     ends_its_line,
     in_its_place,
+    local_recursions,
     outside_the_sorries,
     parts_of,
     rests_on,
@@ -186,7 +187,9 @@ class Gate:
             )
         against += [
             f"the proof declares {old.name}.{name}, which hides a {name} that the file speaks of further down"
-            for name in taken_further_down(proof.replacement, file=self.before, declaration=old)
+            for name in taken_further_down(
+                local_recursions(proof.replacement), file=self.before, declaration=old
+            )
         ]
         # Lean sees whether that is recursion that ends, and that nothing later is there yet.
         if not self._lean_judges:

@@ -192,6 +192,25 @@ def test_a_local_recursion_changes_nothing_that_the_file_says_further_down(lean:
     lean.verified(dataclasses.replace(case, proof=case.proof.replace("base", "other")))
 
 
+@pytest.mark.parametrize("others", [True, False], ids=["of another file", "of the file itself"])
+def test_a_macro_s_local_recursion_changes_nothing_that_the_file_says_further_down(
+    lean: RealGate, others: bool
+) -> None:
+    """No text of the proof says what it declares: Lean does."""
+    macro = (
+        "set_option hygiene false in\n"
+        f'macro "finish" : tactic => `(tactic| (let rec base : Nat := 1; {PROOF}))\n'
+    )
+    file = FILE.replace("namespace Demo", "namespace Demo\ndef base : Nat := 0")
+    case = Case(
+        "finish",
+        file=f"{'import Demo.Own' if others else macro}\n{file}def Demo.mine.user : Nat := base\n",
+        others={"Demo/Own.lean": macro} if others else {},
+    )
+    assert "hides a base" in lean.rejected(case, step="statement").reason
+    lean.verified(dataclasses.replace(case, file=case.file.replace("Demo.mine.user", "Demo.user")))
+
+
 OWN_COMMANDS = (
     'macro "finish" n:ident : command => `(attribute [simp] $n)\n'
     'macro "cheat" : command => `(axiom cheat : False)\n'
