@@ -32,7 +32,8 @@ class PaidAnswers:
         """
         self._folder = folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)  # proofs of projects that may be nobody else's to read
             with tempfile.TemporaryFile(dir=folder):  # so it can be written
                 pass
             for path in folder.iterdir():

@@ -299,8 +299,12 @@ class ChatClient:
             return None
 
     def _book(self, reserved: Reservation, tokens: tuple[int, int] | None, name: str, reply: bytes) -> Usage:
-        """Keep a reply and book its cost; a kill between the two leaves the reservation, which counts in full."""
-        if self._answers is not None and name:
+        """Keep a reply and book its cost; a kill between the two leaves the reservation, which counts in full.
+
+        A reply that repeats the key is not kept: the key is written to no disk.
+        """
+        repeats_key = self._key is not None and self._key.encode() in reply
+        if self._answers is not None and name and not repeats_key:
             self._answers.put(name, reply)
         return self._spending.book(reserved, tokens)
 

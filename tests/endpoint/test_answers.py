@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +21,19 @@ ASK = Ask([{"role": "user", "content": "⊢ p"}], max_tokens=64, temperature=0.6
 
 
 def asked(
-    folder: Path, server: ChatServer, *asks: Ask, model: str = "m", spending: Spending | None = None
+    folder: Path,
+    server: ChatServer,
+    *asks: Ask,
+    model: str = "m",
+    key: str | None = None,
+    spending: Spending | None = None,
 ) -> list[Chat]:
     """Ask with a client of its own, as a job that begins again does."""
 
     async def main() -> list[Chat]:
         endpoint = Endpoint(server.url, model, retries=0)
         answers = PaidAnswers(folder / "answers")
-        async with ChatClient(endpoint, answers=answers, spending=spending) as client:
+        async with ChatClient(endpoint, key=key, answers=answers, spending=spending) as client:
             return [await client.complete(ask) for ask in asks]
 
     return asyncio.run(main())
@@ -73,6 +79,14 @@ def test_a_damaged_answer_is_asked_for_again_and_an_old_one_goes(tmp_path: Path)
         os.utime(other, (0, other.stat().st_mtime - KEPT_S - 60))
         asked(tmp_path, server, ASK, replace(ASK, seed=8))
         assert len(server.requests) == 4
+
+
+def test_what_is_kept_is_for_its_owner_alone_and_holds_no_key(tmp_path: Path) -> None:
+    with ChatServer([Says("rfl"), Says("-- Bearer sk-secret")]) as server:
+        asked(tmp_path, server, ASK, replace(ASK, seed=8), key="sk-secret")
+    (kept,) = (tmp_path / "answers").iterdir()
+    assert "rfl" in kept.read_text("utf-8")
+    assert stat.S_IMODE((tmp_path / "answers").stat().st_mode) == 0o700
 
 
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_paid(tmp_path: Path) -> None:
