@@ -134,7 +134,7 @@ async def ask(
 
     Raises:
         ImportsRefused: Lean says that the imports fail.
-        ReplStartError: Lean does not come as far as the file.
+        ReplStartError: Lean cannot be run.
         ReplTimeout: it took longer than `limit_s`.
         ReplDied, ReplProtocolError: it gave no answer, or one that is none.
     """
@@ -166,16 +166,16 @@ async def ask(
 
 
 def _read_file(answer: Path, data: bytes, status: int, explained: str) -> Answer:
-    if status != 0 or not answer.is_file() or answer.is_symlink():
-        begun = answer.exists()  # else Lean did not come as far as the file
-        raise (ReplDied if begun else ReplStartError)(explained)
-    size = answer.stat().st_size
-    if size > _MOST_BYTES:
-        raise ReplProtocolError(f"{PROGRAM.name}: an answer of {size} bytes is longer than {_MOST_BYTES}")
     try:
+        if status != 0 or not answer.is_file() or answer.is_symlink():
+            # This Lean has compiled the program. So it is the file's doing, which may also remove what it finds here.
+            raise ReplDied(explained)
+        size = answer.stat().st_size
+        if size > _MOST_BYTES:
+            raise ReplProtocolError(f"{PROGRAM.name}: an answer of {size} bytes is longer than {_MOST_BYTES}")
         with answer.open(encoding="utf-8", newline="\n") as lines:
             return read(lines, data)
-    except UNREAD as error:
+    except (*UNREAD, OSError) as error:
         raise ReplProtocolError(f"{PROGRAM.name}: the answer is none: {error}") from error
 
 

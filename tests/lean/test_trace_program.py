@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.client.errors import ImportsRefused, ReplProtocolError, ReplTimeout
+from pipeline.lean.client.errors import ImportsRefused, ReplDied, ReplProtocolError, ReplTimeout
 from pipeline.lean.client.messages import Position
 from pipeline.trace.program import UNREAD, Answer, Tactic, ask, compiled, read
 from store.view import trace_queries
@@ -292,6 +292,14 @@ def test_an_answer_that_a_file_spoils_is_that_file_s_error(tmp_path: Path, line:
     """What a file has Lean run may write where the program does."""
     with pytest.raises(ReplProtocolError, match=r"the answer is none: .*(rumour|loud)"):
         told(_answering(tmp_path, f"{line}\n"), tmp_path, ALONE)
+
+
+@pytest.mark.parametrize("spoils", ["", 'rm "$3"; ', 'rm "$3"; ln -s "$3" "$3"; ', 'rm "$3"; mkdir "$3"; '])
+def test_a_file_that_removes_the_answer_fails_alone(tmp_path: Path, spoils: str) -> None:
+    """Else one file of a project could keep the whole of it from being traced."""
+    lean = _stand_in(tmp_path, f'case $1 in -R) touch $4;; *) touch "$3"; {spoils}exit 1;; esac\n')
+    with pytest.raises(ReplDied, match="exit status 1"):
+        told(lean, tmp_path, ALONE)
 
 
 def _refusing(folder: Path, lean: Path) -> Path:
