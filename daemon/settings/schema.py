@@ -457,7 +457,7 @@ class GitHub(Section):
 class Lean(Section):
     """[lean]: what runs Lean."""
 
-    backend: Literal["auto", "simulator", "none"] = "auto"
+    backend: Literal["auto", "none"] = "auto"
     """`auto`: a REPL of the Lean version that the branch's `lean-toolchain` names, or where there is none elan's
     toolchain of that version, with its language server. A branch without either is only scanned. `none`: scanning
     only. `none` where Lean must not run on this machine"""

@@ -1,4 +1,4 @@
-"""Find out what can run Lean here: `pantograph-repl`, Lean's language server, the simulator, or nothing.
+"""Find out what can run Lean here: `pantograph-repl`, Lean's language server, or nothing.
 
 Starts no process. A REPL serves exactly the Lean version that it was built with, so the choice is made for each
 project by its `lean-toolchain`: `find_leans(…).for_toolchain(text)`. Looked at in order: the configured path, the REPL
@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from pipeline.lean.sandbox.command import bubblewrap_path
 from pipeline.lean.toolchain import standins
 from pipeline.lean.toolchain.versions import VersionError, elan_home, parse_version
 
-Kind = Literal["pantograph", "server", "simulator", "none"]
+Kind = Literal["pantograph", "server", "none"]
 Sandbox = Literal["bubblewrap", "none"]
 
 INSTALL_PYPANTOGRAPH = "pip install git+https://github.com/stanford-centaur/PyPantograph"
@@ -36,10 +35,6 @@ NOT_AS_ROOT = (
     "root runs everlean, and what gets out of a sandbox of root's is root on this machine;"
     " run it as a user of its own, or write as_root = true under [lean]"
 )
-NO_SIMULATOR = (
-    'the simulator stands in for Lean in the tests alone; write backend = "auto" under [lean] and run'
-    " `everlean setup`"
-)
 REPL_NAME = "pantograph-repl"
 REPL_FAILED_REMEDY = (
     "a REPL runs only with the Lean version that it was built with: see `everlean doctor`, or"
@@ -49,7 +44,7 @@ SLOW_START = "raise [lean] start_timeout if the imports are large or the disk is
 START_TIMEOUT_S = 300.0
 """Seconds for a process to be ready. Mathlib's compiled files are some 6 GB, which a disk of 20 MB a second reads in
 five minutes where none of them is in memory yet; several processes start side by side."""
-CHOICES = ("auto", "simulator", "none")
+CHOICES = ("auto", "none")
 GET_LEAN = "run `everlean setup`"
 
 
@@ -71,8 +66,8 @@ class LeanBackend:
 
     @property
     def is_lean(self) -> bool:
-        """Return whether it is a real Lean."""
-        return self.kind in ("pantograph", "server")
+        """Return whether there is one."""
+        return self.kind != "none"
 
     @property
     def library(self) -> Path | None:
@@ -282,18 +277,6 @@ def _backend_of(repl: Path, sandbox: Sandbox) -> LeanBackend:
     )
 
 
-def simulator() -> LeanBackend:
-    """Return the simulator, which serves every toolchain and proves nothing."""
-    return LeanBackend(
-        kind="simulator",
-        # -I: the working directory is someone's repository; nothing in it may be imported.
-        argv=(sys.executable, "-I", "-m", "pipeline.lean.simulator"),
-        detail="the simulator: a small logic that speaks Lean's protocol; nothing it accepts is checked by Lean",
-        toolchain="",
-        sandbox="none",
-    )
-
-
 def _box(backend: str, sandbox: str) -> Sandbox:
     if backend not in CHOICES:
         raise ValueError(f"lean.backend: {backend!r} is none of {', '.join(CHOICES)}")
@@ -315,8 +298,6 @@ def _fixed(backend: str, sandbox: Sandbox) -> LeanBackend | None:
     """Return what the setting alone decides."""
     if backend == "none":
         return _nothing("Lean is switched off by the settings (lean.backend = none)", sandbox)
-    if backend == "simulator":
-        return simulator() if standins.allowed() else _nothing(NO_SIMULATOR, sandbox)
     return None
 
 

@@ -187,7 +187,7 @@ class LeanSpec:
 
     __pydantic_config__ = _STRICT
 
-    backend: Literal["auto", "simulator", "none"]
+    backend: Literal["auto", "none"]
     repl: str
     sandbox: Literal["bubblewrap", "none"]
     cache: Path

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from store.events.base import Digest, EventBody, Part
 
-LeanKind = Literal["pantograph", "server", "simulator", "none"]
+LeanKind = Literal["pantograph", "server", "none"]
 
 
 class DaemonStarted(EventBody):

@@ -733,18 +733,3 @@ def failures_of(db: sqlite3.Connection, *, job: str) -> int:
     """Return how many attempts of a job have failed; preempted and interrupted ones are none of them."""
     found = db.execute("SELECT count(*) FROM job_attempts WHERE job = ? AND outcome = 'failed'", (job,))
     return int(found.fetchone()[0])
-
-
-def seconds_of_kinds(db: sqlite3.Connection, kinds: Collection[str], *, since: str, now: str) -> float:
-    """Return how long attempts of these kinds ran between two moments (UTC, as the log writes them), in seconds.
-
-    An attempt without an end is still running.
-    """
-    names = {f"kind{number}": kind for number, kind in enumerate(kinds)}
-    (seconds,) = db.execute(
-        "SELECT coalesce(sum(max(0.0, julianday(coalesce(ended_at, :now)) - julianday(max(started_at, :since)))), 0.0)"
-        f" * 86400.0 FROM job_attempts WHERE kind IN ({', '.join(f':{name}' for name in names)})"
-        " AND (ended_at IS NULL OR ended_at > :since)",
-        {"now": now, "since": since, **names},
-    ).fetchone()
-    return float(seconds)

@@ -34,7 +34,6 @@ BY_PROCESS = {
     "pipeline.gate": ("traps", "lean", "e2e"),
     "pipeline.jobs": ("daemon", "e2e", "life"),
     "pipeline.lean": ("lean", "traps", "e2e"),
-    "pipeline.lean.simulator": ("daemon", "e2e"),
     "pipeline.models": ("models", "agents", "experiments"),
     "pipeline.prove": ("prove", "lean", "e2e"),
     "pipeline.report": ("report",),

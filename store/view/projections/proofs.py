@@ -21,7 +21,7 @@ from store.view.projections.sorries import proof_falls, proof_stands
 REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
 """The steps of the gate without which nothing is verified."""
 LEAN_S = frozenset(("compile", "axioms"))
-NOT_LEAN = frozenset(("scanner", "simulator", "nobody"))
+NOT_LEAN = frozenset(("scanner", "nobody"))
 
 _JUDGED = "checked_at = ?, checked_job = ?, checks_json = ?"
 
