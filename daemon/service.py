@@ -419,7 +419,7 @@ class Service:
         self._metrics_listener = MetricsListener(
             metrics.text, self.context, report=page.now, ask=self._store.ask
         )
-        interrupted = await recover(store=self._store, engine=self._engine, git=self._git, paths=paths)
+        interrupted = await recover(store=self._store, engine=self._engine, paths=paths)
         await self._own.started(settings, self._work.leans)
         self._store.subscribe(self._on_append)
         EventLines(self._store, self.context)

@@ -631,7 +631,7 @@ class HFAgent(BaseAgent):
             made = checkout(folder, Commit(pinned.key, pinned.commit, built), git=session.git, paths=paths)
             try:
                 session.run(session.attached.enter_async_context(made))
-            except GitError as error:
+            except (JobError, GitError) as error:
                 raise AgentError(f"{pinned}: cannot be checked out: {error}; {error.remedy}") from error
             except BuildMissingError as error:
                 raise AgentError(

@@ -152,7 +152,6 @@ class AgentSession:
                         recover(
                             store=session.store,
                             engine=session._engine,
-                            git=session.git,
                             paths=paths,
                         )
                     )

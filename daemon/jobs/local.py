@@ -1,4 +1,4 @@
-"""The local engine: attempts are children of the daemon, in worktrees of its mirrors."""
+"""The local engine: attempts are children of the daemon, in worktrees of commits of its mirrors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import contextlib
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +24,11 @@ from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from pipeline.endpoint.credentials import job_key
+from pipeline.jobs.checkout import in_a_thread, worktree
 from pipeline.jobs.child import Exit, JobProcess, kill_marked
-from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.protocol import JobError, JobSpec
 from pipeline.jobs.spec import Spec
-from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
+from pipeline.lean.build.build_cache import BuildMissingError, attach, empty_lake
 from store.domain.identity import slug
 
 log = structlog.get_logger("daemon.jobs.local")
@@ -38,34 +40,38 @@ async def checkout(folder: Path, commit: Commit, *, git: Git, paths: Paths) -> A
 
     Raises:
         BuildMissingError: the build was swept away since the plan was made.
-        NoSpaceError, GitError: git cannot make the worktree.
-        OSError: the build cannot be put into it.
+        JobError: the commit cannot be written out.
+        GitError: the mirror lacks some of it, which cannot be fetched.
+        OSError: the system refused.
     """
     mirror = paths.mirrors / f"{slug(commit.repository)}.git"
-    attached: BuildInUse | None = None
+
+    @contextmanager
+    def made(left: threading.Event) -> Iterator[None]:
+        with worktree(folder, mirror=mirror, sha=commit.sha, left=left), ExitStack() as held:
+            if commit.built:
+                held.enter_context(attach(folder, paths.cache, commit.key))
+            else:
+                empty_lake(folder, commit.project)
+            yield
+
+    places = AsyncExitStack()
     try:
-        await git.worktree_add(mirror, folder, commit.sha)
-        if commit.built:
-            attached = await asyncio.to_thread(attach, folder, paths.cache, commit.key)
-        elif _brings_a_lake(folder / commit.project):
-            # A commit may bring compiled files along; nothing that was not built here is ever imported.
-            await asyncio.to_thread(empty_lake, folder, commit.project)
-        else:
-            empty_lake(folder, commit.project)  # sooner done than given to a thread
+        try:
+            await places.enter_async_context(in_a_thread(made))
+        except JobError:
+            # An observed commit is complete in the mirror; one that a user named may not be.
+            if not await git.complete(mirror, [commit.sha]):
+                raise
+            await places.enter_async_context(in_a_thread(made))
         yield
     finally:
         try:
-            if attached is not None:
-                attached.close()
-            await git.worktree_remove(mirror, folder)
-        except (GitError, OSError, RuntimeError) as error:
+            await places.aclose()
+        except (OSError, RuntimeError) as error:
             # The job's outcome counts, whatever the machine has too little of (processes, files, memory, threads: the
             # last are Python's RuntimeError); the next start sweeps the folder.
             log.warning("worktree_left", path=str(folder), reason=str(error))
-
-
-def _brings_a_lake(folder: Path) -> bool:
-    return os.path.lexists(folder / ".lake")
 
 
 async def prepare(order: Order, places: AsyncExitStack, *, git: Git, paths: Paths) -> JobSpec[Spec]:
@@ -73,7 +79,10 @@ async def prepare(order: Order, places: AsyncExitStack, *, git: Git, paths: Path
     spec, commit = order.spec, order.commit
     if commit is not None:
         folder = paths.worktrees / f"{spec.job}-{spec.attempt}"
-        await places.enter_async_context(checkout(folder, commit, git=git, paths=paths))
+        try:
+            await places.enter_async_context(checkout(folder, commit, git=git, paths=paths))
+        except OSError as error:
+            raise refused_by_system(spec.job, error, paths.worktrees) from error
         spec = replace(spec, worktree=folder)
     if order.mirror:
         spec = replace(spec, mirror=paths.mirrors / f"{slug(order.mirror)}.git")
@@ -90,7 +99,7 @@ def start_errors(job: str, paths: Paths) -> Iterator[None]:
         raise StartError("build_missing", str(error), "nothing: it is built again") from error
     except NoSpaceError as error:
         raise DiskRefusedError(OSError(errno.ENOSPC, str(error)), paths.worktrees) from error
-    except GitError as error:
+    except (JobError, GitError) as error:
         raise StartError("worktree", str(error), error.remedy) from error
     except OSError as error:
         raise refused_by_system(job, error, paths.jobs) from error

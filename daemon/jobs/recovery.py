@@ -20,8 +20,6 @@ import structlog
 
 from daemon.jobs.engine import Engine
 from daemon.paths import Paths
-from daemon.polling.errors import GitError
-from daemon.polling.git import Git
 from daemon.store_service import StoreService
 from pipeline.jobs.inputs import InputStore
 from pipeline.lean.build.build_cache import remove_tree
@@ -41,7 +39,7 @@ KEPT = 200
 """Folders of ended jobs: days of them on a busy machine, and some megabytes."""
 
 
-async def recover(*, store: StoreService, engine: Engine, git: Git, paths: Paths) -> int:
+async def recover(*, store: StoreService, engine: Engine, paths: Paths) -> int:
     """End every attempt that the log says is running; sweep; return how many there were.
 
     Raises:
@@ -67,7 +65,7 @@ async def recover(*, store: StoreService, engine: Engine, git: Git, paths: Paths
         log.warning("job_interrupted", job=row.job, attempt=row.attempt, processes_killed=killed)
         await asyncio.to_thread(shutil.rmtree, directory / "staging", ignore_errors=True)
     await asyncio.to_thread(_sweep_half_made_mirrors, paths.mirrors)
-    await _sweep_worktrees(git, paths)
+    await asyncio.to_thread(_sweep_worktrees, paths.worktrees)
     inputs = InputStore(paths.inputs)
     await asyncio.to_thread(drop_old_job_folders, paths.jobs, inputs=inputs, running=frozenset())
     await asyncio.to_thread(inputs.sweep)
@@ -83,21 +81,12 @@ def last_sign(directory: Path) -> datetime | None:
     return datetime.fromtimestamp(max(times), UTC) if times else None
 
 
-async def _sweep_worktrees(git: Git, paths: Paths) -> None:
-    stale = await asyncio.to_thread(_children, paths.worktrees)
-    for folder in stale:
+def _sweep_worktrees(worktrees: Path) -> None:
+    for folder in _children(worktrees):
         try:
-            await asyncio.to_thread(remove_tree, folder)
+            remove_tree(folder)
         except OSError as error:
             log.warning("worktree_left", path=str(folder), reason=str(error))
-    if not stale:
-        return
-    for mirror in await asyncio.to_thread(_children, paths.mirrors):
-        try:
-            await git.worktree_prune(mirror)
-        except GitError as error:
-            # A damaged mirror is its repository's problem, and the next poll of it says so.
-            log.warning("mirror_not_pruned", mirror=mirror.name, reason=str(error))
 
 
 def _sweep_half_made_mirrors(mirrors: Path) -> None:

@@ -14,15 +14,13 @@ import asyncio
 import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from daemon.polling.errors import GitError
 from daemon.polling.git_process import GitProcess, check_branch, check_sha, is_sha
-from pipeline.lean.build.build_cache import remove_tree
 
 KEEP = "refs/everlean/keep/"
 UNFINISHED = "everlean-unfinished"
@@ -440,47 +438,6 @@ class Git(GitProcess):
         )  # fmt: skip
         return await asyncio.to_thread(_merges, out.decode(), tip, shas)
 
-    # --- worktrees ----------------------------------------------------------------------------------------
-
-    async def worktree_add(self, mirror: Path, path: Path, sha: str) -> None:
-        """Check the commit out, detached, into the new folder `path`."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        origin = await self._origin(mirror)
-        async with self._worktrees_of(mirror):
-            await self._run(
-                "worktree",
-                "add",
-                "--quiet",
-                "--force",
-                "--detach",
-                "--",
-                str(path),
-                check_sha(sha),
-                mirror=mirror,
-                # Observed commits are complete; a commit named by a user may not be.
-                lazily_from=origin,
-                timeout_s=self._long_s,
-            )
-
-    async def worktree_remove(self, mirror: Path, path: Path) -> None:
-        """Remove the folder, whatever a job left in it, and the mirror's record of it."""
-        try:
-            await asyncio.to_thread(remove_tree, path)
-            async with self._worktrees_of(mirror):
-                await asyncio.to_thread(_remove_record, mirror, path)
-        except OSError as error:
-            raise GitError(
-                "invalid",
-                f"{path}: the worktree could not be removed: {error}",
-                remedy=f"remove the folder by hand: rm -rf {path}",
-            ) from error
-
-    async def worktree_prune(self, mirror: Path) -> None:
-        """Forget the worktrees of this mirror whose folders are gone."""
-        if await asyncio.to_thread((mirror / "HEAD").is_file):
-            async with self._worktrees_of(mirror):
-                await self._run("worktree", "prune", mirror=mirror)
-
     # --- contents that are not there ------------------------------------------------------------------------
 
     @property
@@ -636,21 +593,6 @@ def _merges(out: str, tip: str, shas: Collection[str]) -> dict[str, str]:
                 found[one] = merge
             waiting += parents.get(one, ())
     return found
-
-
-def _remove_record(mirror: Path, worktree: Path) -> None:
-    """Remove a mirror's record of a worktree: what `git worktree prune` does, without a process at each job's end.
-
-    Which one it is only the mirror is asked (gitrepository-layout(5)): a job may have written to the worktree.
-    """
-    named = str(worktree.resolve() / ".git")  # git writes it without links
-    records = mirror / "worktrees"
-    # git names a record after the worktree's folder unless that name is taken.
-    for record in chain([records / worktree.name / "gitdir"], records.glob("*/gitdir")):
-        with suppress(FileNotFoundError):
-            if record.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n") == named:
-                remove_tree(record.parent)
-                return
 
 
 def _version(file: Path) -> tuple[int, int, int] | None:

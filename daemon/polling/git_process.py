@@ -94,22 +94,14 @@ _PASSED_ON = (
 _CONFIG = (
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
-    # A symlink of a hostile repository must not lead a job that reads a worktree out of it.
-    ("core.symlinks", "false"),
-    ("core.protectNTFS", "true"),
-    ("core.protectHFS", "true"),
     ("protocol.ext.allow", "never"),
     ("credential.helper", ""),
     ("submodule.recurse", "false"),
-    ("filter.lfs.smudge", ""),
-    ("filter.lfs.process", ""),
-    ("filter.lfs.required", "false"),
     # Commits that events cite must stay readable: nothing is collected behind our back.
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
     ("http.lowSpeedLimit", "1000"),
     ("http.lowSpeedTime", "30"),
-    ("advice.detachedHead", "false"),
 )
 _ENVIRONMENT = {
     "LC_ALL": "C",  # messages are matched
@@ -145,16 +137,8 @@ class GitProcess:
         self._token = token
         self._safe = safe
         self._slots = asyncio.Semaphore(parallel)
-        self._worktrees: dict[Path, asyncio.Lock] = {}
         self._origins: dict[Path, tuple[tuple[int, int, int] | None, str | None]] = {}
         """By mirror the version of its configuration, and the URL in it."""
-
-    def _worktrees_of(self, mirror: Path) -> asyncio.Lock:
-        """Return the lock under which a mirror's worktrees are added and forgotten.
-
-        git reads the records of all of them, and fails on one that another git has only begun to write.
-        """
-        return self._worktrees.setdefault(mirror, asyncio.Lock())
 
     async def _run(
         self,

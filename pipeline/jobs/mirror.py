@@ -15,7 +15,7 @@ import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO, cast
@@ -26,7 +26,8 @@ from pipeline.lean.source.worktree import safe_path
 from store.domain.identity import slug
 from store.events.projects import Project
 
-_REGULAR = frozenset({"100644", "100755", "100664"})
+_EXECUTABLE = "100755"
+_REGULAR = frozenset({"100644", _EXECUTABLE, "100664"})
 _STRANGE = {"120000": "a symbolic link", "160000": "a submodule"}
 _CHUNK = 1 << 20
 _MOST_LISTED_BYTES = 256 << 20
@@ -44,11 +45,13 @@ class TreeFile:
     """A regular file of a tree. `problem` says why its path is none that can be used, and so the file is not read.
 
     `path` has `\\xNN` for bytes that are no UTF-8; of one that is too long it has the beginning and a hash.
+    `executable` is said of a commit's files (`Mirror.files`) alone.
     """
 
     path: str
     blob: str
     problem: str = ""
+    executable: bool = False
 
     @property
     def readable(self) -> bool:
@@ -146,7 +149,8 @@ class Mirror:
             about, _, path = entry.partition(b"\t")
             mode, _, blob = about.decode("ascii").split(" ")
             if mode in _REGULAR:
-                yield _tree_file(path, blob)
+                found = _tree_file(path, blob)
+                yield replace(found, executable=True) if mode == _EXECUTABLE else found
 
     def staged_files(self) -> Iterator[TreeFile]:
         """Every regular file of what is staged for the next commit."""
@@ -262,13 +266,27 @@ class Mirror:
         """
         found = self._object(blob, most_bytes=most_bytes)
         if found is None or found[1] != "blob":
-            said = "nothing" if found is None else f"a {found[1]}"
-            raise JobError(
-                "object_missing",
-                f"{self.path}: git cat-file has {said} of the name {blob}",
-                remedy="run `everlean poll`; if it stays, delete the mirror and it is cloned again",
-            )
+            raise self._lacks(blob, found)
         return found[2]
+
+    def copy(self, blob: str, target: Path, *, most_bytes: int) -> int:
+        """Write a blob into a new file, piece by piece; return its size. One of more than `most_bytes` is not written.
+
+        Raises:
+            JobError: The mirror does not have it.
+            OSError: the file is there, or the system refused; this mirror has to be closed.
+        """
+        about = self._ask(blob)
+        if about is None or about[1] != "blob":
+            raise self._lacks(blob, about)
+        size = about[2]
+        if size > most_bytes:
+            self._pass_over(blob, size)
+            return size
+        with target.open("xb") as file:
+            for chunk in self._chunks(blob, size):
+                file.write(chunk)
+        return size
 
     def _root_of(self, sha: str) -> tuple[str, dict[bytes, str]]:
         """Return the tree of a commit, and the blobs of the regular files at its root."""
@@ -284,6 +302,17 @@ class Mirror:
 
     def _object(self, name: str, *, most_bytes: int) -> tuple[str, str, bytes | int] | None:
         """Return an object's id, kind and bytes, in place of which its size where that is over `most_bytes`."""
+        about = self._ask(name)
+        if about is None:
+            return None
+        digest, kind, size = about
+        if size > most_bytes:
+            self._pass_over(name, size)
+            return digest, kind, size
+        return digest, kind, b"".join(self._chunks(name, size))
+
+    def _ask(self, name: str) -> tuple[str, str, int] | None:
+        """Return an object's id, kind and size; its bytes have to be read (`_chunks`) before another is asked for."""
         git = self._kept("cat-file", "--batch")
         git.ask(f"{name}\n")
         header = git.stdout.readline().decode("ascii", "replace").split()
@@ -292,18 +321,30 @@ class Mirror:
             raise self._failed(git.name, f"ended: {said}")
         if len(header) != 3:
             return None  # "missing", or "ambiguous" of a short name
-        digest, kind, size = header[0], header[1], int(header[2])
-        if size <= most_bytes:
-            data = git.stdout.read(size)
-            git.stdout.read(1)
-            return digest, kind, data
-        left = size + 1
-        while left:
-            chunk = git.stdout.read(min(left, _CHUNK))
+        return header[0], header[1], int(header[2])
+
+    def _chunks(self, name: str, size: int) -> Iterator[bytes]:
+        """Yield the bytes of the object that was asked for."""
+        git = self._kept("cat-file", "--batch")
+        while size:
+            chunk = git.stdout.read(min(size, _CHUNK))
             if not chunk:
                 raise self._failed(git.name, f"ended inside {name}")
-            left -= len(chunk)
-        return digest, kind, size
+            size -= len(chunk)
+            yield chunk
+        git.stdout.read(1)
+
+    def _pass_over(self, name: str, size: int) -> None:
+        for _ in self._chunks(name, size):
+            pass
+
+    def _lacks(self, blob: str, found: tuple[str, str, object] | None) -> JobError:
+        said = "nothing" if found is None else f"a {found[1]}"
+        return JobError(
+            "object_missing",
+            f"{self.path}: git cat-file has {said} of the name {blob}",
+            remedy="run `everlean poll`; if it stays, delete the mirror and it is cloned again",
+        )
 
     def _kept(self, name: str, *arguments: str) -> _Git:
         if name not in self._processes:

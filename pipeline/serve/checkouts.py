@@ -5,29 +5,28 @@ Cleanup is always awaited: a cancelled request leaves neither a process nor a fi
 Each server has a private scratch folder in the cache, owned by the holder of its lock (flock), which the kernel
 releases when the server ends. A starting server kills the processes and removes the files of unlocked folders.
 
-A checkout has the commit's files from the mirror, its build, and the client's text in place of one file. Its content is
-untrusted: links are never created, paths that lead outside are skipped, and the commit's own `.lake` is never used.
-The mirror and the build cache are only read.
+A checkout has the commit's files (`pipeline.jobs.checkout`), its build, and the client's text in place of one file. The
+mirror and the build cache are only read.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.jobs.checkout import place, worktree
 from pipeline.jobs.child import kill_marked
-from pipeline.jobs.mirror import Mirror, TreeFile
+from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.backend import LeanBackend, Leans
@@ -51,28 +50,6 @@ from store.errors import LogError
 from store.files import HeldError, Lock, lock
 from store.view import queries
 from store.view.rows import BranchRow, SorryRow
-
-T = TypeVar("T")
-
-
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return what the work returns. A cancellation comes through when the work has ended, and not before.
-
-    Raises:
-        CancelledError: this was cancelled meanwhile; what the work failed with is its cause.
-        Exception: what the work raised.
-    """
-    working = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not working.done():
-        try:
-            await asyncio.wait({working})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled from (None if working.cancelled() else working.exception())
-    return working.result()
-
 
 BY_HAND = "by-hand-"
 """What the folders of servers begin with that were started by hand: each has one of its own."""
@@ -173,8 +150,6 @@ def _locked(folder: Path) -> Lock | None:
         return None
 
 
-_MOST_FILE_BYTES = 256 * 2**20
-_MOST_TREE_BYTES = 4 * 2**30
 _TOOLCHAIN_BYTES = 1000
 _NAME_BYTES = 255
 
@@ -192,10 +167,6 @@ class Commit:
     branch: str
     sha: str
     chosen: bool = False
-
-
-class _LeftError(Exception):
-    """No one waits for the commit any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +298,8 @@ def checked_out(
     """
     source_path(path)
     with ExitStack() as held:
-        held.callback(remove_tree, folder)
-        folder.mkdir(parents=True)
         try:
-            _write_out(commit, folder, left)
+            held.enter_context(worktree(folder, mirror=commit.repository.mirror, sha=commit.sha, left=left))
         except JobError as error:
             raise _told(error) from error
         if text is not None:
@@ -389,38 +358,9 @@ def _told(error: JobError) -> Problem:
     return Problem(status, error.reason, str(error), error.remedy or "run `everlean poll`")
 
 
-def _write_out(commit: Commit, folder: Path, left: threading.Event) -> None:
-    taken = 0
-    with Mirror(commit.repository.mirror) as mirror:
-        mirror.require_commit(commit.sha, reason="unknown_commit")
-        for entry in mirror.files(commit.sha):
-            if left.is_set():
-                raise _LeftError
-            if not _is_wanted(entry):
-                continue
-            data = mirror.read(entry.blob, most_bytes=_MOST_FILE_BYTES)
-            if isinstance(data, int):
-                continue
-            taken += len(data)
-            if taken > _MOST_TREE_BYTES:
-                raise JobError(
-                    "too_large",
-                    f"{commit.repository.key} at {commit.sha[:10]} has more than {_MOST_TREE_BYTES >> 30} GiB",
-                    remedy="no project has that much Lean",
-                )
-            _put(folder, entry.path, data)
-
-
-def _is_wanted(entry: TreeFile) -> bool:
-    return entry.readable and PurePosixPath(entry.path).parts[0].lower() not in (".git", ".lake")
-
-
-def _put(folder: Path, path: str, data: bytes) -> None:
-    """Write a file below `folder`, in which there is no link (`_write_out` makes none)."""
-    file = folder / path
+def _put(folder: Path, path: str, text: bytes) -> None:
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
+        place(folder, path).write_bytes(text)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise Problem(
             422, "bad_path", f"{path}: a file and a folder of the commit have this name", "name another file"

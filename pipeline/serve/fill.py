@@ -41,6 +41,7 @@ from starlette.types import Receive, Scope, Send
 from pipeline.endpoint.credentials import KeyPlace
 from pipeline.freeze import export, freeze
 from pipeline.jobs import lines
+from pipeline.jobs.checkout import to_its_end
 from pipeline.jobs.inputs import Inputs, InputStore
 from pipeline.jobs.protocol import JobError, Sources
 from pipeline.jobs.specs import (
@@ -64,7 +65,6 @@ from pipeline.serve.checkouts import (
     SorryPlace,
     challenges_on,
     no_view,
-    to_its_end,
 )
 from pipeline.serve.schemas import WHOLE, Problem, ProblemBody
 from pipeline.serve.spec import PROMOTED, FillRung, ServeSpec

@@ -12,15 +12,16 @@ its block; if the server dies, the kernel ends it.
 from __future__ import annotations
 
 import asyncio
-import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 from pipeline.endpoint.credentials import KeyPlace, job_key
+from pipeline.jobs.checkout import in_a_thread, to_its_end
 from pipeline.jobs.child import JobProcess, LineTooLongError
 from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import KINDS, Kind
@@ -29,7 +30,7 @@ from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import Spec
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import remove_tree
-from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own, to_its_end
+from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own
 from pipeline.serve.retrieve import Encodes, Premises
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import ServeSpec
@@ -121,26 +122,17 @@ class Workspace:
         leans = await asyncio.to_thread(self._leans)
         chosen = {"text": text is not None, "proof": proof, "commit": commit.chosen}
         self._require_sandbox(leans, [name for name, theirs in chosen.items() if theirs])
-        held, left = ExitStack(), threading.Event()
-        made = asyncio.ensure_future(
-            asyncio.to_thread(
-                held.enter_context,
-                checked_out(
-                    commit,
-                    spec=spec.lean,
-                    leans=leans,
-                    folder=self._unused(),
-                    path=path,
-                    text=None if text is None else text.encode(),
-                    left=left,
-                ),
-            )
+        make = partial(
+            checked_out,
+            commit,
+            spec=spec.lean,
+            leans=leans,
+            folder=self._unused(),
+            path=path,
+            text=None if text is None else text.encode(),
         )
-        try:
-            yield await asyncio.shield(made)
-        finally:
-            left.set()
-            await to_its_end(_closed(made, held))
+        async with in_a_thread(lambda left: make(left=left)) as made:
+            yield made
 
     def _unused(self) -> Path:
         return self.spec.lean.scratch / uuid.uuid4().hex
@@ -167,14 +159,6 @@ class Workspace:
                 'set a token; or install bubblewrap and drop sandbox = "none"; or have the newest commit of a branch '
                 "worked on as it is (/fill without text and commit)",
             )
-
-
-async def _closed(made: asyncio.Future[Checkout], held: ExitStack) -> None:
-    """Release a checkout, even if its request has been cancelled while it was made."""
-    await asyncio.wait({made})  # a thread cannot be interrupted; it polls `left`
-    if not made.cancelled():
-        made.exception()
-    await asyncio.to_thread(held.close)
 
 
 _STDERR_TAIL_BYTES = 2000

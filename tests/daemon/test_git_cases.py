@@ -18,6 +18,8 @@ from typing import TypeVar
 import psutil
 import pytest
 
+from daemon.jobs.engine import Commit
+from daemon.jobs.local import checkout
 from daemon.polling.poller import PollResult
 from pipeline.jobs.mirror import Mirror
 from store.log.envelope import StoredEvent
@@ -62,50 +64,19 @@ def about(event: StoredEvent) -> str:
     return str(event.data.get("subject") or event.data.get("branch") or event.data.get("problem") or "")
 
 
-def check_out(deployment: Deployment, sha: str) -> Path:
-    """Check a commit out of the mirror, as a job's worktree."""
-    target = deployment.folder / "worktree"
+def check_out(deployment: Deployment, sha: str) -> dict[str, str]:
+    """Return the files that a job's worktree of a commit has, by their paths."""
 
-    async def add(parts: Parts) -> None:
-        await parts.git.worktree_add(parts.poller.mirror(parts.repo.key), target, sha)
+    async def read(parts: Parts) -> dict[str, str]:
+        folder, paths = deployment.folder / "worktree", deployment.settings().paths
+        async with checkout(folder, Commit(parts.repo.key, sha, built=False), git=parts.git, paths=paths):
+            return {
+                str(path.relative_to(folder)): path.read_text("utf-8")
+                for path in folder.rglob("*")
+                if path.is_file()
+            }
 
-    with_parts(deployment, add)
-    return target
-
-
-def test_worktrees_of_one_mirror_are_added_and_forgotten_one_at_a_time(
-    deployment: Deployment, remote: Remote, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """git reads the records of all worktrees, and fails on one that another git has only begun to write."""
-    sha = remote.commit("first", {"A.lean": "theorem a : True := trivial\n"})
-    poll(deployment)
-    folder = deployment.folder / "bin"
-    folder.mkdir()
-    (folder / "git").write_text(
-        f"""#!/bin/sh
-case " $* " in *" worktree "*)
-  mkdir {folder}/busy || {{ echo "fatal: failed to read worktrees/other/commondir: Success" >&2; exit 128; }}
-  sleep 0.2
-  {shutil.which("git")} "$@"; status=$?
-  rmdir {folder}/busy
-  exit $status
-esac
-exec {shutil.which("git")} "$@"
-""",
-        encoding="utf-8",
-    )
-    (folder / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    targets = [deployment.folder / f"worktree-{number}" for number in range(3)]
-
-    async def add_and_remove(parts: Parts) -> None:
-        mirror = parts.poller.mirror(parts.repo.key)
-        await asyncio.gather(*(parts.git.worktree_add(mirror, target, sha) for target in targets))
-        assert all((target / "A.lean").is_file() for target in targets)
-        await asyncio.gather(*(parts.git.worktree_remove(mirror, target) for target in targets))
-
-    with_parts(deployment, add_and_remove)
-    assert not any(target.exists() for target in targets)
+    return with_parts(deployment, read)
 
 
 # --- histories --------------------------------------------------------------------------------------------------
@@ -354,9 +325,7 @@ def test_a_submodule_is_neither_fetched_nor_an_obstacle(deployment: Deployment, 
     (remote.path / "lib").mkdir()
     tip = remote.commit("with a submodule", {"B.lean": "theorem b : True := trivial\n"})
     assert poll(deployment).outcome == "changed"
-    tree = check_out(deployment, tip)
-    assert sorted(path.name for path in tree.glob("*.lean")) == ["A.lean", "B.lean"]
-    assert not list((tree / "lib").iterdir())
+    assert sorted(check_out(deployment, tip)) == [".gitmodules", "A.lean", "B.lean"]
     there = with_parts(
         deployment, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), pinned)
     )
@@ -377,9 +346,9 @@ def test_a_pointer_of_lfs_stays_a_pointer_and_no_filter_runs(deployment: Deploym
         },
     )
     assert poll(deployment).outcome == "changed"
-    tree = check_out(deployment, tip)
-    assert (tree / "weights.bin").read_text(encoding="utf-8") == pointer
-    assert (tree / "A.lean").is_file()
+    files = check_out(deployment, tip)
+    assert files["weights.bin"] == pointer
+    assert "A.lean" in files
 
 
 # --- partial mirrors --------------------------------------------------------------------------------------------
@@ -408,7 +377,17 @@ def test_a_first_fetch_brings_the_contents_of_the_tip_and_not_those_of_its_histo
         texts = {file.path: reading.read(file.blob, most_bytes=1000) for file in reading.files(tip)}
     assert texts["A.lean"] == b"-- 4\n"
     assert len(texts) == 6
-    assert (check_out(deployment, tip) / "B0.lean").read_text(encoding="utf-8") == "-- b0\n"
+    assert check_out(deployment, tip)["B0.lean"] == "-- b0\n"
+
+
+def test_what_a_commit_lacks_that_no_poll_saw_is_brought_when_it_is_checked_out(
+    deployment: Deployment, remote: Remote
+) -> None:
+    earlier = remote.commit("first", {"A.lean": "-- first\n"})
+    remote.commit("second", {"A.lean": "-- second\n"})
+    poll(deployment)
+    assert missing_objects(mirror_of(deployment)) == 1
+    assert check_out(deployment, earlier)["A.lean"] == "-- first\n"
 
 
 def test_every_commit_that_is_observed_is_complete_before_it_is_recorded(
@@ -523,7 +502,7 @@ def test_the_first_sight_of_a_long_history_does_not_bring_it(deployment: Deploym
     assert seconds < 60
     assert mirror_bytes < commits * 500
     tip = remote.git("rev-parse", "main")
-    assert len(list(check_out(deployment, tip).glob("*.lean"))) == 7
+    assert sum(path.endswith(".lean") for path in check_out(deployment, tip)) == 7
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ import pytest
 from daemon.jobs.engine import AttemptLostError, End, Order
 from daemon.jobs.local import LocalAttempt, LocalEngine
 from daemon.jobs.recovery import recover
-from daemon.polling.git import Git
+from pipeline.jobs import checkout
 from pipeline.jobs.child import Exit
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.specs import SorryToProve
@@ -192,7 +192,7 @@ def test_a_job_whose_inputs_cannot_be_looked_at_has_failed_and_says_so(
 async def recovered(parts: Parts) -> int:
     paths = parts.settings.paths
     async with contextlib.aclosing(LocalEngine(paths, parts.git, slots=1)) as engine:
-        return await recover(store=parts.store, engine=engine, git=parts.git, paths=paths)
+        return await recover(store=parts.store, engine=engine, paths=paths)
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -384,21 +384,19 @@ def test_a_prove_job_gets_a_worktree_and_leaves_none(deployment: Deployment) -> 
     assert row.state == "succeeded"
     cache = deployment.folder / "state" / "cache"
     assert list((cache / "worktrees").iterdir()) == []
-    (mirror,) = (cache / "mirrors").iterdir()
-    assert list((mirror / "worktrees").iterdir()) == [], "nor a record of it"
 
 
 def test_what_goes_wrong_while_its_worktree_is_taken_back_changes_no_job_s_end(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def starts_nothing(_git: Git, _mirror: Path, _path: Path) -> None:
+    def starts_nothing(_folder: Path) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     async def go() -> list[JobRow]:
         async with bench(deployment) as b:
             return [await b.run(b.due(behave, kind="prove")) for behave in ("environment", "fail")]
 
-    monkeypatch.setattr(Git, "worktree_remove", starts_nothing)
+    monkeypatch.setattr(checkout, "remove_tree", starts_nothing)
     rows = asyncio.run(go())
     assert [(row.state, row.reason) for row in rows] == [("succeeded", ""), ("failed", "broken_input")]
 

@@ -19,11 +19,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.checkout import to_its_end
 from pipeline.jobs.child import MARK, JobProcess
+from pipeline.jobs.mirror import Mirror
 from pipeline.lean.backend import LeanBackend
-from pipeline.serve import checkouts
 from pipeline.serve.check import Judgement, judge
-from pipeline.serve.checkouts import Checkout, Commit, to_its_end
+from pipeline.serve.checkouts import Checkout, Commit
 from pipeline.serve.retrieve import Encodes
 from pipeline.serve.spec import Limits, RepositorySpec
 from pipeline.serve.workspace import Workspace
@@ -80,15 +81,15 @@ def test_who_leaves_while_a_commit_is_written_out_gives_lean_s_place_back(
     files = {f"F{number}.lean": "example : True := by\n  sorry\n" for number in range(20)}
     world = World(tmp_path, files)
     spec = world.spec(limits=Limits(lean_processes=1))
-    begun, written, put = threading.Event(), list[str](), checkouts._put
+    begun, written, copy = threading.Event(), list[str](), Mirror.copy
 
-    def slowly(folder: Path, path: str, data: bytes) -> None:
-        written.append(path)
+    def slowly(mirror: Mirror, blob: str, target: Path, *, most_bytes: int) -> int:
+        written.append(target.name)
         begun.set()
         time.sleep(0.5)
-        put(folder, path, data)
+        return copy(mirror, blob, target, most_bytes=most_bytes)
 
-    monkeypatch.setattr(checkouts, "_put", slowly)
+    monkeypatch.setattr(Mirror, "copy", slowly)
 
     async def leave() -> None:
         async with Workspace(spec, NoModels()) as workspace:
