@@ -16,12 +16,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.store_bench import BenchmarkError
+from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.models.tactics.prompt import SYSTEM
 from pipeline.models.tactics.rows import Row, Rows
-from pipeline.models.text import state_of
 from tests.support.lean.wheel import backend as wheel
 from tests.support.lean.wheel.lean import UnavailableError
 

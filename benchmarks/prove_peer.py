@@ -21,11 +21,11 @@ import torch
 
 from benchmarks.prove_family import Theorem, lean
 from pipeline.lean.client.messages import Goal
+from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.session import Session, State, Stepped
 from pipeline.models.tactics.models import TacticModel
-from pipeline.models.text import state_of
 
 MAX_STEPS = 100
 MAX_TRIALS = 5

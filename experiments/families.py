@@ -14,8 +14,8 @@ from typing import Any
 
 from examples import rows
 from experiments.file import RowsFamily
+from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool.session import Session
-from pipeline.models.text import state_of
 
 PATH = "Rows.lean"
 

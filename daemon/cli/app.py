@@ -73,8 +73,6 @@ COMPLETING = "_EVERLEAN_COMPLETE"
 """Set by Typer's scripts as they ask for candidates, and to print one: `_EVERLEAN_COMPLETE=source_bash everlean`."""
 _MODULES = {
     "init": "repos",
-    "serve": "run",
-    "mcp": "run",
     "curriculum": "models",
     "import": "exchange",
     "export": "exchange",

@@ -30,6 +30,16 @@ def _whole(text: str, least: int) -> int:
     return number
 
 
+def listened_host(host: str, *, option: str = "--host") -> str:
+    """Return the value of an option that is an address to listen on."""
+    from daemon.settings.models import checked_host
+
+    try:
+        return checked_host(host)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+
+
 # ---- Of every verb: `daemon.cli.context.verb` adds them
 
 Config = Annotated[

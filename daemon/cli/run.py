@@ -1,8 +1,7 @@
-"""`everlean run`, `serve`, `mcp`, `standby`: the daemon, the servers for editors and agents, what follows a log."""
+"""`everlean run` and `standby`: the daemon, and what follows a log."""
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -58,82 +57,6 @@ def run(call: Call) -> None:
             print(line, file=sys.stderr)
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
     raise typer.Exit(code)
-
-
-@verb("serve")
-def serve(
-    call: Call,
-    host: Annotated[
-        str | None,
-        typer.Option("--host", metavar="ADDRESS", help="The address to listen on; default: that of [serve]."),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            metavar="N",
-            min=0,
-            max=65535,
-            help="The port; 0 for any free one; default: that of [serve].",
-        ),
-    ] = None,
-) -> None:
-    """Serve tactics, premises and verdicts to editors, over HTTP."""
-    settings = call.settings
-    from daemon.serve_spec import become_server
-
-    become_server(settings, host=None if host is None else _checked(host), port=port)
-
-
-@verb("mcp")
-def mcp(
-    call: Call,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            "--http",
-            metavar="HOST:PORT",
-            help="Over HTTP there, at /mcp, for who has the token of [serve]; else over standard input and output.",
-        ),
-    ] = None,
-) -> None:
-    """Serve sorries to agents, by the Model Context Protocol."""
-    from importlib.util import find_spec
-
-    from daemon.serve_spec import check_store
-
-    if find_spec("mcp") is None:
-        raise CliError("mcp not installed: install everlean with its extra `mcp` (docs/mcp.md)")
-    check_store(call.instance.paths)
-    address = None if http is None else _address(http)
-    settings = None if address is None else call.settings
-    from daemon.agents.server import Tools, listen, make_server, serve_http, token_of
-
-    server = make_server(Tools(call.instance.config))
-    if address is None or settings is None:
-        server.run("stdio")
-        return
-    token = token_of(settings)
-    listener = listen(*address)
-    host, port = listener.getsockname()[:2]
-    print(json.dumps({"listening": {"host": host, "port": port}}), flush=True)
-    serve_http(server, listener, token=token)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise typer.BadParameter(f'"{text}" is no HOST:PORT, such as 127.0.0.1:23338', param_hint="--http")
-    return _checked(host.removeprefix("[").removesuffix("]"), option="--http"), int(port)
-
-
-def _checked(host: str, *, option: str = "--host") -> str:
-    from daemon.settings.models import checked_host
-
-    try:
-        return checked_host(host)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 @verb("standby", Following)

@@ -43,8 +43,8 @@ from daemon.settings.schema import Command, Notify, webhook_url
 from daemon.store_service import StoreService
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
+from pipeline.front import Front, digest, front
 from pipeline.redact import redact
-from pipeline.report.front import Front, digest, front
 from store.backoff import Backoff
 from store.documents.document import of_row, plain
 from store.documents.problems import Problem

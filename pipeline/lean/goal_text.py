@@ -14,6 +14,7 @@ from typing import Literal
 from pipeline.lean.client.messages import Goal, Variable
 
 NO_GOALS = "no goals"
+GOAL_END = "\n\n"
 _TARGET = ("⊢", "|")
 _UNIVERSE = re.compile(r"\?u\.\d+")
 
@@ -37,12 +38,17 @@ def split_goals(text: str) -> list[str]:
 
 def dojo_state(text: str) -> str:
     """Return Lean's text of a state as LeanDojo writes it."""
-    return "\n\n".join(split_goals(text)) or NO_GOALS
+    return GOAL_END.join(split_goals(text)) or NO_GOALS
+
+
+def state_of(goals: Sequence[Goal]) -> str:
+    """Return a REPL's goals as the text of a state, as in the datasets that models are trained on."""
+    return GOAL_END.join(as_lean_prints(goal) for goal in goals) or NO_GOALS
 
 
 def joined(goals: Iterable[str]) -> str:
     """Return several goals as one text, each different one once."""
-    return "\n\n".join(dict.fromkeys(goals))
+    return GOAL_END.join(dict.fromkeys(goals))
 
 
 def hypotheses(text: str) -> set[str]:
@@ -113,7 +119,7 @@ _WORD = re.compile(r"[^\W\d][\w'.!?₀-₉]*")
 def goals_key(goals: tuple[Goal, ...]) -> str:
     """Render goals so that states that differ only in names and copies of hypotheses are one."""
     seen: dict[str, str] = {}
-    return "\n\n".join(_goal_key(goal, seen) for goal in goals)
+    return GOAL_END.join(_goal_key(goal, seen) for goal in goals)
 
 
 def renumbered(text: str, seen: dict[str, str]) -> str:

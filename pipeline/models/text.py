@@ -7,24 +7,17 @@ that its checkpoints see what they were trained on. Imports no torch and no NumP
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from pipeline.lean.client.messages import Goal
-from pipeline.lean.goal_text import NO_GOALS, as_lean_prints, split_goals
+from pipeline.lean.goal_text import GOAL_END, split_goals
 
 CUT = "…"
 """The line that replaces removed lines of a state."""
-GOAL_END = "\n\n"
 
 
 def state_text(state: str) -> str:
     """Return a tactic state as every model reads it: without "N goals", marks of premises and white space around."""
     return query_text(state).strip()
-
-
-def state_of(goals: Sequence[Goal]) -> str:
-    """Return a REPL's goals as the text of a state, as in the datasets that models are trained on."""
-    return GOAL_END.join(as_lean_prints(goal) for goal in goals) or NO_GOALS
 
 
 def without_marks(text: str) -> str:

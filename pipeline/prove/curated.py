@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.lean.client.messages import Goal, Variable
-from pipeline.lean.goal_text import Shape, shape, strip_parentheses
-from pipeline.models.text import state_of
+from pipeline.lean.goal_text import Shape, shape, state_of, strip_parentheses
 from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.premises import ShownPremises, rooted
 

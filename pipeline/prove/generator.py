@@ -20,11 +20,11 @@ from pipeline.endpoint.client import ChatClient
 from pipeline.endpoint.dialect import Ask
 from pipeline.endpoint.errors import ExternalError, Usage
 from pipeline.jobs.protocol import JobError
-from pipeline.models.progress.steps import Step
+from pipeline.lean.goal_text import state_of
+from pipeline.lean.tactic_text import Step, read_tactic
 from pipeline.models.tactics.prompt import messages
-from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
+from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
-from pipeline.models.text import state_of
 from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.premises import ShownPremises
 from pipeline.prove.whole_proof import Cost

@@ -21,8 +21,8 @@ from pipeline.lean.goal_text import ambiguous, goals_key
 from pipeline.lean.pool.session import Answer, Session, State, Stepped, TacticKilled, canonical
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
-from pipeline.models.progress.steps import Step as ProgressStep
-from pipeline.models.tactics.requests import LONGEST
+from pipeline.lean.tactic_text import LONGEST
+from pipeline.lean.tactic_text import Step as ProgressStep
 from pipeline.prove.tree import Ended, NodeOutcome, Tree, TreeNode, TriedOutcome, TriedTactic
 from store.text import counted, cut, one_line
 

@@ -25,8 +25,8 @@ from pipeline.lean.pool.session import Session, State
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.lexer import tokens_of_text, words
 from pipeline.lean.source.splice import Script
+from pipeline.lean.tactic_text import LONGEST
 from pipeline.models.tactics.goals import NAME, statement
-from pipeline.models.tactics.requests import LONGEST
 from pipeline.prove.graph import Candidate, Failures, Proposer, Remaining, Scoring, TacticRequest
 from pipeline.prove.search import Search, SearchResult
 

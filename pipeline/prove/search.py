@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from pipeline.jobs.specs import Budget
+from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool.session import Session, State, StateLost
 from pipeline.lean.source.splice import Script
-from pipeline.models.progress.steps import Step as ProgressStep
-from pipeline.models.text import state_of
+from pipeline.lean.tactic_text import Step as ProgressStep
 from pipeline.prove.graph import (
     Failures,
     Graph,

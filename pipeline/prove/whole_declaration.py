@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.jobs.specs import Budget, KnownProof
+from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Declaration
-from pipeline.models.text import state_of
 from pipeline.prove.declaration import DeclarationProver, SearchMethod
 from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
 from pipeline.prove.premises import ShownPremises

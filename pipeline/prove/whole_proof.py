@@ -21,7 +21,7 @@ from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.lexer import Token, lex, tokens_of_text
 from pipeline.lean.source.scanner import Located, locate, scan_source
 from pipeline.lean.source.splice import Declaration, Replacement, splice, text_placements
-from pipeline.models.tactics.requests import fences
+from pipeline.lean.tactic_text import fences
 from store.domain.keywords import RESTATED_KINDS
 from store.domain.records import Sorry
 from store.text import counted, cut, one_line

@@ -19,9 +19,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from pipeline.front import MOST_LINES, age, changes, front, lead
 from pipeline.jobs.blueprint import ReadBlueprint, no_blueprint, resting_on
 from pipeline.report import FIRST, layout, models, sections
-from pipeline.report.front import MOST_LINES, age, changes, front, lead
 from pipeline.report.html import Section, environment, short
 from pipeline.report.layout import OfRepository, Sheet
 from pipeline.report.models import Blob

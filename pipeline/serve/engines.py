@@ -30,6 +30,7 @@ from transformers import (
 )
 
 from pipeline.endpoint.client import ChatClient
+from pipeline.lean.tactic_text import Step, read_tactic
 from pipeline.models.batching import by_length
 from pipeline.models.chain import Chain
 from pipeline.models.errors import DivergedError, ModelError
@@ -38,13 +39,12 @@ from pipeline.models.model_files import DESCRIPTION, read_about
 from pipeline.models.progress.model import LONGEST as LONGEST_RATED
 from pipeline.models.progress.model import ProgressModel, batch_of, text_length
 from pipeline.models.progress.model import load_model as load_rating_model
-from pipeline.models.progress.steps import Step
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.tactics.generate import Completion, DecodingRows, Generator
 from pipeline.models.tactics.models import load_model
-from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
+from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from pipeline.models.trainer_folder import settle
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, Predicting

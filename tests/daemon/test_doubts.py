@@ -14,8 +14,8 @@ from daemon.results.doubts import settle_doubts
 from daemon.results.mail import mail, mail_id
 from daemon.settings import load
 from daemon.store_service import StoreService
+from pipeline.front import digest, front
 from pipeline.gate.advisories import Advisory, shipped
-from pipeline.report.front import digest, front
 from store.documents.status import describe_view
 from store.events.proofs import ProofDoubted
 from store.log.envelope import NewEvent

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon.http.feed import badge
-from pipeline.report.front import Front, changes, digest, front, lead
+from pipeline.front import Front, changes, digest, front, lead
 from pipeline.report.page import render
 from pipeline.report.sections import history
 from store import sorrydb

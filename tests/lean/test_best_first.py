@@ -16,7 +16,7 @@ from pipeline.lean.client.repl import Repl
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, StateLost
-from pipeline.models.progress.steps import Step as ProgressStep
+from pipeline.lean.tactic_text import Step as ProgressStep
 from pipeline.prove.graph import Candidate, Failures, ModelScoring, Proposer, TacticRequest
 from pipeline.prove.search import Search, SearchResult
 from pipeline.prove.tree import Tree

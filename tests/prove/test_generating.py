@@ -12,7 +12,7 @@ from pipeline.jobs.specs import Budget
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
-from pipeline.models.progress.steps import Step
+from pipeline.lean.tactic_text import Step
 from pipeline.models.retriever.corpus import Premise
 from pipeline.models.tactics.generate import Completion, Generator
 from pipeline.models.tactics.models import TacticModel, load_model

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.lean.tactic_text import Step
 from pipeline.models.errors import ModelError
 from pipeline.models.progress.model import ProgressModel
-from pipeline.models.progress.steps import Step
 from pipeline.serve.engines import RatingModel, TemplatedProgress, load_progress
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem

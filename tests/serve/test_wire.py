@@ -13,8 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from pipeline.lean.tactic_text import Step
 from pipeline.models.progress.model import ProgressModel
-from pipeline.models.progress.steps import Step
 from pipeline.serve.spec import ModelSpec, RewardSpec
 from tests.support.serve import Served, make_saying, spec_of
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever

@@ -170,11 +170,12 @@ def test_no_entrance_imports_more_than_is_written(
     said = f"{entrance} imports {len(found)} modules of {lines} lines"
     by_room = ", ".join(f"{room} {number}" for room, number in sorted(rooms.items()))
     print(f"{said}: {by_room}")  # noqa: T201 - shown where this fails, and with -rP
-    needed = {"modules": len(found), "lines": -(-lines // 1000) * 1000}
-    numbers = " and ".join(f"{name} = {number}" for name, number in needed.items())
-    write = f"write {numbers} into {CLOSURES.relative_to(ROOT)}"
-    for name, number in needed.items():
-        assert number <= row[name], f"{said}: import less, or {write}, and say in the commit why"
-        assert number > 0.9 * row[name], (
-            f"{said}, far less than is written: {write}, or they grow back unseen"
+    # Lines with room for some hundreds more: a sentence in a docstring is no growth.
+    write = {"modules": len(found), "lines": -(-(lines + 500) // 1000) * 1000}
+    numbers = " and ".join(f"{name} = {number}" for name, number in write.items())
+    remedy = f"write {numbers} into {CLOSURES.relative_to(ROOT)}"
+    for name, number in (("modules", len(found)), ("lines", lines)):
+        assert number <= row[name], f"{said}: import less, or {remedy}, and say in the commit why"
+        assert number > 0.8 * row[name], (
+            f"{said}, far less than is written: {remedy}, or they grow back unseen"
         )

@@ -11,8 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pipeline.lean.tactic_text import Step as Step
     from pipeline.models.progress.model import ProgressModel as ProgressModel
-    from pipeline.models.progress.steps import Step as Step
     from pipeline.models.progress.training import ProgressTrainer as ProgressTrainer
 
 _MODULES = {

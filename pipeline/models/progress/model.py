@@ -16,11 +16,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
+from pipeline.lean.tactic_text import Step
 from pipeline.models.batching import by_length, padded
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import device_of, load_tokenizer, quiet_libraries
 from pipeline.models.model_files import read_about
-from pipeline.models.progress.steps import Step, fitting_text, progress_text
+from pipeline.models.progress.steps import fitting_text, progress_text
 from pipeline.models.trainer_folder import settle
 from store.text import first_line
 

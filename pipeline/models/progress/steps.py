@@ -30,18 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.lean.tactic_text import Step
 from pipeline.models.errors import DatasetError
 from pipeline.models.text import CUT, fitting_state, state_text
 from store.domain.splits import SIDES, Split
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step that a proof may take: `tactic` in the state `goal`, after the steps of `prefix` (one below the other)."""
-
-    goal: str
-    tactic: str
-    prefix: str = ""
 
 
 def progress_text(step: Step) -> str:

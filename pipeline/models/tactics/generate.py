@@ -1,7 +1,7 @@
 """Generate the next tactics for many states at once with a tactic model, each with its log-probability.
 
 Requests with the same settings go to the model together, in batches of prompts of like length that keep within a budget
-of tokens. An answer that is no tactic is counted and left out (`requests.read_tactic`); a failure on one request is
+of tokens. An answer that is no tactic is counted and left out (`tactic_text.read_tactic`); a failure on one request is
 reported in its answer, and the others are answered.
 
 A prompt is read once, however many answers it gets. Its answers follow from the prompt, its seed and the settings, up
@@ -31,10 +31,11 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.batching import by_length, padded
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.tactics.models import TacticModel, load_model
-from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
+from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.text import without_marks
 from store.text import first_line
 

@@ -1,21 +1,15 @@
-"""Requests to a tactic model and its answers: decoding, suggestions, and the reader of tactics in a model's text.
+"""Requests to a tactic model and its answers: decoding, and suggestions.
 
-`read_tactic` serves the search, the reward and the provers. Nothing that a model writes is an error: a text that is no
-tactic gets a flaw, and costs no request to Lean. A tactic here is not yet a good one; whether a proof may have it
-is `pipeline.lean.source.forbidden`'s and Lean's to decide. No torch: an endpoint, and a model that another process has
-loaded, take the same requests.
+No torch: an endpoint, and a model that another process has loaded, take the same requests.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.lean.source.lexer import lex
 from pipeline.models.errors import ConfigError
 
 Mode = Literal["beams", "sampling"]
@@ -87,7 +81,7 @@ class Suggestions:
     Attributes:
         tactics: different ones, the likeliest first; none if no answer was a tactic.
         left_out: the numbers of candidates that are left out, by reason: "repeated", a reason of
-            `pipeline.models.tactics.generate` (UNENDED, NO_NUMBERS, MARKS), or a flaw of `answer.read_tactic`.
+            `pipeline.models.tactics.generate` (UNENDED, NO_NUMBERS, MARKS), or a flaw (`pipeline.lean.tactic_text`).
         error: the reason for no answer at all; else "".
         prompt_tokens, written_tokens: what the answer took, the candidates that were left out counted.
         usd: the cost; None where it is unknown.
@@ -101,23 +95,6 @@ class Suggestions:
     written_tokens: int = 0
     usd: float | None = None
     reason: str = ""
-
-
-LONGEST = 4000
-"""Characters of the longest text that is read as a tactic; a longer one is from a model that does not stop."""
-Flaw = Literal["empty", "too_long", "characters", "unclosed"]
-_FENCE = "```"
-_THOUGHT = "</think>"
-_BY = re.compile(r"by(?=\s|\Z)")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A model's text, read. `tactic` is "" if and only if it has a `flaw`, which `why` explains."""
-
-    tactic: str
-    flaw: Flaw | None = None
-    why: str = ""
 
 
 def text_of(completion: Any) -> str:
@@ -137,60 +114,3 @@ def text_of(completion: Any) -> str:
         if isinstance(content, list):
             return "".join(part.get("text", "") for part in content if isinstance(part, dict))
     raise TypeError(f"a completion is a string or a list of messages, not {type(completion).__name__}")
-
-
-def fences(text: str) -> list[tuple[str, str]]:
-    """Return what a text has between fences, each with its language ("" without one), in order; the last one may be
-    open. Linear in the text, whatever a model writes."""
-    found = []
-    for part in text.split(_FENCE)[1::2]:
-        language, newline, body = part.partition("\n")
-        if newline:
-            found.append(("".join(language.split()[:1]), body.rstrip(" \t").removesuffix("\n")))
-        else:  # all on one line, it has no language
-            found.append(("", part.strip()))
-    return found
-
-
-def read_tactic(text: str) -> Answer:
-    """Return the tactic of a model's text: its several lines whole, without fences, comments and a leading `by`.
-
-    Comments go because the last line's would swallow the text behind it once the tactic is part of a proof, and
-    because one that never closes would swallow everything: that is refused, as is a string that never closes.
-    """
-    text = text.rpartition(_THOUGHT)[2]
-    if fenced := fences(text):
-        text = fenced[0][1]
-    text = text.replace("\r\n", "\n").replace("\t", "  ")
-    if not text.strip():
-        return Answer("", "empty", "the model said nothing")
-    if len(text) > LONGEST:
-        return Answer("", "too_long", f"{len(text)} characters, and no tactic has more than {LONGEST}")
-    strange = next((character for character in text if _strange(character)), None)
-    if strange is not None:
-        return Answer("", "characters", f"the character U+{ord(strange):04X}, which no tactic has")
-    lexed = lex(text)
-    if lexed.errors:
-        return Answer("", "unclosed", lexed.errors[0])
-    tactic = _laid_out(lexed.code)
-    if begins := _BY.match(tactic):
-        tactic = _laid_out(tactic[begins.end() :])
-    return Answer(tactic) if tactic else Answer("", "empty", "the model said nothing but comments")
-
-
-def _strange(character: str) -> bool:
-    """Return whether a character is in no Lean text: control, half of a pair, not assigned, or undecodable."""
-    return character == "\ufffd" or (
-        character != "\n" and unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co", "Cf")
-    )
-
-
-def _laid_out(code: str) -> str:
-    """Return lines without empty ones, moved to the left together; the first may have lost its indentation."""
-    lines = [line.rstrip() for line in code.split("\n") if line.strip()]
-    if not lines:
-        return ""
-    first = len(lines[0]) - len(lines[0].lstrip())
-    rest = [len(line) - len(line.lstrip()) for line in lines[1:]]
-    shift = min([first, *rest])
-    return "\n".join([lines[0].strip(), *(line[shift:] for line in lines[1:])])

@@ -35,10 +35,11 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import PoolClosed, ReplPool
 from pipeline.lean.pool.session import Session, SetupFailed, State, Stepped, TacticKilled
 from pipeline.lean.source.forbidden import complaints
+from pipeline.lean.tactic_text import read_tactic
 from pipeline.loop_thread import LoopThread
 from pipeline.models.errors import ConfigError, RewardError
 from pipeline.models.tactics.goals import GoalContext, Places, Statement, statement
-from pipeline.models.tactics.requests import read_tactic, text_of
+from pipeline.models.tactics.requests import text_of
 
 Outcome = Literal["closed", "progress", "open", "repeated", "failed", "no_tactic", "forbidden"]
 FINISHERS = ("assumption", "trivial", "contradiction", "simp_all", "omega", "grind")
@@ -59,7 +60,7 @@ class RewardValues:
         open: it runs, and leaves other goals than the one that it was run on.
         repeated: it runs and leaves that very goal, perhaps with copies of hypotheses or beside others.
         failed: Lean refuses it, or it ran into the time limit.
-        no_tactic: the text is none (see `answer.read_tactic`).
+        no_tactic: the text is none (see `tactic_text.read_tactic`).
         forbidden: it holds a sorry, or what the gate refuses in a proof.
     """
 

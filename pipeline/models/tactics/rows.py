@@ -1,7 +1,7 @@
 """Rows that a tactic model learns from: a proof state and the tactic that people ran on it, step by step.
 
 Read from a dataset that LeanDojo or `everlean export leandojo` wrote. Tactics are whole,
-however many lines they have, and read like a model's answers (`requests.read_tactic`), so that training sees what
+however many lines they have, and read like a model's answers (`tactic_text.read_tactic`), so that training sees what
 generation returns. Bad steps are left out and counted. Imports no torch.
 """
 
@@ -15,9 +15,9 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from pipeline.lean.goal_text import NO_GOALS
+from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.datasets import Position, Tactic, theorems
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.tactics.requests import read_tactic
 from pipeline.models.text import without_marks
 from store.domain.records import holds_sorry
 

@@ -9,9 +9,10 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.goal_text import state_of
 from pipeline.models.errors import ModelError
 from pipeline.models.tactics.prompt import PREMISE_CHARACTERS, SYSTEM, Prompts, augmented_state, messages
-from pipeline.models.text import CUT, state_of, without_marks
+from pipeline.models.text import CUT, without_marks
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
 STATE = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"

@@ -10,7 +10,7 @@ from sqlite3 import Connection
 
 import pytest
 
-from pipeline.report.front import Front, digest, front
+from pipeline.front import Front, digest, front
 from pipeline.report.layout import file_stem, sheets
 from pipeline.report.page import render
 from store.documents.status import describe_view

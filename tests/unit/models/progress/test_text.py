@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.models.progress.steps import Step, fitting_text, progress_text
+from pipeline.lean.tactic_text import Step
+from pipeline.models.progress.steps import fitting_text, progress_text
 
 STEP = Step("h : p\n⊢ p ∧ q", "exact ⟨h, hq⟩", "intro h\nhave hq : q := by\n  simp")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipeline.lean.source.lexer import lex
-from pipeline.models.tactics.requests import LONGEST, read_tactic, text_of
+from pipeline.lean.tactic_text import LONGEST, read_tactic
+from pipeline.models.tactics.requests import text_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+"""Tactics as texts: a step of a proof, and the reader of tactics in what a model writes.
+
+`read_tactic` serves the search, the reward and the provers. Nothing that a model writes is an error: a text that is no
+tactic gets a flaw, and costs no request to Lean. A tactic here is not yet a good one; whether a proof may have it
+is `pipeline.lean.source.forbidden`'s and Lean's to decide.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.lean.source.lexer import lex
+
+LONGEST = 4000
+"""Characters of the longest text that is read as a tactic; a longer one is from a model that does not stop."""
+Flaw = Literal["empty", "too_long", "characters", "unclosed"]
+_FENCE = "```"
+_THOUGHT = "</think>"
+_BY = re.compile(r"by(?=\s|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that a proof may take: `tactic` in the state `goal`, after the steps of `prefix` (one below the other)."""
+
+    goal: str
+    tactic: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's text, read. `tactic` is "" if and only if it has a `flaw`, which `why` explains."""
+
+    tactic: str
+    flaw: Flaw | None = None
+    why: str = ""
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    """Return what a text has between fences, each with its language ("" without one), in order; the last one may be
+    open. Linear in the text, whatever a model writes."""
+    found = []
+    for part in text.split(_FENCE)[1::2]:
+        language, newline, body = part.partition("\n")
+        if newline:
+            found.append(("".join(language.split()[:1]), body.rstrip(" \t").removesuffix("\n")))
+        else:  # all on one line, it has no language
+            found.append(("", part.strip()))
+    return found
+
+
+def read_tactic(text: str) -> Answer:
+    """Return the tactic of a model's text: its several lines whole, without fences, comments and a leading `by`.
+
+    Comments go because the last line's would swallow the text behind it once the tactic is part of a proof, and
+    because one that never closes would swallow everything: that is refused, as is a string that never closes.
+    """
+    text = text.rpartition(_THOUGHT)[2]
+    if fenced := fences(text):
+        text = fenced[0][1]
+    text = text.replace("\r\n", "\n").replace("\t", "  ")
+    if not text.strip():
+        return Answer("", "empty", "the model said nothing")
+    if len(text) > LONGEST:
+        return Answer("", "too_long", f"{len(text)} characters, and no tactic has more than {LONGEST}")
+    strange = next((character for character in text if _strange(character)), None)
+    if strange is not None:
+        return Answer("", "characters", f"the character U+{ord(strange):04X}, which no tactic has")
+    lexed = lex(text)
+    if lexed.errors:
+        return Answer("", "unclosed", lexed.errors[0])
+    tactic = _laid_out(lexed.code)
+    if begins := _BY.match(tactic):
+        tactic = _laid_out(tactic[begins.end() :])
+    return Answer(tactic) if tactic else Answer("", "empty", "the model said nothing but comments")
+
+
+def _strange(character: str) -> bool:
+    """Return whether a character is in no Lean text: control, half of a pair, not assigned, or undecodable."""
+    return character == "\ufffd" or (
+        character != "\n" and unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co", "Cf")
+    )
+
+
+def _laid_out(code: str) -> str:
+    """Return lines without empty ones, moved to the left together; the first may have lost its indentation."""
+    lines = [line.rstrip() for line in code.split("\n") if line.strip()]
+    if not lines:
+        return ""
+    first = len(lines[0]) - len(lines[0].lstrip())
+    rest = [len(line) - len(line.lstrip()) for line in lines[1:]]
+    shift = min([first, *rest])
+    return "\n".join([lines[0].strip(), *(line[shift:] for line in lines[1:])])
