@@ -1,10 +1,11 @@
 """Run an attempt on the machine that a launcher chose: `python -m daemon.jobs.carrier`, the command after the prefix.
 
 The attempt's folder lies on a file system that the daemon's machine sees too (`daemon.jobs.cluster`). Standard input is
-one `Carried` in JSON, with the key that the job is handed, if it is handed one; standard output is the job's own. In
-the folder are three files besides the job's: `control`, in which the daemon writes a new number every few seconds and
-what it wants; `over`, which says that the attempt holds more memory than it may; and `end`, written once nothing of
-the attempt is left. Without a new number for the length of the lease, or once the launcher is gone, the attempt ends.
+one `Carried` in JSON, with the key that the job is handed, if it is handed one. Standard output has the line `BEGIN`,
+then the job's own lines, one with `OVER` among them where the attempt holds more memory than it may, and last one with
+`END`, once nothing of the attempt is left; what a launcher says before and after is no line of the job's. In the file
+`control` of the folder the daemon writes a new number every few seconds, and what it wants. Without a new number for
+the length of the lease, or once the launcher is gone, the attempt ends.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 import time
+import traceback
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Literal
@@ -23,13 +26,16 @@ from daemon.jobs.limits import MemoryBound, MemoryLooks
 from daemon.jobs.local import LocalAttempt
 from pipeline.jobs.child import Exit, JobProcess, LineTooLongError
 from pipeline.jobs.protocol import NO_KEY, JobKey
-from store.files import write_whole
 
-CONTROL, OVER, END = "control", "over", "end"
+CONTROL = "control"
+BEGIN, OVER, END = b"everlean begins", b"everlean over ", b"everlean end "
 _LOOK_S = 0.5
+_TOLD_S = 5.0
+"""So long the end may take to be passed on where nobody may be there to take it."""
 _CONTROL_BYTES = 200
 _OF_THE_MACHINE = ("TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """Variables that the launcher's own machine decides."""
+_WRITING = threading.Lock()
 
 
 class Carried(BaseModel):
@@ -83,7 +89,7 @@ class Control(BaseModel):
 
 
 class CarriedEnd(BaseModel):
-    """How an attempt ended; `too_long` is said of a line that was."""
+    """How an attempt ended; `too_long` is said of a line that was, `alone` of why it ended without being told to."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -92,23 +98,20 @@ class CarriedEnd(BaseModel):
     peak_rss_bytes: int
     seen_bytes: int = 0
     too_long: str = ""
+    alone: str = ""
 
     @property
     def exit(self) -> Exit:
         return Exit(self.status, self.signal, self.peak_rss_bytes)
 
-    @classmethod
-    def read(cls, directory: Path) -> CarriedEnd | None:
-        """Return it; None where none was written, or it is none."""
-        try:
-            return cls.model_validate_json((directory / END).read_bytes())
-        except (OSError, ValidationError):
-            return None
-
 
 async def carry(given: Carried) -> None:
-    """Run the attempt to its end, or until the daemon wants no more of it; write the end."""
+    """Run the attempt to its end, or until the daemon wants no more of it; say how it ended."""
     directory, looks = given.directory, MemoryLooks()
+    control = await asyncio.to_thread(Control.read, directory)
+    if control is not None and control.wish == "kill":
+        return  # it was given up while it waited for a machine
+    said: list[asyncio.Task[None]] = [asyncio.create_task(_put(BEGIN))]
     process = await JobProcess.start(
         given.module,
         spec=directory / "spec.json",
@@ -119,8 +122,8 @@ async def carry(given: Carried) -> None:
         visible=None if given.gpu else "",
     )
 
-    def over_limit(said: str) -> None:
-        (directory / OVER).write_text(said, "utf-8")
+    def over_limit(held: str) -> None:
+        said.append(asyncio.create_task(_put(OVER + held.encode())))
 
     memory = MemoryBound(
         directory.name,
@@ -132,6 +135,7 @@ async def carry(given: Carried) -> None:
     )
     attempt = LocalAttempt(process, memory, AsyncExitStack())
     await memory.begin()
+    await asyncio.gather(*said)  # before the job's first line
     whole = asyncio.create_task(attempt.run(_put))
     over = asyncio.create_task(_until_over(attempt, given))
     await asyncio.wait({whole, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -141,14 +145,18 @@ async def carry(given: Carried) -> None:
     end = await attempt.close()
     looks.close()
     assert end.exit is not None
-    said = CarriedEnd(
+    ended = CarriedEnd(
         status=end.exit.status,
         signal=end.exit.signal,
         peak_rss_bytes=end.exit.peak_rss_bytes,
         seen_bytes=end.seen_bytes,
         too_long=too_long,
+        alone=over.result() if over.done() else "",
     )
-    write_whole(directory / END, said.model_dump_json())
+    last = asyncio.create_task(_put(END + ended.model_dump_json().encode()))
+    # The daemon takes it, though perhaps not soon, or else wants no more of it.
+    await asyncio.wait({last, over}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({last}, timeout=_TOLD_S)
 
 
 async def _put(raw: bytes) -> None:
@@ -157,24 +165,45 @@ async def _put(raw: bytes) -> None:
 
 
 def _write(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
+    with _WRITING:  # a line is whole
+        while data:
+            data = data[os.write(1, data) :]
 
 
-async def _until_over(attempt: LocalAttempt, given: Carried) -> None:
-    """Wait until the daemon wants an end now, is not heard of, or has lost its launcher; pass on a soft stop."""
+async def _until_over(attempt: LocalAttempt, given: Carried) -> str:
+    """Wait until the daemon wants an end now, is not heard of, or the launcher is gone; pass on a soft stop.
+
+    Return why the attempt ends; "" where the daemon wants it.
+    """
     last, heard, parent = None, time.monotonic(), os.getppid()
     stopping: asyncio.Task[None] | None = None
-    while time.monotonic() - heard < given.lease_s and os.getppid() == parent:
+    while time.monotonic() - heard < given.lease_s:
+        if os.getppid() != parent:
+            return "its launcher was gone"
         control = await asyncio.to_thread(Control.read, given.directory)
         if control is not None and control != last:
             last, heard = control, time.monotonic()
             if control.wish == "kill":
-                return
+                return ""
             if control.wish == "stop" and stopping is None:
                 stop = attempt.stop(grace_s=control.grace_s, first_alone=control.first_alone)
                 stopping = asyncio.create_task(stop)
         await asyncio.sleep(_LOOK_S)
+    return f"it did not hear of the daemon for {given.lease_s:g} s ([engine] lease)"
+
+
+async def _carry_and_leave(given: Carried) -> None:
+    """Carry, and end this process at once: a thread may still be at a line that nobody takes."""
+    status = 1
+    try:
+        await carry(given)
+        status = 0
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.flush()
+        raise
+    finally:
+        os._exit(status)
 
 
 def main() -> None:
@@ -182,11 +211,12 @@ def main() -> None:
     given = Carried.model_validate_json(sys.stdin.buffer.read())
     own = {name: os.environ[name] for name in _OF_THE_MACHINE if name in os.environ}
     os.environ.clear()
-    os.environ.update({**given.environment, **own})
-    asyncio.run(carry(given))
-    sys.stdout.flush()
-    # At once: a thread may still be at a line that nobody takes.
-    os._exit(0)
+    # What the daemon's machine has of these means nothing here: a GPU of its own, a folder that is not there.
+    os.environ.update(
+        {name: value for name, value in given.environment.items() if name not in _OF_THE_MACHINE}
+    )
+    os.environ.update(own)
+    asyncio.run(_carry_and_leave(given))
 
 
 if __name__ == "__main__":

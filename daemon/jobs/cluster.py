@@ -5,8 +5,8 @@ A launcher is a prefix of a command (`[engine] launch`: `srun`, `ssh`, `docker r
 specification and payloads are where they always are, and they have this program in the same place. What the launcher
 starts is `daemon.jobs.carrier`, which keeps the attempt's limits and hears of the daemon by a file in the attempt's
 folder: whatever a launcher does with signals, an attempt is stopped by that file, and ends by itself where the daemon
-has not written it for the length of the lease. Lines come by the launcher's standard output. Once that is closed the
-attempt can record nothing.
+has not written it for the length of the lease. Lines come by the launcher's standard output, the carrier's own first
+and last among them. Once that is closed the attempt can record nothing.
 
 Jobs that take seconds and read the daemon's mirrors (`JobKind.stays`) run on the daemon's machine, and so does what
 freezes a job's inputs.
@@ -22,13 +22,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import count, islice
 from pathlib import Path
 from typing import Protocol
 
 import structlog
+from pydantic import ValidationError
 
 from daemon.answers import Gpu
-from daemon.jobs.carrier import END, OVER, Carried, CarriedEnd, Control
+from daemon.jobs.carrier import BEGIN, END, OVER, Carried, CarriedEnd, Control
 from daemon.jobs.engine import Attempt, AttemptLostError, End, Order
 from daemon.jobs.local import LocalEngine, end_attempt, prepare, start_errors
 from daemon.paths import Paths
@@ -42,9 +44,10 @@ LAUNCHER_LOG = "launcher.log"
 """What the launcher said on standard error, in the attempt's folder."""
 _OF_LAUNCHERS = ("SLURM_", "SBATCH_", "SSH_AUTH_SOCK", "KRB5", "MUNGE_", "DOCKER_", "XDG_RUNTIME_DIR", "RAY_")
 """How the variables begin that a launcher may need; a job gets none of them from us."""
-_LOOK_S = 0.5
+_OF_THE_MACHINE = "CUDA_VISIBLE_DEVICES"
+"""What the daemon sees of GPUs says nothing of those elsewhere; some launchers pass their environment on."""
 _ENDS_S = 20.0
-"""So long a launcher may take to end after the attempt has."""
+"""So long a launcher may take to end after the attempt has, and again after SIGTERM."""
 _REFUSED_S = 60.0
 """No further job is given to a launcher for so long after it has started none."""
 _ANEW = Backoff(1.0, 60.0)
@@ -74,8 +77,9 @@ class Launcher(Protocol):
     def gpus(self) -> int:
         """How many GPUs the daemon's jobs may have at the same time."""
 
-    def room(self, most: int) -> int:
-        """Return how many jobs may have a slot, at most `most`."""
+    @property
+    def room(self) -> int | None:
+        """See `Engine.room`."""
 
     def note(self, *, attempts: int, gpus: int) -> None:
         """Take note of how many attempts of the daemon's run, and how many GPUs those have."""
@@ -103,9 +107,9 @@ class Prefix:
     def problem(self) -> str:
         return ""
 
-    def room(self, most: int) -> int:
-        """See `Launcher.room`: the cluster's own queue decides."""
-        return most
+    @property
+    def room(self) -> None:
+        """See `Engine.room`: the cluster's own queue decides."""
 
     def note(self, *, attempts: int, gpus: int) -> None:
         pass
@@ -118,7 +122,13 @@ class Prefix:
             "job": order.spec.job,
             "kind": order.spec.kind,
         }
-        return [word.format_map(values) for word in self.words]
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            "daemon.jobs.tied",
+            *(word.format_map(values) for word in self.words),
+        ]
 
     async def close(self) -> None:
         pass
@@ -162,9 +172,9 @@ class RayTasks:
     def gpus(self) -> int:
         return max(0, self._gpus - self._used_by_others[1])
 
-    def room(self, most: int) -> int:
-        # One at least: jobs that stay on this machine need no CPU of the cluster's.
-        return min(most, max(1, self._cpus - self._used_by_others[0]))
+    @property
+    def room(self) -> int:
+        return max(0, self._cpus - self._used_by_others[0])
 
     def note(self, *, attempts: int, gpus: int) -> None:
         self._ours = attempts, gpus
@@ -223,7 +233,11 @@ def launcher_environment(directory: Path) -> dict[str, str]:
     It has no mark: the job's own end would end it too, before it has passed on the last lines.
     """
     own = {name: value for name, value in os.environ.items() if name.startswith(_OF_LAUNCHERS)}
-    return {**{name: value for name, value in job_environment(directory).items() if name != MARK}, **own}
+    left_out = (MARK, _OF_THE_MACHINE)
+    return {
+        **{name: value for name, value in job_environment(directory).items() if name not in left_out},
+        **own,
+    }
 
 
 # ---- An attempt
@@ -254,89 +268,125 @@ class LaunchedAttempt:
         self._lease_s = lease_s
         self._over, self._refused = over, refused
         self._control = Control()
+        self._begun = self._given_up = False
+        self._before = ""
+        self._end: CarriedEnd | None = None
+        # Of the pipe and of the control file, one at a time.
+        self._reading, self._writing = asyncio.Lock(), asyncio.Lock()
         self._beating = asyncio.create_task(self._beat())
 
     async def run(self, hear: Callable[[bytes], Awaitable[None]]) -> Exit:
         """See `Attempt.run`."""
 
         async def read() -> None:
-            async for raw in self._process.lines():
-                await hear(raw)
+            async with self._reading:
+                async for raw in self._process.lines():
+                    await self._take(raw, hear)
+                    if self._end is not None:
+                        break
+            await self._launcher_ends(within_s=_ENDS_S)
 
         _, launcher = await asyncio.gather(read(), self._process.ended())
-        end = await asyncio.to_thread(CarriedEnd.read, self._directory)
+        end = self._end
         if end is None:
             raise await asyncio.to_thread(self._lost, launcher)
         if end.too_long:
             raise LineTooLongError(end.too_long)
+        if end.alone:
+            raise AttemptLostError(f"the job ended because {end.alone}", suspect=False)
         return end.exit
+
+    async def _take(self, raw: bytes, hear: Callable[[bytes], Awaitable[None]]) -> None:
+        """Pass a line of the job's on; keep what the carrier says, and the last that a launcher says before it."""
+        if not self._begun:
+            # A shell's greeting need not end its line.
+            self._begun = raw.rstrip().endswith(BEGIN)
+            self._before = raw[:300].decode(errors="replace").strip() or self._before
+        elif raw.startswith(OVER):
+            self._over(raw.removeprefix(OVER).decode(errors="replace"))
+        elif raw.startswith(END):
+            try:
+                self._end = CarriedEnd.model_validate_json(raw.removeprefix(END))
+            except ValidationError:
+                await hear(raw)
+        else:
+            await hear(raw)
 
     def _lost(self, launcher: Exit) -> AttemptLostError:
         """Return why there is no end; where nothing had begun, the launcher itself is at fault and no machine."""
         how = f"signal {launcher.signal}" if launcher.signal else f"status {launcher.status}"
         said = _last_line(self._directory / LAUNCHER_LOG)
+        if not self._begun:
+            said = said or self._before
         reason = f"{self._launcher} ended with {how} and the job did not: {said or 'it said nothing'}"
-        began = (self._directory / "stderr.log").exists()
-        if not began:
+        if not self._begun and not self._given_up:
             self._refused(reason)
-        return AttemptLostError(reason, suspect=began)
+        return AttemptLostError(reason, suspect=self._begun)
 
     async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
-        """See `Attempt.stop`."""
-        await self._want(Control(beat=0, wish="stop", grace_s=grace_s, first_alone=first_alone))
-        await self._ended_within(grace_s + self._lease_s + _ENDS_S)
+        """See `Attempt.stop`. What has not begun has nothing to save: it may wait for a machine for hours."""
+        self._given_up = True
+        if self._begun:
+            await self._want(Control(wish="stop", grace_s=grace_s, first_alone=first_alone))
+            await self._launcher_ends(within_s=grace_s + self._lease_s + _ENDS_S)
+        else:
+            await self._want(Control(wish="kill"))
+            await self._launcher_ends(within_s=0.0)
 
     async def close(self) -> End:
         """See `Attempt.close`."""
+        self._given_up = True
         draining = asyncio.create_task(self._drain())
         try:
-            await self._want(Control(beat=0, wish="kill"))
-            await self._ended_within(_ENDS_S)
-            await self._process.stop(grace_s=0.0)
+            await self._want(Control(wish="kill"))
+            await self._launcher_ends(within_s=_ENDS_S if self._begun else 0.0)
+            # It may have ended just now, with its last words in the pipe.
+            await asyncio.wait({draining}, timeout=1.0)
         finally:
             for task in (draining, self._beating):
                 task.cancel()
             await asyncio.gather(draining, self._beating, return_exceptions=True)
             self._process.close()
             await self.places.aclose()
-        end = await asyncio.to_thread(CarriedEnd.read, self._directory)
-        return End(None, None, 0) if end is None else End(end.exit, None, end.seen_bytes)
+        return End(None, None, 0) if self._end is None else End(self._end.exit, None, self._end.seen_bytes)
 
-    async def _ended_within(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+    async def _launcher_ends(self, *, within_s: float) -> None:
+        """Wait for the launcher's end; then ask it to (srun gives its allocation back), and last kill it."""
+        try:
+            async with asyncio.timeout(within_s):
                 await self._process.ended()
+        except TimeoutError:
+            await self._process.stop(grace_s=_ENDS_S)
 
     async def _drain(self) -> None:
         """Take what the launcher still has to pass on: it might not end before."""
-        with suppress(LineTooLongError, RuntimeError):  # of a line, or that another still reads
-            async for _ in self._process.lines():
-                pass
+
+        async def forget(_raw: bytes) -> None:
+            pass
+
+        with suppress(LineTooLongError):
+            async with self._reading:
+                async for raw in self._process.lines():
+                    await self._take(raw, forget)
 
     async def _want(self, control: Control) -> None:
         self._control = control
         await self._write()
 
     async def _write(self) -> None:
-        self._control = self._control.model_copy(update={"beat": self._control.beat + 1})
-        try:
-            await asyncio.to_thread(self._control.write, self._directory)
-        except OSError as error:
-            # The attempt ends by itself when this lasts for its lease.
-            log.warning("control_not_written", path=str(self._directory), reason=str(error))
+        async with self._writing:
+            self._control = self._control.model_copy(update={"beat": self._control.beat + 1})
+            try:
+                await asyncio.to_thread(self._control.write, self._directory)
+            except OSError as error:
+                # The attempt ends by itself when this lasts for its lease.
+                log.warning("control_not_written", path=str(self._directory), reason=str(error))
 
     async def _beat(self) -> None:
-        """Tell the carrier that we live, and hear whether the attempt holds too much memory."""
-        told, written = False, time.monotonic()
+        """Tell the carrier that we live."""
         while True:
-            await asyncio.sleep(min(_LOOK_S, self._lease_s / 4))
-            said = "" if told else await asyncio.to_thread(_read, self._directory / OVER)
-            if said:
-                told = True
-                self._over(said)
-            if time.monotonic() - written >= self._lease_s / 4:
-                written = time.monotonic()
-                await self._write()
+            await asyncio.sleep(self._lease_s / 4)
+            await self._write()
 
 
 def _read(path: Path) -> str:
@@ -383,17 +433,16 @@ class ClusterEngine:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """See `Engine.gpus`: which one it becomes is the cluster's to say, so they are numbers."""
-        names = [f"{self._launcher.name}-{number}" for number in range(self._launcher.gpus)]
-        return tuple(
-            Gpu(
-                name,
-                number,
-                f"of {self._launcher.name}",
-                state="lent" if name in self._lent else "free",
-                detail=self._lent.get(name, ""),
-            )
-            for number, name in enumerate(names)
-        )
+        # Those that are lent are among them also where the cluster has fewer by now.
+        free = max(0, self._launcher.gpus - len(self._lent))
+        names = (f"{self._launcher.name}-{number}" for number in count())
+        what = f"of {self._launcher.name}"
+        lent = [
+            Gpu(name, int(name.rpartition("-")[2]), what, state="lent", detail=job)
+            for name, job in self._lent.items()
+        ]
+        others = islice((name for name in names if name not in self._lent), free)
+        return (*lent, *(Gpu(name, int(name.rpartition("-")[2]), what) for name in others))
 
     @property
     def problem(self) -> str:
@@ -407,9 +456,9 @@ class ClusterEngine:
         return self.gpus
 
     @property
-    def room(self) -> int:
+    def room(self) -> int | None:
         """See `Engine.room`."""
-        return self._launcher.room(self.slots)
+        return self._launcher.room
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
         """See `Engine.start`."""
@@ -469,8 +518,7 @@ class ClusterEngine:
             if Control.read(directory) is None:
                 return end_attempt(directory)
             # The number in its lock may be a process of another machine.
-            if not (directory / END).exists():
-                Control(beat=1, wish="kill").write(directory)
+            Control(wish="kill").write(directory)
             return kill_marked(directory)
 
         return await asyncio.to_thread(end)

@@ -183,8 +183,8 @@ class Engine(Protocol):
         """
 
     @property
-    def room(self) -> int:
-        """How many jobs may have a slot now: `slots`, or fewer where the cluster has no more."""
+    def room(self) -> int | None:
+        """How many jobs the cluster has room for, those that run there among them; None: as many as there are slots."""
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
         """Start an attempt.

@@ -180,9 +180,8 @@ class LocalEngine:
         return self._gpus.now
 
     @property
-    def room(self) -> int:
+    def room(self) -> None:
         """See `Engine.room`."""
-        return self.slots
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> LocalAttempt:
         """Check the commit out, write the specification, start the process and bound its memory.

@@ -24,6 +24,7 @@ from pipeline.jobs.kinds import KINDS, Kind
 
 _SLOTS = "a slot; the running jobs have them all ([jobs] max_running)"
 _LAST_SLOT = "a slot; the last one is kept free for short jobs"
+_NO_ROOM = "room on the cluster; the running jobs and other people's have its CPUs"
 _NO_SLOT = (_SLOTS, _LAST_SLOT)
 _LANE = "the job before it, which is of the same branch or model"
 SHARE_S = 45.0
@@ -147,6 +148,7 @@ def admit(
     running: Sequence[Kind],
     max_running: int,
     gpus: Sequence[Gpu] = (),
+    room: int | None = None,
     no_cluster: str = "",
     overdue: Sequence[str] = (),
     beside: bool = False,
@@ -162,6 +164,7 @@ def admit(
         running: the kinds of the jobs that run.
         max_running: how many slots there are.
         gpus: the GPUs as they are now.
+        room: how many of those that leave the daemon's machine may run; None: as many as have slots.
         no_cluster: what jobs that leave the daemon's machine wait for; "" for nothing.
         overdue: the repositories whose first long job goes before the others', in this order.
         beside: the first of those may begin although the slots are taken.
@@ -181,7 +184,8 @@ def admit(
         ahead = job.repository in first
         why = no_money if job.key is not None else ""
         why = why or (_LANE if job.lane in lanes else "")
-        why = why or ("" if KINDS[job.kind].stays else no_cluster)
+        if not KINDS[job.kind].stays:
+            why = why or no_cluster or _no_room(kinds, room)
         why = why or _no_slot(job, kinds, max_running, int(beside and ahead))
         if why in _NO_SLOT and (KINDS[job.kind].long or max_running == 1):
             for_slot.setdefault(job.repository, job)
@@ -244,6 +248,12 @@ def _in_turn(
 
 def _takes_long(job: DueJob, *, any_kind: bool) -> bool:
     return (any_kind or KINDS[job.kind].long) and not KINDS[job.kind].beside
+
+
+def _no_room(kinds: Sequence[Kind], room: int | None) -> str:
+    if room is None or sum(not KINDS[kind].stays for kind in kinds) < room:
+        return ""
+    return _NO_ROOM
 
 
 def _no_slot(job: DueJob, kinds: Sequence[Kind], max_running: int, more: int) -> str:

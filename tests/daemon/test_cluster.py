@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from daemon.jobs.carrier import CONTROL, END, Control
+from daemon.jobs.carrier import CONTROL, Carried, Control
 from daemon.jobs.cluster import LAUNCHER_LOG, Launcher, RayTasks, cluster_engine
 from daemon.jobs.engine import Attempt, AttemptLostError, Engine, Order
 from daemon.jobs.local import LocalEngine
@@ -27,6 +28,7 @@ from daemon.polling.git import Git
 from daemon.settings import ConfigError
 from daemon.settings.schema import Engine as EngineSettings
 from pipeline.endpoint.credentials import KeyPlace
+from pipeline.jobs.child import job_environment
 from pipeline.jobs.protocol import JobSpec
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.cluster import NO_RAY, Cluster, launcher_settings
@@ -123,7 +125,7 @@ def test_folders_of_jobs_may_be_links_to_a_disk_that_all_machines_see(tmp_path: 
             return (await b.run(b.due("succeed", kind="train", job="train-1"))).reason
 
     assert asyncio.run(go()) == "protocol", "it ran to its end, and a training may not record a scan"
-    assert (shared / "jobs" / "train-1" / "1" / END).is_file()
+    assert (shared / "jobs" / "train-1" / "1" / CONTROL).is_file()
 
 
 def test_a_launcher_is_told_what_the_job_needs_and_its_own_words_are_kept_apart(site: Site) -> None:
@@ -203,8 +205,9 @@ def test_an_attempt_that_does_not_hear_of_the_daemon_ends_by_itself(tmp_path: Pa
             # As if the file were on a disk that this machine has lost.
             (order.spec.directory / CONTROL).unlink()
             (order.spec.directory / CONTROL).mkdir()
-            end = await asyncio.wait_for(whole, 60)
-            assert end.signal == signal.SIGKILL
+            with pytest.raises(AttemptLostError, match="did not hear of the daemon for 5 s") as lost:
+                await asyncio.wait_for(whole, 60)
+            assert not lost.value.suspect, "it is the file system's fault"
             await attempt.close()
 
     asyncio.run(go())
@@ -247,10 +250,162 @@ def test_what_a_dead_daemon_left_elsewhere_is_told_to_end_and_no_process_here_is
     control = Control.read(order.spec.directory)
     assert control is not None
     assert control.wish == "kill"
-    (order.spec.directory / END).write_text("{}", encoding="ascii")
+
+
+def script(folder: Path, text: str) -> str:
+    """Write a launcher; return the section of config.toml."""
+    launcher = folder / "launcher"
+    launcher.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    launcher.chmod(0o755)
+    return f"[engine]\nlaunch = {json.dumps([str(launcher)])}\n"
+
+
+def test_a_job_that_waits_for_a_machine_is_cancelled_at_once_and_its_launcher_is_asked_to_end(
+    tmp_path: Path,
+) -> None:
+    text = "trap 'echo gave it back >&2; exit 1' TERM\nwhile :; do sleep 0.05; done"
+    site = Site(tmp_path, extra=script(tmp_path, text))
+
+    async def go() -> None:
+        async with bench(site.deployment) as b:
+            due = b.due("succeed", kind="trace", job="trace-1")
+            b.runner.start(due)
+            log = b.parts.settings.paths.jobs / "trace-1" / "1" / LAUNCHER_LOG
+            await until(log.exists)
+            await asyncio.sleep(0.5)  # until the script has its trap
+            b.runner.cancel("trace-1", by="someone")
+            await until(lambda: not b.runner.running(), seconds=15)
+            assert (await b.row("trace-1")).state == "cancelled"
+            assert "gave it back" in log.read_text(encoding="utf-8")
+            assert not b.engine.problem, "the launcher is not at fault"
+
+    asyncio.run(go())
+
+
+def test_what_a_launcher_says_before_the_job_and_after_it_is_no_line_of_the_job(tmp_path: Path) -> None:
+    text = 'echo Welcome to the cluster; printf prompt; "$@"; echo Goodbye'
+    site = Site(tmp_path, extra=script(tmp_path, text))
+    assert "environment" in site.run(site.order("environment"))
+
+
+def test_a_launcher_that_does_not_end_with_the_job_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.jobs.cluster._ENDS_S", 0.5)
+    site = Site(tmp_path, extra=script(tmp_path, '"$@"\nexec sleep 600'))
+    assert "environment" in site.run(site.order("environment"))
+
+
+def test_a_launcher_that_starts_nothing_is_at_fault_also_where_the_jobs_inputs_were_frozen_before(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, extra=script(tmp_path, "echo no such partition; exit 1"))
+    order = site.order("succeed")
+    order.spec.log.touch()
+
+    async def go() -> None:
+        async with site.engine() as engine:
+            attempt = await engine.start(order, over=pytest.fail)
+            with pytest.raises(AttemptLostError, match="no such partition") as lost:
+                await attempt.run(deaf)
+            await attempt.close()
+            assert not lost.value.suspect
+            assert "no such partition" in engine.problem
+
+    asyncio.run(go())
+
+
+def test_what_the_daemon_sees_of_gpus_is_not_said_of_another_machine(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    async def gpu() -> Order:
+        async with site.engine() as engine:
+            (one,) = await engine.look({})
+            return replace(site.order("environment"), gpu=one)
+
+    environment = site.run(asyncio.run(gpu()))["environment"]
+    assert isinstance(environment, dict)
+    assert "CUDA_VISIBLE_DEVICES" not in environment
+
+
+def carrier(order: Order, *, lease_s: float) -> subprocess.Popen[bytes]:
+    """Start a carrier whose lines nobody takes."""
+    order.spec.write()
+    given = Carried(
+        module=order.module,
+        directory=order.spec.directory,
+        memory_bytes=order.memory_bytes,
+        whole_bytes=order.whole_bytes,
+        lease_s=lease_s,
+        environment=job_environment(order.spec.directory),
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "daemon.jobs.carrier"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    with process.stdin as to:
+        to.write(given.model_dump_json().encode())
+    return process
+
+
+def test_a_carrier_whose_lines_nobody_takes_ends_with_its_lease(site: Site) -> None:
+    order = site.order("count")
+    Control().write(order.spec.directory)
+    with carrier(order, lease_s=2.0) as process:
+        assert process.wait(60) == 0
+
+
+def test_an_attempt_that_was_given_up_before_it_had_a_machine_does_not_begin(site: Site) -> None:
+    order = site.order("succeed")
+    Control(wish="kill").write(order.spec.directory)
+    with carrier(order, lease_s=60.0) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_a_launcher_is_told_to_end_when_the_daemon_is_killed() -> None:
+    program = (
+        "import os, subprocess, sys, time; os.environ['EVERLEAN_DAEMON_PID'] = str(os.getpid());"
+        "print(subprocess.Popen([sys.executable, '-P', '-m', 'daemon.jobs.tied', 'sh', '-c',"
+        " 'echo runs; exec sleep 600']).pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        said = {daemon.stdout.readline().strip(), daemon.stdout.readline().strip()}
+        daemon.kill()
+    (pid,) = said - {"runs"}
+    deadline = time.monotonic() + 30
+    while alive(int(pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(int(pid))
 
 
 # ---- What there is to lease
+
+
+def test_gpus_that_are_lent_count_also_where_others_have_taken_some(site: Site) -> None:
+    async def go() -> None:
+        async with site.engine() as engine:
+            states = [(one.uuid, one.state) for one in await engine.look({"launcher-3": "train"})]
+            assert states == [("launcher-3", "lent")], "the one that there is; none is free beside it"
+
+    asyncio.run(go())
+
+
+def test_a_full_cluster_keeps_no_scan_waiting(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+
+    async def go() -> None:
+        async with bench(site.deployment) as b:
+            trace, scan = b.due("succeed", kind="trace", job="trace-1"), b.due("succeed")
+            found = admit(Plan.of([trace, scan]), running=["train"], max_running=3, room=1)
+            assert [one.due for one in found.start] == [scan]
+            assert "room on the cluster" in (found.why(trace) or "")
+
+    asyncio.run(go())
 
 
 def test_ray_s_own_jobs_and_other_people_s_are_told_apart(tmp_path: Path) -> None:
@@ -259,7 +414,7 @@ def test_ray_s_own_jobs_and_other_people_s_are_told_apart(tmp_path: Path) -> Non
     assert "was not yet looked at" in launcher.problem
     ray.note(attempts=2, gpus=1)
     ray._saw({"cpus": 8, "free_cpus": 3, "gpus": 4, "free_gpus": 1})  # others have three CPUs and two GPUs
-    assert (launcher.problem, launcher.gpus, launcher.room(100), launcher.room(2)) == ("", 2, 5, 2)
+    assert (launcher.problem, launcher.gpus, launcher.room) == ("", 2, 5)
     ray.note(attempts=0, gpus=0)
     ray._saw({"cpus": 8, "free_cpus": 0, "gpus": 0, "free_gpus": 0})
     assert "others use its 8 CPUs" in launcher.problem
