@@ -22,8 +22,9 @@ declared and its name in the export; `sorried N` (uses `sorryAx` itself), `nativ
 code), `unsafe N`: what the constant rests on, as far down as it goes. `statement KIND N NAME LEVELS TYPE` is the
 constant, `declared …` every other one of the module (where SCOPE is `statement`): its name, its universe parameters and
 its type are numbers of the export. `apart N` is one of these that stands below no other constant's name, as what Lean
-makes on the way does (`mine.match_1`, `List.map.eq_1`): a command or a tactic declared it. `lines N` is how many lines
-the export has. In names and paths `\\`, `\n`, `\r` and `\t` are escapes.
+makes on the way does (`mine.match_1`, `List.map.eq_1`): a command or a tactic declared it. `ends LINE COLUMN` is
+where Lean ends the asked constant's declaration, both from 0, the column in UTF-16 units; Lean before 4.20 does not
+tell it here. `lines N` is how many lines the export has. In names and paths `\\`, `\n`, `\r` and `\t` are escapes.
 
 Written for Lean 4.9 and later, with what all of these have: no `HashMap` (it changed its namespace), no checked name of
 a constant that some of them lack.
@@ -361,6 +362,7 @@ structure World where
   inside : Name → Bool
   own : Array ConstantInfo
   modules : Array (Name × Bool)
+  ends : Name → Option (Nat × Nat)
 
 /-- Whether a module with these imports has Lean's usual beginning. -/
 def startsAtInit (imports : Array Import) : Bool :=
@@ -400,7 +402,8 @@ def readFiles (home : Name) : IO World := do
       | none => Name.anonymous
     inside := fun n => names.contains n
     own := own
-    modules := modules }
+    modules := modules
+    ends := fun _ => none }
 
 /-- Import the module without its extensions' states, which runs nothing of it. A module may lie in several files. -/
 def importWhole (home : Name) : IO World := do
@@ -421,7 +424,17 @@ def importWhole (home : Name) : IO World := do
       | none => Name.anonymous
     let modules := (names.zip env.header.moduleData).map
       (fun (m : Name × ModuleData) => (m.1, startsAtInit m.2.imports))
-    return { find := fun n => env.find? n, home := moduleOf, inside := inside, own := own, modules := modules }
+    let ends := fun (n : Name) =>
+      match declRangeExt.find? env n with
+      | some ranges => some (ranges.range.endPos.line - 1, ranges.range.endCharUtf16)
+      | none => none
+    return {
+      find := fun n => env.find? n
+      home := moduleOf
+      inside := inside
+      own := own
+      modules := modules
+      ends := ends }
 
 def known (world : World) (n : Name) : IO ConstantInfo :=
   match world.find n with
@@ -640,6 +653,9 @@ def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Nam
     let (text, next) ← to.write (fact c)
     to := next
     say out ("statement\t" ++ text)
+    match world.ends target with
+    | some (line, column) => say out ("ends\t" ++ toString line ++ "\t" ++ toString column)
+    | none => pure ()
     if !whole then
       for d in world.own do
         if d.name != target && !d.name.isInternal then

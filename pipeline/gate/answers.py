@@ -33,7 +33,7 @@ _VERSION = re.compile(r"lean (?P<version>\S.*)")
 _FACT = re.compile(r"(?P<fact>[a-z]+)\t(?P<fields>\S.*)")
 _FIELDS = {
     "module": 3, "sorried": 1, "native": 1, "unsafe": 1, "axiom": 3, "statement": 5, "declared": 5, "apart": 1,
-    "lines": 1,
+    "ends": 2, "lines": 1,
 }  # fmt: skip
 _ESCAPE = re.compile(r"\\(?P<of>[\\nrt])")
 _ESCAPED = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
@@ -78,7 +78,8 @@ class Answer:
     `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it. `axioms`,
     `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `homes`
     the module that declares each axiom. `statement` is the asked constant, `target` its name in the export, `declared`
-    the module's other constants, `apart` those of them that Lean has not made on the way to another.
+    the module's other constants, `apart` those of them that Lean has not made on the way to another, `ends` the line
+    and the column where the asked one's declaration ends, if Lean says it.
     """
 
     lean: str
@@ -92,6 +93,7 @@ class Answer:
     statement: Stated
     declared: Mapping[str, Stated]
     apart: frozenset[str]
+    ends: tuple[int, int] | None
     export: Export
 
     @property
@@ -137,6 +139,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         stated = [_stated(read, fields) for fields in facts["statement"]]
         declared = {fields[1]: _stated(read, fields) for fields in facts["declared"]}
         axioms = {name: read.names[_number(at)] for name, _, at in facts["axiom"]}
+        ends = [(_number(line), _number(column)) for line, column in facts["ends"]]
     except (ExportError, LookupError, ValueError) as error:
         return str(error)
     if len(declared) != len(facts["declared"]) or len(axioms) != len(facts["axiom"]):
@@ -159,6 +162,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         statement=stated[0],
         declared=declared,
         apart=frozenset(name for (name,) in facts["apart"]),
+        ends=ends[0] if ends else None,
         export=read,
     )
 

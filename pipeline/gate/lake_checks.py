@@ -522,6 +522,10 @@ class _Inquiry:
                 changed = "what the file imports is not the same before and after the proof was built"
                 yield from _unjudged(self.by, changed, compiled=True)
                 return
+            # The references have no declaration in whose text no constant is named.
+            if followed := self._followed(after.ends, module):
+                yield followed
+                return
             printed = axioms_of(self.runner, module=module, declaration=self.declaration)
             yield judge_axioms(after, printed, declaration=self.declaration, by=self.by, library=self.library)
             yield self._statement(before, after, below, hashes)
@@ -706,19 +710,22 @@ class _Inquiry:
                 axioms=("sorryAx",),
                 sorried=(self.declaration,),
             )
-        end = self._end
-        if end is not None and end < place_of(self.patched, self.proof_end):
-            return Finding(
-                "compile",
-                "failed",
-                self.by,
-                f"lake build +{module}: {self.declaration} ends in line {end[0] + 1}, column {end[1] + 1}: what follows"
-                " there in the proof's text is a command of its own",
-            )
+        if followed := self._followed(self._end, module):
+            return followed
         told = f"`lake build +{module}` with the project's own options: exit status 0; built from sha256 {digest}"
-        if end is None:
-            told += "; the build does not say where the declaration ends"
         return Finding("compile", "passed", self.by, told)
+
+    def _followed(self, end: Place | None, module: str) -> Finding | None:
+        """Refuse a proof behind which, where Lean ends the declaration, its text has a command of its own."""
+        if end is None or end >= place_of(self.patched, self.proof_end):
+            return None
+        return Finding(
+            "compile",
+            "failed",
+            self.by,
+            f"lake build +{module}: {self.declaration} ends in line {end[0] + 1}, column {end[1] + 1}: what follows"
+            " there in the proof's text is a command of its own",
+        )
 
     @property
     def _end(self) -> Place | None:

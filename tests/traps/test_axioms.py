@@ -58,7 +58,19 @@ def answer(*axioms: str, home: str = "Init.Core") -> Answer:
     export = Export(declared={tuple(one.split(".")): Declared("axiom", b"", b"") for one in axioms})
     stated = Stated("theorem", b"")
     return Answer(
-        "4.28.0", modules, axioms, homes, (), (), (), ("Demo", "mine"), stated, {}, frozenset(), export
+        "4.28.0",
+        modules,
+        axioms,
+        homes,
+        (),
+        (),
+        (),
+        ("Demo", "mine"),
+        stated,
+        {},
+        frozenset(),
+        None,
+        export,
     )
 
 

@@ -234,6 +234,18 @@ def test_a_command_of_the_project_s_own_that_follows_in_the_proof_s_text_is_reje
     assert "a command of its own" in lean.rejected(case, step="compile").reason
 
 
+@pytest.mark.parametrize("header", ["", "module\n"])
+def test_that_command_is_seen_too_behind_a_declaration_that_names_no_constant(
+    lean: RealGate, header: str
+) -> None:
+    """Of such a one the build's references say nothing."""
+    macro = 'macro "finish" n:ident : command => `(attribute [simp] $n)\n'
+    file = f"{header}{macro}{FILE}".replace("q ∧ p := by", "p → p := by")
+    case = Case("exact fun h => h\n  finish helper", file=file)
+    assert "a command of its own" in lean.rejected(case, step="compile").reason
+    lean.verified(dataclasses.replace(case, proof="exact fun h => h"))
+
+
 # --- module files ---------------------------------------------------------------------------------------------
 
 HEADER = """module
