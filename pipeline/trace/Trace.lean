@@ -49,11 +49,54 @@ def shown (ctx : ContextInfo) (mctx : MetavarContext) (goals : List MVarId) : IO
     return text.pretty
   return toString goals.length :: texts
 
+/-- Look a term up. A function of its own, as in `Questions.lean`: Lean would compile a map here, and run it uncompiled. -/
+@[noinline] def look (m : PersistentHashMap Expr Bool) (e : Expr) : Bool :=
+  (m.find? e).isSome
+
+/-- Insert a term; see `look`. -/
+@[noinline] def put (m : PersistentHashMap Expr Bool) (e : Expr) : PersistentHashMap Expr Bool :=
+  m.insert e true
+
+/-- The constants in a term. Since Lean 4.17 each sorry is a function of a name that says where it stands; this name's
+own constants are nobody's premises. -/
+def used (e : Expr) : Array Name := Id.run do
+  let all := e.getUsedConstants
+  if !all.contains ``sorryAx then
+    return all
+  let mut found : Array Name := #[]
+  let mut seen : PersistentHashMap Expr Bool := {}
+  let mut todo : List Expr := [e]
+  while !todo.isEmpty do
+    match todo with
+    | [] => todo := []
+    | e :: rest =>
+      todo := rest
+      if !look seen e then
+        seen := put seen e
+        match e with
+        | .const name _ => if !found.contains name then found := found.push name
+        | .app f a =>
+          match f with
+          | .app (.app (.const name _) (.forallE _ (.const domain _) body _)) _ =>
+            if name == ``sorryAx && (domain == `Lean.Name || domain == `Unit) then
+              if !found.contains name then found := found.push name
+              todo := body :: todo
+            else
+              todo := f :: a :: todo
+          | _ => todo := f :: a :: todo
+        | .lam _ t b _ => todo := t :: b :: todo
+        | .forallE _ t b _ => todo := t :: b :: todo
+        | .letE _ t v b _ => todo := t :: v :: b :: todo
+        | .mdata _ b => todo := b :: todo
+        | .proj _ _ b => todo := b :: todo
+        | _ => pure ()
+  return found
+
 /-- The constants in what a tactic assigned to its goals, without what the tactics inside it did. -/
 def assigned (info : TacticInfo) : Array Name :=
   info.goalsBefore.foldl (fun (all : Array Name) goal =>
     match info.mctxAfter.getExprAssignmentCore? goal with
-    | some value => all ++ value.getUsedConstants
+    | some value => all ++ used value
     | none => all) #[]
 
 def texts (names : Array Name) : List String :=
@@ -155,9 +198,9 @@ def standing (env : Environment) (name : Name) : List String :=
 /-- The constants in the value or proof of one. -/
 def cited (c : ConstantInfo) : Array Name :=
   match c with
-  | .defnInfo v => v.value.getUsedConstants
-  | .thmInfo v => v.value.getUsedConstants
-  | .opaqueInfo v => v.value.getUsedConstants
+  | .defnInfo v => used v.value
+  | .thmInfo v => used v.value
+  | .opaqueInfo v => used v.value
   | _ => #[]
 
 /-- Tell of the constants that the file made, and of the homes of those that they and the tactics use. -/

@@ -130,6 +130,17 @@ theorem v : True ∧ True := by
     }
 
 
+def test_where_a_sorry_stands_is_no_premise(real_lean: Path, tmp_path: Path) -> None:
+    """Lean 4.35 writes it into the term, as a name."""
+    text = "theorem t (p : Prop) (h : p) : p ∧ True := by\n  constructor\n  · exact h\n  · sorry\n"
+    answer = told(real_lean, tmp_path, text + "theorem u (p : Prop) : p ∧ (p ∨ p) := ⟨sorry, sorry⟩\n")
+    assert [one.constants for one in tactics(answer)][-1] == ("sorryAx", "True")
+    assert {name: set(used) for name, used in answer.uses.items()} == {
+        "t": {"And.intro", "True", "sorryAx"},
+        "u": {"And.intro", "Or", "sorryAx"},
+    }
+
+
 def test_carriage_returns_move_no_place(real_lean: Path, tmp_path: Path) -> None:
     text = "-- é\n\ntheorem a : True := by\n  skip\n  trivial\n\ntheorem b : True := sorry\n"
     returns = text.replace("\n", "\r\n")
