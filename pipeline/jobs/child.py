@@ -310,16 +310,12 @@ class JobProcess:
             raise
         return process
 
-    async def lines(self, *, longest_bytes: int | None = None) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncIterator[bytes]:
         """Yield what it prints, line by line; a last line without its end is not a line and is dropped.
 
-        Args:
-            longest_bytes: of one line; None: LONGEST_LINE_BYTES.
-
         Raises:
-            LineTooLongError: a line is longer.
+            LineTooLongError: a line is longer than LONGEST_LINE_BYTES.
         """
-        longest = LONGEST_LINE_BYTES if longest_bytes is None else longest_bytes
         parts: list[bytes] = []
         size = 0
         while chunk := await self._reader.read(_CHUNK_BYTES):
@@ -329,8 +325,8 @@ class JobProcess:
                 parts, size = [], 0
             parts.append(rest)
             size += len(rest)
-            if size > longest:
-                raise LineTooLongError(f"a line of more than {longest // 2**20} MiB")
+            if size > LONGEST_LINE_BYTES:
+                raise LineTooLongError(f"a line of more than {LONGEST_LINE_BYTES // 2**20} MiB")
 
     async def ended(self) -> Exit:
         """Wait for the end, kill what it left running, reap it."""
