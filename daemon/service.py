@@ -332,7 +332,7 @@ class Service:
         watching = asyncio.create_task(self.room_to_start.watch(self._store), name="room-to-start")
         try:
             try:
-                await self._start(self.settings)
+                await self._begin(await self._make_parts(self.settings), self.settings)
             finally:
                 # It looks into the store, which must not be closed under it.
                 watching.cancel()
@@ -352,10 +352,9 @@ class Service:
             OSError,
         )
 
-    async def _start(self, settings: Settings) -> None:
+    async def _make_parts(self, settings: Settings) -> Parts:
+        """Make every part after those that it uses. None works before `_begin`."""
         paths = settings.paths
-        if self._store.rebuilt:
-            log.warning("view_rebuilt", reason=self._store.rebuilt)
         self._git = Git(
             timeout_s=settings.poll.timeout_s,
             token=self._forge.token_for,
@@ -388,7 +387,6 @@ class Service:
             context=self.context,
             leans=await asyncio.to_thread(leans_of, settings),
         )
-        desk = Operator(self._store, self._runner, self._work, self.context)
         self._shipping = Shipping(self.context, lambda: held_secrets(self.settings), self._store.give_up)
         self._living = RuntimeStatus(
             context=self.context,
@@ -405,8 +403,11 @@ class Service:
         self._notifications = Notifications(self._store, self.context, self._living.problems)
         metrics = Metrics(self._store, self._living, self._notifications)
         page = ReportPage(paths, self._living.problems)
-        parts = Parts(
-            desk=desk,
+        self._metrics_listener = MetricsListener(
+            metrics.text, self.context, report=page.now, ask=self._store.ask
+        )
+        return Parts(
+            desk=Operator(self._store, self._runner, self._work, self.context),
             claims=Claims(self._store, self._runner, self._work, self.context),
             store=self._store,
             living=self._living,
@@ -416,10 +417,13 @@ class Service:
             upkeep=self._upkeep,
             context=self.context,
         )
-        self._metrics_listener = MetricsListener(
-            metrics.text, self.context, report=page.now, ask=self._store.ask
-        )
-        interrupted = await recover(store=self._store, engine=self._engine, paths=paths)
+
+    async def _begin(self, parts: Parts, settings: Settings) -> None:
+        """Set the parts to work, in the one order that is right: what an earlier daemon left is settled before this one
+        is in the log, that before anyone is answered, and all before READY."""
+        if self._store.rebuilt:
+            log.warning("view_rebuilt", reason=self._store.rebuilt)
+        interrupted = await recover(store=self._store, engine=self._engine, paths=settings.paths)
         await self._own.started(settings, self._work.leans)
         self._store.subscribe(self._on_append)
         EventLines(self._store, self.context)
@@ -456,7 +460,7 @@ class Service:
             store=self._store,
             jumps=self._jumps,
             work=self._work,
-            desk=desk,
+            desk=parts.desk,
             upkeep=self._upkeep,
             living=self._living,
             reload=self._reload,
@@ -466,10 +470,10 @@ class Service:
         self.notifier.ready(self._living.sentence())
         log.info(
             "daemon_ready",
-            sentence=f"ready, process {os.getpid()}, everything in {paths.state}",
+            sentence=f"ready, process {os.getpid()}, everything in {settings.paths.state}",
             pid=os.getpid(),
             interrupted_jobs=interrupted,
-            state=str(paths.state),
+            state=str(settings.paths.state),
         )
 
     async def _say_what_is_watched(self) -> None:
