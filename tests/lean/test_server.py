@@ -228,6 +228,15 @@ def test_messages_stand_at_their_command_and_place(talk_alone: Talk) -> None:
     talk_alone(conversation)
 
 
+def test_a_message_is_its_command_s_behind_letters_of_several_bytes(talk_alone: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        name = "«" + 60 * "𝔸" + "»"
+        first, second = await repl.process(f"theorem {name} : True := trivial theorem b : 1 = 2 := rfl\n")
+        assert (first.errors, len(second.errors)) == ((), 2)
+
+    talk_alone(conversation)
+
+
 def test_what_stands_before_is_known_and_its_scope_is_not_in_force(talk_alone: Talk) -> None:
     async def conversation(repl: Repl) -> None:
         before = (

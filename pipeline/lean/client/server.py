@@ -96,7 +96,7 @@ class _State:
 
     @property
     def goals(self) -> list[_Object]:
-        """The goals as the REPL has them: a goal that a tactic left alone keeps its name."""
+        """The goals as the REPL has them: those of a hole in which nothing was done keep their names."""
         return [
             {**_goal(goal), "name": f"{number}.{hash(hole.steps):x}.{at}"}
             for number, hole in enumerate(self.holes)
@@ -494,9 +494,11 @@ class ServerRepl(Repl):
         units: list[_Object] = [
             {"boundary": [start, end], "messages": []} for start, end in itertools.pairwise(starts)
         ]
-        lines = list(itertools.accumulate((len(line.encode()) + 1 for line in text.split("\n")), initial=0))
+        lines = text.split("\n")
+        begins = list(itertools.accumulate((len(line.encode()) + 1 for line in lines[:-1]), initial=0))
         for one in messages:
-            byte = lines[min(one.start[0], len(lines) - 1)] + one.start[1]
+            row = min(one.start[0], len(lines) - 1)
+            byte = begins[row] + len(lines[row][: one.start[1]].encode())
             unit = next((unit for unit in reversed(units) if unit["boundary"][0] <= byte), units[0])
             unit["messages"].append(one.to_json())
         if payload.get("inheritEnv"):
