@@ -27,7 +27,7 @@ FILES = {
     "Logic.lean": f"import Basic\n\n{USES}",
     "Open.lean": "import Basic\n\ntheorem four : 2 + 2 = 4 := by\n  sorry\n",
 }
-ROWS = {"source": "rows", "learned_from": 40, "held_out": 4}
+ROWS = {"source": "rows", "learned_from": 40, "held_out": 2}
 
 
 def experiment(theorems: object, **others: object) -> Proving:
@@ -52,18 +52,18 @@ def test_a_larger_budget_tries_what_a_smaller_one_left_and_premises_decide(tmp_p
         "bm25": {"rung": 0, "premises": "bm25"},
         "retrieved": {"rung": 0, "premises": "retrieved"},
     }
-    given = experiment(ROWS, shown=4, budgets=[20, 60], arms=arms)
+    given = experiment(ROWS, shown=4, budgets=[10, 40], arms=arms)
     with Lab(tmp_path, "premises", "", print) as lab:
         result = proving.run(given, lab)
         for name in arms:
             first, second = figures(lab, given, name)
-            assert len(first) == 4
+            assert len(first) == 2
             assert second.keys() == {theorem for theorem, proved in first.items() if not proved}
         assert not any(value for each in figures(lab, given, "none") for value in each.values())
         first, second = figures(lab, given, "retrieved")
     none, *_, retrieved = result.rows
     assert none[:3] == ("none", "0.0", "0.0")
-    assert float(retrieved[2]) == 25 * sum(value for each in (first, second) for value in each.values())
+    assert float(retrieved[2]) == 50 * sum(value for each in (first, second) for value in each.values())
     assert float(retrieved[2]) > 0
 
 

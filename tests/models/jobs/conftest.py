@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.jobs import preemption
+from pipeline.models.chain import Chain
 from store.events.models import ModelKind
 from store.leandojo.reading import import_leandojo
 from tests.support.job_processes import JobProcesses, Kill, Outcome, record
-from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier
+from tests.support.retrieval import small_config
+from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier, make_tiny_retriever
 
-MODULES: dict[ModelKind, str] = {"tactics": "train_tactics", "progress": "train_progress"}
+MODULES: dict[ModelKind, str] = {
+    "retriever": "train",
+    "tactics": "train_tactics",
+    "progress": "train_progress",
+}
+OFTEN: dict[ModelKind, dict[str, Any]] = {
+    "retriever": {"checkpoint_every_n_steps": 1},
+    "tactics": {"save_minutes": 0.0},
+    "progress": {"save_minutes": 0.0},
+}
+"""What has a training save each step."""
+SELDOM: dict[ModelKind, dict[str, Any]] = {
+    "retriever": {"checkpoint_every_n_steps": 1000},
+    "tactics": {},
+    "progress": {},
+}
+"""What has it save none before it ends, but for the wish to make way."""
 
 
 def _use(name: str, premise: int) -> dict[str, Any]:
@@ -45,11 +64,13 @@ class Bench:
         *,
         goal: str = "",
         tactics: Sequence[str] = ("rfl",),
-        uses: bool = False,
+        commit: str = "a",
+        corpus: Callable[[list[dict[str, Any]]], None] = lambda files: None,
     ) -> None:
         """Import a repository `example.org/<name>` whose theorems have one step to three, to be read off the goal; or
-        each this goal alone, with these tactics in turn. `uses`: each proof uses a premise of its own."""
-        folder = self.root / f"imported-{name}"
+        each this goal alone, with these tactics in turn. Each proof uses a premise of its own. `corpus` changes the
+        files that premises are in."""
+        folder = self.root / f"imported-{name}-{commit}"
         (folder / "random").mkdir(parents=True)
         theorems = []
         for number in range(proofs):
@@ -62,7 +83,7 @@ class Bench:
             theorems.append(
                 {
                     "url": f"https://example.org/{name}",
-                    "commit": "a" * 40,
+                    "commit": commit * 40,
                     "file_path": "A.lean",
                     "full_name": f"{name}.t{number}",
                     "theorem_statement": None,
@@ -71,7 +92,7 @@ class Bench:
                     "traced_tactics": [
                         {
                             "tactic": tactics[number % len(tactics)] if left == 1 else "and",
-                            "annotated_tactic": ["", [_use(name, number)] if uses else []],
+                            "annotated_tactic": ["", [_use(name, number)]],
                             "state_before": goal,
                             "state_after": "no goals",
                         }
@@ -87,18 +108,18 @@ class Bench:
                 "end": [at + 1, 18],
                 "kind": "",
             }
-            for at in range(proofs if uses else 3)
+            for at in range(proofs)
         ]
         for split, content in (("train", theorems), ("val", []), ("test", [])):
             (folder / "random" / f"{split}.json").write_text(json.dumps(content))
-        (folder / "corpus.jsonl").write_text(
-            json.dumps({"path": "B.lean", "imports": [], "premises": premises})
-            + "\n"
-            + json.dumps({"path": "A.lean", "imports": ["B.lean"], "premises": []})
-            + "\n"
-        )
+        files: list[dict[str, Any]] = [
+            {"path": "B.lean", "imports": [], "premises": premises},
+            {"path": "A.lean", "imports": ["B.lean"], "premises": []},
+        ]
+        corpus(files)
+        (folder / "corpus.jsonl").write_text("".join(f"{json.dumps(file)}\n" for file in files))
         (folder / "metadata.json").write_text(
-            json.dumps({"from_repo": {"url": f"https://example.org/{name}", "commit": "a" * 40}})
+            json.dumps({"from_repo": {"url": f"https://example.org/{name}", "commit": commit * 40}})
         )
         import_leandojo(
             folder,
@@ -118,6 +139,9 @@ class Bench:
         **changes: Any,
     ) -> Outcome:
         config = {"model_name": str(self.models[model]), "device": "cpu", "lr": 5e-3, "max_seq_len": 400}
+        if model == "retriever":
+            config = small_config(self.models[model]).to_dict()
+            changes = {"indices": str(self.root / "indices"), **changes}
         parameters = {
             "events_db": str(self.root / "events.db"),
             "database_db": str(self.root / "database.db"),
@@ -144,6 +168,7 @@ class Bench:
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[ModelKind, Path]:
     folder = tmp_path_factory.mktemp("models")
     return {
+        "retriever": make_tiny_retriever(folder / "retriever", d_model=32, layers=1),
         "tactics": make_tiny_causal(folder / "causal", hidden=32, layers=1),
         "progress": make_tiny_classifier(folder / "classifier", hidden=32, layers=1),
     }
@@ -163,3 +188,53 @@ def traced(
     made.trace("First")
     made.trace("Second")
     return made
+
+
+def check_resumed(
+    train: Callable[..., Outcome],
+    model: ModelKind,
+    whole: Outcome,
+    *,
+    chain: Chain,
+    measured: str,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> tuple[Outcome, Outcome]:
+    """Cut a training off at each place that differs, and check that it ends as `whole`, which nothing has disturbed.
+
+    Args:
+        train: runs one attempt more of the job, in a chain that does not have its checkpoint.
+        model: what is trained.
+        whole: what the same training said in one attempt.
+        chain: where `train` writes.
+        measured: the repository whose val split is measured last.
+        meanwhile: done between two attempts.
+
+    Returns:
+        The attempt that was killed between two measurements, and the last one.
+    """
+    (expected,) = whole.of("checkpoint_saved")
+    steps = expected["steps"]
+    cut = train(config=OFTEN[model], kill=("training", steps - 1))
+    assert (cut.returncode, cut.events) == (-signal.SIGKILL, [])
+    assert not chain.has(expected["checkpoint"])
+    meanwhile()
+    # Asked to make way, it saves the step that it is at.
+    asked = train(config=SELDOM[model], kill=("training", steps - 1), number=signal.SIGTERM)
+    assert (asked.returncode, asked.events) == (preemption.STATUS, [])
+    assert asked.steps() == [steps - 1], "the step that was killed was not saved, the one before was"
+    assert f"preempted: step {steps - 1} is saved" in asked.stderr
+    unmeasured = train(config=OFTEN[model], kill=(f"measuring {measured}, val", 1))
+    assert unmeasured.returncode == -signal.SIGKILL
+    assert [event["type"] for event in unmeasured.events] == ["checkpoint_saved", "evaluation_finished"]
+    assert unmeasured.steps() == [steps]
+    ended = train(config=OFTEN[model])
+    assert ended.events[:2] == unmeasured.events
+    assert ended.steps() == []
+    (made,) = ended.of("checkpoint_saved")
+    assert [made[name] for name in ("checkpoint", "weights", "curve")] == [
+        expected[name] for name in ("checkpoint", "weights", "curve")
+    ]
+    numbers = [[item["metrics"] for item in outcome.of("evaluation_finished")] for outcome in (ended, whole)]
+    assert numbers[0] == numbers[1]
+    assert not list((chain.folder / ".runs").iterdir())
+    return unmeasured, ended

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs import preemption
 from pipeline.jobs.specs import TrainGrpoSpec
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.chain import Chain
 from pipeline.models.model_files import file_digest
 from pipeline.models.tactics.adapters import adapters_of
 from store.events.models import ModelKind
-from tests.models.jobs.conftest import Bench
+from tests.models.jobs.conftest import Bench, check_resumed
 from tests.support.job_processes import JobProcesses, Kill, Outcome
 from tests.support.lean.scripted import Script, backend
 
@@ -69,7 +68,7 @@ class Rewarded:
                 "repository": "example.org/Goals",
                 "chain": bench.chain("tactics"),
                 "parent": self.parent,
-                "config": {**settings, "save_minutes": 0.0, **(config or {})},
+                "config": {**settings, **(config or {})},
                 "lean": backend(LEAN),
                 "limits": PoolLimits(processes=1),
                 "grpo": {**GRPO, **(grpo or {})},
@@ -98,23 +97,12 @@ def test_it_learns_what_lean_rewards_and_goes_on_after_a_kill_to_the_same_weight
     rewarded: Rewarded,
 ) -> None:
     chain = Chain(rewarded.bench.chain("tactics"))
-    cut = rewarded.train(kill=("training", 2))
-    assert (cut.returncode, cut.events) == (-9, [])
-    asked = rewarded.train(kill=("training", 2), number=signal.SIGTERM)
-    assert (asked.returncode, asked.events) == (preemption.STATUS, [])
-    assert asked.steps() == [2], "the first step was saved"
-    ended = rewarded.train()
-    assert (ended.returncode, ended.steps()) == (0, [3]), (ended.last, ended.stderr)
-    (made,) = ended.of("checkpoint_saved")
-    assert (made["model"], made["parent"], made["steps"]) == ("tactics", rewarded.parent, 3)
-    assert made["config"]["objective"] == "grpo"
-    assert made["config"]["grpo"]["num_generations"] == 8
-    assert {one["split"] for one in ended.of("evaluation_finished")} <= {"test", "val"}
-
-    shutil.rmtree(chain.path(made["checkpoint"]))
     whole = rewarded.train(job="whole")
     (saved,) = whole.of("checkpoint_saved")
-    assert (saved["checkpoint"], saved["weights"]) == (made["checkpoint"], made["weights"])
+    assert (saved["model"], saved["parent"], saved["steps"]) == ("tactics", rewarded.parent, 3)
+    assert saved["config"]["objective"] == "grpo"
+    assert saved["config"]["grpo"]["num_generations"] == 8
+    assert {one["split"] for one in whole.of("evaluation_finished")} == {"test", "val"}
     read = chain.read(saved["checkpoint"], verify=True)
     assert read.weights != chain.read(rewarded.parent).weights
     about = read.about
@@ -122,6 +110,9 @@ def test_it_learns_what_lean_rewards_and_goes_on_after_a_kill_to_the_same_weight
     assert sum(lean["counts"].values()) == 3 * 8, "every answer was judged"
     assert {"closed", "failed", "open"} & lean["counts"].keys()
     assert about["fitted"]["measures"]["groups_without_signal"] < 1.0
+
+    shutil.rmtree(chain.path(saved["checkpoint"]))
+    check_resumed(rewarded.train, "tactics", whole, chain=chain, measured="example.org/Goals")
 
 
 def test_what_it_does_not_take_is_said_and_leaves_nothing(rewarded: Rewarded) -> None:

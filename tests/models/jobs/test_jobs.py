@@ -1,18 +1,19 @@
-"""The jobs `train_tactics` and `train_progress` as processes of their own, from a log to events and back."""
+"""The jobs of training as processes of their own, from a log to events and back: what holds of each kind of model."""
 
 from __future__ import annotations
 
 import json
-import signal
+import shutil
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
+from pipeline.models.curve import read_curve
 from pipeline.models.datasets import TaskData, dataset_of
 from pipeline.models.progress import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, file_of
@@ -26,8 +27,11 @@ from store.domain.splits import Split, drawn_side
 from store.events.models import ModelKind
 from store.events.proofs import ProofFound
 from store.log.log import EventLog
+from store.log.reader import LogReader
 from store.view import model_queries, queries
 from store.view.view import View
+from tests.models.jobs.conftest import Bench, check_resumed
+from tests.support.daemon.disk import SmallDisk, small_disk
 from tests.support.events import (
     PATCH,
     attempt,
@@ -47,33 +51,40 @@ from tests.support.tiny_models import make_tiny_retriever
 pytestmark = pytest.mark.timeout(300)
 
 FIRST, SECOND = "example.org/First", "example.org/Second"
-MODELS: tuple[ModelKind, ...] = ("tactics", "progress")
+MODELS: tuple[ModelKind, ...] = ("retriever", "tactics", "progress")
+GENERAL = ("tactics", "progress")
+"""Those that share a loop of training and their settings' names."""
 METRICS: dict[ModelKind, tuple[str, ...]] = {
+    "retriever": ("recall@1", "recall@10", "mrr"),
     "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
     "progress": ("mae", "mse", "within_1"),
 }
-EPOCHS = {"epochs": 2}
+EPOCHS: dict[ModelKind, dict[str, int]] = {
+    "retriever": {"max_epochs": 1},
+    "tactics": {"epochs": 2},
+    "progress": {"epochs": 2},
+}
 
 
 @dataclass(frozen=True)
 class Learned:
-    bench: Any
+    bench: Bench
     model: ModelKind
     first: Outcome
     second: Outcome
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def learned(request: pytest.FixtureRequest, traced: Any) -> Learned:
+def learned(request: pytest.FixtureRequest, traced: Bench) -> Learned:
     """Two tasks learned one after the other, and recorded; not to be changed."""
     model: ModelKind = request.param
-    first = traced.train(model, "First", config=EPOCHS)
+    first = traced.train(model, "First", config=EPOCHS[model])
     second = traced.train(
         model,
         "Second",
         parent=first.summary["checkpoint"],
         tasks=[{"name": FIRST, "dataset": first.summary["dataset"]}],
-        config=EPOCHS,
+        config=EPOCHS[model],
     )
     traced.record(first, model)
     traced.record(second, model)
@@ -88,13 +99,13 @@ def theorems_of(dataset: Path, split: str, of: Split = "random") -> set[str]:
     return {row["theorem"] for row in rows if split == "test" or row["side"] == split}
 
 
-@pytest.mark.slow
 def test_each_task_is_a_link_and_is_measured_on_all_tasks_so_far(learned: Learned) -> None:
     bench, model, first, second = learned.bench, learned.model, learned.first, learned.second
     (one,), (two,) = first.of("checkpoint_saved"), second.of("checkpoint_saved")
     assert (one["parent"], two["parent"]) == (None, one["checkpoint"])
     assert one["base"] == two["base"] == str(bench.models[model])
-    assert (one["model"], one["job"], one["fisher"]) == (model, f"{model}-First", None)
+    assert (one["model"], one["job"]) == (model, f"{model}-First")
+    assert (two["fisher"] is not None) == (model == "retriever")
     assert one["data_seq"] > 0
     assert one["weights"] != two["weights"]
     measured = [
@@ -114,6 +125,10 @@ def test_each_task_is_a_link_and_is_measured_on_all_tasks_so_far(learned: Learne
     steps = [line for line in first.lines if line.get("note") == f"training on {FIRST}"]
     assert steps[-1]["done"] == steps[-1]["total"] == one["steps"]
     assert {event["stream"] for event in second.events} == {f"model:{model}"}
+    with LogReader.open(bench.root / "events.db") as log:
+        losses = read_curve(log.blob(one["curve"]["sha256"]))["loss"]
+    assert [step for step, _ in losses] == list(range(1, one["steps"] + 1))
+    # Where `daemon.results.models` looks before it puts a checkpoint in use.
     assert (bench.chain(model) / one["checkpoint"] / "model.safetensors").stat().st_size == one["size_bytes"]
     assert Chain(bench.chain(model)).read(two["checkpoint"], verify=True).parent == one["checkpoint"]
     with closing(queries.connect(bench.root / "database.db")) as view:
@@ -121,8 +136,10 @@ def test_each_task_is_a_link_and_is_measured_on_all_tasks_so_far(learned: Learne
             (one["checkpoint"], None),
             (two["checkpoint"], one["checkpoint"]),
         }
+        assert len(model_queries.evaluations(view, two["checkpoint"])) == 3
 
 
+@pytest.mark.parametrize("learned", GENERAL, indirect=True)
 def test_a_later_task_replays_the_earlier_one_s_training_split(learned: Learned) -> None:
     bench, model = learned.bench, learned.model
     chain = Chain(bench.chain(model))
@@ -149,49 +166,41 @@ def test_what_is_measured_was_not_trained_on_and_cannot_be_written(learned: Lear
 def test_a_job_that_ended_and_is_run_again_says_the_same_and_makes_nothing(learned: Learned) -> None:
     bench, model = learned.bench, learned.model
     known = bench.checkpoints(model)
-    again = bench.train(model, "First", config=EPOCHS)
-    assert again.events == learned.first.events
+    earlier = [{"name": FIRST, "dataset": learned.first.summary["dataset"]}]
+    parent = learned.first.summary["checkpoint"]
+    again = bench.train(model, "Second", parent=parent, tasks=earlier, config=EPOCHS[model])
+    assert again.events == learned.second.events
     assert again.steps() == []
     assert bench.record(again, model), "the log has it"
     assert bench.checkpoints(model) == known
 
 
-def test_what_is_cut_off_is_not_taken_for_a_checkpoint_goes_on_and_comes_out_the_same(
-    learned: Learned,
+def test_what_is_cut_off_goes_on_with_the_data_that_it_began_with_and_comes_out_the_same(
+    learned: Learned, bench: Bench
 ) -> None:
-    bench, model = learned.bench, learned.model
-    # Another order of the same job: nothing of what was made before is of use. Only how often it saves is another.
-    config = {**EPOCHS, "save_minutes": 0}
-    given = {"job": f"{model}-cut", "chain": str(bench.root / f"{model}-cut"), "config": config}
-    (whole,) = learned.first.of("checkpoint_saved")
-    steps = whole["steps"]
-    cut = bench.train(model, "First", kill=("training", steps - 2), **given)
-    assert (cut.returncode, cut.events) == (-9, [])
-    chain = Chain(bench.root / f"{model}-cut")
-    assert not chain.has(whole["checkpoint"])
-    # Asked to make way, it saves the step that it is at.
-    asked = bench.train(
-        model, "First", kill=("training", steps - 1), number=signal.SIGTERM, **{**given, "config": EPOCHS}
+    model = learned.model
+    bench.trace("First")
+
+    def train(*, config: dict[str, Any], **others: Any) -> Outcome:
+        return bench.train(model, "First", config={**EPOCHS[model], **config}, **others)
+
+    unmeasured, ended = check_resumed(
+        train,
+        model,
+        learned.first,
+        chain=Chain(bench.chain(model)),
+        measured=FIRST,
+        meanwhile=lambda: bench.trace("First", commit="b", proofs=30),
     )
-    assert (asked.returncode, asked.events) == (preemption.STATUS, [])
-    assert asked.steps() == [steps - 2, steps - 1], "the step that was killed was not saved"
-    unmeasured = bench.train(model, "First", kill=(f"measuring {FIRST}, val", 1), **given)
-    assert unmeasured.returncode == -9
-    assert [event["type"] for event in unmeasured.events] == ["checkpoint_saved", "evaluation_finished"]
-    assert unmeasured.steps() == [steps]
-    ended = bench.train(model, "First", **given)
-    assert ended.events[:2] == unmeasured.events
+    bench.record(unmeasured, model)
+    bench.record(ended, model)
     (made,) = ended.of("checkpoint_saved")
-    assert [made[name] for name in ("checkpoint", "weights", "curve")] == [
-        whole[name] for name in ("checkpoint", "weights", "curve")
-    ]
-    numbers = [
-        [item["metrics"] for item in outcome.of("evaluation_finished")] for outcome in (ended, learned.first)
-    ]
-    assert numbers[0] == numbers[1]
-    assert not list((chain.folder / ".runs").iterdir())
+    # The newer commit is for another job.
+    other = train(config={}, job="later", parent=made["checkpoint"])
+    assert other.of("checkpoint_saved")[0]["data_seq"] > made["data_seq"]
 
 
+@pytest.mark.parametrize("learned", GENERAL, indirect=True)
 def test_a_checkpoint_answers_what_it_was_taught(learned: Learned) -> None:
     for measured in learned.first.of("evaluation_finished"):
         if learned.model == "tactics":
@@ -206,7 +215,7 @@ def test_a_checkpoint_answers_what_it_was_taught(learned: Learned) -> None:
         ProgressModel(folder, device="cpu")
 
 
-def test_an_adapter_is_trained_further_as_one(traced: Any) -> None:
+def test_an_adapter_is_trained_further_as_one(traced: Bench) -> None:
     config = {"lora": True, "lora_rank": 4, "lr": 1e-2}
     first = traced.train("tactics", "First", job="adapter-1", config=config)
     (one,) = first.of("checkpoint_saved")
@@ -221,7 +230,7 @@ def test_an_adapter_is_trained_further_as_one(traced: Any) -> None:
     assert found.base == str(traced.models["tactics"])
 
 
-def prove(bench: Any, repository: str, name: str) -> ProofFound:
+def prove(bench: Bench, repository: str, name: str) -> ProofFound:
     """Record a sorry of a repository, a search's proof of it in one step, and that the gate verified it."""
     scan = scanned(f"{name}.lean", [declaration(name, statement=f": {name} = {name}")], with_sorry=[name])
     where = place(scan, scan.sorries[0], blob=sha(name))
@@ -243,7 +252,7 @@ def prove(bench: Any, repository: str, name: str) -> ProofFound:
     return found
 
 
-def test_our_own_verified_proofs_are_rows_of_the_job_and_what_is_held_out_is_counted(bench: Any) -> None:
+def test_our_own_verified_proofs_are_rows_of_the_job_and_what_is_held_out_is_counted(bench: Bench) -> None:
     bench.trace("First")
     names = [f"ours{number}" for number in range(40)]
     trained = {name: drawn_side(split_key(name, None)) == "train" for name in names}
@@ -263,7 +272,7 @@ def test_our_own_verified_proofs_are_rows_of_the_job_and_what_is_held_out_is_cou
 
 
 def test_a_tactic_model_is_trained_and_measured_with_a_retriever_s_premises(
-    traced: Any, tmp_path: Path
+    traced: Bench, tmp_path: Path
 ) -> None:
     config = small_config(make_tiny_retriever(tmp_path / "tiny", d_model=32, layers=1))
     retriever = retriever_learning.learn(
@@ -288,11 +297,11 @@ def test_a_tactic_model_is_trained_and_measured_with_a_retriever_s_premises(
     assert {event["split"] for event in made.of("evaluation_finished")} == {"test", "val"}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", GENERAL)
 def test_it_trains_and_measures_on_leandojo_s_other_split_and_a_chain_stays_with_it(
-    bench: Any, model: ModelKind
+    bench: Bench, model: ModelKind
 ) -> None:
-    bench.trace("First", uses=True)
+    bench.trace("First")
     made = bench.train(model, "First", config={"split": "novel_premises"})
     dataset, chain = Path(made.summary["dataset"]), Chain(bench.chain(model))
     sides = {side: theorems_of(dataset, side, "novel_premises") for side in ("train", "val", "test")}
@@ -311,29 +320,137 @@ def test_it_trains_and_measures_on_leandojo_s_other_split_and_a_chain_stays_with
     assert "learned from 'novel_premises'" in refused.last["message"]
 
 
+def _circle(files: list[dict[str, Any]]) -> None:
+    files[0]["imports"] = [files[1]["path"]]
+
+
+def _no_premises(files: list[dict[str, Any]]) -> None:
+    for file in files:
+        file["premises"] = []
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An order that cannot be carried out, and what the job says to it."""
+
+    reason: str
+    deterministic: bool
+    message: str = ""
+    repository: str = "First"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _refused(model: ModelKind, root: Path) -> list[Refused]:
+    found = [
+        Refused("bad_dataset", True, 'no trace of "example.org/Nobodys"', "Nobodys"),
+        Refused("bad_checkpoint", False, "no checkpoint 0000", changes={"parent": "0" * 16}),
+        Refused("bad_spec", True, "tasks.0.dataset: Field required", changes={"tasks": [{"name": "x"}]}),
+        Refused("diverged", True, FIRST, changes={"config": {"lr": 1e30, "batch_size": 1}}),
+    ]
+    if model != "retriever":
+        missing = {"model_name": str(root / "nothing")}
+        return [
+            *found,
+            Refused(
+                "bad_config", True, "lerning_rate is no field", changes={"config": {"lerning_rate": 1.0}}
+            ),
+            Refused("bad_model", False, changes={"config": missing}),
+        ]
+    return [
+        *found,
+        Refused("bad_config", True, "is lr meant?", changes={"config": {"lrr": 1.0}}),
+        Refused("bad_config", True, changes={"config": {"num_gpus": 2}}),
+        Refused("bad_dataset", True, "train.json has no theorem", "Empty"),
+        Refused("bad_corpus", True, "in a circle", "Circle"),
+        Refused("bad_dataset", True, "uses a premise", "Bare"),
+        Refused("disk", False, changes={"chain": str(root / "file")}),
+    ]
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_what_cannot_be_learned_is_a_failure_with_its_reason_and_leaves_nothing(
-    bench: Any, model: ModelKind
+    bench: Bench, model: ModelKind
 ) -> None:
     bench.trace("First", proofs=6)
-
-    def refused(repository: str, **changes: Any) -> tuple[str, bool, str]:
-        outcome = bench.train(model, repository, **changes)
-        assert (outcome.returncode, outcome.last["line"], outcome.events) == (1, "failure", [])
-        return outcome.last["reason"], outcome.last["deterministic"], outcome.last["message"]
-
-    reason, final, message = refused("First", config={"lerning_rate": 1.0})
-    assert (reason, final) == ("bad_config", True)
-    assert "lerning_rate is no field" in message
-    reason, final, message = refused("Nobodys")
-    assert (reason, final) == ("bad_dataset", True)
-    assert 'no trace of "example.org/Nobodys"' in message
-    reason, final, message = refused("First", parent="0" * 16)
-    assert (reason, final) == ("bad_checkpoint", False)
-    assert "no checkpoint 0000" in message
-    reason, final, message = refused("First", config={"model_name": str(bench.root / "nothing")})
-    assert (reason, final) == ("bad_model", False)
-    reason, final, message = refused("First", config={"lr": 1e30, "batch_size": 1})
-    assert (reason, final) == ("diverged", True)
-    assert message.startswith(FIRST)
+    if model == "retriever":
+        bench.trace("Empty", proofs=0)
+        bench.trace("Circle", corpus=_circle)
+        bench.trace("Bare", corpus=_no_premises)
+    (bench.root / "file").write_text("")
+    for number, given in enumerate(_refused(model, bench.root)):
+        outcome = bench.train(model, given.repository, job=f"order-{number}", **given.changes)
+        assert (outcome.returncode, outcome.last["line"], outcome.events) == (1, "failure", []), given
+        assert (outcome.last["reason"], outcome.last["deterministic"]) == (given.reason, given.deterministic)
+        assert given.message in outcome.last["message"]
+        # What is tried again finds the dataset that it began with.
+        assert not (given.deterministic and dataset_of(bench.chain(model), f"order-{number}").exists())
     assert bench.checkpoints(model) == []
+
+
+# ---- what only a retriever's jobs do
+
+
+def test_a_full_disk_is_a_failure_that_is_tried_again_and_what_was_exported_stays(bench: Bench) -> None:
+    bench.trace("First")
+
+    def train(**others: Any) -> Outcome:
+        return bench.train("retriever", "First", chain=str(chain), **others)
+
+    with small_disk(bench.root / "disk", size_bytes=8 * 2**20) as disk:
+        if not isinstance(disk, SmallDisk):
+            pytest.skip("nothing may be mounted here")
+        chain = bench.root / "disk" / "chain"
+        (chain / ".datasets").mkdir(parents=True)
+        disk.refuse(0)
+        unexported = train()
+        assert (unexported.last["reason"], unexported.last["deterministic"]) == (
+            "disk",
+            False,
+        )
+        assert list((chain / ".datasets").iterdir()) == []
+        disk.mend()
+        train(kill=("training", 1))
+        disk.refuse(0)
+        unwritten = train()
+        assert (unwritten.last["reason"], unwritten.last["deterministic"]) == ("bad_checkpoint", False)
+        assert unwritten.events == []
+        assert (dataset_of(chain, "retriever-First") / "corpus.jsonl").exists()
+        disk.mend()
+        assert [item["split"] for item in train().of("evaluation_finished")] == [
+            "test",
+            "val",
+        ]
+
+
+@pytest.mark.parametrize("learned", ["retriever"], indirect=True)
+def test_a_checkpoint_is_measured_on_any_dataset_as_the_training_job_would(learned: Learned) -> None:
+    bench = learned.bench
+    dataset = shutil.copytree(learned.first.summary["dataset"], bench.root / "copied")
+    parameters = {
+        "chain": str(bench.chain("retriever")),
+        "checkpoint": learned.second.summary["checkpoint"],
+        "dataset": str(dataset),
+        "name": "copy",
+        "indices": str(bench.root / "indices"),
+    }
+    done = bench.jobs.run("evaluate", parameters, bench.root, name="evaluate-1")
+    (found,) = done.of("evaluation_finished")
+    (known, *_) = learned.second.of("evaluation_finished")
+    assert (found["repository"], found["split"], found["job"]) == (None, "test", "evaluate-1")
+    same = ("dataset", "metrics", "n", "checkpoint", "model")
+    assert {key: found[key] for key in same} == {key: known[key] for key in same}
+    assert found["evaluation"] != known["evaluation"]
+    again = bench.jobs.run("evaluate", parameters, bench.root, name="evaluate-again")
+    (repeated,) = again.of("evaluation_finished")
+    assert repeated == {**found, "job": "evaluate-again"}, "it was not measured again"
+    (dataset / "random").chmod(0o755)
+    (dataset / "random" / "val.json").unlink()
+    (dataset / "random" / "val.json").write_text("[]")
+    empty = bench.jobs.run("evaluate", {**parameters, "split": "val"}, bench.root, name="evaluate-2")
+    assert (empty.last["reason"], empty.last["deterministic"], empty.events) == ("bad_dataset", True, [])
+    wrong = bench.jobs.run("evaluate", {**parameters, "split": "train"}, bench.root, name="evaluate-3")
+    assert wrong.last["reason"] == "bad_spec"
+    unknown = bench.jobs.run(
+        "evaluate", {**parameters, "checkpoint": "f" * 16}, bench.root, name="evaluate-4"
+    )
+    assert (unknown.last["reason"], unknown.last["deterministic"]) == ("bad_checkpoint", False)

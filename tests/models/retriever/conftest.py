@@ -15,12 +15,12 @@ from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_retriever(tmp_path_factory.mktemp("model"), d_model=32, layers=1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[TaskData]:
     folder = tmp_path_factory.mktemp("data")
     return [

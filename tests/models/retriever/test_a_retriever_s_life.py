@@ -112,7 +112,7 @@ def diverge(deployment: Deployment, remote: Remote, settings: Settings) -> None:
     assert kept.promoted
 
 
-# Of a training that diverges on the way, test_train_jobs has what the job says, and
+# Of a training that diverges on the way, tests/models/jobs has what the job says, and
 # tests/unit/daemon/test_plan_training that it is not tried again before something changes.
 @pytest.mark.timeout(600)
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from safetensors import SafetensorError
 from pipeline.models.chain import Chain
 from pipeline.models.errors import CheckpointError, DatasetError, DivergedError
 from pipeline.models.retriever import PremiseRetriever, RetrievalTrainer, TrainingConfig
+from pipeline.models.retriever.compat import LearnedRepository
 from store.leandojo import DynamicDatabase, Repository
 from tests.support.retrieval import small_config, write_dataset
-from tests.support.tiny_models import make_tiny_retriever
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -33,9 +34,22 @@ def database(
     return made
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What learning two repositories one after the other left and said; not to be changed."""
+
+    folder: Path
+    links: list[LearnedRepository]
+    said: list[str]
+
+
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_retriever(tmp_path_factory.mktemp("model"), d_model=32, layers=1)
+def learned(tmp_path_factory: pytest.TempPathFactory, database: DynamicDatabase, model: Path) -> Learned:
+    folder = tmp_path_factory.mktemp("learned")
+    said: list[str] = []
+    config = TrainingConfig.from_dict(small_config(model).to_dict())
+    made = RetrievalTrainer(config, checkpoints=folder / "checkpoints", say=said.append)
+    return Learned(folder, made.train(database.repositories[:2], database, folder / "data"), said)
 
 
 @pytest.fixture
@@ -47,33 +61,39 @@ def trainer(tmp_path: Path, model: Path) -> Callable[..., RetrievalTrainer]:
     return make
 
 
+@pytest.fixture
+def continued(tmp_path: Path, learned: Learned, trainer: Callable[..., RetrievalTrainer]) -> RetrievalTrainer:
+    """A trainer that goes on with a copy of what was learned; the data is in `data` beside it."""
+    for name in ("checkpoints", "data"):
+        shutil.copytree(learned.folder / name, tmp_path / name)
+    return trainer()
+
+
 def test_each_repository_is_a_task_that_begins_at_the_one_before_it(
     tmp_path: Path,
     database: DynamicDatabase,
-    trainer: Callable[..., RetrievalTrainer],
+    learned: Learned,
+    continued: RetrievalTrainer,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said: list[str] = []
-    made = RetrievalTrainer(trainer().config, checkpoints=tmp_path / "checkpoints", say=said.append)
-    repos = database.repositories[:2]
-    learned = made.train(repos, database, tmp_path / "data")
-    links = [one.checkpoint for one in learned]
+    made, repos, tasks = continued, database.repositories[:2], learned.links
+    links = [one.checkpoint for one in tasks]
     assert [link.parent for link in links] == [None, links[0].checkpoint]
     assert made.head == links[1].checkpoint
-    assert [one.task for one in learned] == [f"{repo.url}@{repo.commit}" for repo in repos]
+    assert [one.task for one in tasks] == [f"{repo.url}@{repo.commit}" for repo in repos]
     assert all(link.data_seq > 0 for link in links)
-    for one, line in zip(learned, said, strict=True):
+    for one, line in zip(tasks, learned.said, strict=True):
         assert one.scores is not None
         assert 0 <= one.scores.r1 <= one.scores.r10 <= 100
         assert 0 < one.scores.mrr <= 1
         assert line.startswith(one.task)
         assert f"R@10 = {one.scores.r10:.2f} %, MRR = {one.scores.mrr:.4f}" in line
-    own = [json.loads((one.dataset / "metadata.json").read_text())["repositories"] for one in learned]
+    own = [json.loads((one.dataset / "metadata.json").read_text())["repositories"] for one in tasks]
     assert [[item["url"] for item in items] for items in own] == [[repo.url] for repo in repos]
 
     scores = made.evaluate(tmp_path / "data")
     assert set(scores) == {f"demo_ark_{'1' * 40}", f"demo_bee_{'2' * 40}"}
-    assert scores[f"demo_bee_{'2' * 40}"].r10 == learned[1].scores.r10  # type: ignore[union-attr] # seen above
+    assert scores[f"demo_bee_{'2' * 40}"].r10 == tasks[1].scores.r10  # type: ignore[union-attr] # seen above
     assert capsys.readouterr().out == ""
     RetrievalTrainer(made.config, made.chain.folder).evaluate(tmp_path / "data")
     assert "R@1 = " in capsys.readouterr().out
@@ -82,11 +102,11 @@ def test_each_repository_is_a_task_that_begins_at_the_one_before_it(
 def test_a_call_that_is_repeated_or_was_cut_off_goes_on_and_makes_nothing_twice(
     tmp_path: Path,
     database: DynamicDatabase,
-    trainer: Callable[..., RetrievalTrainer],
+    learned: Learned,
+    continued: RetrievalTrainer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, repos = trainer(), database.repositories
-    whole = made.train(repos[:2], database, tmp_path / "data")
+    made, repos, whole = continued, database.repositories, learned.links
     before = sorted(path.name for path in made.chain.folder.iterdir())
     again = made.train(repos[:2], database, tmp_path / "data")
     assert [one.checkpoint for one in again] == [one.checkpoint for one in whole]
@@ -139,10 +159,10 @@ def test_another_repository_begins_at_head_and_a_newer_file_changes_nothing(
 
 
 def test_a_checkpoint_that_is_named_is_begun_at_instead_of_head(
-    tmp_path: Path, database: DynamicDatabase, trainer: Callable[..., RetrievalTrainer], model: Path
+    tmp_path: Path, database: DynamicDatabase, learned: Learned, continued: RetrievalTrainer, model: Path
 ) -> None:
-    made, repos = trainer(), database.repositories
-    first, second = made.train(repos[:2], database, tmp_path / "data")
+    made, repos = continued, database.repositories
+    first, second = learned.links
     link = made.chain.path(first.checkpoint.checkpoint)
     [branched] = made.train(repos[2:], database, tmp_path / "data", model_checkpoint_path=link)
     assert branched.checkpoint.parent == first.checkpoint.checkpoint

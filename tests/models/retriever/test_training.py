@@ -1,10 +1,8 @@
-"""One task's run on a tiny encoder: epochs, dropout, the end that someone wants, and silence."""
+"""One task's run on a tiny encoder: epochs, dropout, precision, and silence."""
 
 from __future__ import annotations
 
 import io
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,27 +84,6 @@ def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(
             learn(tasks[0], Chain(tmp_path / stream), config, parent=None)
     # Lightning draws on the standard output.
     assert shown == [True, False]
-
-
-def test_a_run_that_is_told_to_end_ends_without_a_checkpoint_and_goes_on_when_it_is_started_again(
-    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
-) -> None:
-    chain = Chain(tmp_path / "chain")
-
-    def end_at_2(done: int, _total: int) -> None:
-        if done == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    pid = os.fork()
-    if pid == 0:
-        try:
-            learn(tasks[0], chain, config, parent=None, on_step=end_at_2)
-        except SystemExit:
-            os._exit(7)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    assert not list(chain.folder.glob("[0-9a-f]*"))
-    assert learn(tasks[0], chain, config, parent=None).steps == 6
 
 
 def test_dropout_is_on_while_a_task_is_learned(
