@@ -31,7 +31,7 @@ CONTROL = "control"
 BEGIN, OVER, END = b"everlean begins", b"everlean over ", b"everlean end "
 _LOOK_S = 0.5
 _TOLD_S = 5.0
-"""So long the end may take to be passed on where nobody may be there to take it."""
+"""Seconds to write the last line, when the daemon may have stopped reading."""
 _CONTROL_BYTES = 200
 _OF_THE_MACHINE = ("TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """Variables that the launcher's own machine decides."""
@@ -39,13 +39,13 @@ _WRITING = threading.Lock()
 
 
 class Carried(BaseModel):
-    """What a carrier is given.
+    """The order of a carrier, from its standard input.
 
     Attributes:
         directory: the attempt's folder, with its specification.
-        environment: of the job, but for what its machine decides.
-        gpu: whether the launcher was to get it one; without one it sees none.
-        key: that it is handed.
+        environment: of the job, without the variables that its machine decides.
+        gpu: the launcher asked for one; without it the job sees none.
+        key: the job's one secret.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,7 +61,7 @@ class Carried(BaseModel):
 
 
 class Control(BaseModel):
-    """What the daemon wants of an attempt: that it goes on, that it saves and ends, or that it ends now."""
+    """The daemon's wish for an attempt: `run`, `stop` (save first, within the grace) or `kill`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,7 +71,7 @@ class Control(BaseModel):
     first_alone: bool = False
 
     def write(self, directory: Path) -> None:
-        """Write it over the last one, in place: other machines may know a new file of that name only much later."""
+        """Overwrite the file in place: on a shared file system a renamed file can take long to appear."""
         data = self.model_dump_json().encode().ljust(_CONTROL_BYTES)
         descriptor = os.open(directory / CONTROL, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -81,7 +81,7 @@ class Control(BaseModel):
 
     @classmethod
     def read(cls, directory: Path) -> Control | None:
-        """Return what was written last; None where it cannot be read, or only half of it is here yet."""
+        """Return the last wish; None if the file cannot be read, or has arrived in part."""
         try:
             return cls.model_validate_json((directory / CONTROL).read_bytes())
         except (OSError, ValidationError):
@@ -89,7 +89,12 @@ class Control(BaseModel):
 
 
 class CarriedEnd(BaseModel):
-    """How an attempt ended; `too_long` is said of a line that was, `alone` of why it ended without being told to."""
+    """The end of an attempt.
+
+    Attributes:
+        too_long: the message about a line over the limit; "" without one.
+        alone: the reason for an end without the daemon's wish; "" otherwise.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -106,7 +111,7 @@ class CarriedEnd(BaseModel):
 
 
 async def carry(given: Carried) -> None:
-    """Run the attempt to its end, or until the daemon wants no more of it; say how it ended."""
+    """Run the attempt until it ends, or the daemon ends it; report the end."""
     directory, looks = given.directory, MemoryLooks()
     control = await asyncio.to_thread(Control.read, directory)
     if control is not None and control.wish == "kill":
@@ -154,13 +159,13 @@ async def carry(given: Carried) -> None:
         alone=over.result() if over.done() else "",
     )
     last = asyncio.create_task(_put(END + ended.model_dump_json().encode()))
-    # The daemon takes it, though perhaps not soon, or else wants no more of it.
+    # The daemon reads it, perhaps late, or has given the attempt up.
     await asyncio.wait({last, over}, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait({last}, timeout=_TOLD_S)
 
 
 async def _put(raw: bytes) -> None:
-    """Pass a line on. In a thread: where nobody takes it, the attempt can still be ended."""
+    """Write a line to standard output, in a thread: a reader that has stopped must not block the end of the attempt."""
     await asyncio.to_thread(_write, raw + b"\n")
 
 
@@ -171,9 +176,9 @@ def _write(data: bytes) -> None:
 
 
 async def _until_over(attempt: LocalAttempt, given: Carried) -> str:
-    """Wait until the daemon wants an end now, is not heard of, or the launcher is gone; pass on a soft stop.
+    """Pass on a soft stop, and wait for a kill, the end of the lease, or the end of the launcher.
 
-    Return why the attempt ends; "" where the daemon wants it.
+    Return the reason for the end; "" after a kill.
     """
     last, heard, parent = None, time.monotonic(), os.getppid()
     stopping: asyncio.Task[None] | None = None
@@ -193,15 +198,15 @@ async def _until_over(attempt: LocalAttempt, given: Carried) -> str:
 
 
 async def _carry_and_leave(given: Carried) -> None:
-    """Carry, and end this process at once: a thread may still be at a line that nobody takes."""
+    """Carry, and exit without waiting for threads: one may be blocked on a line that nobody reads."""
     status = 1
     try:
         await carry(given)
         status = 0
-    except Exception:
+    except Exception:  # noqa: BLE001 - the border of the process, which records it
+        # Into the launcher's log, of which the daemon shows the last line.
         traceback.print_exc()
         sys.stderr.flush()
-        raise
     finally:
         os._exit(status)
 
@@ -211,7 +216,7 @@ def main() -> None:
     given = Carried.model_validate_json(sys.stdin.buffer.read())
     own = {name: os.environ[name] for name in _OF_THE_MACHINE if name in os.environ}
     os.environ.clear()
-    # What the daemon's machine has of these means nothing here: a GPU of its own, a folder that is not there.
+    # The daemon's own values mean nothing here: its GPU, or a folder of its machine.
     os.environ.update(
         {name: value for name, value in given.environment.items() if name not in _OF_THE_MACHINE}
     )

@@ -41,15 +41,15 @@ from pipeline.jobs.child import MARK, Exit, JobProcess, LineTooLongError, job_en
 from store.backoff import Backoff
 
 LAUNCHER_LOG = "launcher.log"
-"""What the launcher said on standard error, in the attempt's folder."""
+"""Standard error of the launcher, in the attempt's folder."""
 _OF_LAUNCHERS = ("SLURM_", "SBATCH_", "SSH_AUTH_SOCK", "KRB5", "MUNGE_", "DOCKER_", "XDG_RUNTIME_DIR", "RAY_")
-"""How the variables begin that a launcher may need; a job gets none of them from us."""
+"""Prefixes of variables for launchers; jobs do not get them."""
 _OF_THE_MACHINE = "CUDA_VISIBLE_DEVICES"
-"""What the daemon sees of GPUs says nothing of those elsewhere; some launchers pass their environment on."""
+"""Not for launchers, some of which pass their environment on: it names GPUs of the daemon's machine."""
 _ENDS_S = 20.0
-"""So long a launcher may take to end after the attempt has, and again after SIGTERM."""
+"""Seconds for a launcher to end after its attempt, and again after SIGTERM."""
 _REFUSED_S = 60.0
-"""No further job is given to a launcher for so long after it has started none."""
+"""Seconds without further jobs for a launcher that failed to start one."""
 _ANEW = Backoff(1.0, 60.0)
 
 log = structlog.get_logger("daemon.jobs.cluster")
@@ -93,7 +93,7 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The words of `[engine] launch`; what waits for a machine there has a slot of the daemon's."""
+    """The words of `[engine] launch`. A job in the cluster's queue holds a slot of the daemon."""
 
     words: tuple[str, ...]
     gpus: int

@@ -1,6 +1,6 @@
-"""Become a command that is told to end when the daemon dies: `python -m daemon.jobs.tied COMMAND…`.
+"""Run a command that gets SIGTERM when the daemon dies: `python -m daemon.jobs.tied COMMAND…`.
 
-A launcher may wait for a machine for hours, and would else outlive the daemon for as long.
+Without it a launcher in the queue of a cluster could outlive the daemon by hours.
 """
 
 from __future__ import annotations
