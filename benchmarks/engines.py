@@ -33,7 +33,7 @@ from typing import Literal
 import psutil
 
 from benchmarks.store_bench import BenchmarkError, machine, say
-from daemon.control_client import request
+from daemon.place.control_client import request
 from daemon.settings import load
 from pipeline.lean.toolchain.standins import SWITCH
 from store.events.jobs import WorkPaused

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import psutil
 
-from daemon.context import Context
-from daemon.logs import configure
+from daemon.place.logs import configure
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import Forge
 from daemon.polling.poller import Poller
 from daemon.polling.schedule import PollScheduler
 from daemon.settings import load
-from daemon.store_service import StoreService
+from daemon.state.context import Context
+from daemon.state.store_service import StoreService
 from store.view import queries
 
 

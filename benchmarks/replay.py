@@ -33,8 +33,8 @@ from pathlib import Path
 
 import psutil
 
-from daemon.control_client import ControlError, request
-from daemon.paths import Paths, paths_from_config
+from daemon.place.control_client import ControlError, request
+from daemon.place.paths import Paths, paths_from_config
 from daemon.settings import repository_key
 from store.log.reader import LogReader
 from store.view import queries

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemon.paths import Paths
+from daemon.place.paths import Paths
 from examples.harness import (
     EXAMPLES,
     ROOT,

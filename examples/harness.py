@@ -33,9 +33,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from daemon.control_client import ControlError, request
-from daemon.lock import holder
-from daemon.paths import Paths, paths_from_config
+from daemon.place.control_client import ControlError, request
+from daemon.place.lock import holder
+from daemon.place.paths import Paths, paths_from_config
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import SWITCH
 from store.errors import DatabaseMissingError

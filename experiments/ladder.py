@@ -13,11 +13,11 @@ from typing import NoReturn
 
 from pydantic import BaseModel, ValidationError
 
-from daemon.compat import AgentError
-from daemon.compat.agents import BaseAgent
-from daemon.compat.repository import Pinned, address
-from daemon.compat.session import AgentSession, Say
-from daemon.paths import Paths
+from daemon.leandojo import AgentError
+from daemon.leandojo.agents import BaseAgent
+from daemon.leandojo.repository import Pinned, address
+from daemon.leandojo.session import AgentSession, Say
+from daemon.place.paths import Paths
 from daemon.settings.models import Prove
 from daemon.settings.types import repository_key
 from experiments.file import ExperimentError, Repositories, Repository, SorryDB

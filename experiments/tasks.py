@@ -82,7 +82,7 @@ def _once(folder: Path, make: Callable[[Path], object]) -> None:
 
 def _traced(source: Repositories, folder: Path, say: Callable[[str], None]) -> list[TaskData]:
     """Trace repositories as the daemon does, and export each; what is traced or exported already stays."""
-    from daemon.compat import AgentError
+    from daemon.leandojo import AgentError
     from experiments.ladder import RungAgent
     from store.leandojo.exporting import export_leandojo
     from store.log.reader import LogReader

@@ -20,12 +20,12 @@ from functools import partial
 
 import structlog
 
-from daemon.context import Context
 from daemon.jobs.runner import JobRunner
 from daemon.planning.proving import exercises
-from daemon.scheduler import Scheduler, WorkStateError
+from daemon.scheduling.scheduler import Scheduler, WorkStateError
 from daemon.settings import Repo
-from daemon.store_service import StoreService
+from daemon.state.context import Context
+from daemon.state.store_service import StoreService
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.source.splice import Replacement, join_submitted, text_hash_with

@@ -51,10 +51,10 @@ from daemon.agents.answers import (
     why_refused,
     why_unnamed,
 )
-from daemon.answers import read_answer
-from daemon.control_client import ControlError
-from daemon.instance import Instance, InstanceError, command, find_instance, open_view
-from daemon.serve_spec import shown_host
+from daemon.place.answers import read_answer
+from daemon.place.control_client import ControlError
+from daemon.place.instance import Instance, InstanceError, command, find_instance, open_view
+from daemon.planning.serve_spec import shown_host
 from daemon.settings import ConfigError, Settings, load
 from pipeline.connections import BoundedProtocol
 from pipeline.endpoint.credentials import read_key

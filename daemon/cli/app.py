@@ -185,13 +185,13 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
         as_json: Json = False,  # noqa: ARG001
     ) -> None:
         if show_version:
-            from daemon.cli.setup import version_text
+            from daemon.cli.verbs.setup import version_text
 
             print(version_text())
             raise typer.Exit
 
     for module in dict.fromkeys(_MODULES.get(verb, verb) for verb in verbs):
-        importlib.import_module(f"daemon.cli.{module}")
+        importlib.import_module(f"daemon.cli.verbs.{module}")
     for name in verbs:
         example = f"Example: {EXAMPLES[name]}"
         if name in GROUP_HELP:
@@ -281,21 +281,21 @@ def _words() -> Sequence[str]:
 
 _CODES = {
     "daemon.agents.server:AgentError": ExitCode.FAILURE,
-    "daemon.control_client:ControlError": ExitCode.FAILURE,
-    "daemon.control_client:DaemonNotRunningError": ExitCode.NOT_RUNNING,
-    "daemon.instance:InstanceError": ExitCode.FAILURE,
-    "daemon.instance:NoConfigError": ExitCode.BAD_CONFIG,
-    "daemon.lock:AlreadyRunningError": ExitCode.ALREADY_RUNNING,
-    "daemon.lock:FolderError": ExitCode.FAILURE,
+    "daemon.place.control_client:ControlError": ExitCode.FAILURE,
+    "daemon.place.control_client:DaemonNotRunningError": ExitCode.NOT_RUNNING,
+    "daemon.place.instance:InstanceError": ExitCode.FAILURE,
+    "daemon.place.instance:NoConfigError": ExitCode.BAD_CONFIG,
+    "daemon.place.lock:AlreadyRunningError": ExitCode.ALREADY_RUNNING,
+    "daemon.place.lock:FolderError": ExitCode.FAILURE,
     "daemon.polling.github:ProposalError": ExitCode.FAILURE,
     "daemon.results.bumps:SeriesError": ExitCode.FAILURE,
     "daemon.results.lean_eval:WorkspaceError": ExitCode.FAILURE,
     "daemon.results.local_clone:CloneError": ExitCode.FAILURE,
     "daemon.results.mail:NoPatchError": ExitCode.FAILURE,
-    "daemon.serve_spec:ServeError": ExitCode.FAILURE,
+    "daemon.planning.serve_spec:ServeError": ExitCode.FAILURE,
     "daemon.settings.watchlist:EditError": ExitCode.FAILURE,
     "daemon.settings.watchlist:RefusedTextError": ExitCode.BAD_CONFIG,
-    "daemon.setup:SetupError": ExitCode.FAILURE,
+    "daemon.health.setup:SetupError": ExitCode.FAILURE,
     "pipeline.diff:CloneError": ExitCode.FAILURE,
     "pipeline.gate.advisories:FeedError": ExitCode.FAILURE,
     "pipeline.gate.certificate:CertificateError": ExitCode.FAILURE,

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from daemon.paths import ConfigNotFoundError, find_config, paths_from_config
+from daemon.place.paths import ConfigNotFoundError, find_config, paths_from_config
 
 MOST = 200
 """Candidates from the database at most: the first letters of an id narrow them down."""

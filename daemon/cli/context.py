@@ -31,7 +31,7 @@ import typer
 from daemon.cli.answer import Answer, Listing
 from daemon.cli.options import AsOf, Config, Json, NoAsOf
 from daemon.cli.render import emit_json, note
-from daemon.instance import Instance, command, find_instance, open_view
+from daemon.place.instance import Instance, command, find_instance, open_view
 from store.text import clean, moment
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Routes of the control socket, HTTP over a unix socket, and the socket's file; handlers call the service.
 
-The command line speaks to the running daemon here, by `daemon.control_client`. The kernel names each connection's
-user, and `daemon.peers` what that user may do: GET reads, the rest acts. Others are answered 403.
+The command line speaks to the running daemon here, by `daemon.place.control_client`. The kernel names each connection's
+user, and `daemon.place.peers` what that user may do: GET reads, the rest acts. Others are answered 403.
 
     GET  /health   200, or 503 where a problem is an error: {"healthy", "problems"}, the list of `everlean status`
     GET  /status   200: what only the living daemon knows
@@ -40,19 +40,19 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daemon.agents.claims import LONGEST_S, SHORTEST_S, Claims
-from daemon.context import Context
-from daemon.control_client import short_address
 from daemon.http.feed import feed_routes
 from daemon.http.metrics import Metrics, metrics_route
 from daemon.http.report_page import ReportPage, report_routes
 from daemon.http.status import RuntimeStatus
-from daemon.maintenance import Maintenance
-from daemon.peers import Doorkeeper, Peer, group_id, peer_of
+from daemon.place.control_client import short_address
+from daemon.place.peers import Doorkeeper, Peer, group_id, peer_of
 from daemon.polling.schedule import PollScheduler
 from daemon.results.models import ModelStateError
 from daemon.results.pull_requests import PullRequestStateError, record
-from daemon.scheduler import Operator, WorkStateError
-from daemon.store_service import NoRoomError, StoreFailedError, StoreService
+from daemon.scheduling.maintenance import Maintenance
+from daemon.scheduling.scheduler import Operator, WorkStateError
+from daemon.state.context import Context
+from daemon.state.store_service import NoRoomError, StoreFailedError, StoreService
 from pipeline.connections import BoundedProtocol, Serving, ServingError, Sparing
 from store.events.jobs import PausedWork, TriggeredWork
 from store.events.models import CheckpointPromoted
@@ -158,7 +158,7 @@ def _clear(path: Path) -> None:
 
 # ---- The routes of the control socket by which people steer the work
 # Pause, resume, trigger, cancel, retry.
-# Who asked is who connected, as the kernel says; what becomes of it is `daemon.scheduler`'s.
+# Who asked is who connected, as the kernel says; what becomes of it is `daemon.scheduling.scheduler`'s.
 #
 #     POST /pause    200: {"work", "paused": whether it was not before}; body {"work": "poll", "train", "prove" or "al
 #                    "reason": text or absent}

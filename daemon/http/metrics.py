@@ -18,15 +18,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from daemon.answers import Gpu
-from daemon.context import Context
 from daemon.http.feed import Ask, feed_routes
 from daemon.http.report_page import Page, report_routes
 from daemon.http.status import RuntimeStatus
-from daemon.peers import LoopbackServer, PortError
+from daemon.place.answers import Gpu
+from daemon.place.peers import LoopbackServer, PortError
 from daemon.results.notifications import Notifications
 from daemon.settings.schema import address_of
-from daemon.store_service import StoreFailedError, StoreService
+from daemon.state.context import Context
+from daemon.state.store_service import StoreFailedError, StoreService
 from pipeline.jobs.kinds import Kind
 from pipeline.loopback import names_this_machine
 from store.errors import LogError

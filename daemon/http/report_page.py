@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from daemon.paths import Paths
+from daemon.place.paths import Paths
 from pipeline.jobs.child import hold_to, job_environment
 from pipeline.loopback import names_this_machine
 from pipeline.report import FIRST, NO_SUCH_PAGE, POLICY

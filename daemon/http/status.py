@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 from importlib.metadata import version
 
-from daemon.answers import (
+from daemon.health.status_report import collect
+from daemon.jobs.due import DueJob
+from daemon.jobs.runner import JobRunner
+from daemon.place.answers import (
     CacheUse,
     ConfigInForce,
     LackingLean,
@@ -20,19 +23,16 @@ from daemon.answers import (
     Proving,
     Training,
 )
-from daemon.clock import ClockWatch
-from daemon.context import Context
-from daemon.instance import DaemonAnswer, Instance
-from daemon.jobs.due import DueJob
-from daemon.jobs.runner import JobRunner
-from daemon.maintenance import Maintenance
+from daemon.place.instance import DaemonAnswer, Instance
 from daemon.planning.plan import WaitingJob
 from daemon.polling.github import Forge
 from daemon.polling.schedule import PollScheduler
-from daemon.scheduler import Scheduler
-from daemon.shipping import Shipping
-from daemon.status_report import collect
-from daemon.store_service import StoreService
+from daemon.scheduling.maintenance import Maintenance
+from daemon.scheduling.scheduler import Scheduler
+from daemon.state.clock import ClockWatch
+from daemon.state.context import Context
+from daemon.state.shipping import Shipping
+from daemon.state.store_service import StoreService
 from store.documents.live import QueuedJob
 from store.documents.problems import Problem
 

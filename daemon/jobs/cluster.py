@@ -29,11 +29,11 @@ from typing import Protocol
 import structlog
 from pydantic import ValidationError
 
-from daemon.answers import Gpu
 from daemon.jobs.carrier import BEGIN, END, OVER, Carried, CarriedEnd, Control
 from daemon.jobs.engine import Attempt, AttemptLostError, End, Order
 from daemon.jobs.local import LocalEngine, end_attempt, prepare, start_errors
-from daemon.paths import Paths
+from daemon.place.answers import Gpu
+from daemon.place.paths import Paths
 from daemon.polling.git import Git
 from daemon.settings.schema import Engine as EngineSettings
 from pipeline.endpoint.credentials import job_key

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import psutil
 
-from daemon.answers import Gpu as Gpu
-from daemon.lock import holder
+from daemon.place.answers import Gpu as Gpu
+from daemon.place.lock import holder
 from store.text import gigabytes
 
 NVIDIA = "nvidiactl"

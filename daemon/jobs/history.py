@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from daemon.clock import SET_S, elapsed_s
 from daemon.settings.schema import Jobs
+from daemon.state.clock import SET_S, elapsed_s
 from store.backoff import Backoff
 from store.view import queries
 

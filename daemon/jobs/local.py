@@ -19,8 +19,8 @@ import structlog
 from daemon.jobs.engine import Commit, DiskRefusedError, End, Order, StartError, refused_by_system
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups, MemoryBound, MemoryLooks
-from daemon.lock import holder
-from daemon.paths import Paths
+from daemon.place.lock import holder
+from daemon.place.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from pipeline.endpoint.credentials import job_key

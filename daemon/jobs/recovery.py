@@ -19,8 +19,8 @@ from pathlib import Path
 import structlog
 
 from daemon.jobs.engine import Engine
-from daemon.paths import Paths
-from daemon.store_service import StoreService
+from daemon.place.paths import Paths
+from daemon.state.store_service import StoreService
 from pipeline.jobs.inputs import InputStore
 from pipeline.lean.build.build_cache import remove_tree
 from store.domain.identity import event_id

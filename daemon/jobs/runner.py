@@ -23,7 +23,6 @@ from typing import Literal
 
 import structlog
 
-from daemon.answers import LiveJob
 from daemon.jobs.due import DueJob
 from daemon.jobs.engine import (
     Attempt,
@@ -39,9 +38,10 @@ from daemon.jobs.gpus import Gpu
 from daemon.jobs.history import Retries
 from daemon.jobs.limits import Usage, why_killed
 from daemon.jobs.recovery import INPUTS, drop_old_job_folders
-from daemon.paths import Paths
+from daemon.place.answers import LiveJob
+from daemon.place.paths import Paths
 from daemon.settings.schema import Jobs
-from daemon.store_service import StoreFailedError, StoreService
+from daemon.state.store_service import StoreFailedError, StoreService
 from pipeline.freeze import contents
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, LineTooLongError

@@ -291,8 +291,8 @@ class Planner:
         Args:
             view: the view of the log whose events are passed to `changed`.
             builds: what the builds that lie in the cache are of.
-            trainable: whether a model can be trained here (`daemon.requirements`).
-            no_models: why no model can be asked here (`daemon.requirements`); "" where one can.
+            trainable: whether a model can be trained here (`daemon.health.requirements`).
+            no_models: why no model can be asked here (`daemon.health.requirements`); "" where one can.
             reserved_s: what running jobs may still take of the day's seconds of search.
             tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
             running: lanes that are taken.

@@ -112,8 +112,8 @@ LEAST_S = 600.0
 
 # ---- Whether triggered work can begin
 # Why a trigger is refused, and which one has nothing left to do.
-# Pure questions of the view, the settings and what can run Lean; `daemon.scheduler` takes the wishes and records the
-# answers.
+# Pure questions of the view, the settings and what can run Lean; `daemon.scheduling.scheduler` takes the wishes and
+# records the answers.
 
 
 def why_not(
@@ -128,7 +128,7 @@ def why_not(
     """Return why this work cannot be done in a repository; "" where it can.
 
     Args:
-        untrainable: what training lacks here (`daemon.requirements`).
+        untrainable: what training lacks here (`daemon.health.requirements`).
     """
     if not repo.enabled:
         return "is not enabled; write enabled = true in its [[repos]]"

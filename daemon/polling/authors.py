@@ -18,7 +18,7 @@ import structlog
 
 from daemon.polling.errors import GitError, NoSpaceError, SlowGitError
 from daemon.polling.git import Author, Git
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from store.domain.identity import pull_request_of
 from store.events.scans import SorryWritten
 from store.log.envelope import NewEvent

@@ -22,7 +22,7 @@ from daemon.polling.errors import RemoteError, remedy_for
 from daemon.polling.git import UNFINISHED, CommitFacts, Git
 from daemon.polling.git_process import is_branch_name, is_sha
 from daemon.settings import Repo
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from store.domain.identity import event_id
 from store.events.base import EventBody
 from store.events.repositories import (

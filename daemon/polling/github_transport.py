@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from daemon.clock import elapsed_s
 from daemon.polling.errors import RemoteError, remedy_for
+from daemon.state.clock import elapsed_s
 from pipeline.redact import redact
 from store.backoff import Backoff
 from store.events.repositories import RepositoryProblem

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import structlog
 
-from daemon.context import Context
 from daemon.polling.authors import MOST_COMMITS, MOST_VERSIONS, Authors
 from daemon.polling.branch_diff import is_mirror
 from daemon.polling.errors import GitError
 from daemon.polling.git import DatedCommit, Git
 from daemon.settings import Repo
-from daemon.store_service import StoreService
+from daemon.state.context import Context
+from daemon.state.store_service import StoreService
 from pipeline.lean.source.globs import path_filter
 from store.backoff import Backoff
 from store.events.scans import PastCommit, PastListed

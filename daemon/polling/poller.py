@@ -22,7 +22,7 @@ from typing import Any, get_args
 
 import structlog
 
-from daemon.paths import Paths
+from daemon.place.paths import Paths
 from daemon.polling.branch_diff import Changes, RemoteState, Tips, is_mirror
 from daemon.polling.errors import RemoteError
 from daemon.polling.git import Git
@@ -30,7 +30,7 @@ from daemon.polling.github import GitHub, RequestMemory
 from daemon.polling.intervals import after_answer, after_failure, spread
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from pipeline.redact import redact
 from store.domain.identity import event_id, short_hash, slug
 from store.events.repositories import (

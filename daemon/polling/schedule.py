@@ -1,7 +1,7 @@
 """Poll schedule: at most one poll per repository, none before its due time.
 
 The due times are in the view, so a restart polls nothing early; while the daemon runs they are counted on a clock that
-no one sets. `daemon.periodic` says when to look, and remembers nothing.
+no one sets. `daemon.process.periodic` says when to look, and remembers nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 
 import structlog
 
-from daemon.clock import elapsed_s
-from daemon.context import Context
 from daemon.polling.poller import Poller, entry_of, load_memo
 from daemon.settings import Repo
-from daemon.store_service import StoreFailedError
+from daemon.state.clock import elapsed_s
+from daemon.state.context import Context
+from daemon.state.store_service import StoreFailedError
 from store.view.rows import PolledRepository
 
 _BETWEEN_HINTS_S = 10.0

@@ -24,10 +24,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from daemon.clock import elapsed_s
-from daemon.context import Problems
-from daemon.peers import ADDRESS, LoopbackServer, PortError
+from daemon.place.peers import ADDRESS, LoopbackServer, PortError
 from daemon.settings import Settings
+from daemon.state.clock import elapsed_s
+from daemon.state.context import Problems
 from pipeline.connections import Sparing
 
 PROBLEM = "webhooks"

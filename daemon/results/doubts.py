@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from functools import partial
 
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from pipeline.gate.advisories import Advisory, Kernel, against, witnesses
 from store.events.proofs import ProofDoubted
 from store.log.envelope import NewEvent

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from daemon.instance import Instance
-from daemon.paths import AUTHOR, author_from_config
+from daemon.place.instance import Instance
+from daemon.place.paths import AUTHOR, author_from_config
 from daemon.polling.git_process import is_branch_name
 from daemon.results.mail import messages_of, title_of
 from pipeline.lean.source.scanner import Command, parse, scan_source

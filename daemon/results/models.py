@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import structlog
 
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from pipeline.jobs.kinds import KINDS, TRAININGS
 from pipeline.models.chain import Chain
 from pipeline.models.model_files import files_in, weights_of

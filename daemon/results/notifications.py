@@ -36,11 +36,11 @@ from urllib.parse import urlsplit
 import httpx2
 import structlog
 
-from daemon.clock import elapsed_s
-from daemon.context import Context
 from daemon.settings import Settings
 from daemon.settings.schema import Command, Notify, webhook_url
-from daemon.store_service import StoreService
+from daemon.state.clock import elapsed_s
+from daemon.state.context import Context
+from daemon.state.store_service import StoreService
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
 from pipeline.front import Front, digest, front
@@ -508,7 +508,7 @@ class _State:
     """Up to here the log has nothing to tell it."""
     attempts: int = 0
     sent: float = -math.inf
-    """When the last message was taken (`daemon.clock`); the rate limit counts from there."""
+    """When the last message was taken (`daemon.state.clock`); the rate limit counts from there."""
     retry: float = -math.inf
     """Before this moment nothing that failed is tried again."""
 

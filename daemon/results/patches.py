@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from daemon.results.mail import first_line, mail
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from store.domain.identity import slug
 from store.files import write_whole
 from store.log.reader import LogReader

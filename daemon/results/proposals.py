@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from daemon import control_client
-from daemon.instance import Instance
-from daemon.lock import DaemonLock
+from daemon.place import control_client
+from daemon.place.instance import Instance
+from daemon.place.lock import DaemonLock
 from daemon.polling.git import Git
 from daemon.polling.github import Calls, GitHub, ProposalError
 from daemon.results.pull_requests import (
@@ -33,7 +33,7 @@ from daemon.results.pull_requests import (
     text_of,
 )
 from daemon.settings import Settings
-from daemon.store_service import StoreFailedError, StoreService
+from daemon.state.store_service import StoreFailedError, StoreService
 from store.documents.proofs import Proof
 from store.errors import LogError
 from store.events.proofs import PullRequestOpened

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from daemon.paths import Paths
+from daemon.place.paths import Paths
 from daemon.planning.proving import exercises
 from daemon.polling.errors import GitError
 from daemon.polling.git import Git
@@ -28,7 +28,7 @@ from daemon.polling.git_process import is_branch_name
 from daemon.polling.github import Calls, ProposalError
 from daemon.results.mail import in_doubt, title_of
 from daemon.settings import Repo, Settings
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from pipeline.lean.source.splice import Replacement, splice
 from store.documents.by_design import by_design
 from store.documents.grades import JUDGED, doubt_text

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
-from daemon.paths import Paths, resolve_paths
+from daemon.place.paths import Paths, resolve_paths
 from daemon.settings.errors import (
     ConfigError,
     Location,

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from daemon.paths import AUTHOR, DEFAULT_AUTHOR
-from daemon.peers import group_id
+from daemon.place.paths import AUTHOR, DEFAULT_AUTHOR
+from daemon.place.peers import group_id
 from daemon.settings.hours import Window
 from daemon.settings.models import Prove, Serve, Train
 from daemon.settings.types import (

@@ -6,7 +6,7 @@ base_url it is Hugging Face's router, whose key is in HF_TOKEN. The prices below
 
 from __future__ import annotations
 
-from daemon.compat import ExternalAgent
+from daemon.leandojo import ExternalAgent
 
 url = "https://github.com/durant42040/lean4-example"
 commit = "3e23ab0bfdcfdbd5b11ab53c2cd8b5d16492e9c2"

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from daemon.compat import HFAgent
+from daemon.leandojo import HFAgent
 from pipeline.models.tactics import GRPOTrainer
 
 url = "https://github.com/durant42040/lean4-example"

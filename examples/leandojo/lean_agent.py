@@ -6,7 +6,7 @@ checkpoint that lost too much is refused (`everlean models`).
 
 from __future__ import annotations
 
-from daemon.compat import LeanAgent
+from daemon.leandojo import LeanAgent
 from pipeline.models.retriever import TrainingConfig
 
 url = "https://github.com/durant42040/lean4-example"

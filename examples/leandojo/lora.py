@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peft import LoraConfig
 
-from daemon.compat import HFAgent
+from daemon.leandojo import HFAgent
 from pipeline.models.tactics import SFTTrainer
 
 url = "https://github.com/durant42040/lean4-example"

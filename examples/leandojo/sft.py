@@ -6,7 +6,7 @@ happens here is in the store that `everlean` shows: `everlean sorries`, `everlea
 
 from __future__ import annotations
 
-from daemon.compat import HFAgent
+from daemon.leandojo import HFAgent
 from pipeline.models.tactics import SFTTrainer
 
 url = "https://github.com/durant42040/lean4-example"

@@ -1,7 +1,8 @@
 """The specification of the server: its address, its models, the limits of a request, and the backend of Lean.
 
-Written by `everlean serve` and by the daemon (`daemon.serve_spec`), read by `python -m pipeline.serve SPEC.json`.
-It holds no secret: it names the places of the token and the keys (`pipeline.endpoint.credentials`).
+Written by `everlean serve` and by the daemon (`daemon.planning.serve_spec`), read by
+`python -m pipeline.serve SPEC.json`. It holds no secret: it names the places of the token and the keys
+(`pipeline.endpoint.credentials`).
 Nothing here imports torch.
 """
 

@@ -1,8 +1,8 @@
 """Problems: what keeps the daemon from its work, each with its code, which stays, and its remedy.
 
-Whoever shows problems shows these. Here are those that the view knows of; `daemon.problems` has those that only the
-process or its machine does. docs/operations.md has the codes, made of the docstrings below them: the first sentence
-says what it is, the others what to do.
+Whoever shows problems shows these. Here are those that the view knows of; `daemon.health.problems` has those that
+only the process or its machine does. docs/operations.md has the codes, made of the docstrings below them: the first
+sentence says what it is, the others what to do.
 """
 
 from __future__ import annotations

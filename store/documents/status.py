@@ -1,7 +1,7 @@
 """The status of the whole: what the view and the log know of it, with its problems.
 
-The daemon adds what only its process knows (`daemon.status_report`). Here too an answer takes a bounded number of
-questions: `everlean status` has 200 ms.
+The daemon adds what only its process knows (`daemon.health.status_report`). Here too an answer takes a bounded number
+of questions: `everlean status` has 200 ms.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from daemon.lock import holder
+from daemon.place.lock import holder
 from pipeline.lean.sandbox.bounded import Bounds, run_bounded
 from tests.acceptance.real_lean_projects import Project
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.lock import holder
-from daemon.paths import Paths, paths_from_config
+from daemon.place.lock import holder
+from daemon.place.paths import Paths, paths_from_config
 from examples import rows
 from examples.demo_learning import OPENED
 from examples.harness import NO_LEAN

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import yaml
 
-from daemon.lock import holder
+from daemon.place.lock import holder
 from pipeline.lean.source.manifest import read_manifest
 from pipeline.lean.source.scanner import scan_source
 from tests.acceptance import real_lean

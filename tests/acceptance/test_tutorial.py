@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.paths import paths_from_config
+from daemon.place.paths import paths_from_config
 from examples.harness import Daemon
 from pipeline.lean.toolchain.standins import SWITCH
 from store.view import queries

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from daemon.compat import ExternalAgent
+from daemon.leandojo import ExternalAgent
 from pipeline.jobs import child
 from tests.support import programs
 from tests.support.daemon import forks

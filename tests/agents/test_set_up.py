@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from daemon.compat import AgentError, BaseAgent, ExternalAgent
-from daemon.lock import AlreadyRunningError, DaemonLock, holder
+from daemon.leandojo import AgentError, BaseAgent, ExternalAgent
+from daemon.place.lock import AlreadyRunningError, DaemonLock, holder
 from store.leandojo import DynamicDatabase
 from tests.support.daemon.remote import Remote
 from tests.support.daemon.traced_project import FILES, KEY, TracedProject

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from daemon.compat import AgentError, HFAgent, LeanAgent
-from daemon.lock import holder
+from daemon.leandojo import AgentError, HFAgent, LeanAgent
+from daemon.place.lock import holder
 from pipeline.models.errors import DivergedError, NothingToLearnError
 from pipeline.models.tactics import SFTTrainer
 from tests.support.daemon.remote import Remote

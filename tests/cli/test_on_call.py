@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from daemon.control_client import request
+from daemon.place.control_client import request
 from daemon.settings import Settings
 from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment

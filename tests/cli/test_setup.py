@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from daemon.setup import SetupError, Step, hold_room
+from daemon.health.setup import SetupError, Step, hold_room
 from pipeline.lean.install import HOSTS, STEP_BYTES, STEP_S
 from pipeline.lean.toolchain.standins import SWITCH
 from store.files import lock

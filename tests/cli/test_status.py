@@ -13,11 +13,11 @@ from typing import Any, get_args
 
 import pytest
 
-from daemon import status_report
-from daemon.cli.jobs import JobKind
-from daemon.disk import Refusal
-from daemon.instance import find_instance
-from daemon.lock import DaemonLock
+from daemon.cli.verbs.jobs import JobKind
+from daemon.health import status_report
+from daemon.place.instance import find_instance
+from daemon.place.lock import DaemonLock
+from daemon.state.disk import Refusal
 from pipeline.jobs.kinds import KINDS as JOB_KINDS
 from store.events.jobs import JobSucceeded
 from store.events.repositories import BranchUnwatched, RepositoryFailed

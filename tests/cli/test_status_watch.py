@@ -20,7 +20,7 @@ from typing import IO
 import pytest
 
 from daemon.cli.render import cut_line
-from daemon.lock import DaemonLock
+from daemon.place.lock import DaemonLock
 from tests.support.state_folder import COMMAND, StateFolder, environment
 
 PATIENCE_S = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daemon.control_client import request
+from daemon.place.control_client import request
 from store.view import queries
 from tests.support.daemon.deployment import Deployment
 from tests.support.views import sorry_steps

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from daemon.control_client import request
 from daemon.jobs.runner import spec_now
+from daemon.place.control_client import request
 from daemon.planning.plan import Planner
 from pipeline.jobs.lines import Batch, parse_line
 from pipeline.jobs.protocol import Reporter

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from daemon.cli.app import build
-from daemon.control_client import request
+from daemon.place.control_client import request
 from daemon.polling.poller import PollResult
 from store.view import queries
 from store.view.rebuild import verify
@@ -189,7 +189,7 @@ def test_branches_at_one_commit_are_one_fetch_and_one_scan_and_an_unchanged_roun
 
 KILLED_AFTER_A_PART = """
 import os, signal
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 whole = StoreService.append
 async def append(store, events, **settings):
     appended = await whole(store, events, **settings)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.control_client import request
+from daemon.place.control_client import request
 from daemon.settings import Settings
 from store.view import queries
 from tests.support.daemon import warm

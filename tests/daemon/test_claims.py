@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from daemon.agents.claims import Claims
 from daemon.agents.server import Tools, make_server
 from daemon.cli.app import build
-from daemon.control_client import request
-from daemon.scheduler import WorkStateError
+from daemon.place.control_client import request
+from daemon.scheduling.scheduler import WorkStateError
 from pipeline.lean.source import splice
 from pipeline.lean.source.splice import JoinError
 from store.view import queries

@@ -30,7 +30,7 @@ import os, pathlib, signal, sys
 from daemon.polling.git import Git
 from daemon.jobs.runner import JobRunner
 from pipeline.jobs.child import JobProcess
-from daemon.run import run
+from daemon.process.run import run
 
 def die(*_arguments, **_options):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -16,11 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 from daemon.cli.app import build
-from daemon.control_client import request
 from daemon.http.control import bump_route
+from daemon.place.control_client import request
 from daemon.planning.plan import Plan
 from daemon.planning.schedule import Timetable
-from daemon.scheduler import Operator, WorkStateError
+from daemon.scheduling.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
 from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.identity import job_id

@@ -23,10 +23,10 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.control_client import ControlError, request
-from daemon.disk import refusals
-from daemon.paths import Paths
+from daemon.place.control_client import ControlError, request
+from daemon.place.paths import Paths
 from daemon.settings import Settings, load
+from daemon.state.disk import refusals
 from store.log.envelope import StoredEvent
 from store.view.rebuild import verify
 from tests.support.daemon import warm

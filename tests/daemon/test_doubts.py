@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from daemon.context import Context
-from daemon.maintenance import Maintenance
 from daemon.results.doubts import settle_doubts
 from daemon.results.mail import mail, mail_id
+from daemon.scheduling.maintenance import Maintenance
 from daemon.settings import load
-from daemon.store_service import StoreService
+from daemon.state.context import Context
+from daemon.state.store_service import StoreService
 from pipeline.front import digest, front
 from pipeline.gate.advisories import Advisory, shipped
 from store.documents.status import describe_view

@@ -27,9 +27,9 @@ from daemon.jobs.engine import (
 )
 from daemon.jobs.local import LocalEngine
 from daemon.jobs.runner import last_words, make_folder
-from daemon.paths import Paths
+from daemon.place.paths import Paths
 from daemon.polling.git import Git
-from daemon.service import engine_of
+from daemon.process.service import engine_of
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, LineTooLongError, kill_marked
 from pipeline.jobs.protocol import JobSpec

@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.answers import GpuUse
 from daemon.jobs.limits import Cgroups, NoCgroupsError
-from daemon.lock import holder
+from daemon.place.answers import GpuUse
+from daemon.place.lock import holder
 from pipeline.jobs import preemption
 from store.view.rows import JobRow
 from tests.support.daemon.bench import Bench, bench, until

@@ -13,9 +13,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from daemon.control_client import request
-from daemon.event_lines import MOST_OF_ONE_TYPE, EventLines, lines_of
-from daemon.logs import configure
+from daemon.place.control_client import request
+from daemon.place.logs import configure
+from daemon.process.event_lines import MOST_OF_ONE_TYPE, EventLines, lines_of
 from store.log.envelope import NewEvent
 from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.events import samples

@@ -17,11 +17,11 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.context import Context
+from daemon.health.status_report import collect
 from daemon.http.metrics import CONTENT_TYPE, PROBLEM, LiveNumbers, MetricsListener, exposition
-from daemon.instance import find_instance
+from daemon.place.instance import find_instance
 from daemon.settings import Settings, parse
-from daemon.status_report import collect
+from daemon.state.context import Context
 from store.errors import DatabaseIOError
 from store.sqlite import connect_readonly
 from store.view import report_queries, tables

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from daemon.control_client import request
-from daemon.paths import paths_from_config
+from daemon.place.control_client import request
+from daemon.place.paths import paths_from_config
 from daemon.results.models import Models, ModelStateError
 from daemon.settings import Settings
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from store import promotion
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, JobSucceeded

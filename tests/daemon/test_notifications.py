@@ -21,13 +21,13 @@ from typing import Any
 
 import pytest
 
-from daemon.context import Context
-from daemon.lock import make_folder
-from daemon.periodic import Periodic, notification_rows
+from daemon.place.lock import make_folder
+from daemon.process.periodic import Periodic, notification_rows
 from daemon.results import notifications
 from daemon.results.notifications import KEY_VARIABLE, URL_VARIABLE, Notifications
 from daemon.settings import Settings, parse
-from daemon.store_service import StoreService
+from daemon.state.context import Context
+from daemon.state.store_service import StoreService
 from store.backoff import Backoff
 from store.documents.problems import Problem
 from store.events.repositories import RepositoryFailed, RepositoryRecovered

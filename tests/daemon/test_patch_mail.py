@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.paths import author_from_config
+from daemon.place.paths import author_from_config
 from daemon.results.mail import mail
 from daemon.settings import ConfigError, load
 from pipeline.gate.patch import PatchHeader, build_patch

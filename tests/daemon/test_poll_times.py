@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from daemon.context import Context
 from daemon.polling import intervals
 from daemon.polling.github import GitHub
 from daemon.polling.schedule import PollScheduler
+from daemon.state.context import Context
 from store.view import queries
 from tests.support.daemon.deployment import Deployment, Parts
 from tests.support.daemon.github import Failure, GitHubServer

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemon.scheduler import Operator, Scheduler
+from daemon.scheduling.scheduler import Operator, Scheduler
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
 from pipeline.lean.backend import Leans
 from pipeline.lean.pool import PoolLimits
@@ -127,7 +127,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
 def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.scheduler.SHARE_S", 1.0)
+    monkeypatch.setattr("daemon.scheduling.scheduler.SHARE_S", 1.0)
     deployment = Deployment(tmp_path)
     large, small = deployment.remote("large"), deployment.remote("small")
     for one in (large, small):

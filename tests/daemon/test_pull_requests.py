@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 
 from daemon.cli.app import build
 from daemon.http.control import ControlServer
-from daemon.lock import DaemonLock
+from daemon.place.lock import DaemonLock
 from daemon.results.pull_requests import PullRequests, PullRequestStateError, record
 from daemon.settings import Settings
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from store.domain.identity import git_blob, slug
 from store.events.base import EventBody
 from store.events.places import SorryPlace

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from daemon.control_client import ControlError, DaemonNotRunningError, request
-from daemon.lock import holder
+from daemon.place.control_client import ControlError, DaemonNotRunningError, request
+from daemon.place.lock import holder
 from daemon.settings import Settings
 from store.view import queries
 from store.view.rebuild import verify

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from daemon.context import Context
 from daemon.settings import ConfigError, parse
-from daemon.shipping import Shipping
+from daemon.state.context import Context
+from daemon.state.shipping import Shipping
 from store.errors import LogError
 from store.events.service import DaemonStopped
 from store.log import segments
@@ -68,7 +68,7 @@ def test_a_copy_that_does_not_come_to_the_end_is_a_problem(
     shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple, print)
     assert shipping.problem == ""
     later = time.monotonic() + 61
-    monkeypatch.setattr("daemon.shipping.time.monotonic", lambda: later)
+    monkeypatch.setattr("daemon.state.shipping.time.monotonic", lambda: later)
     assert "has been behind for 6" in shipping.problem
 
 
@@ -93,7 +93,7 @@ def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
         goes_on.set()
         await asyncio.gather(passing, stopping)
 
-    monkeypatch.setattr("daemon.shipping.segments.write", waits)
+    monkeypatch.setattr("daemon.state.shipping.segments.write", waits)
     with EventLog.open(tmp_path / "events.db") as log:
         append(log, 1)
         shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple, print)

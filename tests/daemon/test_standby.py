@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.standby import Follower, read
+from daemon.state.standby import Follower, read
 from store.errors import LogError
 from store.log.backup import check
 from store.log.log import EventLog

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.store_service import NoRoomError, StoreFailedError, StoreService
+from daemon.state.store_service import NoRoomError, StoreFailedError, StoreService
 from store.errors import (
     BlobMissingError,
     ConcurrencyError,
@@ -105,7 +105,7 @@ def test_shared_appends_wait_for_others_and_are_recorded_in_their_order(
 ) -> None:
     settings = Deployment(tmp_path).write(repos=[])
     settings.paths.state.mkdir(parents=True)
-    monkeypatch.setattr("daemon.store_service._SHARED_S", 0.3 if ends == "the time" else 60.0)
+    monkeypatch.setattr("daemon.state.store_service._SHARED_S", 0.3 if ends == "the time" else 60.0)
     transactions: list[int] = []
 
     async def scenario() -> list[Appended]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from daemon.control_client import request
+from daemon.place.control_client import request
 from store.view import queries
 from store.view.rebuild import verify
 from tests.support.daemon.deployment import Deployment

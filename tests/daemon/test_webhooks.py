@@ -16,7 +16,6 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.context import Problems
 from daemon.polling.webhooks import (
     MOST_BODY_BYTES,
     PROBLEM,
@@ -27,6 +26,7 @@ from daemon.polling.webhooks import (
     signed,
 )
 from daemon.settings import Settings
+from daemon.state.context import Problems
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import GitHubServer
 

@@ -7,10 +7,10 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from daemon.control_client import request
-from daemon.instance import find_instance
+from daemon.health.status_report import collect
+from daemon.place.control_client import request
+from daemon.place.instance import find_instance
 from daemon.settings import Settings
-from daemon.status_report import collect
 from pipeline.report.page import render
 from store.documents.problems import ProblemCode
 from store.view import queries

@@ -14,7 +14,7 @@ import pytest
 
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.history import Retries
-from daemon.scheduler import Scheduler
+from daemon.scheduling.scheduler import Scheduler
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks
 from tests.support.planning import NO_LEAN
@@ -119,7 +119,7 @@ def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
                 await work.start_due()
                 found.append([one.attempt for one in work.plan.due if one.job == due.job])
 
-            monkeypatch.setattr("daemon.scheduler.datetime", Set)
+            monkeypatch.setattr("daemon.scheduling.scheduler.datetime", Set)
             clock.wall_s = set_s
             await planned()
             assert 40.0 < work.until_due_s() < 75.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from daemon.paths import Paths
+from daemon.place.paths import Paths
 from store.view import queries
 from tests.support.daemon import kills
 from tests.support.daemon.cluster import launcher_settings

@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from daemon.http.metrics import LiveNumbers, exposition
-from daemon.serve_spec import spec_of
+from daemon.planning.serve_spec import spec_of
 from daemon.settings import load
 from pipeline.serve.app import make_app
 from store.documents.schema import schema_of

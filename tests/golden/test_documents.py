@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from daemon.cli.schema import DOCUMENTS, class_of
+from daemon.cli.verbs.schema import DOCUMENTS, class_of
 from store.documents.attempts import describe_attempts
 from store.documents.checkpoints import describe_checkpoints
 from store.documents.document import plain

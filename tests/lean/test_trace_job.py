@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.cli import repos
+from daemon.cli.verbs import repos
 from pipeline.jobs.known import known_to_trace
 from pipeline.lean.backend import LeanBackend
 from store.documents.repositories import Head, described_repositories

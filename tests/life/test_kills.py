@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from daemon.paths import Paths
+from daemon.place.paths import Paths
 from daemon.results.patches import patch_path
 from daemon.settings import Settings
 from pipeline.jobs.kinds import Kind

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.control_client import request
+from daemon.place.control_client import request
 from daemon.settings import Settings
 from store.view.rebuild import verify
 from tests.support.daemon.deployment import Deployment
@@ -21,7 +21,7 @@ WATCHDOG_S = 10.0
 SLOW = """
 import asyncio, time
 from daemon.http.control import ControlServer
-from daemon.store_service import StoreService
+from daemon.state.store_service import StoreService
 from store.view.view import View
 
 def told(name):
@@ -53,8 +53,8 @@ ControlServer.start = classmethod(slowly_started)
 ARMED = """
 import asyncio, os, time
 from pathlib import Path
-from daemon.store_service import StoreService
-from daemon.scheduler import Scheduler
+from daemon.state.store_service import StoreService
+from daemon.scheduling.scheduler import Scheduler
 
 def armed():
     # Once: the process that comes after is well.

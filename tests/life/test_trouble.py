@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.control_client import request
+from daemon.place.control_client import request
 from daemon.settings import load
 from tests.support.daemon.clock import Clock
 from tests.support.daemon.deployment import Deployment

@@ -17,12 +17,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from daemon.context import Context
 from daemon.http import report_page
 from daemon.http.metrics import MetricsListener
 from daemon.http.report_page import MEMORY_BYTES, MOST_KEPT, MOST_WAITING, ReportError, ReportPage
-from daemon.paths import Paths, paths_from_config
+from daemon.place.paths import Paths, paths_from_config
 from daemon.settings import Settings, parse
+from daemon.state.context import Context
 from pipeline.report import __main__ as printing
 from store.documents.problems import Problem
 from store.view import tables

@@ -29,8 +29,8 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from daemon.control_client import ControlError, request
-from daemon.paths import Paths, paths_from_config
+from daemon.place.control_client import ControlError, request
+from daemon.place.paths import Paths, paths_from_config
 from store.log.blobs import cited
 from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.daemon.github import GitHubServer

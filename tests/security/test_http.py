@@ -16,7 +16,7 @@ import pytest
 from starlette.applications import Starlette
 
 from daemon.http.metrics import metrics_route
-from daemon.peers import LoopbackServer
+from daemon.place.peers import LoopbackServer
 from daemon.polling.webhooks import Allowance, application_of
 
 SECRET = "the-secret-of-the-webhook"

@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from daemon.cli.app import build
-from daemon.disk import Code as DiskCode
+from daemon.state.disk import Code as DiskCode
 from store.documents.problems import ProblemCode
 from store.events.repositories import RepositoryProblem
 

@@ -17,18 +17,18 @@ from typing import Any
 
 import pytest
 
-from daemon.control_client import ControlError, NotPermittedError, request
 from daemon.http.control import ControlServer, SocketInUseError
-from daemon.paths import Paths
-from daemon.peers import Doorkeeper, Peer
+from daemon.place.control_client import ControlError, NotPermittedError, request
+from daemon.place.paths import Paths
+from daemon.place.peers import Doorkeeper, Peer
 from store.documents.problems import Problem
 
 STRANGER, THEIR_GROUP = 61234, 61235
 ASK = """
 import json, os, sys
 uid, gid, groups, folder, calls = json.loads(sys.argv[1])
-from daemon.control_client import ControlError, NotPermittedError, request
-from daemon.paths import Paths
+from daemon.place.control_client import ControlError, NotPermittedError, request
+from daemon.place.paths import Paths
 from pathlib import Path
 os.setgroups(groups); os.setgid(gid); os.setuid(uid)
 paths = Paths(*[Path(folder)] * 3)

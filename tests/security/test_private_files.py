@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.lock import close_folder
+from daemon.place.lock import close_folder
 from tests.support.daemon.deployment import Deployment
 
 FILES = {

@@ -17,7 +17,7 @@ import pytest
 from mcp import Client
 
 from daemon.agents.server import Tools, make_server
-from daemon.serve_spec import spec_of
+from daemon.planning.serve_spec import spec_of
 from tests.support.agents import answer_of
 from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.gate import FILE

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from daemon.peers import LoopbackServer
+from daemon.place.peers import LoopbackServer
 from pipeline.endpoint.credentials import FOLDER, KeyPlace
 from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.specs import Budget

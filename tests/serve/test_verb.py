@@ -16,7 +16,7 @@ import httpx2
 import psutil
 import pytest
 
-from daemon import serve_spec
+from daemon.planning import serve_spec
 from daemon.settings import parse
 from store.log.log import EventLog
 from store.view.view import View

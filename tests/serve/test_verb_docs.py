@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.serve_spec import spec_of as spec_of_settings
+from daemon.planning.serve_spec import spec_of as spec_of_settings
 from daemon.settings import parse
 from pipeline.serve.measures import Measures
 from pipeline.serve.spec import ModelSpec, RewardSpec

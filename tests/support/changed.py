@@ -25,7 +25,7 @@ ALWAYS = ("tests/unit/test_architecture.py", "tests/acceptance/test_documents.py
 BY_PROCESS = {
     "daemon": ("daemon", "cli", "golden", "e2e", "life"),
     "daemon.cli": ("cli", "golden", "e2e"),
-    "daemon.serve_spec": ("daemon", "serve"),
+    "daemon.planning.serve_spec": ("daemon", "serve"),
     "daemon.settings": ("cli", "daemon"),
     "pipeline": ("daemon", "e2e"),
     "pipeline.build": ("lean", "e2e"),

@@ -113,7 +113,7 @@ def test_no_page_names_a_module_or_a_file_that_is_gone() -> None:
         ("see `store.log.log.EventLog`", None),
         ("see `store.gone`", "there is no store.gone"),
         ("see `store.log.log.Gone`", "there is no store.log.log.Gone"),
-        ("see `daemon.clock`", "it names itself: daemon.clock"),
+        ("see `daemon.state.clock`", "it names itself: daemon.clock"),
         ("`python -m daemon.clock`", None),
         ("    from daemon.clock import elapsed_s", None),
         ("`python -m daemon.gone`", "there is no daemon.gone"),
@@ -123,4 +123,4 @@ def test_no_page_names_a_module_or_a_file_that_is_gone() -> None:
     ],
 )
 def test_what_is_looked_for_is_found(text: str, expected: str | None) -> None:
-    assert next(wrong(text, "daemon.clock"), None) == expected
+    assert next(wrong(text, "daemon.state.clock"), None) == expected

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import psutil
 
-from daemon.control_client import ControlError, request
+from daemon.place.control_client import ControlError, request
 from pipeline.jobs.kinds import KINDS, Kind
 from store.events.models import ModelKind
 from tests.support.daemon import kills, warm

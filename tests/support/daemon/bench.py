@@ -18,7 +18,7 @@ from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups
 from daemon.jobs.local import LocalEngine
 from daemon.jobs.runner import JobRunner
-from daemon.service import engine_of
+from daemon.process.service import engine_of
 from pipeline.jobs.kinds import Kind
 from store.view import queries
 from store.view.rows import JobRow

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.context import Context
-from daemon.paths import paths_from_config
+from daemon.place.paths import paths_from_config
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import GitHub
 from daemon.polling.poller import Poller
 from daemon.settings import Repo, Settings, load
-from daemon.store_service import StoreService
+from daemon.state.context import Context
+from daemon.state.store_service import StoreService
 from store.errors import LogError
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader

@@ -156,7 +156,7 @@ class Server:
 def main() -> None:
     """Load the daemon, then fork; each fork goes on from here as what it is asked to be."""
     import daemon.cli.app
-    import daemon.run
+    import daemon.process.run
 
     daemon.cli.app.build()
     serve(0, 1)

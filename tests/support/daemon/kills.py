@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from daemon.paths import Paths
+from daemon.place.paths import Paths
 from pipeline.jobs.child import MARK
 from store.errors import DatabaseMissingError, LogError
 from store.log.envelope import StoredEvent

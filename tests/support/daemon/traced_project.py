@@ -14,7 +14,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from daemon.paths import Paths
+from daemon.place.paths import Paths
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from tests.support.daemon.remote import Remote

@@ -67,7 +67,7 @@ def start(
     """Run Python text as `python -c` would, with this process's environment and folder.
 
     Args:
-        program: what runs. `daemon.run`, every verb and all that they import is there already.
+        program: what runs. `daemon.process.run`, every verb and all that they import is there already.
         arguments: `sys.argv[1:]`.
         output: what it says is appended here.
         environment: in addition to ours.

@@ -10,8 +10,8 @@ from socket import AF_UNIX, socket
 
 import pytest
 
-from daemon.control_client import ControlError, DaemonNotRunningError, request, short_address
-from daemon.paths import Paths
+from daemon.place.control_client import ControlError, DaemonNotRunningError, request, short_address
+from daemon.place.paths import Paths
 
 
 def paths(folder: Path) -> Paths:

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from daemon.main_loop import Heartbeat
-from daemon.scheduler import Scheduler
-from daemon.store_service import StoreService
-from daemon.systemd import Notifier
+from daemon.place.systemd import Notifier
+from daemon.process.main_loop import Heartbeat
+from daemon.scheduling.scheduler import Scheduler
+from daemon.state.store_service import StoreService
 from store.events.jobs import JobInterrupted, WorkPaused
 from store.log.envelope import NewEvent
 from tests.support.events import attempt, declaration, place, scanned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.clock import ClockWatch
+from daemon.state.clock import ClockWatch
 
 
 class Machine:

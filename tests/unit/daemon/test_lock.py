@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from daemon.lock import AlreadyRunningError, DaemonLock, FolderError, Holder, holder, make_folder, who_holds
+from daemon.place.lock import (
+    AlreadyRunningError,
+    DaemonLock,
+    FolderError,
+    Holder,
+    holder,
+    make_folder,
+    who_holds,
+)
 
 
 def test_a_second_holder_is_refused_with_the_first_ones_number(tmp_path: Path) -> None:

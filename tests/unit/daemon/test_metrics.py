@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.answers import Gpu
 from daemon.http.metrics import LiveNumbers, QuotaNumbers, exposition
+from daemon.place.answers import Gpu
 from store.events.base import EventBody
 from store.events.jobs import JobInterrupted, JobSucceeded, WorkPaused
 from store.events.repositories import RepositoryFailed

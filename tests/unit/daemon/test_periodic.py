@@ -15,11 +15,11 @@ from unittest.mock import MagicMock
 import apscheduler.schedulers.base
 import pytest
 
-import daemon.periodic
-from daemon.context import Context
-from daemon.periodic import Periodic, Row, table
+import daemon.process.periodic
+from daemon.process.periodic import Periodic, Row, table
 from daemon.settings import parse
-from daemon.store_service import StoreFailedError
+from daemon.state.context import Context
+from daemon.state.store_service import StoreFailedError
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -73,7 +73,7 @@ def test_the_rhythm_is_the_same_however_far_the_wall_clock_is_set(
     context: Context, monkeypatch: pytest.MonkeyPatch, by_s: float, sign: int
 ) -> None:
     monkeypatch.setattr(apscheduler.schedulers.base, "datetime", Shifted)
-    monkeypatch.setattr(daemon.periodic, "datetime", Shifted)
+    monkeypatch.setattr(daemon.process.periodic, "datetime", Shifted)
     monkeypatch.setattr(Shifted, "by_s", 0.0)
     runs: list[float] = []
 

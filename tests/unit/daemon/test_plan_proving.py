@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from daemon.health.requirements import why_no_models
 from daemon.jobs.due import DueJob
 from daemon.planning.plan import Plan, Planner
 from daemon.planning.proving import Ladder, Rung, budget_key
-from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
 from pipeline.endpoint.credentials import KeyPlace
@@ -302,7 +302,7 @@ def test_where_no_model_can_run_the_rungs_with_one_wait_for_that(world: World) -
 def test_what_models_lack_is_named_with_its_remedy(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.requirements.find_spec", lambda name: name)  # the libraries are there
+    monkeypatch.setattr("daemon.health.requirements.find_spec", lambda name: name)  # the libraries are there
     on_a_gpu = world.configure("rungs = [0, 2]", more='[prove.generator]\ndevice = "cuda"').prove
     assert 'device = "cpu" under [prove.generator]' in why_no_models(on_a_gpu, devices=tmp_path)
     (tmp_path / "nvidiactl").touch()

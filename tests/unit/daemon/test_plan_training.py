@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from daemon.context import Context
+from daemon.health.requirements import why_not_trainable
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.planning.admission import admit
 from daemon.planning.plan import Plan
-from daemon.requirements import why_not_trainable
-from daemon.scheduler import Operator, WorkStateError
+from daemon.scheduling.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
+from daemon.state.context import Context
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainGrpoSpec, TrainSpec, TrainTacticsSpec
@@ -565,7 +565,7 @@ def test_what_is_more_urgent_gets_the_gpu_first() -> None:
 def test_what_training_lacks_is_named_with_its_remedy(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.requirements.find_spec", lambda name: name)  # the libraries are there
+    monkeypatch.setattr("daemon.health.requirements.find_spec", lambda name: name)  # the libraries are there
     on_a_gpu = world.configure(train="new_theorems = 10").train.model_copy(update={"device": "cuda"})
     assert "no GPU is to be seen" in why_not_trainable(on_a_gpu, devices=tmp_path)
     (tmp_path / "nvidiactl").touch()

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 import structlog
 
-from daemon.logs import configure
+from daemon.place.logs import configure
 from daemon.polling.git_process import environment
 from pipeline.redact import redact
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.store_service import DiskSpace, takes_some
+from daemon.state.store_service import DiskSpace, takes_some
 
 STATE, JOBS = Path("state"), Path("jobs")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemon import run
+from daemon.process import run
 
 
 class _Ended(BaseException):

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from daemon import run, service
 from daemon.http.control import ControlServer, SocketInUseError
-from daemon.lock import FolderError
-from daemon.paths import Paths
-from daemon.service import DiskSpaceWait, Service
-from daemon.store_service import StoreFailedError
-from daemon.systemd import Notifier
+from daemon.place.lock import FolderError
+from daemon.place.paths import Paths
+from daemon.place.systemd import Notifier
+from daemon.process import run, service
+from daemon.process.service import DiskSpaceWait, Service
+from daemon.state.store_service import StoreFailedError
 from store.backoff import Backoff
 from store.errors import DatabaseFullError, DatabaseIOError
 from tests.support.daemon.deployment import Deployment
@@ -112,7 +112,7 @@ def test_room_is_looked_for_in_the_folder_that_has_none(
             raise FolderError("cache: no space", folder=folder) from FULL
         folder.mkdir(exist_ok=True)
 
-    monkeypatch.setattr("daemon.run.make_folder", made)
+    monkeypatch.setattr("daemon.process.run.make_folder", made)
     service: Any = SimpleNamespace(settings=SimpleNamespace(paths=paths), room_to_start=room, stop_reason="")
     lock = asyncio.run(run._lock(service))
     assert lock is not None
@@ -137,7 +137,7 @@ def test_a_control_socket_that_finds_no_room_is_waited_for_and_one_in_use_is_not
         found: ControlServer = listens
         return found
 
-    monkeypatch.setattr("daemon.service.ControlServer.start", start)
+    monkeypatch.setattr("daemon.process.service.ControlServer.start", start)
     if full:
         assert asyncio.run(service._listening(settings, listens)) is listens
         assert looked == [settings.paths.runtime] * 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.systemd import Notifier
+from daemon.place.systemd import Notifier
 
 
 @pytest.fixture

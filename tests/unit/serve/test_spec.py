@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from daemon import serve_spec
-from daemon.serve_spec import Lease, spec_of, why_not_servable
+from daemon.planning import serve_spec
+from daemon.planning.serve_spec import Lease, spec_of, why_not_servable
 from daemon.settings import ConfigError, Settings, parse
 from pipeline.jobs.specs import EndpointSpec, GeneratorRung, RetrievalRung
 from pipeline.serve.spec import GENERATING, PROMOTED, ModelSpec, RewardSpec, ServeSpec, SpecError

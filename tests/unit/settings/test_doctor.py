@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.doctor import (
+from daemon.health.doctor import (
     Finding,
     curl_finding,
     daemon_package,
@@ -127,7 +127,7 @@ def test_the_engine_ray_needs_a_ray_with_tokens_and_a_token(
     (tmp_path / "config.toml").write_text(
         f'[daemon]\nstate_dir = "s"\n[engine]\nkind = "ray"\naddress = "10.0.0.5:6379"\ntoken_file = "{token}"\n'
     )
-    monkeypatch.setattr("daemon.doctor._distribution_version", lambda _name: version)
+    monkeypatch.setattr("daemon.health.doctor._distribution_version", lambda _name: version)
     found = by_name(examine(tmp_path / "config.toml"))["ray"]
     assert (found.verdict, said in found.detail) == (verdict, True)
     assert "secret" not in found.detail

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon import paths as paths_module
-from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
+from daemon.place import paths as paths_module
+from daemon.place.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 from daemon.settings import load
 from store.domain.identity import slug
 

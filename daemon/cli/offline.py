@@ -1,0 +1,98 @@
+"""Work on log and view that needs the daemon stopped: rebuild, recover, import.
+
+Each holds the state folder's lock to its end, so that no daemon starts on what is about to be replaced, or writes the
+same log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemon.place.lock import DaemonLock
+from daemon.place.paths import Paths
+from daemon.results.patches import without_proof
+from daemon.state.standby import require_own
+from store.leandojo.reading import ImportReport
+from store.leandojo.reading import import_leandojo as import_into
+from store.log.recover import Recovered as RecoveredLog
+from store.log.recover import recover as recover_log
+from store.view import queries
+from store.view.rebuild import RebuildReport
+from store.view.rebuild import rebuild as rebuild_view
+from store.view.view import reached
+
+
+@contextmanager
+def alone(paths: Paths, purpose: str) -> Iterator[None]:
+    """Hold the state folder's lock.
+
+    Args:
+        purpose: the command, by which others know who holds it.
+
+    Raises:
+        AlreadyRunningError: a daemon, or another command, holds it.
+    """
+    lock = DaemonLock.acquire(paths.lock, purpose=purpose)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def rebuild(paths: Paths) -> RebuildReport:
+    """Make the view anew from the log.
+
+    Raises:
+        AlreadyRunningError: see `alone`.
+        LogError: the log cannot be read.
+    """
+    with alone(paths, "everlean db rebuild"):
+        return rebuild_view(paths.events_db, paths.database_db)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A log that goes on from what was sound of it, and the patches on disk whose proofs it does not know any more."""
+
+    log: RecoveredLog
+    patches_without_proof: list[Path]
+
+
+def recover(paths: Paths) -> Recovered | None:
+    """Go on from what is sound of a damaged log, and make the view anew; return None for a sound one.
+
+    Raises:
+        AlreadyRunningError: see `alone`.
+        LogError: it cannot be recovered, or is a standby's.
+    """
+    with alone(paths, "everlean db recover"):
+        require_own(paths)
+        done = recover_log(paths.events_db, paths.database_db, reached=reached(paths.database_db))
+        if done is None:
+            return None
+        rebuild_view(paths.events_db, paths.database_db)
+    with closing(queries.connect(paths.database_db)) as database:
+        return Recovered(done, without_proof(database, paths.patches))
+
+
+def import_leandojo(
+    paths: Paths, source: Path, *, progress: Callable[[str, int, int], None] | None
+) -> ImportReport:
+    """Import what LeanDojo wrote.
+
+    Raises:
+        AlreadyRunningError: see `alone`.
+        LogError: it cannot be imported, or the log is a standby's.
+    """
+    with alone(paths, "everlean import"):
+        require_own(paths)
+        return import_into(
+            source,
+            events_db=paths.events_db,
+            database_db=paths.database_db,
+            stage=paths.state / "import",
+            progress=progress,
+        )

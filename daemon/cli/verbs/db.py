@@ -1,0 +1,252 @@
+"""`everlean db`: the log and its view: verify, rebuild, check, back up. The work is done in `store`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daemon.cli.answer import Answer
+from daemon.cli.context import GROUPS, Call, CliError, ExitCode, verb
+from daemon.cli.render import note
+from store.documents.document import of_row
+from store.text import clean, counted, size
+
+if TYPE_CHECKING:
+    from store.view.rebuild import Difference
+
+GROUPS["db"] = "Verify, rebuild, check or back up the event log and its view."
+RESTORE = (
+    "To restore: stop the daemon, move events.db, events.db-wal, events.db-shm and events.db-anchor aside (a -wal left "
+    "there would damage the copy, and the anchor says where the old log ended), put {what} in the place of events.db, "
+    "run `everlean db rebuild`"
+)
+DAMAGED = (
+    "Restore the last backup if it goes further than what is sound; otherwise stop the daemon and run `everlean db "
+    "recover`, which keeps what is sound as a new branch of history"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    segments: int
+    """how many, all sound"""
+    position: int
+    """their last event"""
+    hash: str
+    """the chain's hash at that event"""
+    log: int | None
+    """the last event of the log here, whose beginning they are; null where there is no log"""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    same: bool
+    """no difference"""
+    position: int
+    """the last event compared"""
+    n_differences: int
+    """how many"""
+    differences: tuple[Difference, ...]
+    """the first ones"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    position: int
+    """the last event in the new view"""
+    poll_states: int
+    """how many poll times were carried over"""
+    stopped: str | None
+    """null, or why it ends before the log does (then code 1)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    sound: bool
+    """nothing is wrong"""
+    events: int
+    """how many"""
+    blobs: int
+    """how many payloads"""
+    problems: tuple[str, ...]
+    """one line each"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    recovered: bool
+    """whether there was something to recover; if not, what follows is null"""
+    kept: int | None
+    """the last event that was kept"""
+    lost: int | None
+    """how many events behind it are known to be lost"""
+    reason: str | None
+    """what was found"""
+    aside: Path | None
+    """the folder with the damaged files"""
+    patches_without_proof: list[Path]
+    """patch files of proofs that the log does not know any more"""
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUp:
+    file: Path
+    """the copy"""
+    position: int
+    """its last event"""
+    size_bytes: int
+    """its size"""
+
+
+@verb("db verify", Compared)
+def verify(
+    call: Call,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where the second view is made; default: the temporary folder."),
+    ] = None,
+    segments: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="Check this folder or URL of segments instead, and the log with it."
+        ),
+    ] = "",
+) -> Answer:
+    """Make a second view elsewhere and compare; exit 6 on a difference."""
+    from store.log import backup as store_backup
+    from store.view import rebuild
+
+    if segments:
+        return _verify_segments(call, segments)
+    paths = call.instance.paths
+    if damage := store_backup.damage(paths.events_db):
+        # What is made of such a log says nothing about the view.
+        raise CliError(f"the log is damaged, so that the view cannot be judged by it: {damage}. {DAMAGED}")
+    report = rebuild.verify(paths.events_db, paths.database_db, scratch=scratch)
+    document = Compared(report.ok, report.position, report.n_differences, report.differences)
+    if report.ok:
+        return Answer(document, f"the view matches the log up to event {report.position}")
+    said = [clean(str(difference)) for difference in report.differences]
+    if report.n_differences > len(said):
+        said.append(f"… and {counted(report.n_differences - len(said), 'more difference')}")
+    said.append("the view does not follow from the log; stop the daemon and run `everlean db rebuild`")
+    return Answer(document, "\n".join(said), ExitCode.DIFFERENCES)
+
+
+def _verify_segments(call: Call, url: str) -> Answer:
+    from store.log.segments import SegmentStore, verify
+
+    log_path = call.instance.paths.events_db if call.instance.paths.events_db.exists() else None
+    found = verify(SegmentStore(url), log_path)
+    link, position = found.end.link, None
+    said = [
+        f"{counted(found.segments, 'segment')}, sound and without a gap, up to event {link.seq}",
+        f"the chain's hash there: {link.hash.hex()}",
+    ]
+    if log_path is not None:
+        # Whether it is all of this log, no folder can tell.
+        with call.log() as log:
+            position = log.position()
+        said.append(f"they are this log's; it stands at event {position}")
+    return Answer(Shipped(found.segments, link.seq, link.hash.hex(), position), "\n".join(said))
+
+
+@verb("db rebuild", Rebuilt)
+def rebuild(call: Call) -> Answer:
+    """Make database.db anew from the log; needs the daemon stopped."""
+    from daemon.cli import offline
+
+    report = offline.rebuild(call.instance.paths)
+    said = f"rebuilt {call.instance.paths.database_db} from {counted(report.position, 'event')}"
+    if report.stopped is not None:
+        note(f"everlean: stopped before the end of the log: {clean(report.stopped)}")
+    code = ExitCode.OK if report.stopped is None else ExitCode.FAILURE
+    return Answer(Rebuilt(report.position, report.poll_states, report.stopped), said, code)
+
+
+@verb("db check", Checked)
+def check(call: Call) -> Answer:
+    """Check the log: SQLite's own check, the order, every payload's hash."""
+    from store.errors import LogDamagedError
+    from store.log import backup as store_backup
+    from store.log.anchor import anchor_path
+    from store.view.view import refuse_lost_end
+
+    log_path = call.instance.paths.events_db
+    report = store_backup.check(log_path)
+    try:
+        refuse_lost_end(log_path, call.instance.paths.database_db)
+    except LogDamagedError as error:
+        report = replace(report, problems=(*report.problems, error.what))
+    if not anchor_path(log_path).exists():
+        note(
+            f"everlean: {anchor_path(log_path)} is not there: whether the log lost its end, only the view could tell; "
+            "the daemon makes a new one when it starts"
+        )
+    document = of_row(Checked, report, sound=report.ok)
+    if report.ok:
+        sound = f"{counted(report.events, 'event')}, {counted(report.blobs, 'payload')}"
+        return Answer(document, f"the log is sound: {sound}")
+    damaged = f"the log is damaged. {DAMAGED}. {RESTORE.format(what='the last backup')}"
+    return Answer(document, "\n".join([*map(clean, report.problems), damaged]), ExitCode.FAILURE)
+
+
+@verb("db recover", Recovered)
+def recover(call: Call) -> Answer:
+    """Go on from what is sound of a damaged log; keeps the damaged files. Needs the daemon stopped."""
+    from daemon.cli import offline
+
+    found = offline.recover(call.instance.paths)
+    if found is None:
+        return Answer(
+            Recovered(False, None, None, None, None, []),
+            "the log is sound and whole: there is nothing to recover",
+        )
+    done, orphans = found.log, found.patches_without_proof
+    kept = f"kept events 1 to {done.kept}" if done.kept else "kept no event"
+    lost = f"lost {done.kept + 1} to {done.lost}" if done.lost else "none is known to be lost"
+    said = [
+        clean(done.reason),
+        f"{kept}; {lost}. The damaged files, and the view that was made of them, are in {done.aside}",
+    ]
+    if orphans:
+        said.append(f"patches on disk of proofs that the log does not know any more: {len(orphans)}")
+        said += [f"  {clean(str(path))}" for path in orphans]
+    said.append("start the daemon: it finds the commits again and records them anew")
+    n_lost = max(0, done.lost - done.kept)
+    return Answer(Recovered(True, done.kept, n_lost, done.reason, done.aside, orphans), "\n".join(said))
+
+
+@verb("db backup", BackedUp)
+def backup(
+    call: Call,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy to make; must not exist.")],
+) -> Answer:
+    """Copy the log, whole and consistent, while the daemon runs or not."""
+    from store.log import backup as store_backup
+
+    report = store_backup.backup(call.instance.paths.events_db, file.absolute())
+    said = f"{report.path}: the log up to event {report.position}, {size(report.size_bytes)}"
+    document = BackedUp(report.path, report.position, report.size_bytes)
+    return Answer(document, f"{said}\n{RESTORE.format(what='it')}")
+
+
+@verb("db restore", BackedUp)
+def restore(
+    call: Call,  # noqa: ARG001 - it asks nothing of a daemon
+    url: Annotated[str, typer.Argument(metavar="URL", help="The folder or URL of segments.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The log to make; must not exist.")],
+    upto: Annotated[
+        int | None, typer.Option(metavar="SEQ", min=1, help="The last event to take; default: all.")
+    ] = None,
+) -> Answer:
+    """Make a log of the segments that the daemon shipped, whole or up to an event."""
+    from store.log import segments
+
+    target = file.absolute()
+    link = segments.restore(segments.SegmentStore(url), target, upto=upto)
+    said = f"{target}: the log up to event {link.seq}, with the hashes that it had"
+    return Answer(BackedUp(target, link.seq, target.stat().st_size), f"{said}\n{RESTORE.format(what='it')}")

@@ -1,0 +1,368 @@
+"""`everlean models`: the trained checkpoints, how each did on which task, and which one is in use.
+
+Shares such as recall@10 are in 0..1 here as everywhere, and mae is in steps; what a task lost is in the unit of its
+model's promotion rule, as the tolerance is: points of recall@10 or tactic@8, steps of mae.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from daemon.cli.answer import Answer, Column, Listing, nothing
+from daemon.cli.completion import CHECKPOINTS, ids
+from daemon.cli.context import GROUPS, Call, CliError, verb
+from daemon.cli.options import CheckpointId, Repo
+from daemon.cli.render import fields, say, styled, table
+from daemon.place.answers import read_answer
+from store.documents.checkpoints import (
+    Checkpoint,
+    Comparison,
+    checkpoints_named,
+    compare_checkpoints,
+    describe_checkpoints,
+    task_of,
+)
+from store.text import ago, clean, size, span
+from store.view.rows import EvaluationRow
+
+if TYPE_CHECKING:
+    from store.curriculum import CurriculumRepository, Ordered
+
+GROUPS["models"] = "List trained checkpoints, compare two, promote one, or go back to the one before."
+ModelName = Literal["retriever", "tactics", "progress"]
+Model = Annotated[
+    ModelName | None, typer.Option("--model", metavar="M", help="Only: retriever, tactics, progress.")
+]
+SHOWN = {
+    "retriever": ("recall@1", "recall@10", "mrr"),
+    "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
+    "progress": ("mae", "mse", "within_1"),
+}
+"""The metrics that tables have, by model; the documents have all."""
+COLUMNS: list[Column[Checkpoint]] = [
+    Column("ID", lambda item: item.checkpoint),
+    Column("MODEL", lambda item: item.model),
+    Column("STATE", lambda item: item.state),
+    Column("PARENT", lambda item: item.parent or "-"),
+    Column("STEPS", lambda item: str(item.steps)),
+    Column("SIZE", lambda item: size(item.size_bytes)),
+    Column("MEASURED", lambda item: item.figures),
+    Column("SAVED", lambda item: ago(item.saved_at)),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    checkpoints: list[Checkpoint]
+    """oldest first"""
+
+
+@dataclass(frozen=True, slots=True)
+class OneCheckpoint:
+    checkpoint: Checkpoint
+    evaluations: list[EvaluationRow]
+    """oldest first"""
+
+
+@dataclass(frozen=True, slots=True)
+class PutInUse:
+    model: str
+    """which one"""
+    checkpoint: str
+    """in use now"""
+    previous: str | None
+    """in use before"""
+    reason: str
+    """as recorded"""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    checkpoint: str
+    format: str
+    """`sentence-transformers`, `transformers` or `peft`"""
+    place: str
+    """the folder"""
+
+
+@verb("models", Checkpoints, past=True)
+def list_(call: Call, model: Model = None) -> Listing[Checkpoint]:
+    """List checkpoints, oldest first."""
+    from store.view import model_queries
+
+    with call.view() as database:
+        found = describe_checkpoints(database, model_queries.checkpoints(database, model))
+    return Listing(found, COLUMNS, Checkpoints(found), empty=nothing("checkpoint", model))
+
+
+@verb("models show", OneCheckpoint, past=True)
+def show(call: Call, checkpoint: CheckpointId) -> Answer:
+    """Show one checkpoint and how it did."""
+    from store.view import model_queries
+
+    with call.view() as database:
+        (item,) = describe_checkpoints(database, checkpoints_named(database, checkpoint))
+        measured = model_queries.evaluations(database, item.checkpoint)
+    return Answer(OneCheckpoint(item, measured), lambda: _show(item, measured, _loss(call, item)))
+
+
+def _loss(call: Call, item: Checkpoint) -> str:
+    """Say how the loss of a training fell."""
+    from pipeline.models.curve import LOSS, read_curve
+
+    if item.curve is None:
+        return "not kept"
+    with call.log() as log:
+        points = read_curve(log.blob(item.curve)).get(LOSS)
+    return f"{points[0][1]:.4g} -> {points[-1][1]:.4g}" if points else "no step was logged"
+
+
+def _show(item: Checkpoint, measured: list[EvaluationRow], loss: str) -> None:
+    say(f"{styled(item.checkpoint, 'bold')}  {item.model}, {item.state}")
+    fields(
+        (
+            ("parent", clean(item.parent or f"none: it starts from {item.base}")),
+            ("saved", ago(item.saved_at)),
+            ("promoted", f"{ago(item.promoted_at)}: {clean(item.reason)}" if item.promoted_at else "never"),
+            ("refused", f"{ago(item.refused_at)}: {clean(item.refused_reason)}" if item.refused_at else ""),
+            ("removed", f"{ago(item.removed_at)}: {clean(item.removed_reason)}" if item.removed_at else ""),
+            ("trained on", f"the log up to event {item.data_seq}"),
+            ("steps", f"{item.steps}, seed {item.seed}, {span(item.seconds)} on {clean(item.device)}"),
+            ("config", clean(_pairs(item.config))),
+            ("versions", clean(_pairs(item.versions))),
+            ("weights", f"{item.weights} ({size(item.size_bytes)})"),
+            ("fisher", item.fisher or "none"),
+            ("loss", loss),
+            ("job", item.job),
+        )
+    )
+    if not measured:
+        say("not measured yet")
+        return
+    from pipeline.models.measures import BASELINES, baselines_of
+
+    say(styled("measured", "bold"))
+    table(
+        ("TASK", "N", *(name.upper() for name in SHOWN[item.model]), "DATASET", "WHEN"),
+        [
+            (
+                f"  {BASELINES[who]}" if who else task_of(row),
+                str(row.n),
+                *(_share(metrics, name) for name in SHOWN[item.model]),
+                row.dataset[:12],
+                ago(row.recorded_at),
+            )
+            for row in measured
+            for who, metrics in baselines_of(row.metrics).items()
+        ],
+    )
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _share(metrics: Mapping[str, float] | None, name: str) -> str:
+    return f"{metrics[name]:.4f}" if metrics is not None and name in metrics else "-"
+
+
+@verb("models compare", Comparison, past=True)
+def compare(
+    call: Call,
+    before: Annotated[
+        str,
+        typer.Argument(metavar="A", help="The checkpoint to compare with.", autocompletion=ids(CHECKPOINTS)),
+    ],
+    after: Annotated[
+        str,
+        typer.Argument(
+            metavar="B", help="The checkpoint that might take its place.", autocompletion=ids(CHECKPOINTS)
+        ),
+    ],
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="P",
+            min=0,
+            help="What a task may lose, in points (progress: steps); default: as configured.",
+        ),
+    ] = None,
+) -> Answer:
+    """Set two checkpoints side by side, task by task."""
+    from store.promotion import kind_of
+
+    with call.view() as database, call.log() as log:
+        old, new = checkpoints_named(database, before, after)
+        allowed = tolerance if tolerance is not None else call.settings.train.tolerance(kind_of(old.model))
+        found = compare_checkpoints(database, old, new, tolerance=allowed, read_blob=log.blob)
+    return Answer(found, lambda: _show_comparison(found))
+
+
+def _show_comparison(found: Comparison) -> None:
+    say(f"{styled(found.before, 'bold')} -> {styled(found.after, 'bold')}  {found.model}")
+    shown = SHOWN[found.model]
+    if found.tasks:
+        table(
+            ("TASK", *(name.upper() for name in shown), found.unit.upper(), ""),
+            [
+                (
+                    task.name,
+                    *(f"{_share(task.before, name)} -> {_share(task.after, name)}" for name in shown),
+                    found.moved(task),
+                    task.problem,
+                )
+                for task in found.tasks
+            ],
+        )
+    say(clean(found.text))
+
+
+@verb("models export", Written)
+def export(
+    call: Call,
+    checkpoint: CheckpointId,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.")],
+    form: Annotated[
+        Literal["sentence-transformers", "transformers", "peft"] | None,
+        typer.Option(
+            "--format",
+            metavar="F",
+            help="One of sentence-transformers, transformers, peft; default: what the model usually is, an adapter "
+            "peft.",
+        ),
+    ] = None,
+    repository: Annotated[
+        str | None,
+        typer.Option(
+            "--repository",
+            metavar="REPO",
+            help="Whose adapter, where a checkpoint has one for each repository.",
+        ),
+    ] = None,
+) -> Answer:
+    """Write a checkpoint as a folder that other programs load."""
+    try:
+        from pipeline.models.sharing import shared_of, write_shared
+
+        with call.view() as database:
+            (row,) = checkpoints_named(database, checkpoint)
+            shared = shared_of(database, call.instance.paths.models, row, repository=repository)
+        written = write_shared(shared, out.absolute(), form)
+    except ImportError as error:
+        raise CliError(
+            f"{error.name} is not installed; install everlean with what trains models: pip install 'everlean[train]'"
+        ) from error
+    done = Written(row.checkpoint, written, str(out))
+    return Answer(done, f"{done.checkpoint}: {clean(done.place)}, as {done.format}")
+
+
+@verb("models promote", PutInUse)
+def promote(
+    call: Call,
+    checkpoint: CheckpointId,
+    model: Annotated[
+        ModelName | None, typer.Option("--model", metavar="M", help="Refuse a checkpoint of another model.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where the promotion rule does not let it.")
+    ] = False,
+) -> Answer:
+    """Put a checkpoint in use, if the promotion rule lets it."""
+    with call.view() as database:
+        (row,) = checkpoints_named(database, checkpoint)
+    if model not in (None, row.model):
+        raise CliError(
+            f"{row.checkpoint} is a checkpoint of {row.model}, not of {model}; leave --model out to promote it"
+        )
+    return _put_in_use(
+        read_answer(PutInUse, call.command("/promote", checkpoint=row.checkpoint, force=force))
+    )
+
+
+@verb("models rollback", PutInUse)
+def rollback(
+    call: Call,
+    model: Annotated[
+        ModelName,
+        typer.Option("--model", metavar="M", show_default=False, help="Of which model; default: retriever."),
+    ] = "retriever",
+) -> Answer:
+    """Put the checkpoint in use again that was in use before."""
+    return _put_in_use(read_answer(PutInUse, call.command("/rollback", model=model)))
+
+
+def _put_in_use(done: PutInUse) -> Answer:
+    before = f" instead of {done.previous}" if done.previous else ""
+    return Answer(done, f"{done.checkpoint} is in use for {done.model}{before}: {clean(done.reason)}")
+
+
+# ---- The order in which repositories are learned
+
+
+@verb("curriculum", "store.curriculum:Ordered", past=True)
+def curriculum(
+    call: Call,
+    repo: Repo = None,
+    compat: Annotated[
+        bool, typer.Option("--compat", help="LeanDojo-v2's own buckets and order, with their faults.")
+    ] = False,
+) -> Listing[Any]:
+    """Order the traced repositories by how easy their theorems are."""
+    from store import curriculum as store_curriculum
+    from store.documents.lookup import one_of
+
+    with call.view() as database:
+        found = store_curriculum.curriculum(database, compat=compat)
+    keys = sorted({row.repository for row in found.repositories})
+    only = one_of(keys, repo, lists="everlean curriculum") if repo and keys else None
+    document = store_curriculum.Ordered.of(found, only)
+    return Listing(
+        document.repositories,
+        [
+            Column("", lambda row: str(row.order)),
+            Column("REPOSITORY", lambda row: row.repository, shrink=True, name=True),
+            Column("COMMIT", lambda row: row.sha[:10], spare=1),
+            Column("THEOREMS", lambda row: str(row.theorems)),
+            Column("EASY", lambda row: str(row.easy)),
+            Column("MEDIUM", lambda row: str(row.medium)),
+            Column("HARD", lambda row: str(row.hard)),
+            # Only LeanDojo-v2 has a bucket of its own for sorries.
+            *([Column("NO PROOF", _no_proof)] if compat else []),
+            Column("SORRIES", lambda row: str(row.sorries)),
+            Column("NO STEPS", lambda row: str(row.proofless), spare=3),
+            Column("FILES", _files, spare=2),
+        ],
+        document,
+        empty="no repository is traced yet; `everlean import leandojo FILE|DIR` brings in what LeanDojo traced",
+        total=_buckets(document),
+    )
+
+
+def _no_proof(row: CurriculumRepository) -> str:
+    return str(row.no_proof)
+
+
+def _files(row: CurriculumRepository) -> str:
+    if not row.files_failed:
+        return f"{row.files_traced} (100%)"
+    # Rounded down: what is not whole must not read as 100%.
+    percent = math.floor(row.completeness * 1000) / 10
+    return f"{row.files_traced} ({percent}%, {row.files_failed} failed)"
+
+
+def _buckets(found: Ordered) -> str:
+    limits = found.thresholds
+    said = "no proof has steps: theorems are dealt out evenly"
+    if limits is not None:
+        easy, medium = limits.easy.long_text, limits.medium.long_text
+        said = f"easy: proofs of up to {easy}; medium: up to {medium}; hard: longer ones"
+    if found.compat:
+        return f"{said}\nthese are LeanDojo-v2's buckets, limits and order; without --compat their faults are mended"
+    return f"{said}\ntheorems with a sorry, or without steps, are dealt out evenly over the three"

@@ -1,0 +1,278 @@
+"""`everlean repos`: the watched repositories, their tips, polls and traces; the watchlist; `everlean init`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daemon.cli.answer import Answer, Column, Listing
+from daemon.cli.completion import repositories
+from daemon.cli.context import GROUPS, Call, CliError, files, verb
+from daemon.cli.options import Repo
+from daemon.cli.render import note, say
+from daemon.place.instance import Instance
+from daemon.place.paths import SYSTEM_CONFIG, user_config
+from store.documents.lookup import resolve
+from store.documents.repositories import (
+    HEALTHY_STATES,
+    Repository,
+    Trace,
+    because,
+    described_repositories,
+    projects_said,
+)
+from store.text import ago, clean, counted, listed
+from store.view.rows import LARGER, too_large_said
+
+if TYPE_CHECKING:
+    from daemon.settings.watchlist import LeftOut
+
+GROUPS["repos"] = "List repositories: state, tips, polls, traces. Add one to the watchlist, or remove one."
+AS_OWNER = "write it as its owner (sudo), or name another file with --config"
+
+
+@dataclass(frozen=True, slots=True)
+class Repositories:
+    repositories: list[Repository]
+    """also those that are watched no more"""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    path: Path
+    repositories: list[str]
+    """the keys of its watchlist"""
+
+
+@dataclass(frozen=True, slots=True)
+class Watchlist:
+    path: Path
+    repository: str
+    repositories: list[str]
+    """the keys of the watchlist now"""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    config: Path
+    added: list[str]
+    """the keys of the new ones"""
+    left_out: list[LeftOut]
+    """entries of the list that were not added"""
+    repositories: list[str]
+    """the keys of the watchlist now"""
+
+
+@verb("repos", Repositories, past=True)
+def list_(
+    call: Call,
+    repo: Repo = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also repositories that left the watchlist; --json always has them.")
+    ] = False,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="Also everything that the traces lack, each thing with its reason.")
+    ] = False,
+) -> Listing[Repository]:
+    """List repositories."""
+    with call.view() as database:
+        only = resolve(database, repo)
+        found = [one for one in described_repositories(database, gaps=gaps) if only in (None, one.repository)]
+    return listing(
+        [item for item in found if item.watched or every or only or call.as_json],
+        polls=call.instance.moment is None,
+        running=call.instance.running,
+        empty="no repository is watched; `everlean repos add URL` adds one",
+    )
+
+
+@verb("init", Made)
+def init(
+    call: Call,
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="[URL]...", help="Repositories: URLs, or folders of clones.")
+    ] = None,
+) -> Answer:
+    """Make a configuration with these repositories in its watchlist; default: ~/.config/everlean/config.toml."""
+    from daemon.settings.watchlist import added
+
+    given = os.environ.get("EVERLEAN_CONFIG")
+    path = (call.config or (Path(given) if given else user_config())).absolute()
+    if os.path.lexists(path):
+        raise CliError(f"{path} is there already; `everlean repos add URL --config {path}` adds to it")
+    with files(AS_OWNER):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        keys = added(path, urls or ())
+    option = "" if path == user_config() and not SYSTEM_CONFIG.is_file() else f" --config {path}"
+    said = [f"made {path}: {counted(len(keys), 'repository')} to watch"]
+    if not keys:
+        said.append(f"next: everlean repos add URL{option}")
+    said.append(f"then: everlean doctor{option} says what is missing, everlean run{option} starts the daemon")
+    return Answer(Made(path, keys), "\n".join(said))
+
+
+@verb("repos add", Watchlist)
+def add(
+    call: Call,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Its URL, or the folder of a clone.")],
+    branches: Annotated[
+        list[str] | None,
+        typer.Option("--branch", metavar="B", help="Only this branch, or a glob; may be repeated."),
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="T", help='How often it is asked, such as "30m".')
+    ] = None,
+) -> Answer:
+    """Add a repository to the watchlist in config.toml."""
+    from daemon.settings.watchlist import added
+
+    path = call.instance.config
+    with files(AS_OWNER):
+        keys = added(path, [url], branches=branches or (), every=every)
+    done = f"added {keys[-1]} to {path}; {_takes_effect(call.instance)}"
+    return Answer(Watchlist(path, keys[-1], keys), done)
+
+
+@verb("repos import", Imported)
+def import_(
+    call: Call,
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Its JSON: a list of repositories or of sorries, or a database."),
+    ],
+    branches: Annotated[
+        bool,
+        typer.Option(
+            "--branches", help="Watch the branches that its sorries are on, not the default branch."
+        ),
+    ] = False,
+) -> Answer:
+    """Add the repositories of a list or database of SorryDB to the watchlist in config.toml."""
+    from daemon.settings.watchlist import listed_added
+    from store import sorrydb
+
+    path = call.instance.config
+    with files("name a file of SorryDB"):
+        named = sorrydb.read(source)
+    with files(AS_OWNER):
+        found, keys = listed_added(path, named.branches, branches=branches)
+    left = [f"left out {clean(one.url)}: {clean(one.reason)}" for one in found.left_out]
+    n_added = counted(len(found.added), "repository")
+
+    def write() -> None:
+        for line in left:
+            note(f"everlean: {line}")
+        say(f"added {n_added} to {path}; {_takes_effect(call.instance)}")
+
+    return Answer(Imported(path, found.added, found.left_out, keys), write)
+
+
+@verb("repos remove", Watchlist)
+def remove(
+    call: Call,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="R", help="Its key, or a part that only it has.", autocompletion=repositories),
+    ],
+) -> Answer:
+    """Take a repository off the watchlist in config.toml; its history stays."""
+    from daemon.settings.watchlist import removed
+
+    path = call.instance.config
+    with files(AS_OWNER):
+        key, left = removed(path, name)
+    done = f"removed {key} from {path}; its history stays; {_takes_effect(call.instance)}"
+    return Answer(Watchlist(path, key, left), done)
+
+
+def _takes_effect(instance: Instance) -> str:
+    if instance.running:
+        return "the daemon reloads it now"
+    return f"`everlean run --config {instance.config}` starts the daemon"
+
+
+# ---- The table, which `everlean status` shows too
+
+
+def listing(
+    found: list[Repository], *, running: bool, polls: bool = True, details: bool = True, empty: str = ""
+) -> Listing[Repository]:
+    """Return repositories as a table; with `details` the reason and remedy of each that fails, and what was traced.
+
+    Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them. Without a
+    running daemon none comes next.
+    """
+    polled: list[Column[Repository]] = [
+        Column("LAST POLL", lambda item: ago(item.checked_at)),
+        Column("NEXT", lambda item: _next(item) if running else "-"),
+    ]
+    columns: list[Column[Repository]] = [
+        Column("REPOSITORY", lambda item: item.repository, shrink=True),
+        Column("STATE", word),
+        Column("SORRIES", lambda item: item.sorries_text),
+        *(polled if polls else ()),
+        Column("TIP", _tips, shrink=True),
+    ]
+    below = [*_troubles(found), *_traced(found)] if details else ()
+    return Listing(found, columns, Repositories(found), empty=empty, below=below)
+
+
+def _tips(item: Repository) -> str:
+    live = [head for head in item.heads if head.state == "live"]
+    due = {head.branch: "" if head.scanned == head.tip else " (scan due)" for head in live}
+    return listed([f"{head.branch} {head.tip[:10]}{due[head.branch]}" for head in live], 3) or "-"
+
+
+def _troubles(found: list[Repository]) -> Iterator[str]:
+    """Yield what is wrong with repositories, and which Lake projects they have."""
+    for item in found:
+        if item.state not in HEALTHY_STATES:
+            yield f"  {clean(because(item))}; {clean(item.remedy)}"
+        for said in too_large_said(item.too_large).values():
+            yield f"  {clean(f'{item.repository} {said}; {LARGER}')}"
+        for head in item.heads:
+            if head.state == "live" and (said := projects_said(head, item.projects)):
+                yield f"  {clean(f'{item.repository} {head.branch}: {said}')}"
+
+
+def _traced(found: list[Repository]) -> Iterator[str]:
+    """Yield how complete the traces are of branches that are there; `--json` has the others too."""
+    for item in found:
+        gone = {head.branch for head in item.heads if head.state != "live"}
+        for trace in item.traces:
+            if trace.branch not in gone:
+                yield clean(_completeness(item.repository, trace))
+                for gap in trace.gaps or ():
+                    where = f"{gap.path} {gap.declaration}".strip()
+                    yield f"  {clean(f'{gap.kind}: {where}: {gap.reason}')}"
+
+
+def _completeness(repository: str, trace: Trace) -> str:
+    """Describe the completeness of a trace in a sentence."""
+    shares = (
+        f"{trace.files_traced} of {trace.files_seen} files, {trace.theorems_traced} of {trace.theorems_seen} theorems,"
+        f" {trace.tactics_traced} of {trace.tactics_seen} tactics"
+    )
+    lacking = ", ".join(f"{number} {kind}" for kind, number in trace.lacking.items())
+    return f"{repository} {trace.branch} {trace.sha[:10]}: trace of {shares}" + (
+        f"; gaps: {lacking} (--gaps lists them)" if lacking and trace.gaps is None else ""
+    )
+
+
+def word(item: Repository) -> str:
+    """Return the state as one word, or what the configuration says over it."""
+    if not item.watched:
+        return "unwatched"
+    if not item.enabled:
+        return "disabled"
+    marks = [mark for mark, on in (("archived", item.archived), ("opt-out", item.opt_out)) if on]
+    return ", ".join([item.state, *marks])
+
+
+def _next(item: Repository) -> str:
+    return ago(item.next_due_at, never="-") if item.watched and item.enabled else "-"

@@ -1,0 +1,377 @@
+"""`everlean status`: a sentence on its health, what is wrong and what to do, then the tables."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daemon.cli.answer import Answer
+from daemon.cli.context import Call, ExitCode, verb
+from daemon.cli.render import cut_line, emit_json_line, fields, note, say, styled, table
+from daemon.cli.verbs import repos
+from daemon.health.status_report import Daemon, Jobs, Models, Proving, Status, Work, collect
+from daemon.place.control_client import ControlError
+from daemon.place.instance import InstanceError, find_instance
+from daemon.place.lock import FolderError
+from store.documents.problems import Problem, ProblemCode
+from store.errors import LogError
+from store.text import ago, by_state, clean, counted, headline, span
+from store.view.counts import elsewhere_said
+from store.view.rows import NotifierRow
+
+if TYPE_CHECKING:
+    from store.documents.live import QueuedJob
+
+EVERY_S = 2.0
+SHORTEST_S, LONGEST_S = 0.2, 86400.0
+_ERRORS_SHOWN = 3
+
+
+@verb("status", Status, past=True)
+def status(
+    call: Call,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Show it again and again until Ctrl-C; --json: one line a turn."),
+    ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Argument(
+            metavar="SECONDS", min=SHORTEST_S, max=LONGEST_S, help="With --watch: how often; default 2."
+        ),
+    ] = None,
+) -> Answer | None:
+    """Show health, problems and activity."""
+    if watch:
+        if call.instance.moment is not None:
+            raise typer.BadParameter("waits for what comes, and --as-of is of what was", param_hint="--watch")
+        show_again(
+            call.config, every_s=EVERY_S if seconds is None else seconds, as_json=call.as_json, show=show
+        )
+        return None
+    if seconds is not None:
+        raise typer.BadParameter("says how often, and only --watch asks more than once", param_hint="SECONDS")
+    report = collect(call.instance, tell=note)
+    return Answer(report, lambda: show(report), _exit_code(report))
+
+
+def _exit_code(report: Status) -> ExitCode:
+    """Return the code for scripts, as `systemctl status` does. An answer about an earlier moment is only an answer."""
+    if report.healthy or report.as_of is not None:
+        return ExitCode.OK
+    return ExitCode.FAILURE if report.daemon.running else ExitCode.NOT_RUNNING
+
+
+def show(report: Status) -> None:
+    """Write the report for people."""
+    colour = "green" if report.healthy else "red"
+    say(f"{styled('●', colour)} {styled(report.summary, 'bold')}")
+    for problem in report.problems:
+        mark = styled("error", "red") if problem.severity == "error" else styled("warning", "yellow")
+        _message(mark, problem)
+        for line in problem.errors or ():
+            say(f"      {clean(line)}")
+        say(f"    -> {clean(problem.remedy)}")
+    daemon, log, jobs = report.daemon, report.log, report.jobs
+    earlier = report.as_of is not None
+    if not daemon.running and not log.position:
+        return  # nothing was recorded: the rest would be zeros
+    say()
+    fields(
+        (
+            ("daemon", _daemon(daemon, earlier=earlier)),
+            ("lean", _lean(report)),
+            *_counts(report),
+            ("models", _models(report.models)),
+            ("proving", _proving(report.proving)),
+            *_work(report.work),
+            ("jobs", _jobs(jobs, running=daemon.running, earlier=earlier)),
+            ("told", _told(report.notifications or ())),
+            ("log", f"{log.path}, {counted(log.position, 'event')}"),
+            (
+                "config",
+                f"{report.config.path}, loaded {ago(report.config.loaded_at)}"
+                if report.config.loaded_at
+                else f"{report.config.path}{', not loaded yet' if report.repositories is not None else ''}",
+            ),
+        )
+    )
+    watched = [item for item in report.repositories or () if item.watched]
+    if watched:
+        say()
+        repos.listing(watched, running=daemon.running, polls=not earlier, details=False).show()
+    if jobs.running:
+        say()
+        table(
+            ("JOB", "STARTED", "PROGRESS", "WHAT"),
+            [
+                (
+                    item.job,
+                    ago(item.started_at),
+                    item.progress.count if item.progress is not None else "-",
+                    item.describes,
+                )
+                for item in jobs.running
+            ],
+            shrink=(3,),
+        )
+    if log.last_events:
+        say()
+        table(
+            ("SEQ", "WHEN", "EVENT", ""),
+            [
+                (
+                    str(item.seq),
+                    ago(item.recorded_at),
+                    item.type,
+                    item.summary,
+                )
+                for item in log.last_events
+            ],
+            shrink=(3,),
+        )
+
+
+def _message(mark: str, problem: Problem) -> None:
+    """Write what is wrong, and the first of the errors that a compiler named below it."""
+    first, *rest = problem.message.rstrip().split("\n")
+    say(f"  {mark}: {headline(first)}")
+    errors = [line for line in rest if line.startswith("  ")]
+    for line in errors[:_ERRORS_SHOWN]:
+        say(f"      {clean(line)}")
+    if len(rest) > min(len(errors), _ERRORS_SHOWN) and problem.code == "job_failed":
+        say(f"      all that was said: everlean jobs show {problem.subject}")
+
+
+def _daemon(daemon: Daemon, *, earlier: bool) -> str:
+    if earlier:
+        ended = daemon.stopped_at
+        return f"started {ago(daemon.started_at)}" + (f", stopped {ago(ended)}" if ended else "")
+    if daemon.running:
+        return f"running, process {daemon.pid}, started {ago(daemon.started_at)}"
+    return f"not running, last started {ago(daemon.started_at)}" if daemon.started_at else "not running"
+
+
+def _lean(report: Status) -> str:
+    detail = clean(report.lean_detail)
+    match report.lean:
+        case "pantograph":
+            return f"Pantograph: {detail}"
+        case "server":
+            return detail
+    return report.lean  # a problem above says why
+
+
+def _proving(proving: Proving) -> str:
+    limit = proving.seconds_per_day
+    if proving.seconds_today is None:
+        return "; ".join(["unknown", *map(clean, proving.waits_for)])
+    spent = f"{span(proving.seconds_today)} of search above rung 0 today"
+    return "; ".join(
+        [spent + (f", of {span(limit)}" if limit is not None else ""), *map(clean, proving.waits_for)]
+    )
+
+
+def _models(models: Models) -> str:
+    in_use = "; ".join(
+        f"{item.model} {item.checkpoint}, promoted {ago(item.promoted_at)}" for item in models.in_use or ()
+    )
+    waits = models.training_waits_for
+    return (in_use or ("unknown" if models.in_use is None else "none yet")) + (
+        f"; training waits: {clean(waits)}" if waits else ""
+    )
+
+
+def _told(channels: Sequence[NotifierRow]) -> str:
+    """Describe the messages that each notification channel got; "" without channels."""
+    return "; ".join(
+        f"{item.channel} {counted(item.told, 'event')}, the last {ago(item.sent_at)}"
+        for item in channels
+        if item.kinds
+    )
+
+
+def _jobs(jobs: Jobs, *, running: bool, earlier: bool) -> str:
+    """Describe the running and the queued jobs; without a daemon, the jobs due by the database."""
+    queued = len(jobs.queued) + jobs.more_queued
+    if jobs.running is None or jobs.due is None:
+        return f"unknown which run, {queued:,} queued" if running else "unknown"
+    text = f"{len(jobs.running)} running, {queued:,} queued"
+    if queued:
+        more = queued - 3
+        return "\n".join([text, *map(_queued, jobs.queued[:3]), *([f"{more:,} more"] if more > 0 else [])])
+    kinds = (("scan", jobs.due.scan), ("check", jobs.due.check))
+    due = ", ".join(f"{count:,} to {kind}" for kind, count in kinds if count)
+    if earlier:
+        return f"{len(jobs.running)} running" + (f"; due: {due}" if due else "")
+    return text if running or not due else f"{text}; due when the daemon starts: {due}"
+
+
+def _queued(item: QueuedJob) -> str:
+    return clean(item.describes) + (f" (waits: {clean(item.waits)})" if item.waits else "")
+
+
+def _work(work: Work) -> tuple[tuple[str, str], ...]:
+    """Return the lines for people; "" where there is nothing to say."""
+    triggered = "; ".join(
+        f"{item.work} {item.repository} by {clean(item.by)}" for item in work.triggered or ()
+    )
+    gpus = "; ".join(
+        f"{gpu.index} {clean(gpu.name)} {gpu.state}" + (f" ({clean(gpu.detail)})" if gpu.detail else "")
+        for gpu in work.gpus
+    )
+    return (("triggered", triggered), ("gpus", gpus))
+
+
+def _disproved(number: int) -> str:
+    return f"; {number:,} of the open disproved: false as they stand" if number else ""
+
+
+def _counts(report: Status) -> tuple[tuple[str, str], ...]:
+    """Return the lines of what the view counts, "unknown" where it cannot be read."""
+    if report.sorries is None or report.proofs is None:
+        return tuple((name, "unknown") for name in ("sorries", "proofs", "theorems"))
+    sorries = by_state(report.sorries) + elsewhere_said(report.sorries_elsewhere or 0)
+    proofs = by_state(report.proofs)
+    return (
+        ("sorries", sorries + _disproved(report.disproved or 0)),
+        ("proofs", proofs),
+        ("theorems", f"{report.theorems:,}"),
+    )
+
+
+_TRANSIENT = (InstanceError, LogError, ControlError, FolderError)
+"""Errors that may pass by the next turn: an editor is replacing the file, or the view is being rebuilt."""
+
+_OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+# ---- Again and again, in place on a terminal, line by line anywhere else
+# Each turn looks for the daemon, its folders and its database anew, so that a restart, a rebuild or an edited
+# configuration in between is shown and ends nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A turn that could not be made, with the reason."""
+
+    unreadable: str
+
+
+def show_again(config: Path | None, *, every_s: float, as_json: bool, show: Callable[[Status], None]) -> None:
+    """Answer every `every_s` seconds until Ctrl-C; `show` writes a report for people to standard output.
+
+    Raises:
+        CliError: the first answer cannot be given. Later failures are shown and tried again.
+    """
+    turns = _turns(collect(find_instance(config)), config, every_s)
+    with contextlib.suppress(KeyboardInterrupt):
+        if as_json:
+            for turn in turns:
+                emit_json_line(turn)
+        elif sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+            _redraw(turns, every_s=every_s, show=show)
+        else:
+            _tell(turns)
+
+
+def _turns(first: Status, config: Path | None, every_s: float) -> Iterator[Status | Unreadable]:
+    """Yield a report for each turn."""
+    yield first
+    due = time.monotonic()
+    while True:
+        # From the turn's beginning, so that a slow answer does not stretch the interval, and never a burst.
+        due = max(due + every_s, time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
+        try:
+            report: Status | Unreadable = collect(find_instance(config))
+        except _TRANSIENT as error:
+            report = Unreadable(str(error))
+        yield report
+
+
+def _redraw(turns: Iterator[Status | Unreadable], *, every_s: float, show: Callable[[Status], None]) -> None:
+    with _other_screen():
+        for report in turns:
+            screen = _Screen()
+            with contextlib.redirect_stdout(screen):
+                if isinstance(report, Unreadable):
+                    say(f"cannot be said now: {headline(report.unreadable)}")
+                else:
+                    show(report)
+            sys.stdout.write(_frame(screen.getvalue().splitlines(), every_s=every_s))
+            sys.stdout.flush()
+    # What was on the screen last is gone with it: one line of it stays.
+    if not isinstance(report, Unreadable):
+        say(report.summary)
+
+
+class _Screen(io.StringIO):
+    """A frame for the terminal, buffered until it is complete."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _frame(lines: list[str], *, every_s: float) -> str:
+    """Put the lines over those of the frame before, cut to the terminal as it is now."""
+    size = shutil.get_terminal_size()
+    clock = datetime.now(UTC).strftime("%H:%M:%S")
+    head = f"{clock} UTC, every {every_s:g}s, Ctrl-C ends"
+    room = max(size.lines - 1, 1)
+    body = lines if len(lines) <= room else [*lines[: room - 1], f"({len(lines) - room + 1} more lines)"]
+    shown = [cut_line(line, size.columns) for line in [head, *body][: size.lines]]
+    return _HOME + f"{_REST_OF_LINE}\n".join(shown) + _REST_OF_LINE + _REST_OF_SCREEN
+
+
+@contextlib.contextmanager
+def _other_screen() -> Iterator[None]:
+    """Draw on the terminal's second screen; whatever ends us, the first one comes back with its cursor."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    sys.stdout.write(_OTHER_SCREEN)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.stdout.write(_OWN_SCREEN)
+        sys.stdout.flush()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(turns: Iterator[Status | Unreadable]) -> None:
+    """One line a turn, and below it each problem that was not there the turn before."""
+    known: set[tuple[ProblemCode, str | None, str]] = set()
+    for report in turns:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if isinstance(report, Unreadable):
+            say(f"{now}  cannot be said now: {headline(report.unreadable)}")
+        else:
+            say(f"{now}  {report.summary}")
+            present = set()
+            for problem in report.problems:
+                key = (problem.code, problem.subject, headline(problem.message))
+                present.add(key)
+                if key not in known:
+                    say(f"  {problem.severity}: {key[2]}  -> {clean(problem.remedy)}")
+            known = present
+        sys.stdout.flush()

@@ -1,0 +1,797 @@
+"""LeanDojo-v2's agents: `HFAgent`, `LeanAgent`, `ExternalAgent`.
+
+An agent runs the daemon's jobs through the daemon's plan and appends the same events, so that `everlean status`,
+`sorries`, `proofs`, `models` and `jobs` show all its results.
+"""
+
+from __future__ import annotations
+
+import abc
+import io
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from pydantic import ValidationError
+
+from daemon.health.requirements import why_not_trainable
+from daemon.jobs.due import DueJob
+from daemon.jobs.engine import Commit
+from daemon.jobs.gpus import cuda_is_there
+from daemon.jobs.history import ReadinessOfJobs
+from daemon.jobs.local import checkout
+from daemon.jobs.recovery import INPUTS
+from daemon.jobs.runner import ended_event, of_attempt, started_event
+from daemon.leandojo.repository import Pinned, address, pin
+from daemon.leandojo.session import AgentError, AgentSession, Say, settings_for
+from daemon.planning.proving import Rung
+from daemon.planning.training import newest_of_each
+from daemon.polling.errors import GitError
+from daemon.settings import Settings
+from daemon.settings.models import External, Prove, lacking
+from pipeline.freeze import export, freeze
+from pipeline.jobs.inputs import InputStore
+from pipeline.jobs.kinds import Kind
+from pipeline.jobs.lines import Batch, Failure, Result, parse_line
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources
+from pipeline.jobs.specs import LearnedTask, TrainTacticsSpec
+from pipeline.lean.build.build_cache import BuildMissingError
+from pipeline.models.datasets import dataset_of
+from pipeline.models.errors import NothingToLearnError
+from pipeline.models.model_files import begun, read_about
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.tactics.goals import GoalContext, SourcePlaces
+from store import curriculum
+from store.documents.attempts import Attempt, describe_attempts
+from store.documents.proofs import Proof, describe_proofs, worth
+from store.domain.identity import job_id, slug
+from store.events.base import EventBody
+from store.events.jobs import JobInterrupted
+from store.events.models import ModelKind
+from store.leandojo import DynamicDatabase
+from store.text import counted
+from store.view import model_queries, queries, trace_queries
+from store.view.rows import CheckpointRow, EvaluationRow, JobRow, SorryRow
+
+if TYPE_CHECKING:
+    from pipeline.models.retriever.compat import TrainingConfig
+    from pipeline.models.tactics.training import RepositoryTrainer
+
+TO_TRACE: frozenset[Kind] = frozenset({"scan", "build", "trace"})
+TO_PROVE: frozenset[Kind] = frozenset({"build", "prove", "check"})
+TRAINER_JOB: Kind = "train_tactics"
+TACTICS: ModelKind = "tactics"
+RETRIEVER: ModelKind = "retriever"
+
+# ---- Results
+
+
+Verdict = Literal["proved", "unjudged", "conditional", "rejected", "not found", "not tried"]
+"""proved: Lean checked it, by the whole gate. unjudged: nothing failed, and not every check could run here.
+conditional: it rests on other sorries. The rest are no proofs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SorryResult:
+    """The outcome of one sorry.
+
+    Attributes:
+        sorry: its row; the other rows are those of `everlean proofs` and `everlean sorries`.
+        proof: the best one of its text; None without one.
+        attempt: the last one with this model and budget; None without one.
+        tried_now: whether this call made the attempt; a try with the same model and budget is not repeated.
+    """
+
+    sorry: SorryRow
+    proof: Proof | None
+    attempt: Attempt | None
+    tried_now: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        return self._judged[0]
+
+    @property
+    def detail(self) -> str:
+        """The reason for the verdict, for people."""
+        return self._judged[1]
+
+    @property
+    def _judged(self) -> tuple[Verdict, str]:
+        proof, attempt = self.proof, self.attempt
+        if proof is None:
+            if attempt is None:
+                return "not tried", "not tried"
+            why = attempt.detail or attempt.outcome.replace("_", " ")
+            reached = "; ".join(filter(None, (why, attempt.best)))
+            return "not found", f"not found: {reached} ({attempt.nodes} nodes, {attempt.seconds:.1f} s)"
+        match proof.verdict:
+            case "accepted":
+                axioms = ", ".join(proof.axioms) or "no axioms"
+                return "proved", f"proved: Lean checked it ({axioms})"
+            case "rejected" if proof.conditional_on:
+                others = ", ".join(proof.conditional_on)
+                return "conditional", f"not proved: it rests on other sorries ({others})"
+            case "rejected":
+                return "rejected", f"found, and rejected: {proof.why}"
+        return "unjudged", f"found: {proof.why}"
+
+    def __str__(self) -> str:
+        head = f"{self.sorry.path}:{self.sorry.line} {self.sorry.declaration}: {self.detail}"
+        if self.verdict == "not found" and not self.tried_now:
+            head += " (tried before)"
+        lines = [] if self.proof is None else self.proof.replacement.splitlines()
+        return "\n".join([head, *(f"    {line}" for line in lines)])
+
+
+@dataclass(frozen=True, slots=True)
+class ProveResult:
+    """The outcomes of the open sorries, in the order of the source."""
+
+    sorries: tuple[SorryResult, ...]
+
+    @property
+    def proved(self) -> tuple[SorryResult, ...]:
+        """The results that Lean itself has checked."""
+        return tuple(item for item in self.sorries if item.verdict == "proved")
+
+    def __str__(self) -> str:
+        if not self.sorries:
+            return "No sorry found to prove."
+        numbers = Counter(item.verdict for item in self.sorries)
+        verdicts = ", ".join(f"{number} {verdict}" for verdict, number in numbers.most_common())
+        return f"{counted(len(self.sorries), 'sorry')}: {verdicts}"
+
+
+def sorry_results(
+    view: sqlite3.Connection,
+    *,
+    sorries: Sequence[SorryRow],
+    jobs: frozenset[str],
+    rungs: Sequence[Rung],
+) -> tuple[SorryResult, ...]:
+    """Return the store's results for these sorries, as their files have them now.
+
+    Args:
+        jobs: those of this call.
+        rungs: whose attempts count for a sorry without a proof.
+    """
+    wanted = {(rung.prover, rung.number, rung.model, rung.budget) for rung in rungs}
+    attempts = describe_attempts(view, (row.sorry for row in sorries))
+    found = [one for row in sorries for one in queries.proofs(view, sorry=row.sorry) if one.blob == row.blob]
+    best = {one.sorry: one for one in sorted(describe_proofs(view, found), key=worth)}
+    results = []
+    for row in sorries:
+        tried = (one for one in attempts.get(row.sorry, ()) if one.blob == row.blob)
+        of_these = [one for one in tried if (one.prover, one.rung, one.model, one.budget) in wanted]
+        last = of_these[-1] if of_these else None
+        proof = best.get(row.sorry)
+        results.append(SorryResult(row, proof, last, tried_now=last is not None and last.job in jobs))
+    return tuple(results)
+
+
+def _metrics_line(row: EvaluationRow) -> str:
+    shown = ", ".join(
+        f"{name} {value:.4g}" for name, value in row.metrics.items() if not name.endswith(("_low", "_high"))
+    )
+    return f"{row.repository}, {row.split}: {shown} of {row.n}, checkpoint {row.checkpoint}"
+
+
+def _decision(row: CheckpointRow) -> str:
+    """Return the decision on a checkpoint, for people."""
+    if row.promoted:
+        return f"checkpoint {row.checkpoint}: in use ({row.reason})"
+    reason = row.refused_reason or "no decision on it yet"
+    return f"checkpoint {row.checkpoint}: not in use ({reason})"
+
+
+# ---- The agents
+
+
+class BaseAgent(abc.ABC):
+    """LeanDojo-v2's agent on everlean's store.
+
+    Attributes:
+        settings: the daemon's, with the caller's overrides.
+        repos: the repositories that were set up, each with `url` and `commit`.
+        database_path: where LeanDojo's dynamic_database.json is written after each repository; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        database_path: str | Path | None = None,
+        *,
+        state_dir: str | Path | None = None,
+        config: str | Path | None = None,
+        lean: str | None = None,
+        say: Say = print,
+    ) -> None:
+        """Args:
+        database_path: see the class.
+        state_dir, config, lean: see `daemon.leandojo.session.settings_for`.
+        say: takes lines of text for people.
+
+        Raises:
+            AgentError: the configuration is not valid.
+        """
+        self.settings = settings_for(config=config, state_dir=state_dir, lean=lean)
+        self.repos: list[Pinned] = []
+        self.database_path = None if database_path is None else Path(database_path)
+        self._say = say
+
+    @property
+    def database(self) -> DynamicDatabase:
+        """The store as LeanDojo's database, readable at any time.
+
+        Raises:
+            AgentError: nothing was recorded yet.
+        """
+        if not self.settings.paths.events_db.is_file():
+            raise AgentError(
+                f"{self.settings.paths.state}: nothing is recorded there yet; set a repository up first"
+            )
+        return DynamicDatabase(self.settings.paths.state)
+
+    @property
+    def data_path(self) -> Path:
+        """The folder for training datasets."""
+        return self.settings.paths.cache / "agent" / "merged"
+
+    def setup_github_repository(self, url: str, commit: str) -> None:
+        """Fetch a repository, scan and trace one commit of it, and add it to `repos`.
+
+        Args:
+            url: its address, as `git clone` takes it.
+            commit: the full id of a commit that one of its branches reaches, or a branch's name for its newest.
+
+        Raises:
+            AgentError: it cannot be read, is no Lean project, no backend here runs its Lean, or it cannot be traced;
+                the message names the remedy.
+            daemon.lock.AlreadyRunningError: a daemon, or another agent, holds the state folder.
+        """
+        self._set_up(address(url), commit)
+
+    def setup_local_repository(self, path: str | Path) -> None:
+        """Do the same for a repository on this machine, at its newest commit; uncommitted changes are ignored."""
+        folder = Path(path).expanduser().absolute()
+        if not folder.is_dir():
+            raise AgentError(f"{folder}: there is no such folder; name the folder of a git repository")
+        self._set_up(address(str(folder)), None)
+
+    def train(self) -> Any:
+        """Train on the repositories that were set up.
+
+        Raises:
+            ValueError: no repository was set up.
+        """
+        if not self.repos:
+            raise ValueError(
+                "No repository loaded. Call setup_github_repository() or setup_local_repository() first."
+            )
+        return self._train()
+
+    def evaluate(self) -> tuple[EvaluationRow, ...]:
+        """Return, and print, the model's metrics on the test splits of the repositories that were set up.
+
+        Raises:
+            AgentError: there is nothing to measure, or it cannot be measured.
+        """
+        with self.session() as session:
+            checkpoint = self._measured_checkpoint(session)
+            rows = session.ask(partial(model_queries.evaluations, checkpoint=checkpoint))
+        keys = {pinned.key for pinned in self.repos}
+        measured = tuple(row for row in rows if row.split == "test" and row.repository in keys)
+        if not measured:
+            self._say("the test splits of these repositories have no example: there is nothing to measure")
+        for row in measured:
+            self._say(_metrics_line(row))
+        return measured
+
+    def prove(self, whole_proof: bool = False) -> ProveResult:
+        """Try the open sorries of the repositories that were set up; print and return the outcome of each.
+
+        A proof counts when Lean has passed all of the gate. An earlier try with the same model and budget is not
+        repeated; its result is returned.
+
+        Args:
+            whole_proof: have the model write whole proofs, and mend them by Lean's errors, instead of tactics.
+
+        Raises:
+            AgentError: there is no model to prove with.
+            daemon.lock.AlreadyRunningError: a daemon, or another agent, holds the state folder.
+        """
+        if not self.repos:
+            self._say("No sorry found to prove: no repository was set up.")
+            return ProveResult(())
+        with self.session() as session:
+            # The daemon's hours do not apply to a direct call.
+            prove = self.settings.prove.model_copy(update={"enabled": True, "hours_per_day": None})
+            prove = self._proving(session, prove, whole_proof)
+            session.settings = session.settings.model_copy(update={"prove": prove})
+            sorries = [row for pinned in self.repos for row in session.ask(pinned.open_sorries)]
+            ladder = session.ladder()
+            rungs = [rung.with_judge(pinned.lean) for pinned in self.repos for rung in ladder.rungs()]
+            for waiting in ladder.waiting():
+                raise AgentError(f"nothing can be proved yet: {waiting}")
+            ended: Sequence[JobRow] = ()
+            if sorries:
+                self._say(f"Found {counted(len(sorries), 'sorry')} to prove")
+                ended = session.work_off(TO_PROVE)
+            jobs = frozenset(row.job for row in ended)
+            result = ProveResult(
+                session.ask(partial(sorry_results, sorries=sorries, jobs=jobs, rungs=tuple(rungs)))
+            )
+            session.tidy({(pinned.key, pinned.commit) for pinned in self.repos})
+        for item in result.sorries:
+            self._say(str(item))
+        self._say(str(result))
+        return result
+
+    @abc.abstractmethod
+    def _proving(self, session: AgentSession, prove: Prove, whole_proof: bool) -> Prove:
+        """Return the settings with this agent's rung; set `session.tactics` for rung 2.
+
+        Raises:
+            AgentError: there is no model.
+        """
+
+    @abc.abstractmethod
+    def _train(self) -> tuple[CheckpointRow, ...]: ...
+
+    @abc.abstractmethod
+    def _measured_checkpoint(self, session: AgentSession) -> str:
+        """Return the id of the checkpoint to evaluate."""
+
+    def session(self) -> AbstractContextManager[AgentSession]:
+        """Open a session on the repositories that were set up."""
+        return AgentSession.open(self._watching(self.repos), say=self._say)
+
+    def _watching(self, repos: Sequence[Pinned]) -> Settings:
+        """Return the settings with these repositories as the whole watchlist, so that nothing else is due."""
+        return self.settings.model_copy(update={"repos": tuple(pinned.repo for pinned in repos)})
+
+    def _set_up(self, url: str, commit: str | None) -> None:
+        with self.session() as session:
+            pinned = session.run(pin(session, url, commit, watchlist=self.settings.repos))
+            session.settings = self._watching([pinned])
+            ended = session.work_off(TO_TRACE)
+            trace = session.ask(pinned.trace)
+            if trace is None:
+                raise AgentError(_why_not_traced(session, pinned, ended))
+            count = counted(len(session.ask(pinned.open_sorries)), "open sorry")
+            session.tidy({(pinned.key, pinned.commit)})
+            # The store and its datasets use the address by which the repository first came.
+            pinned = replace(pinned, repo=pinned.repo.model_copy(update={"url": trace.url}))
+            self._say(
+                f"{pinned}: {trace.files_traced} files, {trace.n_theorems} theorems, {trace.n_tactics} tactics, "
+                f"{count}"
+            )
+            self.repos = [*(repo for repo in self.repos if repo.key != pinned.key), pinned]
+            if self.database_path is not None:
+                self.database.to_json(self.database_path)
+
+
+def _why_not_traced(session: AgentSession, pinned: Pinned, ended: Sequence[JobRow]) -> str:
+    # A job that failed for good in an earlier call is not run again.
+    rows = [*ended, *session.ask(partial(queries.jobs, state="failed"))]
+    for row in rows:
+        if row.state == "failed" and (row.repository, row.sha) == (pinned.key, pinned.commit):
+            remedy = f"; {row.remedy}" if row.remedy else ""
+            return (
+                f"{pinned}: {row.kind} failed: {row.message or row.reason}{remedy}; `everlean jobs logs {row.job}` has "
+                f"more, and `everlean jobs retry {row.job}` tries it again where that could help"
+            )
+    return f"{pinned}: was not traced, and no job says why; see `everlean jobs`"
+
+
+class ExternalAgent(BaseAgent):
+    """An agent for a model behind an OpenAI-compatible endpoint.
+
+    It trains nothing. The model writes whole proofs and mends them by Lean's errors. The endpoint may cost money: the
+    caller sets a cap for the day.
+    """
+
+    ROUTER = "https://router.huggingface.co/v1"
+
+    def __init__(
+        self,
+        model_name: str = "deepseek-ai/DeepSeek-Prover-V2-671B:novita",
+        database_path: str | Path | None = None,
+        *,
+        base_url: str = "",
+        usd_per_day: float | None = None,
+        usd_per_million_prompt: float | None = None,
+        usd_per_million_completion: float | None = None,
+        **others: Any,
+    ) -> None:
+        """Args:
+        model_name: as the endpoint names it.
+        base_url: of the endpoint; "": [prove.external] base_url, else Hugging Face's router, whose key is HF_TOKEN.
+        usd_per_day, usd_per_million_prompt, usd_per_million_completion: the cap and the prices; None: as
+            [prove.external] says. A free endpoint has prices of 0.
+        database_path, others: see `BaseAgent`.
+        """
+        super().__init__(database_path, **others)
+        self.model_name = model_name
+        external = self.settings.prove.external
+        money = {
+            "usd_per_day": usd_per_day,
+            "usd_per_million_prompt": usd_per_million_prompt,
+            "usd_per_million_completion": usd_per_million_completion,
+        }
+        update: dict[str, Any] = {"model": model_name}
+        update |= {name: float(value) for name, value in money.items() if value is not None}
+        if base_url:
+            update["base_url"] = base_url
+        elif not external.base_url:
+            update["base_url"] = self.ROUTER
+            if external.key.variable not in os.environ:
+                update["credential"] = "hf-token"
+        try:
+            checked = External.model_validate(update)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise AgentError(f"{name} {first['msg'].removeprefix('Value error, ')}") from error
+        external = external.model_copy(update={name: getattr(checked, name) for name in update})
+        prove = self.settings.prove.model_copy(update={"external": external})
+        self.settings = self.settings.model_copy(update={"prove": prove})
+
+    def _proving(self, session: AgentSession, prove: Prove, whole_proof: bool) -> Prove:  # noqa: ARG002
+        prove = prove.model_copy(update={"rungs": (4,)})
+        problems = [f"the agent {problem}" for problem in lacking(prove)]
+        if problems:
+            raise AgentError("; ".join(problems))
+        return prove
+
+    def _train(self) -> NoReturn:
+        raise AgentError("ExternalAgent trains nothing: its model is external; take HFAgent or LeanAgent")
+
+    def _measured_checkpoint(self, session: AgentSession) -> NoReturn:  # noqa: ARG002
+        raise AgentError(
+            "ExternalAgent has no model of its own to measure; prove() says what it proves, and the attempts' cost is "
+            "in `everlean sorries`"
+        )
+
+
+class LeanAgent(BaseAgent):
+    """An agent that trains the lifelong premise retriever and proves with a generator that gets its premises.
+
+    Training, evaluation and promotion are the daemon's jobs and rules: a checkpoint that has forgotten too much is
+    refused, and `everlean models` says so.
+    """
+
+    GENERATOR = "kaiyuy/leandojo-lean4-retriever-tacgen-byt5-small"
+
+    def __init__(
+        self,
+        database_path: str | Path | None = None,
+        training_config: TrainingConfig | None = None,
+        prover_config: None = None,
+        *,
+        generator: str | Path = "",
+        **others: Any,
+    ) -> None:
+        """Args:
+        training_config: of the retriever; None: as [train] of the configuration says.
+        prover_config: takes None alone: [prove] of the configuration has the budgets.
+        generator: a folder or hub name of the tactic generator; "": [prove.generator] model, else LeanDojo's.
+        database_path, others: see `BaseAgent`.
+        """
+        if prover_config is not None:
+            raise AgentError("prover_config is not taken: write the budgets under [prove] of config.toml")
+        super().__init__(database_path, **others)
+        update: dict[str, Any] = {"enabled": True, "new_theorems": 1}
+        if training_config is not None:
+            usual, given = RetrieverConfig(), training_config.translated().to_dict()
+            device = given.pop("device")
+            update["retriever"] = {name: one for name, one in given.items() if one != getattr(usual, name)}
+            update["device"] = ("cuda" if cuda_is_there() else "cpu") if device == "auto" else device
+        train = self.settings.train.model_copy(update=update)
+        self.settings = self.settings.model_copy(update={"train": train})
+        self.generator = str(generator) or self.settings.prove.generator.model or self.GENERATOR
+
+    def _train(self) -> tuple[CheckpointRow, ...]:
+        problem = why_not_trainable(self.settings.train)
+        if problem:
+            raise AgentError(f"nothing can be trained here: {problem}")
+        with self.session() as session:
+            ordered = session.ask(curriculum.curriculum).repositories
+            order = {item.repository: number for number, item in enumerate(ordered)}
+            repos = sorted(self.repos, key=lambda pinned: order.get(pinned.key, len(order)))
+            traces = session.ask(trace_queries.newest_traces)
+            newest = {row.repository: row.sha for row in traces}
+            for pinned in repos:
+                if (sha := newest.get(pinned.key, pinned.commit)) != pinned.commit:
+                    raise AgentError(
+                        f"{pinned}: {sha[:10]} was traced since, and training uses a repository's newest trace; set "
+                        "the repository up again, at the right commit"
+                    )
+            return tuple(row for pinned in repos for row in self._learn(session, pinned))
+
+    def _learn(self, session: AgentSession, pinned: Pinned) -> list[CheckpointRow]:
+        session.settings = self._watching([pinned])
+        ended = {row.job: row for row in session.work_off({"train", "evaluate"}) if row.kind == "train"}
+        session.settle_models()
+        for row in ended.values():
+            if row.state == "failed":
+                remedy = row.remedy or f"see `everlean jobs logs {row.job}`"
+                raise AgentError(f"{pinned}: was not learned: {row.message or row.reason}; {remedy}")
+        checkpoints = session.ask(partial(model_queries.checkpoints, model=RETRIEVER))
+        made = [row for row in checkpoints if row.job in ended]
+        for checkpoint in made:
+            self._say(_decision(checkpoint))
+        if not made:
+            self._say(f"{pinned}: nothing new to learn")
+        return made
+
+    def _measured_checkpoint(self, session: AgentSession) -> str:
+        session.work_off({"evaluate"})
+        in_use = session.ask(partial(model_queries.checkpoint_in_use, model=RETRIEVER))
+        if in_use is None:
+            raise AgentError("no retriever is in use to be measured; call train() first")
+        return in_use.checkpoint
+
+    def _proving(self, session: AgentSession, prove: Prove, whole_proof: bool) -> Prove:  # noqa: ARG002
+        if whole_proof:
+            raise AgentError(
+                "LeanAgent proves by tactics: its generator writes one tactic after the other; call prove() without "
+                "whole_proof, or take HFAgent or ExternalAgent"
+            )
+        generator = prove.generator.model_copy(update={"model": self.generator})
+        return prove.model_copy(update={"rungs": (1,), "generator": generator})
+
+
+class HFAgent(BaseAgent):
+    """An agent that trains with the caller's trainer, in this process, and proves with the trained model.
+
+    After each repository the model in `output_dir` is a checkpoint of the store too, measured on the test splits, and
+    promoted by the daemon's rule. The agent itself proves with its trainer's model, promoted or not; before any
+    training, with the model that the trainer begins with.
+    """
+
+    def __init__(
+        self,
+        trainer: RepositoryTrainer,
+        database_path: str | Path | None = None,
+        training_config: None = None,
+        prover_config: None = None,
+        **others: Any,
+    ) -> None:
+        """Args:
+        trainer: trains a model in its `output_dir`.
+        training_config, prover_config: take None alone: the trainer has its own settings, and [prove] of the
+            configuration the budgets.
+        database_path, others: see `BaseAgent`.
+        """
+        if training_config is not None or prover_config is not None:
+            raise AgentError(
+                "training_config and prover_config are not taken: give the trainer its settings, and write the budgets "
+                "under [prove] of config.toml"
+            )
+        super().__init__(database_path, **others)
+        self.trainer = trainer
+        self.output_dir = trainer.output_dir
+        self.use_lora = trainer.lora_config is not None
+        self._folder = Path(trainer.output_dir).absolute()
+        base = Path(trainer.model_name)
+        self._base = str(base.absolute()) if base.exists() else trainer.model_name
+
+    def _train(self) -> tuple[CheckpointRow, ...]:
+        from pipeline.models.tactics.job import TrainingInput
+
+        with self.session() as session, self._checkouts(session):
+            pinned = {(repo.url, repo.commit): repo for repo in self.repos}
+            traces = [trace.trace for repo in self.repos if (trace := session.ask(repo.trace)) is not None]
+            # By itself the database has each repository's newest trace, which may be of another commit.
+            database = DynamicDatabase(self.settings.paths.state, also=traces)
+            ordered = [
+                repo
+                for repo in database.sort_repositories_by_difficulty()
+                if (repo.url, repo.commit) in pinned
+            ]
+            lost = pinned.keys() - {(repo.url, repo.commit) for repo in ordered}
+            if lost:
+                gone = ", ".join(sorted(str(pinned[key]) for key in lost))
+                raise AgentError(f"{gone}: has no trace any more; set the repository up again")
+            made = []
+            for number, repo in enumerate(ordered, 1):
+                work = TrainingInput(ordered[:number], database, self.data_path)
+                row = _TrainerJob(self.trainer, session, pinned[repo.url, repo.commit], self._say).run(work)
+                if row is not None:
+                    self._say(_decision(row))
+                    made.append(row)
+            return tuple(made)
+
+    @contextmanager
+    def _checkouts(self, session: AgentSession) -> Iterator[None]:
+        """Check the repositories out for a trainer whose reward runs Lean and that has no places for it.
+
+        Raises:
+            AgentError: one cannot be checked out, or its build is gone.
+        """
+        if not getattr(self.trainer, "wants_places", False):
+            yield
+            return
+        paths = self.settings.paths
+        found: dict[tuple[str, str], SourcePlaces] = {}
+        for pinned in self.repos:
+            folder = paths.worktrees / f"agent-{slug(pinned.key)}"
+            built = pinned.lean.is_lean and self.settings.build.enabled
+            made = checkout(folder, Commit(pinned.key, pinned.commit, built), git=session.git, paths=paths)
+            try:
+                session.run(session.attached.enter_async_context(made))
+            except (JobError, GitError) as error:
+                raise AgentError(f"{pinned}: cannot be checked out: {error}; {error.remedy}") from error
+            except BuildMissingError as error:
+                raise AgentError(
+                    f"{pinned}: {error}; set the repository up again, which builds it"
+                ) from error
+            found[pinned.url, pinned.commit] = SourcePlaces(pinned.lean, folder)
+
+        def place(row: Mapping[str, Any]) -> GoalContext | None:
+            places = found.get((str(row.get("url")), str(row.get("commit"))))
+            return None if places is None else places(row)
+
+        trainer: Any = self.trainer
+        trainer.places = place
+        try:
+            yield
+        finally:
+            trainer.places = None
+
+    def _measured_checkpoint(self, session: AgentSession) -> str:
+        row = session.ask(partial(_checkpoint_of, folder=self._folder))
+        if row is None:
+            raise AgentError(f"{self.output_dir}: holds no model that this agent trained; call train() first")
+        return row.checkpoint
+
+    def _proving(self, session: AgentSession, prove: Prove, whole_proof: bool) -> Prove:
+        row = session.ask(partial(_checkpoint_of, folder=self._folder))
+        if row is not None:
+            name, model = row.checkpoint, str(session.settings.paths.models / TACTICS / row.checkpoint)
+        elif begun(self._folder):
+            name = model = str(self._folder)
+        else:
+            self._say(f"nothing was trained into {self.output_dir} yet: {self._base} is used as it is")
+            name = model = self._base
+        if whole_proof:
+            whole = prove.whole.model_copy(update={"model": model})
+            return prove.model_copy(update={"rungs": (3,), "whole": whole})
+        session.tactics = name, model
+        return prove.model_copy(update={"rungs": (2,)})
+
+
+def _checkpoint_of(view: sqlite3.Connection, *, folder: Path) -> CheckpointRow | None:
+    """Return the checkpoint with the weights of a model's folder; None where the store has none."""
+    weights = begun(folder)
+    rows = model_queries.checkpoints(view, model=TACTICS) if weights else []
+    return next((row for row in rows if row.weights == weights), None)
+
+
+# ---- A trainer of the caller's as the job `train_tactics`, in this process
+
+
+class _TrainerJob:
+    """One repository's training. Its lines are checked and recorded as those of the daemon's own jobs."""
+
+    def __init__(self, trainer: RepositoryTrainer, session: AgentSession, pinned: Pinned, say: Say) -> None:
+        self._trainer = trainer
+        self._session = session
+        self._pinned = pinned
+        self._say = say
+        self._folder = Path(trainer.output_dir)
+
+    def run(self, work: Any) -> CheckpointRow | None:
+        """Train on the work's last repository; return the checkpoint, None where nothing was to be learned.
+
+        Raises:
+            AgentError: the repository could not be learned; checkpoints of earlier ones stay.
+        """
+        from pipeline.models.tactics.job import TrainerJob
+
+        session, pinned = self._session, self._pinned
+        self._trainer.loaded()  # a foreign model in its folder is moved aside
+        about = read_about(self._folder) if self._trainer.learned_before else None
+        key = {"url": pinned.url, "commit": pinned.commit}
+        learned = about is not None and key in about["repositories"]
+        before = session.ask(partial(_checkpoint_of, folder=self._folder))
+        if learned and before is not None:
+            self._say(f"{pinned}: learned before, into {self._folder}")
+            return None
+        due, parameters = session.ask(partial(self._due, parent=None if learned else before))
+        session.run(session.store.append([of_attempt(due, started_event(due))]))
+        folder = session.settings.paths.jobs / due.job / str(due.attempt)
+        spec = JobSpec(due.job, due.kind, due.attempt, folder, parameters)
+        lines = io.StringIO()
+        reporter = Reporter(spec, lines)
+        started = time.monotonic()
+        place, paths = folder.parent / INPUTS, session.settings.paths
+        sources = Sources(paths.events_db, paths.database_db, paths.inputs)
+        try:
+            inputs = freeze(parameters, due.job, place, sources)
+            if inputs is None:
+                inputs = export(parameters, place, sources)
+            spec = replace(spec, inputs=inputs)
+            reporter.result(TrainerJob(self._trainer, work, spec, reporter).run())
+        except JobError as error:
+            reporter.failure(error)
+            if isinstance(error.__cause__, NothingToLearnError):
+                self._say(str(error))
+                return None
+            remedy = f"; {error.remedy}" if error.remedy else ""
+            raise AgentError(f"{pinned}: was not learned: {error}{remedy}") from error
+        except Exception as error:
+            reporter.failure(JobError("crashed", f"{type(error).__name__}: {error}"))
+            raise
+        finally:
+            seconds = round(time.monotonic() - started, 3)
+            session.run(self._record(due, lines.getvalue(), spec.staging, seconds))
+            # The dataset of a job is in its chain from its first attempt on.
+            InputStore(paths.inputs).forget(place)
+            # What the log took is in it; the rest is made again.
+            shutil.rmtree(spec.staging, ignore_errors=True)
+            session.settle_models()
+        return session.ask(partial(_checkpoint_of, folder=self._folder))
+
+    def _due(
+        self, view: sqlite3.Connection, *, parent: CheckpointRow | None
+    ) -> tuple[DueJob, TrainTacticsSpec]:
+        paths, pinned, trainer = self._session.settings.paths, self._pinned, self._trainer
+        # This commit's trace, not the repository's newest: training and evaluation use the same one.
+        trace = pinned.trace(view)
+        chain, before = paths.models / TACTICS, None if parent is None else parent.checkpoint
+        above = model_queries.ancestry(model_queries.learned(view, TACTICS), before)
+        tasks = (
+            LearnedTask(name=one.repository, dataset=dataset_of(chain, one.job))
+            for one in newest_of_each(above)
+            if one.repository != pinned.key
+        )
+        spec = TrainTacticsSpec(
+            repository=pinned.key,
+            trace=None if trace is None else trace.trace,
+            chain=chain,
+            parent=before,
+            tasks=tuple(tasks),
+        )
+        what = json.dumps([trainer.kind, trainer.follows_from()], sort_keys=True, default=str)
+        job = job_id(TRAINER_JOB, pinned.key, pinned.commit, str(self._folder.absolute()), what)
+        standing = ReadinessOfJobs(view, now=datetime.now(UTC)).of(job)
+        due = DueJob(
+            job=job,
+            kind=TRAINER_JOB,
+            attempt=standing.attempt + (standing.state == "done"),
+            lane="models",
+            repository=pinned.key,
+            branch=pinned.branch,
+            sha=pinned.commit,
+            describes=f"train a tactic model ({trainer.kind}) on {pinned}, in the agent's process",
+            spec=spec,
+        )
+        return due, spec
+
+    async def _record(self, due: DueJob, lines: str, staging: Path, seconds: float) -> None:
+        """Append the job's events and its end."""
+        store = self._session.store
+        # Without a last line the user has interrupted it.
+        reason = "the agent was stopped"
+        end: EventBody = JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
+        for raw in lines.encode().splitlines():
+            match parse_line(raw, job=due):
+                case Batch() as batch:
+                    payloads = {digest: staging / digest for digest in batch.cites}
+                    await store.append(batch.events, blobs=payloads)
+                case (Result() | Failure()) as last:
+                    peak = last.peak_rss_bytes
+                    end = ended_event(due, last, seconds=seconds, peak_rss_bytes=peak)
+        await store.append([of_attempt(due, end)])

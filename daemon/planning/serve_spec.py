@@ -1,0 +1,319 @@
+"""The server for editors: its specification (`pipeline.serve.spec`), and how a process becomes it.
+
+The specification is of the settings, and of the environment's LEANPROGRESS_ variables, which LeanDojo's server reads
+and ours too: they go before [serve.progress].
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn, get_args
+
+from daemon.jobs.gpus import Gpus, NoGpuError, chosen
+from daemon.place.paths import Paths
+from daemon.planning.proving import SEED, Ladder, spending
+from daemon.settings import Settings
+from daemon.settings.models import ServeModel
+from pipeline.jobs.kinds import Kind
+from pipeline.jobs.spec import Spec
+from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec, LocalRung
+from pipeline.lean.pool import PoolLimits
+from pipeline.serve.auth import read_token
+from pipeline.serve.checkouts import BY_HAND
+from pipeline.serve.spec import (
+    PROMOTED,
+    FillRung,
+    LeanSpec,
+    Limits,
+    ModelSpec,
+    RepositorySpec,
+    RewardSpec,
+    ServeSpec,
+)
+from store.domain.identity import slug
+from store.events.models import ModelKind
+
+_DEFAULT_MODELS = (
+    ModelSpec("tactics", "tactics", PROMOTED),
+    ModelSpec("retriever", "retriever", PROMOTED),
+)
+_NEEDED = ("fastapi", "torch", "transformers", "safetensors", "peft")
+
+
+class ServeError(Exception):
+    """The server cannot start; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The GPU of the server: its lock, and the value of CUDA_VISIBLE_DEVICES (None: the daemon's)."""
+
+    lock: Path
+    visible: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Promoted:
+    """The checkpoint in use, whichever it is at the time of a request."""
+
+    model: str
+    checkpoint: str = PROMOTED
+
+
+def spec_of(
+    settings: Settings,
+    *,
+    scratch: str,
+    host: str | None = None,
+    port: int | None = None,
+    lease: Lease | None = None,
+    reload: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> ServeSpec:
+    """Build the specification from the settings.
+
+    Args:
+        scratch: the name of this server's own folder in the cache.
+        host, port: instead of those of [serve].
+        lease: the GPU, where [serve] device asks for one.
+        reload: the command that reads the settings again, for SIGHUP.
+        environment: instead of the process's.
+    """
+    serve, paths, lean, prove = settings.serve, settings.paths, settings.lean, settings.prove
+    return ServeSpec(
+        host=serve.host if host is None else host,
+        port=serve.port if port is None else port,
+        view=paths.database_db,
+        events=paths.events_db,
+        checkpoints=paths.models,
+        indices=paths.embeddings / "retriever",
+        models=tuple(_model(model, settings) for model in serve.models) or _DEFAULT_MODELS,
+        lean=LeanSpec(
+            backend=lean.backend,
+            repl=lean.repl,
+            sandbox=lean.sandbox,
+            second_kernel=lean.second_kernel,
+            advisories=settings.certificates.advisories,
+            as_root=lean.as_root,
+            cache=paths.cache,
+            scratch=paths.cache / "serve" / scratch,
+            budget=Budget(prove.nodes_per_sorry, prove.seconds_per_sorry, prove.tactic_timeout_s),
+            pool=PoolLimits(
+                processes=lean.repls,
+                memory_bytes=lean.repl_memory_bytes,
+                calls=lean.repl_calls,
+            ),
+            repositories=tuple(
+                RepositorySpec(repo.key, paths.mirrors / f"{slug(repo.key)}.git")
+                for repo in settings.repos
+                if repo.enabled
+            ),
+            rungs=_rungs(settings),
+            seed=SEED,
+            built=settings.build.enabled,
+            memory_bytes=_memory_bytes(settings, "check", settings.jobs.memory_bytes),
+            start_timeout_s=lean.start_timeout_s,
+        ),
+        progress=_progress(settings, os.environ if environment is None else environment),
+        limits=Limits(lean_processes=lean.repls),
+        device=serve.device,
+        token=serve.token,
+        gpu_lock=None if lease is None else lease.lock,
+        visible="" if lease is None else lease.visible,
+        reload=reload,
+    )
+
+
+def why_not_servable(spec: ServeSpec) -> str:
+    """Return what the server lacks, as "reason: remedy"; "" where nothing is missing.
+
+    The libraries are looked for and not imported.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        extras = "its extra `serve`" if missing == ["fastapi"] else "its extras `serve` and `train`"
+        return f"{', '.join(missing)} not installed: install everlean with {extras} (docs/install.md)"
+    progress = spec.progress
+    if progress is not None and progress.device.startswith("cuda") and spec.gpu_lock is None:
+        return (
+            f'the progress model is to compute on "{progress.device}" (LEANPROGRESS_DEVICE), and the server has no'
+            ' GPU: write device = "cuda" under [serve], or "cpu" there'
+        )
+    return ""
+
+
+def _rungs(settings: Settings) -> tuple[FillRung, ...]:
+    """Return the ladder that `/fill` climbs: that of [prove], computing where the server does."""
+    jobs, prove = settings.jobs, settings.prove
+    if not prove.enabled:
+        memory_bytes = _memory_bytes(settings, "prove", jobs.memory_bytes)
+        return (FillRung(CuratedRung(), prove.seconds(0), memory_bytes=memory_bytes),)
+    # The server resolves the checkpoint in use at each request.
+    rungs = Ladder(settings, [_Promoted(model) for model in get_args(ModelKind)], no_models="").rungs()
+    fallback = settings.train.of("tactics").named
+    return tuple(
+        FillRung(
+            rung.spec,
+            rung.seconds_per_sorry,
+            rung.model,
+            fallback if rung.number == 2 else "",
+            _memory_bytes(settings, "prove", prove.memory_bytes if rung.local else jobs.memory_bytes),
+        )
+        for rung in (replace(rung, spec=_on(settings.serve.device, rung.spec)) for rung in rungs)
+    )
+
+
+def _on(device: str, rung: AnyRung) -> AnyRung:
+    """Return a rung whose models compute on this device."""
+    if isinstance(rung, CuratedRung):
+        # Loading the retriever would take more of a request's seconds than the search.
+        return CuratedRung()
+    if not isinstance(rung, LocalRung):
+        return rung
+    moved: dict[str, Spec] = {"generator": rung.generator.model_copy(update={"device": device})}
+    if rung.retriever is not None:
+        moved["retriever"] = rung.retriever.model_copy(update={"device": device})
+    return rung.model_copy(update=moved)
+
+
+def _memory_bytes(settings: Settings, kind: Kind, otherwise: int) -> int:
+    """Return what each process of a job of this kind may take, as the plan has it."""
+    own = settings.jobs.limit(kind).memory_bytes
+    return otherwise if own is None else own
+
+
+def _model(model: ServeModel, settings: Settings) -> ModelSpec:
+    return ModelSpec(
+        name=model.name,
+        kind=model.kind,
+        source=model.model or PROMOTED,
+        repository=model.repository,
+        generator=model.generator,
+        candidates=model.candidates,
+        max_tokens=model.max_tokens,
+        endpoint=_endpoint(model, settings) if model.kind == "endpoint" else None,
+    )
+
+
+def _endpoint(model: ServeModel, settings: Settings) -> EndpointSpec:
+    return EndpointSpec(
+        base_url=model.base_url,
+        model=model.model,
+        credential=model.credential,
+        key_variable=model.key.variable,
+        # No client waits longer than this.
+        timeout_s=Limits().seconds,
+        ledger=spending(settings),
+        cap_usd=model.usd_per_day,
+        usd_per_million_prompt=model.usd_per_million_prompt,
+        usd_per_million_completion=model.usd_per_million_completion,
+    )
+
+
+def _progress(settings: Settings, environment: Mapping[str, str]) -> RewardSpec | None:
+    source = environment.get("LEANPROGRESS_MODEL", "").strip() or settings.serve.progress.model
+    device = environment.get("LEANPROGRESS_DEVICE", "").strip() or "auto"
+    template = environment.get("LEANPROGRESS_TEMPLATE", "").strip()
+    if not source:
+        return None
+    # A folder is meant from where the variable was read; the server works elsewhere.
+    folder = Path(source).expanduser()
+    return RewardSpec(str(folder.absolute()) if folder.is_dir() else source, device, template)
+
+
+# ---- How a process becomes the server
+
+
+def become_server(settings: Settings, *, host: str | None, port: int | None) -> NoReturn:
+    """Become the server for editors: this process is it from now on.
+
+    Args:
+        host, port: instead of those of [serve].
+
+    Raises:
+        ServeError: it cannot start here; the message says why.
+        CredentialError: its token cannot be used, or it needs one.
+    """
+    spec = spec_of(
+        settings,
+        scratch=f"{BY_HAND}{os.getpid()}",
+        host=host,
+        port=port,
+        lease=_lease_of(settings),
+        reload=_reload_command(settings.path, host, port),
+    )
+    missing = why_not_servable(spec)
+    if missing:
+        raise ServeError(missing)
+    read_token(spec)
+    check_store(settings.paths)
+    _check_port(spec)
+    _become(spec)
+
+
+def _lease_of(settings: Settings) -> Lease | None:
+    """Return a GPU for the server to lock, where [serve] device asks for one; its own process takes the lock."""
+    if settings.serve.device == "cpu":
+        return None
+    gpus = Gpus(settings.paths.runtime / "gpus")
+    seen = gpus.seen({})
+    gpus.close()
+    try:
+        free = chosen(seen, device=settings.serve.device)
+    except NoGpuError as error:
+        raise ServeError(
+            f'{error}; {error.remedy}, or write device = "cpu" under [serve] in {settings.path}'
+        ) from error
+    if free is None:
+        return None
+    return Lease(gpus.lock(free.uuid), free.uuid or None)
+
+
+def check_store(paths: Paths) -> None:
+    """Refuse where no daemon has made a database yet."""
+    if not paths.database_db.exists():
+        raise ServeError(
+            f"{paths.database_db}: missing, and the server reads from it which models there are; run the daemon once"
+            " (`everlean run`)"
+        )
+
+
+def _check_port(spec: ServeSpec) -> None:
+    """Name the process that uses the address before anything heavy is loaded; the server's own bind decides."""
+    family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((spec.host, spec.port))
+        except OSError as error:
+            raise ServeError(
+                f"{shown_host(spec.host)}:{spec.port} cannot be listened on: {error.strerror or error}; choose another"
+                " port with --port, or end what listens there (perhaps everlean-serve.service)"
+            ) from error
+
+
+def _reload_command(config: Path, host: str | None, port: int | None) -> tuple[str, ...]:
+    """Return the command that begins anew with the settings as they are then."""
+    options = [] if host is None else ["--host", host]
+    options += [] if port is None else ["--port", str(port)]
+    return (sys.executable, "-P", "-m", "daemon.cli", "serve", "--config", str(config.absolute()), *options)
+
+
+def _become(spec: ServeSpec) -> NoReturn:
+    """Become the server. The specification is in no file: this process reads it from an inherited descriptor."""
+    descriptor = os.memfd_create("everlean-serve-spec", 0)
+    os.write(descriptor, spec.as_json().encode("utf-8"))
+    path = Path("/proc/self/fd") / str(descriptor)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "pipeline.serve", str(path)])  # noqa: S606 - no shell
+
+
+def shown_host(host: str) -> str:
+    """Return a host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,1 @@
+"""The long-lived process: how it starts, runs and ends."""

@@ -1,0 +1,1 @@
+"""Starts the jobs that the plan holds, and does the small work between them."""

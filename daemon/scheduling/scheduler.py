@@ -1,0 +1,515 @@
+"""Plan and start the due jobs, with the lookups that a plan needs.
+
+What is due is `daemon.planning.plan`'s to say, how a job lives `daemon.jobs.runner`'; this brings the two together in
+each turn of the loop. Where a plan cannot be made, that is a problem that `status` shows until one was made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import structlog
+
+from daemon.health.requirements import Need, lacking, why_no_models, why_not_trainable
+from daemon.jobs import limits
+from daemon.jobs.due import DueJob
+from daemon.jobs.engine import Engine
+from daemon.jobs.gpus import Gpu
+from daemon.jobs.runner import JobRunner, cancelled_event
+from daemon.planning.admission import SHARE_S, Admission, Money, SlotQueue, admit, turn_ends
+from daemon.planning.bumps import why_no_bump
+from daemon.planning.plan import Plan, Planner
+from daemon.planning.repository import Judges
+from daemon.planning.schedule import Wait, in_vain, read_timetable, why_not, why_yield
+from daemon.scheduling.maintenance import Maintenance
+from daemon.settings import Settings
+from daemon.state.context import Context
+from daemon.state.store_service import StoreService
+from pipeline.gate.second_kernel import second_since
+from pipeline.lean.backend import Leans, find_leans
+from pipeline.lean.build.build_cache import present
+from store.domain.identity import short_hash
+from store.errors import LogError
+from store.events.bumps import BumpAsked
+from store.events.jobs import (
+    JobFailed,
+    JobReleased,
+    PausedWork,
+    TriggeredWork,
+    TriggerEnded,
+    WorkPaused,
+    WorkResumed,
+    WorkTriggered,
+)
+from store.events.proofs import AttemptFinished
+from store.events.service import LeanBuild, LeanChosen
+from store.log.envelope import NewEvent
+from store.view import queries
+from store.view.bumps import bumps, job_of
+from store.view.rows import JobRow
+
+PLAN_EVERY_S = 15.0
+"""A plan is made at least this often: a toolchain may have been installed, a build removed."""
+
+_PATIENCE_S = 0.5
+"""Time limit of one planning turn; the rest continues in the next."""
+
+log = structlog.get_logger("daemon.scheduling.scheduler")
+
+
+class Scheduler:
+    """The plan and its beginning, for one daemon."""
+
+    def __init__(
+        self,
+        *,
+        store: StoreService,
+        runner: JobRunner,
+        upkeep: Maintenance,
+        engine: Engine,
+        context: Context,
+        leans: Leans,
+    ) -> None:
+        self.leans = leans
+        """What can run Lean here."""
+        self.plan = Plan()
+        self.admission = Admission()
+        """What of it could begin when it was made, and what the rest waited for."""
+        self.for_slot = SlotQueue()
+        self._money = Money()
+        self.lacking: tuple[Need, ...] = ()
+        self.in_vain: list[TriggerEnded] = []
+        """The ends of triggers for which nothing was left to do when the plan was made; they are to be recorded."""
+        self.beginning = asyncio.Lock()
+        """Lock: no claim may take a sorry while jobs start."""
+        self.untrainable = ""
+        """What training lacks here; "" where nothing is missing."""
+        self._no_models = ""
+        self._second_since = ""
+        self._store = store
+        self._runner = runner
+        self._engine = engine
+        self._upkeep = upkeep
+        self._context = context
+        self._swept = False
+        self._planner = Planner(patience_s=_PATIENCE_S)
+        store.subscribe(self._heard)
+        self._look_for_models()
+
+    def _heard(self, events: Sequence[NewEvent]) -> None:
+        self._planner.changed(event.body for event in events)
+        # "above_cap" says nothing of today's money: that one request is too large for any day.
+        if any(isinstance(event.body, JobFailed) and event.body.reason == "spending_cap" for event in events):
+            self._money.spent(self._context.settings, now=datetime.now(UTC))
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that jobs may lease, as of the last look."""
+        return self._engine.gpus
+
+    def has_news(self, events: Sequence[NewEvent]) -> bool:
+        """Return whether something may begin, or has to end, since these events.
+
+        What a search records of its sorries frees no lane and no slot before it ends. With the first of it, it can be
+        preempted, for a repository that waits too long. The plan itself began a running job. When it
+        ends, the runner asks for a turn, once the slot is free.
+        """
+        overdue = self.for_slot.overdue(now=time.monotonic(), share_s=SHARE_S)
+        return not all(
+            (
+                isinstance(event.body, AttemptFinished)
+                and (not overdue or self._runner.has_saved(event.body.job))
+            )
+            or self._runner.runs(event.stream.removeprefix("job:"))
+            for event in events
+        )
+
+    async def look_around(self) -> None:
+        """Find out anew what can run Lean, and what training needs: it may have been installed since.
+
+        Another Lean than before is used once that is recorded.
+
+        Raises:
+            StoreFailedError: it cannot be recorded; the Lean in use stays.
+        """
+        await asyncio.to_thread(self._look_for_models)
+        leans = await asyncio.to_thread(leans_of, self._context.settings)
+        if (body := lean_chosen(leans)) != lean_chosen(self.leans):
+            await self._store.append([NewEvent("daemon", body)])
+        self.leans = leans
+        self._second_since = await asyncio.to_thread(second_since, self._context.settings.lean.second_kernel)
+
+    async def start_due(self) -> None:
+        """Make a plan and start of it what may start now."""
+        settings = self._context.settings
+        try:
+            self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings))
+            gpus = await self._engine.look(self._runner.lent)
+        except (LogError, sqlite3.Error, OSError) as error:
+            self._context.problems.set("plan", f"what is due cannot be found out: {error}")
+            log.exception("plan_failed")
+            return
+        self._context.problems.clear("plan")
+        if settings.lean.install == "auto" and any(need.version for need in self.lacking):
+            self._upkeep.install_lean_soon()
+        if not self._swept or self._upkeep.cache_bytes > settings.cache.size_bytes:
+            # Not before the first plan: it says which builds are about to be used. With each plan while there is too
+            # much of them: what had to stay was a running job's, or what it began its own build from.
+            self._swept = True
+            self.sweep()
+        now, holders = time.monotonic(), self._runner.holders()
+        self.for_slot.update(self.admission.for_slot, holders, now=now)
+        overdue = self.for_slot.overdue(now=now, share_s=SHARE_S)
+        stops, beside = turn_ends(holders, overdue, share_s=SHARE_S)
+        self.admission = admit(
+            self.plan,
+            running=self._runner.kinds,
+            overdue=overdue,
+            beside=beside,
+            max_running=self._engine.slots,
+            room=self._engine.room,
+            gpus=gpus,
+            no_cluster=self._no_cluster(),
+            no_money=self._money.why(settings, now=datetime.now(UTC)),
+        )
+        begin = {one.due.job: one for one in self.admission.start}
+        async with self.beginning:
+            jobs = [one.due for one in self.admission.start]
+            whole = await self._store.ask(partial(self._planner.complete, jobs=jobs)) if jobs else []
+            if self._store.room.problem:
+                # Since this turn began a job has found no room, told so and left: the plan has it as due again. From
+                # here on nothing is awaited, so that no other task can.
+                return
+            for job in whole:
+                self._runner.start(job, begin[job.job].gpu)
+        # A start makes no turn of its own, and what runs is not due.
+        self.plan = replace(self.plan, running=self._runner.lanes)
+        self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
+        if stops is not None and (next_one := self.admission.for_slot.get(overdue[0])) is not None:
+            self._runner.preempt(stops.job, f"{next_one.describes} waits for a slot; what is done stays")
+        self._preempt()
+        if not self._runner.kinds:
+            limits.give_back()
+
+    def _no_cluster(self) -> str:
+        """Return what jobs that leave this machine wait for, and report it; "" for nothing."""
+        if problem := self._engine.problem:
+            self._context.problems.set("engine", problem)
+            return f"the cluster; {problem}"
+        self._context.problems.clear("engine")
+        return ""
+
+    def _found(
+        self, settings: Settings
+    ) -> Callable[[sqlite3.Connection], tuple[Plan, tuple[Need, ...], list[TriggerEnded]]]:
+        """Return one question for all that a turn reads of the view and the cache: one thread switch and not many."""
+        leans, runner = self.leans, self._runner
+        plan = partial(
+            self._planner.plan,
+            settings=settings,
+            leans=leans,
+            trainable=not self.untrainable,
+            no_models=self._no_models,
+            reserved_s=runner.reserved_s,
+            now=datetime.now(UTC),
+            running=runner.lanes,
+            last_started=dict(runner.last_started),
+            waits_s=runner.retries.waits_s(),
+            judges=Judges(self._upkeep.advisories, self._second_since),
+        )
+
+        version, known = self.plan.version, (self.lacking, self.in_vain)
+
+        def ask(view: sqlite3.Connection) -> tuple[Plan, tuple[Need, ...], list[TriggerEnded]]:
+            made = plan(view, builds=present(settings.paths.cache))
+            if made.version == version:
+                return made, *known
+            return made, lacking(view, leans), in_vain(view, settings=settings, leans=leans)
+
+        return ask
+
+    def clock_set(self) -> None:
+        """Plan anew what waits for a time of day."""
+        self._planner.clock_set()
+
+    async def polls_wait(self) -> Wait | None:
+        """Return what keeps the polls from beginning now, None where nothing does."""
+        schedule, now = self._context.settings.schedule, datetime.now(UTC)
+        table = self.plan.timetable
+        if table is None:
+            table = await self._store.ask(partial(read_timetable, schedule=schedule, now=now))
+        return replace(table, schedule=schedule, now=now).of_work("poll")
+
+    def _preempt(self) -> None:
+        """Preempt the jobs that must not run any longer."""
+        lost = {gpu.called: gpu for gpu in self.gpus if gpu.state == "lost"}
+        at_endpoints = self._runner.at_endpoints
+        now = time.monotonic()
+        for live in self._runner.attempts:
+            job, gpu = live.due.job, "" if live.gpu is None else live.gpu.called
+            if gpu in lost:
+                self._runner.preempt(job, f"{gpu} was lost: {lost[gpu].detail}")
+            elif self.plan.timetable is not None:
+                why = why_yield(
+                    self.plan.timetable,
+                    live.due.kind,
+                    runs_for_s=now - live.started,
+                    holds_gpu=bool(gpu),
+                    waiting_for_gpu=self.admission.for_gpu,
+                    asks_endpoint=job in at_endpoints,
+                )
+                if why:
+                    self._runner.preempt(job, why)
+
+    def until_due_s(self) -> float:
+        """Return the seconds until a job becomes due, or a turn ends, by the clock alone."""
+        turn = self.for_slot.until_s(self._runner.holders, now=time.monotonic(), share_s=SHARE_S)
+        retry = None
+        if self.plan.next_retry_at is not None:
+            retry = max(0.0, (self.plan.next_retry_at - datetime.now(UTC)).total_seconds())
+        more = None if self.plan.complete else 0.0
+        return min((one for one in (turn, retry, more) if one is not None), default=PLAN_EVERY_S)
+
+    def sweep(self, just_built: Collection[tuple[str, str]] = ()) -> None:
+        """Begin to sweep the cache, but for what is or is about to be used."""
+        # What was just built is about to be used, though the plan was made before and does not say so yet.
+        planned = ((due.repository, due.sha) for due in self.plan.due)
+        keep = {*just_built, *planned, *self._runner.commits}
+        self._context.spawn(self._upkeep.sweep_cache(keep), name="sweep")
+
+    def _look_for_models(self) -> None:
+        settings = self._context.settings
+        self.untrainable = why_not_trainable(settings.train)
+        self._no_models = why_no_models(settings.prove)
+
+
+def lean_chosen(leans: Leans) -> LeanChosen:
+    """Return the event which says that this runs Lean from here on."""
+    lean = leans.summary
+    builds = tuple(
+        LeanBuild(toolchain=build.toolchain, lean=build.kind, detail=build.detail) for build in leans.builds
+    )
+    return LeanChosen(lean=lean.kind, lean_detail=lean.detail, builds=builds)
+
+
+def leans_of(settings: Settings) -> Leans:
+    """Return what can run Lean under these settings."""
+    lean = settings.lean
+    return find_leans(
+        backend=lean.backend,
+        repl=lean.repl,
+        sandbox=lean.sandbox,
+        start_timeout_s=lean.start_timeout_s,
+        as_root=lean.as_root,
+    )
+
+
+# ---- What people ask of the work
+# Pause and resume it, have it done now, cancel a job, have one tried again.
+# Each is an event, and outlives us. What follows from it is the plan's: a pause keeps jobs from beginning
+# (`daemon.planning.schedule`), a trigger makes them due (`daemon.planning.plan`, `daemon.planning.training`); whether
+# it can is `daemon.planning.schedule`'. Asking for what is so already changes nothing, and says so.
+
+
+_STREAM = "work"
+
+
+class WorkStateError(Exception):
+    """A command does not fit the present state; the message gives the reason and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Accepts requests for work, for one daemon."""
+
+    store: StoreService
+    runner: JobRunner
+    work: Scheduler
+    context: Context
+
+    async def pause(self, work: PausedWork, *, by: str, reason: str) -> bool:
+        """Pause an activity; return False if it was paused before."""
+        if await self._paused(work):
+            return False
+        await self._append(WorkPaused(work=work, by=by, reason=reason), by)
+        log.info("work_paused", work=work, by=by, reason=reason)
+        return True
+
+    async def resume(self, work: PausedWork, *, by: str) -> bool:
+        """Resume an activity; return False if it was not paused.
+
+        Raises:
+            WorkStateError: it is paused with everything.
+        """
+        if work == "all":
+            paused = bool(await self.store.ask(queries.pauses))
+        else:
+            paused = await self._paused(work)
+            if not paused and await self._paused("all"):
+                raise WorkStateError(f"{work}: everything is paused; `everlean resume all`")
+        if paused:
+            await self._append(WorkResumed(work=work, by=by), by)
+            log.info("work_resumed", work=work, by=by)
+        return paused
+
+    async def trigger(self, work: TriggeredWork, repository: str, *, by: str) -> dict[str, Any]:
+        """Make work due once in a repository, even without enough news; return what came of it.
+
+        Returns:
+            `triggered`: False where it waits since an earlier trigger; `waits`: what keeps it from beginning, or None.
+
+        Raises:
+            KeyError: the repository is not watched.
+            WorkStateError: the work cannot be done there; the message says why.
+        """
+        repo = next((repo for repo in self.context.settings.repos if repo.key == repository), None)
+        if repo is None:
+            raise KeyError(repository)
+        why = await self.store.ask(
+            partial(
+                why_not,
+                work=work,
+                repo=repo,
+                settings=self.context.settings,
+                leans=self.work.leans,
+                untrainable=self.work.untrainable,
+            )
+        )
+        if why:
+            raise WorkStateError(f"{repository}: {why}")
+        rows = await self.store.ask(queries.triggers)
+        waiting = any((row.work, row.repository) == (work, repository) and row.waits for row in rows)
+        if not waiting:
+            await self._append(WorkTriggered(work=work, repository=repository, by=by), by)
+            log.info("work_triggered", work=work, repository=repository, by=by)
+        wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_work(work)
+        return {"triggered": not waiting, "waits": None if wait is None else wait.text}
+
+    async def bump(
+        self, repository: str, *, toolchain: str, package: str, rev: str, by: str
+    ) -> tuple[BumpAsked, str | None]:
+        """Have a repository tried with a newer Lean or package; return the event, and what keeps it from beginning.
+
+        A trial that was asked for before and is not over stands for the new one, unless its job is not tried again.
+
+        Raises:
+            KeyError: the repository is not watched.
+            WorkStateError: it cannot be tried; the message says why.
+        """
+        repo = next((repo for repo in self.context.settings.repos if repo.key == repository), None)
+        if repo is None:
+            raise KeyError(repository)
+        why = await self.store.ask(
+            partial(why_no_bump, repo=repo, leans=self.work.leans, toolchain=toolchain)
+        )
+        if why:
+            raise WorkStateError(f"{repository}: {why}")
+        wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_kind("bump")
+        waits = None if wait is None else wait.text
+        rows = await self.store.ask(partial(bumps, repository=repository))
+        bump = short_hash("bump", repository, toolchain, package, rev, str(len(rows)))
+        body = BumpAsked(
+            repository=repository, bump=bump, toolchain=toolchain, package=package, rev=rev, by=by
+        )
+        for row in rows:
+            same = (row.toolchain, row.package, row.rev) == (toolchain, package, rev)
+            if not (same and row.by and row.finished_at is None):
+                continue
+            earlier = body.model_copy(update={"bump": row.bump, "by": row.by})
+            job = await self._row(job_of(row))
+            match None if job is None else job.state:
+                case "running":
+                    return earlier, f"it runs already; `everlean jobs show {job_of(row)}`"
+                case "failed" if job is not None and job.retry_at is not None and not job.deterministic:
+                    return earlier, (
+                        f"it failed ({job.reason}) and is tried again by itself after {job.retry_at};"
+                        f" `everlean jobs retry {job.job}` has it tried now"
+                    )
+                case "failed" | "cancelled" | "succeeded":
+                    continue  # of this job nothing more comes
+                case _:
+                    return earlier, waits
+        await self.store.append([NewEvent(f"repository:{repository}", body, actor=f"user:{by}")])
+        log.info("bump_asked", repository=repository, toolchain=toolchain, package=package, by=by)
+        return body, waits
+
+    async def end_in_vain(self) -> None:
+        """End the triggers for which nothing is left to do: what they were for was done before a job of them began."""
+        while self.work.in_vain:
+            body = self.work.in_vain[0]
+            await self.store.append([NewEvent(_STREAM, body, actor="daemon")])
+            self.work.in_vain.pop(0)
+            log.info("trigger_ended", work=body.work, repository=body.repository, reason=body.reason)
+
+    async def retry(self, job: str) -> None:
+        """Make a job that failed, or waits for its next attempt, due again now.
+
+        Raises:
+            KeyError: no such job.
+            WorkStateError: it neither failed nor was cancelled.
+        """
+        row = await self._row(job)
+        if row is None:
+            raise KeyError(job)
+        if row.state not in ("failed", "cancelled"):
+            raise WorkStateError(f"{job}: is {row.state}; only a failed or cancelled job can be tried again")
+        await self.store.append([NewEvent(f"job:{job}", JobReleased(job=job), actor="control")])
+        log.info("job_released", job=job)
+
+    async def cancel(self, job: str, *, by: str) -> str:
+        """End a job that runs, or take one that waits off the queue; return what it was: "running" or "waiting".
+
+        Raises:
+            KeyError: no such job.
+            WorkStateError: it has ended, or is cancelled already.
+        """
+        if self.runner.cancel(job, by=by):
+            log.info("job_cancelled", job=job, by=by, was="running")
+            return "running"
+        row = await self._row(job)
+        due = self._planned(job)
+        if row is None and due is None:
+            raise KeyError(job)
+        if row is not None and not _waits(row) and due is None:
+            raise WorkStateError(f"{job}: is {row.state}; only a job that runs or waits can be cancelled")
+        if self.runner.cancel(job, by=by):
+            return "running"  # it began while we looked
+        if row is not None:
+            seconds, peak = row.seconds, row.peak_rss_bytes
+            body = cancelled_event(row, attempt=row.attempt, by=by, seconds=seconds, peak_rss_bytes=peak)
+        else:
+            assert due is not None
+            body = cancelled_event(due, attempt=0, by=by, seconds=None, peak_rss_bytes=None)
+        await self.store.append([NewEvent(f"job:{job}", body, correlation_id=job, actor=f"user:{by}")])
+        if self.runner.cancel(job, by=by):
+            return "running"  # it began while that was recorded
+        log.info("job_cancelled", job=job, by=by, was="waiting")
+        return "waiting"
+
+    async def _row(self, job: str) -> JobRow | None:
+        rows = await self.store.ask(partial(queries.jobs_by_prefix, prefix=job))
+        return next((row for row in rows if row.job == job), None)
+
+    def _planned(self, job: str) -> DueJob | None:
+        plan = self.work.plan
+        return next((due for due in (*plan.due, *(held.due for held in plan.held)) if due.job == job), None)
+
+    async def _paused(self, work: str) -> bool:
+        return any(row.work == work for row in await self.store.ask(queries.pauses))
+
+    async def _append(self, body: WorkPaused | WorkResumed | WorkTriggered, by: str) -> None:
+        await self.store.append([NewEvent(_STREAM, body, actor=f"user:{by}")])
+
+
+def _waits(row: JobRow) -> bool:
+    """Return whether another attempt follows by itself."""
+    return row.state in ("interrupted", "released") or (
+        row.state == "failed" and row.retry_at is not None and not row.deterministic
+    )

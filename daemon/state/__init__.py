@@ -1,0 +1,1 @@
+"""What a running daemon holds: its settings in force, its clock, the one writer of the log, the copies of the log."""

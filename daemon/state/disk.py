@@ -1,0 +1,92 @@
+"""Check that the disks of the daemon's folders accept writes, without writing.
+
+Standard library only, for `everlean status`. What the daemon itself meets is in `store.errors`; this says why, also
+when no daemon runs.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from daemon.place.paths import Paths
+
+FULL_BYTES = 2**20
+"""With less than this free, the next batch of events may not fit."""
+
+_REFUSING = frozenset({"ro", "emergency_ro", "shutdown"})
+_Folder = Literal["state", "cache", "runtime"]
+Code = Literal["disk_full", "disk_read_only"]
+_ROOM: dict[_Folder, str] = {
+    "state": "free some space there; a running daemon then resumes, and every acknowledged event is safe",
+    "cache": "free some space there; a running daemon then resumes. While no daemon runs, all files there may be"
+    " removed: they are made again",
+    "runtime": "free some space there: a daemon that starts waits for it, and no job takes a GPU without",
+}
+_MEND = "look at the kernel's log, mend the disk and mount it for writing, then start the daemon"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A folder that refuses writes, with the reason and the remedy."""
+
+    code: Code
+    folder: Path
+    message: str
+    remedy: str
+
+
+def refusals(paths: Paths) -> list[Refusal]:
+    """Return why disks take nothing of what the daemon writes; one for each disk, that of the state folder first.
+
+    A file system that the kernel took out of service after an error is found too: it still says `rw` of itself.
+    """
+    folders: dict[_Folder, Path] = {"state": paths.state, "cache": paths.cache, "runtime": paths.runtime}
+    on_one: dict[tuple[Code, int], list[_Folder]] = {}
+    said: dict[tuple[Code, int], str] = {}
+    for name, folder in folders.items():
+        if (refused := _refused(folder)) is not None:
+            code, disk, how = refused
+            on_one.setdefault((code, disk), []).append(name)
+            said.setdefault((code, disk), how)  # how much is free may change from one look to the next
+    return [
+        Refusal(
+            code,
+            folders[names[0]],
+            f"{folders[names[0]]}: the disk of the {' and '.join(names)} folder is {said[code, disk]}",
+            _ROOM[names[0]] if code == "disk_full" else _MEND,
+        )
+        for (code, disk), names in on_one.items()
+    ]
+
+
+def _refused(folder: Path) -> tuple[Code, int, str] | None:
+    """Return what is wrong with the disk of a folder, its number, and how that is said; None where nothing is."""
+    try:
+        found = os.statvfs(folder)
+        device = folder.stat().st_dev
+    except OSError:
+        return None  # not made yet, or not ours to look at: what the daemon meets there it says itself
+    if found.f_flag & os.ST_RDONLY or _REFUSING & _file_system_options(device):
+        return "disk_read_only", device, "read-only"
+    free_bytes = found.f_bavail * found.f_frsize
+    # A tmpfs without a limit says of itself that it has no size.
+    if found.f_blocks and free_bytes < FULL_BYTES:
+        return "disk_full", device, f"full ({free_bytes:,} bytes are free)"
+    return None
+
+
+def _file_system_options(device: int) -> frozenset[str]:
+    """The options of the file system with this device number, which are not those of one mount of it."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()  # no /proc: then only what statvfs says counts
+    for line in lines:
+        mount, _, file_system = line.partition(" - ")
+        if mount.split()[2] == number:
+            return frozenset(file_system.split()[2].split(","))
+    return frozenset()
