@@ -170,8 +170,8 @@ def test_no_entrance_imports_more_than_is_written(
     said = f"{entrance} imports {len(found)} modules of {lines} lines"
     by_room = ", ".join(f"{room} {number}" for room, number in sorted(rooms.items()))
     print(f"{said}: {by_room}")  # noqa: T201 - shown where this fails, and with -rP
-    # Lines with room for some hundreds more: a sentence in a docstring is no growth.
-    write = {"modules": len(found), "lines": -(-(lines + 500) // 1000) * 1000}
+    # With room for some hundreds of lines and a few modules more: a sentence in a docstring is no growth.
+    write = {"modules": -(-len(found) // 5) * 5, "lines": -(-(lines + 500) // 1000) * 1000}
     numbers = " and ".join(f"{name} = {number}" for name, number in write.items())
     remedy = f"write {numbers} into {CLOSURES.relative_to(ROOT)}"
     for name, number in (("modules", len(found)), ("lines", lines)):
