@@ -62,6 +62,11 @@ $(VENV)/.lean435: locks/lean435.txt | $(VENV)/bin/python
 	@if $(PIP) install --require-hashes -r locks/lean435.txt; then touch $@; \
 	else echo "Lean 4.35.0 could not be installed; what needs it says so"; fi
 
+# LeanDojo-v2 itself, for the tests that compare with it: in a folder of its own, for it comes without what it depends on.
+$(VENV)/.leandojo: locks/leandojo.txt | $(VENV)/bin/python
+	@if $(PIP) install --require-hashes --no-deps --upgrade --target $(VENV)/leandojo -r locks/leandojo.txt; then touch $@; \
+	else echo "LeanDojo-v2 could not be installed; the tests that compare with it are skipped"; fi
+
 docs: $(VENV)/.dev
 	@$(BIN)/python -m tests.support.reference
 
@@ -101,7 +106,7 @@ test-fast: $(VENV)/.test
 	$(COMPILE)
 	$(PYTEST) --exitfirst $(FAST)
 
-test-changed: $(VENV)/.dev $(VENV)/.lean435
+test-changed: $(VENV)/.dev $(VENV)/.lean435 $(VENV)/.leandojo
 	$(COMPILE)
 	@files=$$($(BIN)/python -m tests.support.changed "$(BASE)") || exit 1; [ -z "$$files" ] || $(PYTEST) --exitfirst $$files
 
@@ -109,7 +114,7 @@ test-changed: $(VENV)/.dev $(VENV)/.lean435
 # first failure is the end, and its file runs again with explanations. Each part says how many tests of the sandbox it
 # skipped, and the last line is their sum.
 FAILED := .pytest_cache/v/cache/lastfailed
-test-all: $(VENV)/.dev $(VENV)/.lean435
+test-all: $(VENV)/.dev $(VENV)/.lean435 $(VENV)/.leandojo
 	$(COMPILE)
 	@rm -f $(FAILED) $(VENV)/skipped
 	@export EVERLEAN_TESTS_SKIPPED=$(VENV)/skipped; \
@@ -149,6 +154,7 @@ lock: | $(VENV)/bin/python
 	$(VENV)/lock/bin/python -m pip --disable-pip-version-check --quiet install uv
 	echo "hatchling>=1.27" | $(LOCK) - -o locks/build.txt
 	sed -n 's/^lean435 = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - -o locks/lean435.txt
+	echo "lean-dojo-v2==1.0.9" | $(LOCK) --no-deps - -o locks/leandojo.txt
 	$(LOCK) pyproject.toml -o locks/core.txt
 	$(LOCK) pyproject.toml --extra train -o locks/train.txt
 	$(LOCK) pyproject.toml --extra serve -o locks/serve.txt

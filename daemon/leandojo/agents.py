@@ -257,7 +257,7 @@ class BaseAgent(abc.ABC):
         Raises:
             AgentError: it cannot be read, is no Lean project, no backend here runs its Lean, or it cannot be traced;
                 the message names the remedy.
-            daemon.lock.AlreadyRunningError: a daemon, or another agent, holds the state folder.
+            daemon.place.lock.AlreadyRunningError: a daemon, or another agent, holds the state folder.
         """
         self._set_up(address(url), commit)
 
@@ -308,7 +308,7 @@ class BaseAgent(abc.ABC):
 
         Raises:
             AgentError: there is no model to prove with.
-            daemon.lock.AlreadyRunningError: a daemon, or another agent, holds the state folder.
+            daemon.place.lock.AlreadyRunningError: a daemon, or another agent, holds the state folder.
         """
         if not self.repos:
             self._say("No sorry found to prove: no repository was set up.")

@@ -133,8 +133,8 @@ class AgentSession:
 
         Raises:
             AgentError: the store cannot be used.
-            daemon.lock.AlreadyRunningError: another process holds the folder; the message names it.
-            daemon.lock.FolderError: a folder cannot be made.
+            daemon.place.lock.AlreadyRunningError: another process holds the folder; the message names it.
+            daemon.place.lock.FolderError: a folder cannot be made.
         """
         if not structlog.is_configured():
             # Unconfigured, structlog prints every step to standard output.

@@ -252,7 +252,9 @@ def become_server(settings: Settings, *, host: str | None, port: int | None) -> 
     if missing:
         raise ServeError(missing)
     read_token(spec)
-    check_store(settings.paths)
+    # Models that are all named need no store; a request that asks for what the daemon knows is told of it.
+    if any(model.source == PROMOTED for model in spec.models):
+        check_store(settings.paths)
     _check_port(spec)
     _become(spec)
 
@@ -280,7 +282,7 @@ def check_store(paths: Paths) -> None:
     if not paths.database_db.exists():
         raise ServeError(
             f"{paths.database_db}: missing, and the server reads from it which models there are; run the daemon once"
-            " (`everlean run`)"
+            " (`everlean run`), or name a model for each of [[serve.models]]"
         )
 
 

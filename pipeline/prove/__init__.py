@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.prove.compat import ExternalProver as ExternalProver
-    from pipeline.prove.compat import HFProver as HFProver
-    from pipeline.prove.compat import RetrievalProver as RetrievalProver
-    from pipeline.prove.compat import Server as Server
+    from pipeline.prove.provers import ExternalProver as ExternalProver
+    from pipeline.prove.provers import HFProver as HFProver
+    from pipeline.prove.provers import RetrievalProver as RetrievalProver
+    from pipeline.prove.provers import Server as Server
 
 
 def __getattr__(name: str) -> Any:
     if name not in ("ExternalProver", "HFProver", "RetrievalProver", "Server"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pipeline.prove import compat
+    from pipeline.prove import provers
 
-    return getattr(compat, name)
+    return getattr(provers, name)

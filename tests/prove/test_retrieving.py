@@ -23,7 +23,7 @@ from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.generate import Completion
 from pipeline.models.tactics.requests import Decoding
-from pipeline.prove.compat import RetrievalProver, Server
+from pipeline.prove.provers import RetrievalProver, Server
 from pipeline.prove.retrieval import Retrieval, read_corpus
 from store.leandojo.choosing import choose
 from store.leandojo.compat import Pos, Theorem

@@ -85,7 +85,7 @@ def test_the_supported_pythons_are_those_that_the_project_names() -> None:
     assert tuple(named) == PYTHONS
 
 
-@pytest.mark.parametrize("lock", [*LOCKS, "build", "lean435"])
+@pytest.mark.parametrize("lock", [*LOCKS, "build", "lean435", "leandojo"])
 def test_every_line_has_a_hash_and_none_an_address(lock: str) -> None:
     path = ROOT / "locks" / f"{lock}.txt"
     found = entries(path)

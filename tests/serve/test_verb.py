@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -20,6 +22,7 @@ from daemon.planning import serve_spec
 from daemon.settings import parse
 from store.log.log import EventLog
 from store.view.view import View
+from tests.support.chat_server import ChatServer, Says
 from tests.support.daemon import warm
 
 COMMAND = Path(sys.executable).parent / "everlean"
@@ -156,6 +159,19 @@ def test_without_a_database_it_says_to_run_the_daemon_once(folder: Path) -> None
     assert code == 1
     assert "database.db: missing" in said
     assert "everlean run" in said
+
+
+def test_with_every_model_named_it_serves_without_a_daemon_or_a_database(tmp_path: Path) -> None:
+    with ChatServer([Says("rfl")]) as chat:
+        named = f'name = "x"\nkind = "endpoint"\nmodel = "m"\ncandidates = 1\nbase_url = "{chat.url}"'
+        configure(tmp_path, f"[[serve.models]]\n{named}\n")
+        with serving(tmp_path) as (_, port, _):
+            ask = partial(httpx2.post, f"http://127.0.0.1:{port}/generate", timeout=60)
+            deadline = time.monotonic() + 60
+            while (answer := ask(json={"name": "x", "input": "⊢ 1 = 1"})).status_code == 503:
+                assert time.monotonic() < deadline, answer.text
+    assert [one["output"] for one in answer.json()["outputs"]] == ["rfl"]
+    assert not (tmp_path / "state" / "database.db").exists()
 
 
 def test_a_mistake_in_the_configuration_is_named_and_nothing_is_started(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """LeanDojo-v2's own database code, for tests that compare with it.
 
-It is loaded from outside, with stand-ins for what its database imports and does not need: `pip install --no-deps
-lean-dojo-v2==1.0.9`, or name the folder that holds `lean_dojo_v2` in $LEANDOJO_V2.
+`make .venv/.leandojo` puts it, without what it depends on, into a folder of its own (`$LEANDOJO_V2` names another one);
+what its database imports and does not need has stand-ins.
 """
 
 from __future__ import annotations
@@ -28,17 +28,10 @@ from store.curriculum import compat_thresholds
 PACKAGE = "lean_dojo_v2"
 
 
-def peer_folder() -> Path | None:
-    """Return the folder that holds the package, None where it is not installed."""
-    if given := os.environ.get("LEANDOJO_V2"):
-        return Path(given) if Path(given, PACKAGE).is_dir() else None
-    spec = importlib.util.find_spec(PACKAGE)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parents[1]
-
+FOLDER = Path(os.environ.get("LEANDOJO_V2") or Path(sys.prefix, "leandojo"))
 
 needs_peer = pytest.mark.skipif(
-    peer_folder() is None,
-    reason="lean-dojo-v2 is not installed (`pip install --no-deps lean-dojo-v2==1.0.9`)",
+    not (FOLDER / PACKAGE).is_dir(), reason="LeanDojo-v2 is not installed (`make .venv/.leandojo`)"
 )
 
 
@@ -60,8 +53,7 @@ def _numpy() -> ModuleType:
 
 @functools.cache
 def _database_module() -> Any:
-    folder = peer_folder()
-    assert folder is not None, "mark the test with `needs_peer`"
+    assert FOLDER.is_dir(), "mark the test with `needs_peer`"
     tqdm = ModuleType("tqdm")
     tqdm.tqdm = lambda items: items  # type: ignore[attr-defined]
     numpy = _numpy()  # before the modules are put back: it cannot be loaded twice
@@ -71,7 +63,7 @@ def _database_module() -> Any:
         patch.object(sys, "path", [*sys.path]),
         patch.object(sys, "meta_path", [*sys.meta_path]),
     ):
-        database_module(folder)
+        database_module(FOLDER)
         return importlib.import_module(f"{PACKAGE}.database.dynamic_database")
 
 

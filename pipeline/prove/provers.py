@@ -1,4 +1,4 @@
-"""LeanDojo-v2's provers, and the Lean server that they search on.
+"""Provers for programs of one's own, under LeanDojo-v2's names, and the Lean server that they search on.
 
     prover = HFProver("outputs/sft")
     with Server(project="/path/to/repository", imports=["Mathlib"]) as server:
