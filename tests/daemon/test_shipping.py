@@ -103,7 +103,7 @@ def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
 
 def test_a_daemon_that_ships_nothing_loads_neither_fsspec_nor_what_agents_speak(tmp_path: Path) -> None:
     program = (
-        "import asyncio, sys, daemon.service\n"
+        "import asyncio, sys, daemon.process.service\n"
         "from pathlib import Path\n"
         "from tests.daemon.test_shipping import Shipping, context\n"
         f"shipping = Shipping(context(Path({str(tmp_path)!r}), ''), tuple, print)\n"
@@ -134,7 +134,7 @@ def test_a_daemon_killed_while_it_ships_loses_and_doubles_nothing(tmp_path: Path
     deployment.write(repos=[remote.path], every="1s")
     config, folder = deployment.settings().path, tmp_path / "shipped"
     config.write_text(f'{config.read_text()}\n[log]\nship = "{folder}"\nevery = "100ms"\n')
-    few = "import daemon.shipping; daemon.shipping.SEGMENT_BYTES = 1024"
+    few = "import daemon.state.shipping; daemon.state.shipping.SEGMENT_BYTES = 1024"
     with deployment.daemon(prelude=few) as process:
         until(lambda: len(list(folder.glob("*.gz"))) > 1)
         process.send_signal(signal.SIGKILL)

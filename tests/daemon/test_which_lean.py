@@ -17,7 +17,7 @@ from store.view import queries
 from tests.support.daemon.deployment import Deployment, LeanOfTests
 
 OWN = '[lean]\nbackend = "auto"\nsandbox = "none"\n'
-LOOKS_OFTEN = "import daemon.periodic; daemon.periodic.PLAN_EVERY_S = 0.3"
+LOOKS_OFTEN = "import daemon.process.periodic; daemon.process.periodic.PLAN_EVERY_S = 0.3"
 SAID = {
     "none": "no Lean is installed",
     "server": "language server for leanprover/lean4:v4.35.0",

@@ -179,7 +179,7 @@ class Deployment:
 
         Its jobs are forks too, unless `forked_jobs` is False: one that is inherits the daemon's umask and nothing else.
         """
-        program = "import sys, pathlib; from daemon.run import run; sys.exit(run(pathlib.Path(sys.argv[1])))"
+        program = "import sys, pathlib; from daemon.process.run import run; sys.exit(run(pathlib.Path(sys.argv[1])))"
         return warm.start(
             f"{prelude}\n{program}",
             str(self.config),

@@ -19,7 +19,7 @@ def paths(folder: Path) -> Paths:
 
 
 def test_asking_imports_nothing_that_starts_slowly() -> None:
-    program = "import sys, daemon.control_client, daemon.lock; print(*sys.modules)"
+    program = "import sys, daemon.place.control_client, daemon.place.lock; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     heavy = {"pydantic", "structlog", "httpx2", "sqlalchemy", "starlette", "asyncio", "http", "email", "ssl"}
     assert heavy & set(done.stdout.split()) == set()

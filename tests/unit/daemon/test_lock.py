@@ -35,7 +35,7 @@ def test_a_second_holder_is_refused_with_the_first_ones_number(tmp_path: Path) -
 def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "daemon.lock"
     program = (
-        "import sys, os, pathlib; from daemon.lock import DaemonLock;"
+        "import sys, os, pathlib; from daemon.place.lock import DaemonLock;"
         "lock = DaemonLock.acquire(pathlib.Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
