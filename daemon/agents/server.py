@@ -21,7 +21,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec
 
-import httpx2
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -61,6 +60,7 @@ from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
 from pipeline.gate.certificate import CertificateError, certificate_of, doubt_on
 from pipeline.gate.source_checks import parts_of
+from pipeline.http_client import HttpClient, NoAnswerError, NotJsonError
 from pipeline.jobs.blueprint import Blueprints, resting_on
 from pipeline.jobs.mirror import file_of
 from pipeline.lean.source.splice import Replacement
@@ -403,23 +403,22 @@ class Tools:
         )
         host = f"[{serve.host}]" if ":" in serve.host else serve.host
         try:
-            async with httpx2.AsyncClient(
-                base_url=f"http://{host}:{serve.port}",
+            async with HttpClient(
+                seconds=Limits().lean_seconds + _SLACK_S,
+                most_bytes=MOST_BODY_BYTES,
                 headers={} if token is None else {"Authorization": f"Bearer {token}"},
-                timeout=Limits().lean_seconds + _SLACK_S,
-                trust_env=False,
+                from_environment=False,
             ) as client:
-                answer = await client.post(route, json=body)
+                answer = await client.call("POST", f"http://{host}:{serve.port}{route}", content=body)
             found = answer.json()
-        except (httpx2.HTTPError, ValueError) as error:
+            if not isinstance(found, dict):
+                raise NotJsonError("no object")
+        except (NoAnswerError, NotJsonError) as error:
             raise AgentError(
-                f"the server for editors does not answer ({type(error).__name__}); start it with `everlean serve`"
+                f"the server for editors does not answer ({error}); start it with `everlean serve`"
             ) from error
-        if answer.status_code != 200:
-            raise AgentError(
-                str(found.get("detail") or f"the server for editors answered {answer.status_code}")
-            )
-        assert isinstance(found, dict)
+        if answer.status != 200:
+            raise AgentError(str(found.get("detail") or f"the server for editors answered {answer.status}"))
         return found
 
     def claim_sorry(

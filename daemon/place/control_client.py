@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,11 +54,17 @@ def request(
     )
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            deadline = time.monotonic() + timeout_s
             connection.settimeout(timeout_s)
             with short_address(paths.socket) as address:
                 connection.connect(address)
             connection.sendall(head.encode("ascii") + payload)
-            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            answer = bytearray()
+            while piece := connection.recv(65536):
+                answer += piece
+                if (left := deadline - time.monotonic()) <= 0:
+                    raise TimeoutError
+                connection.settimeout(left)
     except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError) as error:
         # Reset: it went away while it was asked, or a child of a killed one still held the socket for a moment.
         raise DaemonNotRunningError(
@@ -75,7 +82,7 @@ def request(
         raise ControlError(
             f"{paths.socket}: {error.strerror or error}; is it the daemon's socket?"
         ) from error
-    status, content = _parse(answer, paths.socket)
+    status, content = _parse(bytes(answer), paths.socket)
     if status == _FORBIDDEN:
         raise NotPermittedError(f"{paths.socket}: {content.get('error', 'not permitted')}")
     return status, content

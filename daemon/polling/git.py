@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from daemon.polling.errors import GitError
-from daemon.polling.git_process import GitProcess, check_branch, check_sha, is_sha
+from daemon.polling.git_process import LONG, GitProcess, check_branch, check_sha, is_sha
 
 KEEP = "refs/everlean/keep/"
 UNFINISHED = "everlean-unfinished"
@@ -443,7 +443,7 @@ class Git(GitProcess):
     @property
     def _long_s(self) -> float:
         """Return the timeout of an operation that depends on a repository's size."""
-        return max(self.timeout_s, 60.0) * 10
+        return max(self.timeout_s, 60.0) * LONG
 
     async def _come_from(self, mirror: Path, url: str) -> None:
         if await self._origin(mirror) != url:

@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from daemon.polling.errors import GitError, SlowGitError, classify
+from daemon.polling.turns import Turns
 from pipeline.redact import redact
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -73,6 +74,10 @@ _MOST_ERROR_BYTES = 2**20
 _CHUNK_BYTES = 2**16
 _LOWEST_PRIORITY = 19
 _LAST_READ_S = 5.0
+LONG = 10
+"""What depends on a repository's size, a clone or fetch, has so many times as long as another call."""
+_PATIENCE = 1 / 12
+"""After this part of its time a process keeps no other waiting: a remote may drip until the end of it."""
 _PASSED_ON = (
     "PATH",
     "HOME",
@@ -120,9 +125,10 @@ _ENVIRONMENT = {
 
 
 class GitProcess:
-    """Runs git. At most `parallel` processes at a time; `token` gives the secret for a URL's host, or None.
+    """Runs git: `parallel` processes at a time, and more where some are slow.
 
-    `safe` gives the paths that it may read although they are another user's.
+    `token` gives the secret for a URL's host, or None; `safe` the paths that it may read although they are of another
+    user.
     """
 
     def __init__(
@@ -136,7 +142,7 @@ class GitProcess:
         self.timeout_s = timeout_s
         self._token = token
         self._safe = safe
-        self._slots = asyncio.Semaphore(parallel)
+        self._turns = Turns(parallel)
         self._origins: dict[Path, tuple[tuple[int, int, int] | None, str | None]] = {}
         """By mirror the version of its configuration, and the URL in it."""
 
@@ -186,7 +192,7 @@ class GitProcess:
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         token = self._token(url) if url else None
         argv = ["git", *(["--git-dir", str(mirror)] if mirror else []), *arguments]
-        async with self._slots:
+        async with self._turns.one(patience_s=timeout_s * _PATIENCE):
             try:
                 process = await asyncio.create_subprocess_exec(
                     *argv,

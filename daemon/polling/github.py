@@ -20,21 +20,19 @@ Every other entry, and every entry where neither a token nor `api_url` is config
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import httpx2
 import structlog
 
 from daemon.polling.errors import RemoteError
 from daemon.polling.git_process import is_sha
 from daemon.polling.github_transport import (
-    REDIRECTS,
     REFUSED_REMEDY,
     Quota,
     Transport,
@@ -43,13 +41,18 @@ from daemon.polling.github_transport import (
     number,
     text,
 )
+from daemon.polling.turns import Turns
 from daemon.settings import Settings
+from pipeline.http_client import REDIRECTS, Answer, NotJsonError
 from pipeline.loopback import is_loopback
 from pipeline.redact import redact
 
 PUBLIC_API = "https://api.github.com"
 _BRANCHES = "refs/heads/"
 _MOST_PAGES = 50
+_PATIENCE = 1 / 60
+"""This part of the time for an answer passes before the next question is asked beside it."""
+_MOST_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ NOTHING = RequestMemory()
 
 
 class GitHub:
-    """A client for one API. Serial on purpose: GitHub asks for no concurrency per token.
+    """A client for one API. One question after the other as long as each is answered soon: GitHub asks for that.
 
     Args:
         local: whether an API on the loopback hears, with the token, of repositories that are paths.
@@ -113,7 +116,7 @@ class GitHub:
         self._transport = Transport(
             api_url=self.api_url, token=token, timeout_s=timeout_s, now=now, renew=renew
         )
-        self._turn = asyncio.Lock()
+        self._turns = Turns(1)
 
     @property
     def requests(self) -> Counter[str]:
@@ -167,12 +170,7 @@ class GitHub:
         Raises:
             RemoteError: gone, private, rate limited, empty, or out of reach.
         """
-        began = time.monotonic()
-        async with self._turn:
-            failed = self._transport.failed
-            if failed is not None and failed[0] >= began:
-                # Requests that waited while the API was out of reach get the answer too, without another timeout.
-                raise failed[1]
+        async with self._asking(name):
             known = remembered.default_branch
             if remembered.number is not None and not ask_about:
                 base = f"/repositories/{remembered.number}"
@@ -194,7 +192,7 @@ class GitHub:
             # Of one that moved the number is wanted, which a 304 does not say.
             about = None if moved and remembered.number is None else remembered.etags.get("repository")
             answer, _ = await self._transport.get(base, etag=about, what=name)
-            if answer.status_code == 304:
+            if answer.status == 304:
                 fresh["repository"] = remembered.etags["repository"]
                 return ForgeAnswer(heads, known, moved=moved, asked=True, etags=fresh)
             content = json_object(answer, name)
@@ -220,18 +218,18 @@ class GitHub:
 
     async def call(
         self, method: str, address: str, *, what: str, body: Mapping[str, Any] | None = None
-    ) -> httpx2.Response:
+    ) -> Answer:
         """Make one request; what its status means is the caller's to say. Only a question follows redirects.
 
         Raises:
             RemoteError: rate limited, out of reach, or redirected to another host.
         """
-        async with self._turn:
+        async with self._asking(what):
             for _ in range(4):
                 answer = await self._transport.send(
                     address, etag=None, what=what, method=method, body=body, read_refusals=False
                 )
-                if method != "GET" or answer.status_code not in REDIRECTS:
+                if method != "GET" or answer.status not in REDIRECTS:
                     break
                 address = self._transport.same_host(answer.headers.get("location", ""), what)
             return answer
@@ -239,6 +237,24 @@ class GitHub:
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()
+
+    @asynccontextmanager
+    async def _asking(self, what: str) -> AsyncIterator[None]:
+        """Ask all of one question, in turn and by one deadline.
+
+        GitHub wants a token's requests one after the other. Who is answered slowly gives the turn up: the answers to
+        the others may be quick.
+
+        Raises:
+            RemoteError: the time is up.
+        """
+        async with self._turns.one(patience_s=self._transport.timeout_s * _PATIENCE):
+            try:
+                async with asyncio.timeout(self._transport.timeout_s):
+                    yield
+            except TimeoutError:
+                late = f"it did not answer within {self._transport.timeout_s:g} s"
+                raise self._transport.unanswered(what, late) from None
 
     # --- one request ----------------------------------------------------------------------------------------
 
@@ -248,28 +264,29 @@ class GitHub:
         heads: dict[str, str] = {}
         address: str | None = f"{base}/git/matching-refs/heads/"
         moved = False
-        pages: list[httpx2.Response] = []
+        first_etag: str | None = None
+        pages = read = 0
         while address is not None:
-            if len(pages) == _MOST_PAGES:
+            if pages == _MOST_PAGES or read > _MOST_BYTES:
                 raise RemoteError(
                     "invalid",
-                    f"{what}: more than {_MOST_PAGES} pages of branches",
+                    f"{what}: more than {_MOST_PAGES} pages or {_MOST_BYTES // 2**20} MiB of branches",
                     remedy="watch it without the API: remove api_url and the token",
                 )
             answer, redirected = await self._transport.get(address, etag=None if pages else etag, what=what)
             moved = moved or redirected
-            if answer.status_code == 304:
+            if answer.status == 304:
                 return None, etag, moved
-            pages.append(answer)
+            pages, read = pages + 1, read + len(answer.data)
+            first_etag = answer.headers.get("etag") if pages == 1 else None
             for item in json_list(answer, what):
                 ref, target = item.get("ref"), item.get("object")
                 sha = target.get("sha") if isinstance(target, dict) else None
                 if isinstance(ref, str) and isinstance(sha, str) and ref.startswith(_BRANCHES):
                     heads[ref.removeprefix(_BRANCHES)] = sha
-            following = answer.links.get("next", {}).get("url")
-            address = self._transport.same_host(following, what) if following else None
+            address = self._transport.same_host(answer.following, what) if answer.following else None
         # An ETag speaks for its page only: of several pages the later ones could change unseen.
-        return heads, pages[0].headers.get("etag") if len(pages) == 1 else None, moved
+        return heads, first_etag, moved
 
 
 log = structlog.get_logger("daemon.forge")
@@ -398,13 +415,13 @@ class Calls:
             answer = await self._github.call(method, address, what=what, body=body)
         except RemoteError as error:
             raise ProposalError(self._hidden(f"{error}; {_unanswered(error)}")) from error
-        if answer.status_code in absent:
+        if answer.status in absent:
             return None
-        if not 200 <= answer.status_code < 300:
-            raise ProposalError(self._hidden(self._refused(answer, what)), status=answer.status_code)
+        if not 200 <= answer.status < 300:
+            raise ProposalError(self._hidden(self._refused(answer, what)), status=answer.status)
         try:
             return answer.json()
-        except ValueError as error:
+        except NotJsonError as error:
             raise self.strange(what) from error
 
     def strange(self, what: str) -> ProposalError:
@@ -450,8 +467,8 @@ class Calls:
             raise self.strange(what)
         return content
 
-    def _refused(self, answer: httpx2.Response, what: str) -> str:
-        status, said = answer.status_code, _said(answer)
+    def _refused(self, answer: Answer, what: str) -> str:
+        status, said = answer.status, _said(answer)
         told = f"{what}: {self._github.api_url} answered {status}{f' ({said})' if said else ''}"
         match status:
             case 401:
@@ -477,11 +494,11 @@ def _unanswered(error: RemoteError) -> str:
     return f"whether it was done is not known; check the network, then {_AGAIN}"
 
 
-def _said(answer: httpx2.Response) -> str:
+def _said(answer: Answer) -> str:
     """GitHub's message and what it lists of errors, in one line."""
     try:
         content = answer.json()
-    except ValueError:
+    except NotJsonError:
         return ""
     if not isinstance(content, dict):
         return ""

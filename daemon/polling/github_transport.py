@@ -15,15 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
-
 from daemon.polling.errors import RemoteError, remedy_for
 from daemon.state.clock import elapsed_s
+from pipeline.http_client import REDIRECTS, Answer, HttpClient, NoAnswerError, NotJsonError
 from pipeline.redact import redact
 from store.backoff import Backoff
 from store.events.repositories import RepositoryProblem
@@ -78,19 +76,19 @@ def not_understood(what: str) -> RemoteError:
     )
 
 
-def message(answer: httpx2.Response) -> str:
+def message(answer: Answer) -> str:
     """Return what an answer says of itself, in one short line; "" where it says nothing."""
-    if answer.status_code == 304:
+    if answer.status == 304:
         return ""
     try:
         content = answer.json()
-    except ValueError:
+    except NotJsonError:
         return ""
     said = content.get("message") if isinstance(content, dict) else None
     return " ".join(said.split())[:200] if isinstance(said, str) else ""
 
 
-def json_object(answer: httpx2.Response, what: str) -> dict[str, Any]:
+def json_object(answer: Answer, what: str) -> dict[str, Any]:
     """Return an answer that is an object.
 
     Raises:
@@ -102,7 +100,7 @@ def json_object(answer: httpx2.Response, what: str) -> dict[str, Any]:
     return content
 
 
-def json_list(answer: httpx2.Response, what: str) -> list[dict[str, Any]]:
+def json_list(answer: Answer, what: str) -> list[dict[str, Any]]:
     """Return an answer that is a list of objects.
 
     Raises:
@@ -124,10 +122,10 @@ def number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _json(answer: httpx2.Response, what: str) -> Any:
+def _json(answer: Answer, what: str) -> Any:
     try:
         return answer.json()
-    except ValueError as error:
+    except NotJsonError as error:
         raise not_understood(what) from error
 
 
@@ -179,7 +177,7 @@ class Limits:
         if wait_s > 0:
             raise self._error(what, wait_s)
 
-    def heed(self, answer: httpx2.Response, *, what: str, said: str = "") -> None:
+    def heed(self, answer: Answer, *, what: str, said: str = "") -> None:
         """Apply the limits in an answer; `said` is its message.
 
         Raises:
@@ -192,8 +190,8 @@ class Limits:
             if quota.remaining == 0:
                 self._block(resource, self._until_reset_s(quota))
         wait_s = _retry_after(answer.headers)
-        refused = answer.status_code == 429 or (
-            answer.status_code == 403
+        refused = answer.status == 429 or (
+            answer.status == 403
             and (
                 wait_s is not None
                 or (quota is not None and quota.remaining == 0)
@@ -202,7 +200,7 @@ class Limits:
         )
         if refused:
             raise self._refused(what, resource=resource, wait_s=wait_s)
-        if answer.status_code < 400:
+        if answer.status < 400:
             self._refusals = 0
 
     def _refused(self, what: str, *, resource: str, wait_s: float | None) -> RemoteError:
@@ -252,7 +250,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     return float(min(int(wait), 86400)) if wait.isdecimal() and len(wait) < 10 else None
 
 
-REDIRECTS = (301, 302, 307, 308)
 _API_VERSION = "2022-11-28"
 _REFUSED_TOKEN_WAIT_S = 300.0
 
@@ -276,32 +273,23 @@ class Transport:
         self.api_url = api_url
         self.timeout_s = timeout_s
         self.limits = Limits(now=now)
-        self.failed: tuple[float, RemoteError] | None = None
-        """When (time.monotonic) the API was last out of reach, and how."""
         self.requests: Counter[str] = Counter()
         """Requests made, by what they were about."""
         self._now = now
         self.token: str | None = None
         self._renew = renew
-        self._refused, self._refused_until = False, 0.0
-        self._take_token(token)
-
-    @cached_property
-    def _client(self) -> httpx2.AsyncClient:
-        """The connections, from the first question on: a daemon that watches no GitHub makes none."""
-        return httpx2.AsyncClient(
+        self._client = HttpClient(
+            seconds=timeout_s,
             headers={
                 "Accept": "application/vnd.github+json",
                 "X-GitHub-Api-Version": _API_VERSION,
                 "User-Agent": f"everlean/{version('everlean')}",
             },
-            timeout=self.timeout_s,
-            follow_redirects=False,
-            # Where nothing is encrypted there is no certificate to check, and reading those of this machine takes time.
-            verify=urlsplit(self.api_url).scheme == "https",
         )
+        self._refused, self._refused_until = False, 0.0
+        self._take_token(token)
 
-    async def get(self, address: str, *, etag: str | None, what: str) -> tuple[httpx2.Response, bool]:
+    async def get(self, address: str, *, etag: str | None, what: str) -> tuple[Answer, bool]:
         """Send one request; return the answer (200 or 304) and whether it came from another address (a rename).
 
         Raises:
@@ -309,10 +297,10 @@ class Transport:
         """
         for turn in range(4):
             answer = await self.send(address, etag=etag, what=what)
-            if answer.status_code in (200, 304):
+            if answer.status in (200, 304):
                 return answer, turn > 0
-            if answer.status_code not in REDIRECTS:
-                raise refusal(answer.status_code, what=what, api_url=self.api_url)
+            if answer.status not in REDIRECTS:
+                raise refusal(answer.status, what=what, api_url=self.api_url)
             address = self.same_host(answer.headers.get("location", ""), what)
         raise RemoteError(
             "invalid", f"{what}: the API redirects in a circle", remedy="check api_url in config.toml"
@@ -327,7 +315,7 @@ class Transport:
         method: str = "GET",
         body: Mapping[str, Any] | None = None,
         read_refusals: bool = True,
-    ) -> httpx2.Response:
+    ) -> Answer:
         """One request, with the token as it is now.
 
         `read_refusals`: a 403 whose words speak of a limit is one; without, those are the caller's to read.
@@ -346,7 +334,7 @@ class Transport:
             body=body,
             read_refusals=read_refusals,
         )
-        if answer.status_code == 401 and self.token is not None:
+        if answer.status == 401 and self.token is not None:
             if self._token_is_new():
                 return await self._request(
                     address,
@@ -357,7 +345,7 @@ class Transport:
                     read_refusals=read_refusals,
                 )
             self._refused, self._refused_until = True, time.monotonic() + _REFUSED_TOKEN_WAIT_S
-        elif answer.status_code < 400:
+        elif answer.status < 400:
             self._refused = False
         return answer
 
@@ -370,31 +358,31 @@ class Transport:
         method: str,
         body: Mapping[str, Any] | None,
         read_refusals: bool,
-    ) -> httpx2.Response:
+    ) -> Answer:
         self.requests[what] += 1
         url = address if urlsplit(address).netloc else self.api_url + address
         try:
             headers = {"If-None-Match": etag} if etag else {}
             if self.token:
                 headers["Authorization"] = f"Bearer {self.token}"
-            answer = await self._client.request(method, url, headers=headers, json=body)
-        except httpx2.HTTPError as error:
-            said = self.hidden(f"{type(error).__name__}: {error}")
-            failure = RemoteError(
-                "unreachable",
-                f"{self.api_url}: {said} (asked about {what})",
-                remedy=remedy_for("unreachable"),
-            )
-            self.failed = (time.monotonic(), failure)
-            raise failure from error
-        said = message(answer) if read_refusals and answer.status_code in (403, 429) else ""
+            answer = await self._client.call(method, url, headers=headers, content=body)
+        except NoAnswerError as error:
+            raise self.unanswered(what, str(error)) from error
+        said = message(answer) if read_refusals and answer.status in (403, 429) else ""
         self.limits.heed(answer, what=what, said=said)
         return answer
 
     async def close(self) -> None:
         """Close the connections."""
-        if "_client" in self.__dict__:
-            await self._client.aclose()
+        await self._client.close()
+
+    def unanswered(self, what: str, said: str) -> RemoteError:
+        """Return the error for a request that got no answer."""
+        return RemoteError(
+            "unreachable",
+            f"{self.api_url}: {self.hidden(said)} (asked about {what})",
+            remedy=remedy_for("unreachable"),
+        )
 
     def hidden(self, said: str) -> str:
         """Return a text without the token."""

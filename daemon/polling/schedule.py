@@ -12,15 +12,23 @@ from datetime import UTC, datetime
 
 import structlog
 
+from daemon.polling.git_process import LONG
 from daemon.polling.poller import Poller, entry_of, load_memo
+from daemon.polling.turns import Turns
 from daemon.settings import Repo
 from daemon.state.clock import elapsed_s
 from daemon.state.context import Context
 from daemon.state.store_service import StoreFailedError
+from store.text import listed, span
 from store.view.rows import PolledRepository
 
 _BETWEEN_HINTS_S = 10.0
 _SHORTEST_S, _LONGEST_S = 0.25, 5.0
+_AT_ONCE = 8
+_PATIENCE_S = 5.0
+OVERDUE = "polls are overdue"
+"""The key of that problem."""
+_NAMED = 3
 
 log = structlog.get_logger("daemon.polls")
 
@@ -41,7 +49,7 @@ class PollScheduler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.running: set[str] = set()
-        """The keys of the repositories that are being asked."""
+        """The keys of the repositories that are being asked, or stand in line for it."""
         self._poller = poller
         self._context = context
         self._elapsed = elapsed
@@ -52,6 +60,11 @@ class PollScheduler:
         self._refused: set[str] = set()
         self._out_of_reach: set[str] = set()
         self._begun: dict[str, float] = {}
+        # So many at once that the first are seen within seconds, however many are due.
+        self._turns = Turns(_AT_ONCE)
+        self._waiting_since: dict[str, float] = {}
+        self._seen: set[str] = set()
+        self._last_end = elapsed()
 
     def remember(self, rows: Iterable[PolledRepository]) -> None:
         """Restore the time of each repository's next poll from what the last daemon left."""
@@ -63,6 +76,7 @@ class PollScheduler:
             # Never longer than it was to wait: the wall clock may have been set back meanwhile.
             wait_s = min(max((due - now).total_seconds(), 0.0), max((due - asked).total_seconds(), 0.0))
             self._due[row.repository] = clock + wait_s
+            self._seen.add(row.repository)
             self._entries[row.repository] = load_memo(row.etag).entry
             if row.poll_outcome == "rate_limited":
                 self._patient.add(row.repository)
@@ -84,10 +98,37 @@ class PollScheduler:
         for repo in settings.repos:
             entry = entry_of(repo)
             if self._entries.get(repo.key) != entry and repo.key not in self._patient:
-                self._due[repo.key] = 0.0
+                self._due[repo.key] = now
             self._entries[repo.key] = entry
             if repo.enabled and repo.key not in self.running and self._due_s(repo.key) <= now:
                 self._begin(repo)
+        self._tell_overdue(now)
+
+    def _tell_overdue(self, now: float) -> None:
+        """Say which polls have not ended although an interval and a timeout have passed since they were to begin.
+
+        Who stands in line behind first looks, of which there may be thousands, is late where none of them ends.
+        """
+        unseen = any(repo.enabled and repo.key not in self._seen for repo in self._context.settings.repos)
+        timeout_s = self._context.settings.poll.timeout_s
+        late: list[tuple[float, str]] = []
+        for repo in self._context.settings.repos:
+            since = self._waiting_since.get(repo.key, now)
+            if unseen:
+                begun = self._begun.get(repo.key, 0.0)
+                since = begun if begun >= since else max(since, self._last_end)
+            # A first look has a whole repository to fetch.
+            if now - since > repo.every_s + timeout_s * (1 if repo.key in self._seen else LONG):
+                late.append((since, repo.key))
+        if not late:
+            self._context.problems.clear(OVERDUE)
+            return
+        named = listed([f"{key} (for {span(now - since)})" for since, key in sorted(late)], _NAMED)
+        self._context.problems.set(
+            OVERDUE,
+            f"polls of {len(late)} of {len(self._context.settings.repos)} repositories are overdue: {named};"
+            " look at their forge, at the network, and whether this machine keeps up",
+        )
 
     def poll_now(self, repository: str | None) -> Sequence[str]:
         """Begin polls, whatever the back-off says; KeyError for a repository that is not watched."""
@@ -99,9 +140,8 @@ class PollScheduler:
         for repo in repos:
             self._poller.forget(repo.key)
             if repo.key in self.running:
-                self._due[repo.key] = (
-                    0.0  # what it looks at now may be older than the wish: it is asked again
-                )
+                # What it looks at now may be older than the wish: it is asked again.
+                self._due[repo.key] = self._elapsed()
         for repo in repos:
             self._begin(repo)
         return [repo.key for repo in repos]
@@ -131,31 +171,37 @@ class PollScheduler:
     def let_in_again(self) -> None:
         """Poll at once the repositories whose token was refused: there is a new one."""
         for key in self._refused:
-            self._due[key] = 0.0
+            self._due[key] = self._elapsed()
 
     def _in_reach_again(self, key: str) -> None:
         """Poll the unreachable repositories of the same host at once: an outage that ended needs no back-off."""
         host = key.partition("/")[0]
         for other in {one for one in self._out_of_reach if one.partition("/")[0] == host}:
             self._out_of_reach.discard(other)
-            self._due[other] = 0.0
+            self._due[other] = self._elapsed()
 
     def _due_s(self, key: str) -> float:
         return self._due.get(key, 0.0)
 
     def _begin(self, repo: Repo) -> None:
-        held = self._context.stop_reason or self._poller.disk_problem
-        if repo.key not in self.running and not held:
+        if repo.key not in self.running and not self._held():
             self.running.add(repo.key)
+            self._waiting_since[repo.key] = self._elapsed()
             self._context.spawn(self._poll(repo), name=f"poll:{repo.key}")
 
+    def _held(self) -> str:
+        """Return why no poll begins now; "" where they do."""
+        return self._context.stop_reason or self._poller.disk_problem
+
     async def _poll(self, repo: Repo) -> None:
-        begun = self._begun[repo.key] = self._elapsed()
         # Where it ends in a defect: not before another interval.
-        self._due[repo.key] = begun + repo.every_s
+        self._due[repo.key] = self._elapsed() + repo.every_s
         try:
-            polled = await self._poller.poll(repo)
-            hinted = self._due[repo.key] < begun + repo.every_s
+            async with self._turns.one(patience_s=_PATIENCE_S):
+                begun = self._begun[repo.key] = self._elapsed()
+                next_s = self._due[repo.key] = begun + repo.every_s
+                polled = await self._poller.poll(repo)
+            hinted = self._due[repo.key] < next_s
             self._due[repo.key] = min(
                 self._elapsed() + polled.wait_s, self._due[repo.key] if hinted else 1e18
             )
@@ -179,6 +225,9 @@ class PollScheduler:
             log.exception("poll_defect", repository=repo.key)
         finally:
             self.running.discard(repo.key)
+            self._waiting_since.pop(repo.key, None)
+            self._seen.add(repo.key)
+            self._last_end = self._elapsed()
 
 
 def _is(name: str, other: str | None) -> bool:

@@ -21,7 +21,6 @@ import platform
 import random
 import signal
 import sqlite3
-import ssl
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,10 +29,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Protocol, get_args
 from urllib.parse import urlsplit
 
-import httpx2
 import structlog
 
 from daemon.settings import Settings
@@ -44,6 +42,7 @@ from daemon.state.store_service import StoreService
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
 from pipeline.front import Front, digest, front
+from pipeline.http_client import Answer, HttpClient, NoAnswerError
 from pipeline.redact import redact
 from store.backoff import Backoff
 from store.documents.document import of_row, plain
@@ -153,42 +152,37 @@ class WebhookChannel:
 
     async def send(self, message: Message) -> None:
         """POST it; only a 2xx answer takes it."""
-        # Reading the machine's certificates takes a tenth of a second, in which the loop has others to serve.
-        secure = self._url.startswith("https:")
-        context: ssl.SSLContext | Literal[False] = (
-            await asyncio.to_thread(httpx2.create_ssl_context) if secure else False
-        )
         try:
-            async with asyncio.timeout(WEBHOOK_S):
-                status, retry_after = await self._post(message, context)
-        except TimeoutError:
-            raise NotTakenError(
-                "timeout",
-                f"{self._host} did not answer within {WEBHOOK_S:g} s",
-                remedy="look at the receiver, which has to answer before it works on the message",
-            ) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            answer = await self._post(message)
+        except NoAnswerError as error:
             # `from None`: a traceback of the library's own error may hold the URL.
+            if error.reason == "late":
+                raise NotTakenError(
+                    "timeout",
+                    f"{self._host} did not answer within {WEBHOOK_S:g} s",
+                    remedy="look at the receiver, which has to answer before it works on the message",
+                ) from None
             raise NotTakenError(
                 "unreachable",
-                f"{self._host}: {self._without_url(error)}",
+                f"{self._host}: {self._without_url(str(error))}",
                 remedy="look whether it is up, and at the network",
             ) from None
-        if not 200 <= status < 300:
+        if not 200 <= answer.status < 300:
+            retry_after = answer.headers.get("retry-after", "")
             raise NotTakenError(
                 "refused",
-                f"{self._host} answered {status}",
-                remedy=_remedy(status),
-                retry_after_s=_seconds(retry_after) if status in (429, 503) else 0.0,
+                f"{self._host} answered {answer.status}",
+                remedy=_remedy(answer.status),
+                retry_after_s=_seconds(retry_after) if answer.status in (429, 503) else 0.0,
             )
 
-    def _without_url(self, error: Exception) -> str:
-        """Return a library's message, unless it quotes a part of the URL that may be a secret."""
-        parts, name, said = urlsplit(self._url), type(error).__name__, str(error)
+    def _without_url(self, said: str) -> str:
+        """Return a library's message, or its beginning where it quotes a part of the URL that may be a secret."""
+        parts = urlsplit(self._url)
         told = any(part and part in said for part in (parts.path.strip("/"), parts.query, parts.password))
-        return name if told or not said else redact(f"{name}: {said}")
+        return said.partition(" (")[0] if told else redact(said)
 
-    async def _post(self, message: Message, context: ssl.SSLContext | Literal[False]) -> tuple[int, str]:
+    async def _post(self, message: Message) -> Answer:
         moment = str(int(time.time()))
         headers = {
             "Content-Type": "application/json",
@@ -198,12 +192,9 @@ class WebhookChannel:
         }
         if self._key is not None:
             headers["webhook-signature"] = signature(self._key, message, moment)
-        async with (
-            httpx2.AsyncClient(verify=context, timeout=WEBHOOK_S, follow_redirects=False) as client,
-            # The body of the answer is not read: it says nothing useful, and may be endless.
-            client.stream("POST", self._url, content=message.body, headers=headers) as answer,
-        ):
-            return answer.status_code, answer.headers.get("retry-after", "")
+        async with HttpClient(seconds=WEBHOOK_S, headers=headers) as client:
+            # The body of the answer is not read: it says nothing useful.
+            return await client.call("POST", self._url, body=message.body, read=False)
 
 
 def signature(key: bytes, message: Message, timestamp: str) -> str:

@@ -25,8 +25,6 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-import httpx2
-
 from pipeline.endpoint.answers import PaidAnswers, request_name
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.dialect import (
@@ -41,6 +39,7 @@ from pipeline.endpoint.dialect import (
 )
 from pipeline.endpoint.errors import EndpointError, ExternalError, Usage
 from pipeline.endpoint.spending import Prices, Reservation, Spending
+from pipeline.http_client import HttpClient, NoAnswerError, NoAnswerReason
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.redact import redact
 from store.backoff import Backoff
@@ -85,10 +84,19 @@ class Chat:
         return Counter(choice.flaw for choice in self.choices if choice.flaw)
 
 
+_NO_ANSWER: Mapping[NoAnswerReason, tuple[str, bool]] = {
+    "no_connection": ("unreachable", False),
+    "late": ("timeout", True),
+    "too_long": ("not_understood", True),
+    "broken": ("hung_up", True),
+}
+"""The reason that is counted, and whether the endpoint may have made an answer that is paid for."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Reply:
     status: int
-    headers: httpx2.Headers
+    headers: Mapping[str, str]
     data: bytes
 
     @property
@@ -164,14 +172,13 @@ class ChatClient:
         }
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        self._client = httpx2.AsyncClient(
+        self._client = HttpClient(
+            seconds=endpoint.timeout_s,
+            connect_seconds=endpoint.connect_timeout_s,
+            most_bytes=endpoint.longest_answer_bytes,
             headers=headers,
-            timeout=httpx2.Timeout(endpoint.timeout_s, connect=endpoint.connect_timeout_s),
-            follow_redirects=False,
-            # Where nothing is encrypted there is no certificate to check, and reading those of this machine takes time.
-            verify=endpoint.is_encrypted,
-            trust_env=not endpoint.is_local,
-            limits=httpx2.Limits(max_connections=endpoint.concurrency),
+            connections=endpoint.concurrency,
+            from_environment=not endpoint.is_local,
         )
 
     def __repr__(self) -> str:
@@ -189,7 +196,7 @@ class ChatClient:
         """Close the connections after their cost is booked."""
         while self._writing:
             await asyncio.wait(self._writing)
-        await self._client.aclose()
+        await self._client.close()
 
     async def complete(
         self,
@@ -361,25 +368,11 @@ class ChatClient:
         self.counts["requests"] += 1
         call.sent += 1
         try:
-            async with (
-                asyncio.timeout(left),
-                self._client.stream("POST", self.endpoint.url, json=body) as response,
-            ):
-                data = bytearray()
-                async for piece in response.aiter_bytes():
-                    data += piece
-                    if len(data) > self.endpoint.longest_answer_bytes:
-                        text = f"its answer has more than {self.endpoint.longest_answer_bytes} bytes"
-                        return _NoReply("not_understood", text, paid=True, final=True)
-                return _Reply(response.status_code, response.headers, bytes(data))
-        except (TimeoutError, httpx2.TimeoutException) as error:
-            if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
-                return _NoReply("unreachable", "it takes no connection in time", paid=False)
-            return _NoReply("timeout", f"it did not answer within {left:g} s", paid=True)
-        except httpx2.ConnectError as error:
-            return _NoReply("unreachable", f"it cannot be reached ({error})", paid=False)
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return _NoReply("hung_up", f"the connection broke ({type(error).__name__}: {error})", paid=True)
+            answer = await self._client.call("POST", self.endpoint.url, content=body, seconds=left)
+        except NoAnswerError as error:
+            reason, paid = _NO_ANSWER[error.reason]
+            return _NoReply(reason, str(error), paid=paid, final=error.reason == "too_long")
+        return _Reply(answer.status, answer.headers, answer.data)
 
     async def _wait(self, reply: _Reply | _NoReply, failed: int, call: _Call) -> None:
         """Wait before another try.
@@ -417,7 +410,7 @@ class ChatClient:
         self.counts["retries"] += 1
         await self._sleep(wait)
 
-    def _retry_after(self, headers: httpx2.Headers) -> float | None:
+    def _retry_after(self, headers: Mapping[str, str]) -> float | None:
         """Return the seconds of Retry-After, which may be a number or a date; None if it is missing or unreadable."""
         value = headers.get("retry-after", "").strip()
         try:

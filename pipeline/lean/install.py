@@ -6,17 +6,18 @@ that is ended leaves no half of a Lean: elan gives a toolchain its name when all
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import shutil
 import tarfile
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
+from pipeline.http_client import REDIRECTS, HttpClient, NoAnswerError
 from pipeline.lean.backend import Sandbox
 from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
 from pipeline.lean.sandbox.command import SandboxError
@@ -38,6 +39,8 @@ ELAN_ARCHIVE = (
     "https://github.com/leanprover/elan/releases/latest/download/elan-{machine}-unknown-linux-gnu.tar.gz"
 )
 _ELAN_MOST_BYTES = 100 * 2**20
+_ELAN_S = 600.0
+_MOST_REDIRECTS = 6
 _SHOWN_CHARACTERS = 2000
 _NO_SPACE = "No space left on device"
 _ONLINE = "it needs the internet (DNS and https), or what is missing put there beforehand: docs/install.md"
@@ -185,19 +188,36 @@ def _fetched(archive: str, work: Path) -> Path:
         raise InstallError(f"elan: {archive}: not fetched; give an https URL, or the path of a file")
     target = work / "elan.tar.gz"
     try:
-        with urllib.request.urlopen(archive, timeout=60) as answer:  # noqa: S310 - the scheme was looked at
-            data = answer.read(_ELAN_MOST_BYTES + 1)
-    except OSError as error:
+        target.write_bytes(asyncio.run(_downloaded(archive)))
+    except NoAnswerError as error:
+        if error.reason == "too_long":
+            raise InstallError(
+                f"elan: {archive}: more than {_ELAN_MOST_BYTES // 2**20} MiB, so no release of elan"
+            ) from error
         raise InstallError(
-            f"elan: {archive}: {getattr(error, 'reason', error)}; {_ONLINE}: fetch that file elsewhere, and name it"
-            " with --elan FILE"
+            f"elan: {archive}: {error}; {_ONLINE}: fetch that file elsewhere, and name it with --elan FILE"
         ) from error
-    if len(data) > _ELAN_MOST_BYTES:
-        raise InstallError(
-            f"elan: {archive}: more than {_ELAN_MOST_BYTES // 2**20} MiB, so no release of elan"
-        )
-    target.write_bytes(data)
     return target
+
+
+async def _downloaded(address: str) -> bytes:
+    """Return what is at an address, or where it redirects to: a release of GitHub lies with another host.
+
+    Raises:
+        NoAnswerError: it cannot be had.
+    """
+    async with HttpClient(seconds=_ELAN_S, most_bytes=_ELAN_MOST_BYTES) as client:
+        encrypted = address.startswith("https:")
+        for _ in range(_MOST_REDIRECTS):
+            answer = await client.call("GET", address)
+            if answer.status == 200:
+                return answer.data
+            if answer.status not in REDIRECTS:
+                raise NoAnswerError("broken", f"it answered {answer.status}")
+            address = urljoin(address, answer.headers.get("location", ""))
+            if encrypted and not address.startswith("https:"):
+                raise NoAnswerError("broken", "it redirects to what is not encrypted")
+        raise NoAnswerError("broken", "it redirects in a circle")
 
 
 def _unpack_elan(archive: Path, target: Path) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from daemon.polling import github as github_api
 from daemon.polling.errors import RemoteError
 from daemon.polling.github import Forge, GitHub
 from daemon.polling.poller import PollResult
@@ -17,6 +18,7 @@ from store.view import queries
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import GitHubServer
 from tests.support.daemon.remote import Remote
+from tests.support.hostile_server import CASES, HostileServer
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
 
@@ -339,30 +341,52 @@ def test_an_archived_repository_is_marked_once_and_asked_seldom_until_it_is_open
     assert [event.data["archived"] for event in deployment.events("repository_archived")] == [True, False]
 
 
-def test_who_stood_in_line_for_an_api_that_is_out_of_reach_does_not_wait_for_it_again(
-    deployment: Deployment,
+def test_no_answer_of_one_repository_keeps_the_others_waiting_or_speaks_for_them(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Five hundred repositories and a minute's timeout would be a day's work."""
+    """Each of the bad ones ends by the deadline as its own problem; the good ones are answered in between."""
+    monkeypatch.setattr(github_api, "_MOST_PAGES", 3)
+    asked = [*CASES, "good", "good2", "good3"]
 
-    async def go() -> tuple[int, list[str]]:
-        asked = 0
+    async def go() -> dict[str, str]:
+        with HostileServer() as server:
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=6.0, local=True)
+            found: dict[str, str] = {}
 
-        async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal asked
-            asked += 1
-            await reader.read()
-            writer.close()
+            async def look(name: str) -> None:
+                try:
+                    answer = await client.look(f"o/{name}")
+                    found[name] = ", ".join(answer.heads or ())
+                except RemoteError as error:
+                    # It speaks of the one that was asked about.
+                    found[name] = error.problem if f"o/{name}" in str(error) else str(error)
 
-        silent = await asyncio.start_server(swallow, "127.0.0.1", 0)
-        port = silent.sockets[0].getsockname()[1]
-        client = GitHub(api_url=f"http://127.0.0.1:{port}", token=TOKEN, timeout_s=0.3, local=True)
-        looks = [client.look(f"o/n{number}") for number in range(20)]
-        found = await asyncio.gather(*looks, return_exceptions=True)
-        await client.close()
-        silent.close()
-        return asked, [one.problem for one in found if isinstance(one, RemoteError)]
+            # Those that never end are asked first; the good ones do not wait for their deadlines.
+            await asyncio.gather(*map(look, asked))
+            order = list(found)
+            assert {"good", "good2", "good3"} < set(order[: order.index("silent")])
+            await client.close()
+            return found
 
-    assert asyncio.run(go()) == (1, ["unreachable"] * 20)
+    found = asyncio.run(go())
+    assert {found.pop(name) for name in ("good", "good2", "good3")} == {"main"}
+    assert found == {name: "invalid" if name in ("pages", "circle") else "unreachable" for name in CASES}
+
+
+def test_a_hundred_repositories_at_an_api_that_is_silent_end_together() -> None:
+    """Five hundred repositories and a minute's timeout, one after the other, would be a day's work."""
+
+    async def go() -> set[str]:
+        with HostileServer() as server:
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=2.0, local=True)
+            looks = [client.look("o/silent") for _ in range(100)]
+            found = await asyncio.gather(*looks, return_exceptions=True)
+            await client.close()
+            return {one.problem if isinstance(one, RemoteError) else repr(one) for one in found}
+
+    began = time.monotonic()
+    assert asyncio.run(go()) == {"unreachable"}
+    assert time.monotonic() - began < 60  # and not 200
 
 
 def test_branches_on_several_pages_are_all_seen(

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from daemon.polling import intervals
+from daemon.polling import intervals, schedule
 from daemon.polling.github import GitHub
+from daemon.polling.poller import PollResult
 from daemon.polling.schedule import PollScheduler
+from daemon.settings import Repo, load
 from daemon.state.context import Context
 from store.view import queries
 from tests.support.daemon.deployment import Deployment, Parts
@@ -347,3 +351,95 @@ def test_there_are_ten_ticks_in_the_shortest_interval_within_bounds(
         write(deployment, remotes, every=every)
         found.append(asyncio.run(tick_s()))
     assert found == [1.0, 0.25, 5.0]
+
+
+class _Slow:
+    """In a poller's place: polls end when a test lets them, in the order of their beginning."""
+
+    def __init__(self) -> None:
+        self.github, self.disk_problem, self.slowest_s = None, "", 3600.0
+        self.asked: list[str] = []
+        self.ends: dict[str, asyncio.Event] = {}
+
+    async def poll(self, repo: Repo) -> PollResult:
+        self.asked.append(repo.key)
+        await self.ends.setdefault(repo.key, asyncio.Event()).wait()
+        return PollResult(repo.key, "unchanged", 0, 0, 0.0, repo.every_s, datetime.now(UTC))
+
+
+@asynccontextmanager
+async def watched_by(tmp_path: Path, number: int) -> AsyncIterator[tuple[Turns, _Slow, Clocks]]:
+    """Watch so many repositories of which nothing is known, with a poller that does as it is told."""
+    entries = "".join(f'[[repos]]\nurl = "https://example.org/o/r{at}"\n' for at in range(number))
+    (tmp_path / "config.toml").write_text(f'[poll]\nevery = "60s"\ntimeout = "30s"\n{entries}')
+    clocks, poller = Clocks(), _Slow()
+    parts = SimpleNamespace(settings=load(tmp_path / "config.toml"), poller=poller)
+    turns = Turns(parts, clocks)  # type: ignore[arg-type]  # as much of the parts as it takes
+    yield turns, poller, clocks
+    for task in turns._begun:
+        task.cancel()
+
+
+async def _settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_a_poll_that_is_overdue_is_a_problem_until_it_ends(tmp_path: Path) -> None:
+    async def go() -> list[list[str]]:
+        told: list[list[str]] = []
+        async with watched_by(tmp_path, 2) as (turns, poller, clocks):
+            for event in (
+                first := asyncio.Event(),
+                poller.ends.setdefault("example.org/o/r1", asyncio.Event()),
+            ):
+                event.set()
+            poller.ends["example.org/o/r0"] = first
+            # The second poll of r0 does not end.
+            for seconds in (0, 61, 89, 2):
+                clocks.pass_(seconds)
+                await turns.polls.tick()
+                told.append(turns.problems.texts())
+                await _settle()
+                first.clear()
+            first.set()
+            await _settle()
+            await turns.polls.tick()
+            return [*told, turns.problems.texts()]
+
+    *before, (problem,), after = asyncio.run(go())
+    assert (before, after) == ([[], [], []], [])
+    assert problem.startswith(
+        "polls of 1 of 2 repositories are overdue: example.org/o/r0 (for 1m31s); look at"
+    )
+
+
+def test_of_two_thousand_first_looks_the_first_ones_end_first_and_none_is_called_late(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with watched_by(tmp_path, 2000) as (turns, poller, clocks):
+            await turns.polls.tick()
+            await _settle()
+            assert len(poller.asked) == 8
+            for _ in range(50):
+                for key in poller.asked:
+                    poller.ends[key].set()
+                clocks.pass_(20)
+                await turns.polls.tick()
+                await _settle()
+            assert turns.problems.texts() == []
+            assert 300 < len(poller.asked) < 2000
+
+    asyncio.run(go())
+
+
+def test_polls_that_are_slow_keep_no_others_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "_PATIENCE_S", 0.01)
+
+    async def go() -> None:
+        async with watched_by(tmp_path, 40) as (turns, poller, _):
+            await turns.polls.tick()
+            async with asyncio.timeout(60):
+                while len(poller.asked) < 40:  # noqa: ASYNC110 - what is waited for is a timer of the product's own
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(go())

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import httpx2
 import pytest
 
 from pipeline.endpoint.client import Chat, ChatClient
@@ -463,16 +462,6 @@ def test_a_key_is_not_sent_unencrypted_except_to_this_machine() -> None:
     Endpoint("http://gpu.example.org:8000/v1", "m").check_key(None)
     with pytest.raises(EndpointError, match="unencrypted"):
         Endpoint("http://gpu.example.org:8000/v1", "m").check_key(KEY)
-
-
-@pytest.mark.parametrize(("base_url", "verifies"), [("https://host/v1", True), ("http://host/v1", False)])
-def test_certificates_are_checked_wherever_there_are_any(
-    monkeypatch: pytest.MonkeyPatch, base_url: str, verifies: bool
-) -> None:
-    made: list[dict[str, object]] = []
-    monkeypatch.setattr(httpx2, "AsyncClient", lambda **options: made.append(options))
-    ChatClient(Endpoint(base_url, "m"))
-    assert made[0]["verify"] is verifies
 
 
 def test_the_whole_address_may_be_given() -> None:

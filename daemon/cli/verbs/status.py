@@ -100,6 +100,7 @@ def show(report: Status) -> None:
             *_work(report.work),
             ("jobs", _jobs(jobs, running=daemon.running, earlier=earlier)),
             ("told", _told(report.notifications or ())),
+            *_first_look(report),
             ("log", f"{log.path}, {counted(log.position, 'event')}"),
             (
                 "config",
@@ -238,6 +239,15 @@ def _work(work: Work) -> tuple[tuple[str, str], ...]:
 
 def _disproved(number: int) -> str:
     return f"; {number:,} of the open disproved: false as they stand" if number else ""
+
+
+def _first_look(report: Status) -> tuple[tuple[str, str], ...]:
+    """Return how far the first look at each repository has come, while it is under way."""
+    watched = [item for item in report.repositories or () if item.watched]
+    seen = sum(item.checked_at is not None for item in watched)
+    if not report.daemon.running or report.as_of is not None or seen == len(watched):
+        return ()
+    return (("first look", f"{seen:,} of {len(watched):,} repositories"),)
 
 
 def _counts(report: Status) -> tuple[tuple[str, str], ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import httpx2
 import pytest
+from httpx2 import Headers
 
 from daemon.polling.errors import RemoteError
 from daemon.polling.github_transport import Limits
+from pipeline.http_client import Answer
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -21,8 +22,8 @@ class World:
         self.limits = Limits(now=lambda: self.now, elapsed=lambda: self.clock)
 
     def answer(self, status: int, *, said: str = "", **headers: str) -> RemoteError | None:
-        answer = httpx2.Response(
-            status, headers={name.replace("_", "-"): text for name, text in headers.items()}
+        answer = Answer(
+            status, headers=Headers({name.replace("_", "-"): text for name, text in headers.items()})
         )
         try:
             self.limits.heed(answer, what="o/n", said=said)
