@@ -15,7 +15,7 @@ from tests.support.changed import ALWAYS, BY_PROCESS, EVERYTHING, PACKAGES, ROOT
 
 FILES = {
     "daemon/__init__.py": "",
-    "daemon/process/run.py": "def go():\n    from pipeline import scan\n",
+    "daemon/run.py": "def go():\n    from pipeline import scan\n",
     "pipeline/__init__.py": "",
     "pipeline/scan.py": "import store.rows\n",
     "pipeline/prove/__init__.py": "",
