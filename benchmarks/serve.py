@@ -33,13 +33,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tests.support.ladder import ladder
+
 if __name__ == "__main__":
     # As a script this file's folder comes first on the path, where `store` is a file of the benchmarks.
     here = Path(__file__).resolve().parent
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
 
 from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
-from pipeline.jobs.specs import Budget
 from pipeline.serve.spec import LeanSpec, Limits, ModelSpec, ServeSpec
 from store.log.log import EventLog
 from store.view.view import View
@@ -263,7 +264,7 @@ def make_order(folder: Path, sizes: Sizes) -> ServeSpec:
         checkpoints=folder / "models",
         indices=folder / "embeddings",
         models=models,
-        lean=LeanSpec("none", "", "none", folder, folder / "scratch", Budget(1, 1.0, 1.0)),
+        lean=LeanSpec("none", "", "none", folder, folder / "scratch", ladder(folder)),
         limits=Limits(queue=1024, seconds=600.0, batch=sizes.batch),
     )
 

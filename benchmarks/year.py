@@ -48,8 +48,8 @@ from daemon.jobs.history import Retries
 from daemon.jobs.limits import give_back
 from daemon.jobs.runner import SlotHolder, ended_event, of_attempt, started_event
 from daemon.planning.admission import SHARE_S, Admission, Admitted, Money, SlotQueue, admit, turn_ends
+from daemon.planning.ladder import spending
 from daemon.planning.plan import Plan, Planner
-from daemon.planning.proving import spending
 from daemon.settings import Settings, load
 from pipeline.endpoint.spending import Prices, Spending
 from pipeline.jobs.kinds import KINDS

@@ -162,7 +162,7 @@ def _searched(order: ProveSpec | BumpSpec) -> str | None:
     if isinstance(order, ProveSpec):
         rungs, repository = [order.rung], order.repository
     else:
-        rungs, repository = [one.rung for one in order.rungs], order.build.repository
+        rungs, repository = [one.spec for one in order.rungs], order.build.repository
     return None if all(one.retriever is None for one in rungs) else repository
 
 

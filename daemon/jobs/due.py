@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.endpoint.credentials import KeyPlace
 from pipeline.jobs.kinds import KINDS
 from pipeline.jobs.lines import Assignment
-from pipeline.jobs.spec import Spec
+from pipeline.jobs.spec import KeyPlace, Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

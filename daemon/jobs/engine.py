@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.limits import Usage
-from pipeline.endpoint.credentials import KeyPlace
 from pipeline.jobs.child import Exit
 from pipeline.jobs.protocol import JobSpec
-from pipeline.jobs.spec import Spec
+from pipeline.jobs.spec import KeyPlace, Spec
 from pipeline.lean.build.build_cache import BuildKey
 
 if TYPE_CHECKING:  # a carrier, which starts a process for each attempt, does not load it

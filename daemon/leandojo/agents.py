@@ -34,7 +34,6 @@ from daemon.jobs.recovery import INPUTS
 from daemon.jobs.runner import ended_event, of_attempt, started_event
 from daemon.leandojo.repository import Pinned, address, pin
 from daemon.leandojo.session import AgentError, AgentSession, Say, settings_for
-from daemon.planning.proving import Rung
 from daemon.planning.training import newest_of_each
 from daemon.polling.errors import GitError
 from daemon.settings import Settings
@@ -44,7 +43,7 @@ from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.lines import Batch, Failure, Result, parse_line
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources
-from pipeline.jobs.specs import LearnedTask, TrainTacticsSpec
+from pipeline.jobs.specs import LearnedTask, Rung, TrainTacticsSpec
 from pipeline.lean.build.build_cache import BuildMissingError
 from pipeline.models.datasets import dataset_of
 from pipeline.models.errors import NothingToLearnError
@@ -166,7 +165,7 @@ def sorry_results(
         jobs: those of this call.
         rungs: whose attempts count for a sorry without a proof.
     """
-    wanted = {(rung.prover, rung.number, rung.model, rung.budget) for rung in rungs}
+    wanted = {(rung.prover, rung.number, rung.model, rung.budget_key) for rung in rungs}
     attempts = describe_attempts(view, (row.sorry for row in sorries))
     found = [one for row in sorries for one in queries.proofs(view, sorry=row.sorry) if one.blob == row.blob]
     best = {one.sorry: one for one in sorted(describe_proofs(view, found), key=worth)}
@@ -319,10 +318,10 @@ class BaseAgent(abc.ABC):
             prove = self._proving(session, prove, whole_proof)
             session.settings = session.settings.model_copy(update={"prove": prove})
             sorries = [row for pinned in self.repos for row in session.ask(pinned.open_sorries)]
-            ladder = session.ladder()
-            rungs = [rung.with_judge(pinned.lean) for pinned in self.repos for rung in ladder.rungs()]
-            for waiting in ladder.waiting():
-                raise AgentError(f"nothing can be proved yet: {waiting}")
+            climbed, waiting = session.climb()
+            if waiting:
+                raise AgentError(f"nothing can be proved yet: {waiting[0]}")
+            rungs = [rung.with_judge(pinned.lean) for pinned in self.repos for rung in climbed]
             ended: Sequence[JobRow] = ()
             if sorries:
                 self._say(f"Found {counted(len(sorries), 'sorry')} to prove")

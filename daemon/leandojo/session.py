@@ -27,8 +27,8 @@ from daemon.jobs.runner import JobRunner
 from daemon.place.lock import DaemonLock, make_folder
 from daemon.place.paths import ConfigNotFoundError, Paths, find_config
 from daemon.planning.admission import admit
+from daemon.planning.ladder import ladder_of
 from daemon.planning.plan import Plan, Planner
-from daemon.planning.proving import Ladder
 from daemon.polling.git import Git
 from daemon.polling.github import Forge
 from daemon.scheduling.maintenance import Maintenance
@@ -37,6 +37,8 @@ from daemon.settings import ConfigError, Settings, load, parse
 from daemon.state.context import Context
 from daemon.state.store_service import StoreFailedError, StoreService
 from pipeline.jobs.kinds import Kind
+from pipeline.jobs.ladder import WaitingRung
+from pipeline.jobs.specs import Rung
 from pipeline.lean.backend import CHOICES
 from pipeline.lean.build.build_cache import present
 from pipeline.loop_thread import LoopThread
@@ -208,11 +210,11 @@ class AgentSession:
         for problem in self._context.problems.texts():
             self._say(problem)
 
-    def ladder(self) -> Ladder:
-        """Return the rungs of the settings, as the plan has them."""
-        in_use = [row for row in self.ask(model_queries.checkpoints) if row.promoted]
+    def climb(self) -> tuple[list[Rung], list[WaitingRung]]:
+        """Return what of the settings' ladder can be climbed and what cannot, as the plan has it."""
         no_models = why_no_models(self.settings.prove)
-        return Ladder(self.settings, in_use, no_models=no_models, tactics=self.tactics)
+        ladder = ladder_of(self.settings, no_models=no_models, tactics=self.tactics)
+        return ladder.climb(self.ask(model_queries.in_use))
 
     async def _work_off(self, kinds: Collection[Kind]) -> list[JobRow]:
         started: set[str] = set()

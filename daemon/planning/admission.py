@@ -16,8 +16,8 @@ from datetime import UTC, date, datetime, timedelta
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import SlotHolder
+from daemon.planning.ladder import spending
 from daemon.planning.plan import JobClass, Plan
-from daemon.planning.proving import spending
 from daemon.settings import Settings
 from daemon.settings.models import External
 from pipeline.jobs.kinds import KINDS, Kind

@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import Ladder, repl_limits
+from daemon.planning.proving import repl_limits
 from daemon.settings import Repo, Settings
-from pipeline.jobs.specs import (
-    Budget,
-    BuildSpec,
-    BumpRung,
-    BumpSpec,
-    CuratedRung,
-    GeneratorRung,
-    RetrievalRung,
-)
+from pipeline.jobs.ladder import Ladder
+from pipeline.jobs.specs import BuildSpec, BumpSpec, Rung
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.toolchain.versions import VersionError, parse_version
 from store.domain.identity import job_id, short_hash
@@ -33,6 +26,8 @@ from store.view.bumps import BumpRow, bumps, job_of, raises
 from store.view.rows import BranchRow
 
 WEEK = timedelta(days=7)
+_SEARCHES = frozenset({0, 1, 2})
+"""The rungs that search for tactics in the job itself."""
 _RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 
 
@@ -85,6 +80,7 @@ def bumps_due(
     leans: Leans,
     standings: ReadinessOfJobs,
     ladder: Ladder,
+    in_use: Mapping[str, str],
 ) -> Iterator[DueJob]:
     """Yield the bumps that are due on the tip of the default branch."""
     branch = default_branch(view, repo)
@@ -103,8 +99,8 @@ def bumps_due(
         lean, standing = leans.for_toolchain(toolchain or project.toolchain), standings.of(identity)
         if not lean.is_lean or standing.state != "ready":
             continue
-        spec = _spec(view, repo, branch, lean, settings, ladder, bump, toolchain, package, rev)
-        has_model = any(one.model or one.rung.retriever is not None for one in spec.rungs)
+        rungs = _rungs(view, repo, ladder, in_use)
+        spec = _spec(repo, branch, lean, settings, rungs, bump, toolchain, package, rev)
         yield DueJob(
             job=identity,
             kind="bump",
@@ -117,17 +113,16 @@ def bumps_due(
             spec=spec,
             # It builds, mends and builds again, each within the build's time.
             timeout_s=3 * settings.build.timeout_s,
-            memory_bytes=max(settings.build.memory_bytes, settings.prove.memory_bytes if has_model else 0),
+            memory_bytes=max(settings.build.memory_bytes, *(rung.memory_bytes for rung in rungs)),
         )
 
 
 def _spec(
-    view: sqlite3.Connection,
     repo: Repo,
     branch: BranchRow,
     lean: LeanBackend,
     settings: Settings,
-    ladder: Ladder,
+    rungs: tuple[Rung, ...],
     bump: str,
     toolchain: str,
     package: str,
@@ -150,32 +145,24 @@ def _spec(
         toolchain=toolchain,
         package=package,
         rev=rev,
-        rungs=_rungs(view, repo, ladder, settings),
+        rungs=rungs,
         limits=repl_limits(settings, most=1),
         second_kernel=settings.lean.second_kernel,
         advisories=settings.certificates.advisories,
     )
 
 
-def _rungs(view: sqlite3.Connection, repo: Repo, ladder: Ladder, settings: Settings) -> tuple[BumpRung, ...]:
-    """Return the rungs of the repository's ladder that search for tactics without an endpoint: 0, 1 and 2.
+def _rungs(
+    view: sqlite3.Connection, repo: Repo, ladder: Ladder, in_use: Mapping[str, str]
+) -> tuple[Rung, ...]:
+    """Return the rungs of the repository's ladder that search for tactics without an endpoint.
 
     Their models run on the processor, since a bump compiles for hours, and would keep a GPU from others meanwhile.
     """
+    searches = [number for number in ladder.rungs if number in _SEARCHES]
     traced = trace_queries.newest_trace(view, repo.key) is not None
-    prove = settings.prove
-    found = []
-    for one in ladder.rungs(traced=traced):
-        if not isinstance(one.spec, CuratedRung | RetrievalRung | GeneratorRung):
-            continue
-        on_cpu = {
-            name: part.model_copy(update={"device": "cpu"})
-            for name in ("retriever", "generator")
-            if (part := getattr(one.spec, name, None)) is not None
-        }
-        budget = Budget(prove.nodes_per_sorry, one.seconds_per_sorry, prove.tactic_timeout_s)
-        found.append(BumpRung(rung=one.spec.model_copy(update=on_cpu), model=one.model, budget=budget))
-    return tuple(found)
+    rungs, _ = ladder.only(searches, device="cpu").climb(in_use, traced=traced)
+    return tuple(rungs)
 
 
 def _weekly(

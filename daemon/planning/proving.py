@@ -16,40 +16,20 @@ import sqlite3
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import Readiness, ReadinessOfJobs
+from daemon.planning.ladder import ladder_of
 from daemon.settings import Repo, Settings
-from daemon.settings.models import RUNGS, Prove
-from pipeline.endpoint.credentials import KeyPlace
+from daemon.settings.models import Prove
 from pipeline.jobs.blueprint import Blueprints
-from pipeline.jobs.specs import (
-    OF_THE_JOB,
-    OF_THE_MACHINE,
-    AnyRung,
-    Budget,
-    CuratedRung,
-    EndpointRung,
-    EndpointSpec,
-    EndpointTactics,
-    GeneratorRung,
-    GeneratorSpec,
-    LocalRung,
-    ProgressSpec,
-    ProveSpec,
-    RetrievalRung,
-    RetrieverSpec,
-    SorryToProve,
-    WholeProofRung,
-    WholeSpec,
-)
+from pipeline.jobs.specs import OF_THE_JOB, OF_THE_MACHINE, ProveSpec, Rung, SorryToProve
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.globs import path_filter
@@ -64,285 +44,6 @@ from store.view.queries import SorryProgress
 from store.view.rows import BranchRow, SorryRow, TraceRow
 
 log = structlog.get_logger(__name__)
-
-# ---- The rungs of the ladder as they can be climbed now
-# Each with its specification, its model and its budget.
-# The model of rung 1 is the retriever in use together with the generator of the settings, of rung 2 the tactic model in
-# use, of rungs 3 and 4 what the settings name. The retriever in use finds premises for every rung; but at rung 1, it is
-# a part of the budget. At rung 4 only the number of premises is: another retriever alone is not worth the money. As
-# long as no tactic model is in use, rung 2 takes the one that `[train.tactics] model_name` names in the file, and waits
-# where it names none. The progress model in use orders the searches of rungs 1 and 2; it is no part of
-# what an attempt is remembered by.
-
-
-class InUse(Protocol):
-    """A checkpoint in use, such as a `CheckpointRow`."""
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def checkpoint(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """A rung that can be climbed. What was tried with another `model` or `budget` is tried again; in the budget of an
-    attempt the Lean that judged has a part (`with_judge`).
-
-    `spec` is the prove job's part of it. `gpu`: a model runs on the GPU, where there is one. `capped`: there is a limit
-    to what it may spend in a day. `key`: the place of the one key that the job needs.
-    """
-
-    spec: AnyRung = field(repr=False)
-    model: str
-    budget: str
-    seconds_per_sorry: float
-    gpu: bool = False
-    capped: bool = False
-    key: KeyPlace | None = None
-
-    def with_judge(self, lean: LeanBackend) -> Rung:
-        """Return the rung as attempts with this Lean have it."""
-        return replace(self, budget=f"{self.budget}/{lean.kind}")
-
-    @property
-    def number(self) -> int:
-        return self.spec.number
-
-    @property
-    def prover(self) -> str:
-        return self.spec.prover
-
-    @property
-    def local(self) -> bool:
-        """Return whether a model runs in the job."""
-        return isinstance(self.spec, LocalRung) or self.spec.retriever is not None
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingRung:
-    """A rung of the settings that cannot be climbed yet, and why."""
-
-    number: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"rung {self.number} ({RUNGS[self.number]}) waits: {self.reason}"
-
-
-class Ladder:
-    """The settings' ladder with the checkpoints in use.
-
-    Args:
-        no_models: why no model can run here; "" where one can.
-        tactics: the id and the folder or hub name of the model that rung 2 asks; None: the one in use.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        in_use: Sequence[InUse],
-        *,
-        no_models: str,
-        tactics: tuple[str, str] | None = None,
-    ) -> None:
-        self._settings = settings
-        self._prove = settings.prove
-        self._in_use = {row.model: row for row in in_use}
-        self._no_models = no_models
-        self._given = tactics
-
-    def rungs(self, *, traced: bool = True) -> list[Rung]:
-        """Return what can be climbed, in the order of the settings.
-
-        `traced`: the repository has a trace, of which the premises are.
-        """
-        shown = self._shown() if traced else None
-        found = (self._rung(number, shown) for number in self._prove.rungs)
-        return [rung for rung in found if isinstance(rung, Rung)]
-
-    def waiting(self) -> list[WaitingRung]:
-        """Return what cannot."""
-        found = (self._rung(number, None) for number in self._prove.rungs)
-        return [rung for rung in found if isinstance(rung, WaitingRung)]
-
-    def _rung(self, number: int, shown: RetrieverSpec | None) -> Rung | WaitingRung:
-        if number in (1, 2, 3) and self._no_models:
-            return WaitingRung(number, self._no_models)
-        match number:
-            case 0:
-                return self._climb(CuratedRung(retriever=_on_cpu(shown)), "")
-            case 1:
-                return self._retrieval()
-            case 2:
-                return self._tactics(shown)
-            case 3:
-                name = self._prove.whole.model
-                rung = WholeProofRung(generator=self._generator(name), whole=self._whole(3), retriever=shown)
-                return self._climb(rung, name)
-            case _:
-                return self._external(_on_cpu(shown))
-
-    def _retrieval(self) -> Rung | WaitingRung:
-        retriever, name = self._retriever(), self._prove.generator.model
-        if retriever is None:
-            return WaitingRung(1, _none_in_use("retriever"))
-        rung = RetrievalRung(generator=self._generator(name), retriever=retriever, progress=self._progress())
-        return self._climb(rung, f"{retriever.checkpoint}+{name}")
-
-    def _tactics(self, shown: RetrieverSpec | None) -> Rung | WaitingRung:
-        if self._given is not None:
-            model, path = self._given
-            return self._generates(model, path, shown)
-        tactics, named = self._in_use.get("tactics"), self._settings.train.of("tactics").named
-        if tactics is None and not named:
-            reason = _none_in_use("tactics")
-            return WaitingRung(2, f"{reason}, and [train.tactics] names no model_name to begin with")
-        path = named if tactics is None else str(self._settings.paths.models / "tactics" / tactics.checkpoint)
-        model = named if tactics is None else tactics.checkpoint
-        return self._generates(model, path, shown)
-
-    def _generates(self, model: str, path: str, shown: RetrieverSpec | None) -> Rung:
-        rung = GeneratorRung(generator=self._generator(path), progress=self._progress(), retriever=shown)
-        return self._climb(rung, model)
-
-    def _external(self, shown: RetrieverSpec | None) -> Rung:
-        external = self._prove.external
-        endpoint = EndpointSpec(
-            base_url=external.base_url,
-            model=external.model,
-            credential=external.credential,
-            key_variable=external.key.variable,
-            timeout_s=external.timeout_s,
-            ledger=spending(self._settings),
-            answers=self._settings.paths.answers,
-            cap_usd=None if external.free else external.usd_per_day,
-            usd_per_million_prompt=external.usd_per_million_prompt,
-            usd_per_million_completion=external.usd_per_million_completion,
-        )
-        if external.mode == "whole":
-            rung = EndpointRung(endpoint=endpoint, whole=self._whole(4), retriever=shown)
-        else:
-            generator = self._prove.generator
-            # They are drawn: an endpoint knows no beams.
-            tactics = EndpointTactics(
-                candidates=generator.candidates,
-                temperature=generator.temperature,
-                max_tokens=self._prove.whole.tokens(4),
-            )
-            rung = EndpointRung(endpoint=endpoint, tactics=tactics, retriever=shown)
-        return self._climb(rung, external.model, key=external.key)
-
-    def _climb(
-        self,
-        rung: AnyRung,
-        model: str,
-        *,
-        key: KeyPlace | None = None,
-    ) -> Rung:
-        return Rung(
-            rung,
-            model,
-            budget_key(self._prove, rung=rung.number, shown=rung.retriever),
-            self._prove.seconds(rung.number),
-            gpu=isinstance(rung, LocalRung) and self._prove.generator.device != "cpu",
-            capped=isinstance(rung, EndpointRung) and not self._prove.external.free,
-            key=key,
-        )
-
-    def _generator(self, path: str) -> GeneratorSpec:
-        generator = self._prove.generator
-        return GeneratorSpec(
-            path=path,
-            device=generator.device,
-            candidates=generator.candidates,
-        )
-
-    def _shown(self) -> RetrieverSpec | None:
-        """Return what finds premises for the rungs that do without them, too."""
-        found = self._retriever()
-        return None if found is None or not found.premises or self._no_models else found
-
-    def _retriever(self) -> RetrieverSpec | None:
-        row = self._in_use.get("retriever")
-        device = self._prove.generator.device
-        return None if row is None else retriever_spec(self._settings, row.checkpoint, device=device)
-
-    def _whole(self, rung: int) -> WholeSpec:
-        whole = self._prove.whole
-        return WholeSpec(
-            proofs=whole.proofs,
-            repairs=whole.repairs,
-            max_tokens=whole.tokens(rung),
-            enable_thinking=whole.enable_thinking,
-        )
-
-    def _progress(self) -> ProgressSpec | None:
-        progress = self._in_use.get("progress")
-        if progress is None:
-            return None
-        path = self._settings.paths.models / "progress" / progress.checkpoint
-        return ProgressSpec(path=str(path))
-
-
-def _none_in_use(model: str) -> str:
-    return f"no {model} model is in use yet"
-
-
-def retriever_spec(settings: Settings, checkpoint: str, *, device: str) -> RetrieverSpec:
-    """Return a retriever with what it searches and how many premises it shows."""
-    paths = settings.paths
-    return RetrieverSpec(
-        chain=paths.models / "retriever",
-        checkpoint=checkpoint,
-        indices=paths.embeddings / "retriever",
-        device=device,
-        premises=settings.prove.generator.premises,
-    )
-
-
-def _on_cpu(shown: RetrieverSpec | None) -> RetrieverSpec | None:
-    """Return a retriever for rungs 0 and 4: they look up one goal a sorry, or wait for an endpoint, and for no GPU."""
-    return None if shown is None else shown.model_copy(update={"device": "cpu"})
-
-
-def budget_key(prove: Prove, *, rung: int = 0, shown: RetrieverSpec | None = None) -> str:
-    """Name a budget: with another one a sorry is attempted again."""
-    key = _budget(prove, rung)
-    if shown is None:
-        return key
-    of = f"@{shown.checkpoint}" if rung in (0, 2, 3) else ""
-    return f"{key}/{shown.premises}p{of}"
-
-
-def _budget(prove: Prove, rung: int) -> str:
-    generator, whole, external = prove.generator, prove.whole, prove.external
-    time = f"{prove.seconds(rung):g}s"
-    search = f"{time}/{prove.nodes_per_sorry}n/{prove.tactic_timeout_s:g}s"
-    # A model of the same name at another address is another one.
-    asked = f"{whole.tokens(rung)}t"
-    if rung == 4:
-        asked += f"/{external.base_url}"
-    elif not whole.enable_thinking:
-        asked += "/unthinking"
-    match rung:
-        case 1 | 2:
-            return f"{search}/{generator.candidates}xbeam"
-        case 4 if external.mode == "tactics":
-            return f"{search}/{generator.candidates}xendpoint@{generator.temperature:g}/{asked}"
-        case 3 | 4:
-            # One proof alone is the likeliest one; an endpoint draws at a temperature of its own.
-            heat = f"@{generator.temperature:g}" if rung == 3 and whole.proofs > 1 else ""
-            return f"{time}/{whole.proofs}x{1 + whole.repairs}{heat}/{asked}"
-        case _:
-            return search
-
-
-def spending(settings: Settings) -> Path:
-    """Return the file in which the jobs of rung 4 write what they spent."""
-    return settings.paths.state / "spending.jsonl"
-
 
 _NEW, _NEXT_RUNG, _AGAIN = range(3)
 _Order = tuple[int, int, float, int, str]
@@ -537,8 +238,10 @@ class Proving:
         self._left_s = left_s
         self._today = now.astimezone(UTC).date().isoformat()
         self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "prove"}
-        in_use = [row for row in model_queries.checkpoints(view) if row.promoted]
-        self.ladder = Ladder(settings, in_use, no_models=no_models, tactics=tactics)
+        self.in_use = model_queries.in_use(view)
+        self.ladder = ladder_of(settings, no_models=no_models, tactics=tactics)
+        self._traced, self.waiting = self.ladder.climb(self.in_use)
+        self._untraced, _ = self.ladder.climb(self.in_use, traced=False)
 
     def of(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
         """Yield the due jobs in a project, the most worth first. Of those of one branch one runs at a time."""
@@ -558,12 +261,15 @@ class Proving:
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
         """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
         traced = trace_queries.newest_trace(self._view, repo.key) is not None
-        rungs, seq = self.ladder.rungs(traced=traced), self._triggered.get(repo.key)
+        rungs, seq = self._traced if traced else self._untraced, self._triggered.get(repo.key)
         judged = [one.with_judge(lean) for one in rungs]
         return (
             judged
             if seq is None
-            else [replace(one, budget=f"{one.budget}/triggered at {seq}") for one in judged]
+            else [
+                one.model_copy(update={"budget_key": f"{one.budget_key}/triggered at {seq}"})
+                for one in judged
+            ]
         )
 
     def _batches(self, wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
@@ -594,7 +300,7 @@ class Proving:
                 "repository": repo.key,
                 "branch": branch.branch,
                 "prover": rung.prover,
-                "budget": rung.budget,
+                "budget": rung.budget_key,
                 "model": rung.model,
             }
             untried = queries.untried(self._view, **about, rung=rung.number)
@@ -654,7 +360,7 @@ class Proving:
 
     def _size(self, rung: Rung) -> int:
         """Return how many sorries a job takes: what ends within its time limit, and what today still has time for."""
-        prove, seconds = self._settings.prove, rung.seconds_per_sorry
+        prove, seconds = self._settings.prove, rung.budget.seconds
         in_time = int(
             _SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * self._settings.lean.repls / seconds
         )
@@ -677,7 +383,7 @@ class Proving:
     ) -> DueJob | None:
         """Return a job, or one with a part of its sorries; add to `given_up` those that no job is to come for."""
         key = [f"{row.sorry}:{row.blob}" for row in sorries]
-        what = [rung.prover, str(rung.number), *([rung.model] if rung.model else []), rung.budget]
+        what = [rung.prover, str(rung.number), *([rung.model] if rung.model else []), rung.budget_key]
         if rung.capped:
             # What the day's cap kept it from is another job tomorrow, or with another cap, whatever became of this one.
             what.append(f"{self._today}/{self._settings.prove.external.usd_per_day}")
@@ -714,11 +420,11 @@ class Proving:
             describes=f"prove {listed(names, 2)}{at_rung}",
             built=lean.is_lean and settings.build.enabled,
             timeout_s=settings.jobs.timeout_of("prove"),
-            memory_bytes=settings.prove.memory_bytes if rung.local else settings.jobs.memory_bytes,
+            memory_bytes=rung.memory_bytes,
             gpu=rung.gpu,
             cpu_too=settings.prove.generator.device == "auto",
             rank=rank,
-            cost_s=len(sorries) * rung.seconds_per_sorry if rung.number else 0.0,
+            cost_s=len(sorries) * rung.budget.seconds if rung.number else 0.0,
             key=rung.key,
             spec=ProveSpec(
                 repository=repo.key,
@@ -730,12 +436,8 @@ class Proving:
                 rung=rung.spec,
                 model=rung.model,
                 seed=SEED,
-                budget=Budget(
-                    nodes=settings.prove.nodes_per_sorry,
-                    seconds=rung.seconds_per_sorry,
-                    tactic_timeout_s=settings.prove.tactic_timeout_s,
-                ),
-                budget_key=rung.budget,
+                budget=rung.budget,
+                budget_key=rung.budget_key,
                 parallel=settings.lean.repls,
                 sorries=tuple(
                     SorryToProve(

@@ -209,6 +209,7 @@ class RepositoryJobs:
                 leans=self._leans,
                 standings=self._standings,
                 ladder=self._proving.ladder,
+                in_use=self._proving.in_use,
             )
         for branch in branches:
             # On anything but a scanned tip the work would be for a text that is being replaced.
@@ -236,7 +237,7 @@ class RepositoryJobs:
         if self._settings.trace.enabled:
             yield from self._trace(repo, branch, project, lean)
         if self._settings.prove.enabled and not repo.opt_out:
-            self._waiting.update(dict.fromkeys(map(str, self._proving.ladder.waiting())))
+            self._waiting.update(dict.fromkeys(map(str, self._proving.waiting)))
             yield from self._proving.of(repo, branch, project, lean)
 
     def _trigger(self, work: str, repo: Repo) -> Iterator[str]:

@@ -10,25 +10,24 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import NoReturn
 
 from daemon.jobs.gpus import Gpus, NoGpuError, chosen
 from daemon.place.paths import Paths
-from daemon.planning.proving import SEED, Ladder, spending
+from daemon.planning.ladder import ladder_of, spending
+from daemon.planning.proving import SEED
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
-from pipeline.jobs.kinds import Kind
-from pipeline.jobs.spec import Spec
-from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec, LocalRung
+from pipeline.jobs.ladder import Ladder
+from pipeline.jobs.specs import EndpointSpec
 from pipeline.lean.pool import PoolLimits
 from pipeline.serve.auth import read_token
 from pipeline.serve.checkouts import BY_HAND
 from pipeline.serve.spec import (
     PROMOTED,
-    FillRung,
     LeanSpec,
     Limits,
     ModelSpec,
@@ -37,7 +36,6 @@ from pipeline.serve.spec import (
     ServeSpec,
 )
 from store.domain.identity import slug
-from store.events.models import ModelKind
 
 _DEFAULT_MODELS = (
     ModelSpec("tactics", "tactics", PROMOTED),
@@ -56,14 +54,6 @@ class Lease:
 
     lock: Path
     visible: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Promoted:
-    """The checkpoint in use, whichever it is at the time of a request."""
-
-    model: str
-    checkpoint: str = PROMOTED
 
 
 def spec_of(
@@ -85,7 +75,7 @@ def spec_of(
         reload: the command that reads the settings again, for SIGHUP.
         environment: instead of the process's.
     """
-    serve, paths, lean, prove = settings.serve, settings.paths, settings.lean, settings.prove
+    serve, paths, lean = settings.serve, settings.paths, settings.lean
     return ServeSpec(
         host=serve.host if host is None else host,
         port=serve.port if port is None else port,
@@ -103,7 +93,6 @@ def spec_of(
             as_root=lean.as_root,
             cache=paths.cache,
             scratch=paths.cache / "serve" / scratch,
-            budget=Budget(prove.nodes_per_sorry, prove.seconds_per_sorry, prove.tactic_timeout_s),
             pool=PoolLimits(
                 processes=lean.repls,
                 memory_bytes=lean.repl_memory_bytes,
@@ -114,10 +103,10 @@ def spec_of(
                 for repo in settings.repos
                 if repo.enabled
             ),
-            rungs=_rungs(settings),
+            ladder=_ladder(settings),
             seed=SEED,
             built=settings.build.enabled,
-            memory_bytes=_memory_bytes(settings, "check", settings.jobs.memory_bytes),
+            memory_bytes=settings.jobs.limit("check").memory_bytes or settings.jobs.memory_bytes,
             start_timeout_s=lean.start_timeout_s,
         ),
         progress=_progress(settings, os.environ if environment is None else environment),
@@ -148,44 +137,10 @@ def why_not_servable(spec: ServeSpec) -> str:
     return ""
 
 
-def _rungs(settings: Settings) -> tuple[FillRung, ...]:
+def _ladder(settings: Settings) -> Ladder:
     """Return the ladder that `/fill` climbs: that of [prove], computing where the server does."""
-    jobs, prove = settings.jobs, settings.prove
-    if not prove.enabled:
-        memory_bytes = _memory_bytes(settings, "prove", jobs.memory_bytes)
-        return (FillRung(CuratedRung(), prove.seconds(0), memory_bytes=memory_bytes),)
-    # The server resolves the checkpoint in use at each request.
-    rungs = Ladder(settings, [_Promoted(model) for model in get_args(ModelKind)], no_models="").rungs()
-    fallback = settings.train.of("tactics").named
-    return tuple(
-        FillRung(
-            rung.spec,
-            rung.seconds_per_sorry,
-            rung.model,
-            fallback if rung.number == 2 else "",
-            _memory_bytes(settings, "prove", prove.memory_bytes if rung.local else jobs.memory_bytes),
-        )
-        for rung in (replace(rung, spec=_on(settings.serve.device, rung.spec)) for rung in rungs)
-    )
-
-
-def _on(device: str, rung: AnyRung) -> AnyRung:
-    """Return a rung whose models compute on this device."""
-    if isinstance(rung, CuratedRung):
-        # Loading the retriever would take more of a request's seconds than the search.
-        return CuratedRung()
-    if not isinstance(rung, LocalRung):
-        return rung
-    moved: dict[str, Spec] = {"generator": rung.generator.model_copy(update={"device": device})}
-    if rung.retriever is not None:
-        moved["retriever"] = rung.retriever.model_copy(update={"device": device})
-    return rung.model_copy(update=moved)
-
-
-def _memory_bytes(settings: Settings, kind: Kind, otherwise: int) -> int:
-    """Return what each process of a job of this kind may take, as the plan has it."""
-    own = settings.jobs.limit(kind).memory_bytes
-    return otherwise if own is None else own
+    ladder = ladder_of(settings)
+    return ladder.only(ladder.rungs if settings.prove.enabled else (0,), device=settings.serve.device)
 
 
 def _model(model: ServeModel, settings: Settings) -> ModelSpec:

@@ -16,7 +16,8 @@ from typing import Any
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import repl_limits, retriever_spec
+from daemon.planning.ladder import ladder_of
+from daemon.planning.proving import repl_limits
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.models import GrpoSettings, Learning
@@ -260,14 +261,11 @@ class _Training:
 
     def _retriever(self) -> RetrieverSpec | None:
         """Return the retriever in use, which shows premises to the rows as it does to the provers; None for none."""
-        found = next(
-            (row for row in model_queries.checkpoints(self._view, "retriever") if row.promoted), None
-        )
-        if found is None or not self._settings.prove.generator.premises:
+        checkpoint = model_queries.in_use(self._view).get("retriever")
+        if checkpoint is None or not self._settings.prove.generator.premises:
             return None
-        return retriever_spec(
-            self._settings, found.checkpoint, device=str(self._config.get("device", "auto"))
-        )
+        device = str(self._config.get("device", "auto"))
+        return ladder_of(self._settings).retriever(checkpoint).model_copy(update={"device": device})
 
     def _datasets_needed(self) -> list[str]:
         """Return the jobs whose datasets measure or replay the tasks of a checkpoint whose files are there."""

@@ -39,8 +39,9 @@ from daemon.settings.types import (
     model_name,
     table_list,
 )
-from pipeline.endpoint.credentials import KeyPlace, read_key
+from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
+from pipeline.jobs.spec import KeyPlace
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import ProgressConfig, tactics_config
 from pipeline.models.errors import ConfigError

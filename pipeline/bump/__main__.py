@@ -33,7 +33,7 @@ from pipeline.gate.verdict import Gate
 from pipeline.gate.verdict import Verdict as GateVerdict
 from pipeline.jobs.lean import hold_that_it_is_lean
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.jobs.specs import BumpRung, BumpSpec, ProveSpec, SorryToProve
+from pipeline.jobs.specs import BumpSpec, ProveSpec, Rung, SorryToProve
 from pipeline.lean.build.lake import BUILD_BOUNDS, BuildLog, BuildMessage, LakeRunner, build
 from pipeline.lean.build.sources import Sources, read_sources
 from pipeline.lean.client.errors import ReplError
@@ -472,7 +472,7 @@ class Bump:
         for one in self._given.rungs:
             self._search_with(one)
 
-    def _search_with(self, rung: BumpRung) -> None:
+    def _search_with(self, rung: Rung) -> None:
         wanted = {
             one.sorry: (file, start, one)
             for file in self._files.values()
@@ -487,7 +487,7 @@ class Bump:
             sha=given.build.sha,
             lean=given.build.lean,
             limits=given.limits,
-            rung=rung.rung,
+            rung=rung.spec,
             model=rung.model,
             budget=rung.budget,
             budget_key="bump",
@@ -500,7 +500,7 @@ class Bump:
             asyncio.run(self._search(ProveJob(self._spec.having(parameters), found)))
         except* JobError as error:
             failure = str(error.exceptions[0])  # of a model, say: the other rungs have their turn
-        how = f"rung {rung.rung.number}: {rung.rung.prover}"
+        how = f"rung {rung.number}: {rung.prover}"
         proofs = {one.sorry: one.replacement for one in found.proofs}
         for sorry, (file, start, _) in wanted.items():
             if self._late():

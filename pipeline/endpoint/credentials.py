@@ -9,24 +9,15 @@ import functools
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM, NO_KEY, JobKey
+from pipeline.jobs.spec import KeyPlace
 
 FOLDER = "CREDENTIALS_DIRECTORY"
 """The environment variable with the folder of a unit's credentials, set by systemd (LoadCredential=)."""
 _MOST_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPlace:
-    """The place of a key, by name: systemd's credential, else a file, else an environment variable; "" for none."""
-
-    credential: str = ""
-    variable: str = ""
-    file: str = ""
 
 
 def read_key(

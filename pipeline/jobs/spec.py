@@ -1,15 +1,25 @@
-"""The class of all specifications of jobs (`pipeline.jobs.specs`), and the folders that one names.
+"""The class of all specifications of jobs (`pipeline.jobs.specs`), the folders that one names, and where a key is.
 
 By itself, since a node carries specifications of every kind and loads none of their classes.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.lean.backend import LeanBackend
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """The place of a key, by name: systemd's credential, else a file, else an environment variable; "" for none."""
+
+    credential: str = ""
+    variable: str = ""
+    file: str = ""
 
 
 class Spec(BaseModel):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from pipeline.jobs.spec import Spec
+from pipeline.jobs.spec import KeyPlace, Spec
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from store.domain.life import GivenProof
@@ -482,6 +482,53 @@ AnyRung = Annotated[
 ]
 
 
+class Rung(Spec):
+    """A rung that can be climbed (`pipeline.jobs.ladder`). What was tried with another `model` or `budget_key` is tried
+    again.
+
+    Attributes:
+        model: the id under which attempts are remembered; "" for rung 0.
+        budget_key: the budget's name, under which attempts are remembered; the Lean that judged has a part in it
+            (`with_judge`).
+        memory_bytes: of each process of a job.
+    """
+
+    spec: AnyRung
+    model: str = ""
+    budget: Budget
+    budget_key: str
+    memory_bytes: _Positive = 2**32
+
+    def with_judge(self, lean: LeanBackend) -> Rung:
+        """Return the rung as attempts with this Lean have it."""
+        return self.model_copy(update={"budget_key": f"{self.budget_key}/{lean.kind}"})
+
+    @property
+    def number(self) -> int:
+        return self.spec.number
+
+    @property
+    def prover(self) -> str:
+        return self.spec.prover
+
+    @property
+    def gpu(self) -> bool:
+        """Whether a model runs on the GPU, where there is one."""
+        return isinstance(self.spec, LocalRung) and self.spec.generator.device != "cpu"
+
+    @property
+    def capped(self) -> bool:
+        """Whether there is a limit to what it may spend in a day."""
+        return isinstance(self.spec, EndpointRung) and self.spec.endpoint.cap_usd is not None
+
+    @property
+    def key(self) -> KeyPlace | None:
+        """The place of the one key that the job needs."""
+        if not isinstance(self.spec, EndpointRung):
+            return None
+        return KeyPlace(self.spec.endpoint.credential, self.spec.endpoint.key_variable)
+
+
 class ProveSpec(Spec):
     """Search for proofs of some sorries of one commit, on one rung.
 
@@ -517,14 +564,6 @@ class ProveSpec(Spec):
 # ---- bump: what a newer Lean or package breaks, and what can be mended
 
 
-class BumpRung(Spec):
-    """A rung that searches in what is left broken. `model`: the id of what it asks; "" for rung 0."""
-
-    rung: AnyRung
-    model: str = ""
-    budget: Budget
-
-
 class BumpSpec(Spec):
     """Raise a commit, build it, and mend the proofs that broke.
 
@@ -551,7 +590,7 @@ class BumpSpec(Spec):
     rev: str = ""
     renames: dict[str, str] = Field(default_factory=dict)
     tries: _Positive = 60
-    rungs: tuple[BumpRung, ...]
+    rungs: tuple[Rung, ...]
     limits: PoolLimits
     second_kernel: str = "auto"
     advisories: str = ""

@@ -27,9 +27,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -38,23 +38,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pipeline.endpoint.credentials import KeyPlace
 from pipeline.freeze import export, freeze
 from pipeline.jobs import lines
 from pipeline.jobs.checkout import to_its_end
 from pipeline.jobs.inputs import Inputs, InputStore
+from pipeline.jobs.ladder import WaitingRung
 from pipeline.jobs.protocol import JobError, Sources
-from pipeline.jobs.specs import (
-    AnyRung,
-    Budget,
-    EndpointRung,
-    GeneratorRung,
-    LocalRung,
-    ProgressSpec,
-    ProveSpec,
-    RetrievalRung,
-    SorryToProve,
-)
+from pipeline.jobs.specs import CuratedRung, ProveSpec, Rung, SorryToProve
 from pipeline.lean.pool import PoolLimits
 from pipeline.serve.check import ADVICE, Judgement, Judging, LeanRequest, judge, judging, place_of
 from pipeline.serve.checkouts import (
@@ -67,13 +57,13 @@ from pipeline.serve.checkouts import (
     no_view,
 )
 from pipeline.serve.schemas import WHOLE, Problem, ProblemBody
-from pipeline.serve.spec import PROMOTED, FillRung, ServeSpec
+from pipeline.serve.spec import ServeSpec
 from pipeline.serve.workspace import Workspace, job
 from store.errors import LogError
 from store.events.proofs import AttemptFinished, ProofFound
 from store.view import queries
-from store.view.model_queries import checkpoint_in_use
-from store.view.rows import CheckpointRow, SorryRow
+from store.view.model_queries import in_use
+from store.view.rows import SorryRow
 
 
 class Clock:
@@ -323,121 +313,24 @@ def failure(problem: Problem) -> Failure:
     return Failure(**problem.body().model_dump())
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """A rung that can be climbed. `memory_bytes` is the limit of each process of the prove job."""
-
-    spec: AnyRung
-    model: str
-    seconds: float
-    memory_bytes: int = 2**32
-
-    @property
-    def number(self) -> int:
-        return self.spec.number
-
-    @property
-    def prover(self) -> str:
-        return self.spec.prover
-
-    @property
-    def key(self) -> KeyPlace | None:
-        """The place of its secret, if it has one."""
-        if not isinstance(self.spec, EndpointRung):
-            return None
-        return KeyPlace(self.spec.endpoint.credential, self.spec.endpoint.key_variable)
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedRung:
-    """A rung that is left out, and why."""
-
-    number: int
-    reason: str
-
-
-class _NotReadyError(Exception):
-    """The rung cannot be climbed now; the text says why."""
-
-
-def rungs_now(spec: ServeSpec, wanted: Sequence[int] | None) -> list[Rung | SkippedRung]:
-    """Resolve the rungs that can be climbed now, in their order; only those in `wanted` if it is given.
+def rungs_now(spec: ServeSpec, wanted: Sequence[int] | None) -> tuple[list[Rung], list[WaitingRung]]:
+    """Return which rungs can be climbed now and which cannot, in their order; only those in `wanted` if it is given.
 
     Raises:
         Problem: 503, the view cannot be read.
     """
-    there: dict[int, FillRung] = {rung.spec.number: rung for rung in spec.lean.rungs}
-    numbers = list(there) if wanted is None else list(dict.fromkeys(wanted))
+    ladder = spec.lean.ladder
+    numbers = ladder.rungs if wanted is None else tuple(dict.fromkeys(wanted))
     try:
         with closing(queries.connect(spec.view)) as view:
-
-            def in_use(model: str) -> CheckpointRow:
-                row = checkpoint_in_use(view, model)
-                if row is None:
-                    raise _NotReadyError(f"no {model} model is in use yet")
-                return row
-
-            return list(_each(there, numbers, in_use))
+            rungs, waiting = ladder.only(numbers).climb(in_use(view))
     except LogError as error:
         raise no_view(error) from error
-
-
-def _each(
-    there: Mapping[int, FillRung], numbers: Sequence[int], in_use: Callable[[str], CheckpointRow]
-) -> Iterator[Rung | SkippedRung]:
-    for number in numbers:
-        if number not in there:
-            yield SkippedRung(number, "it is none of [prove] rungs")
-            continue
-        try:
-            yield _now(there[number], in_use)
-        except _NotReadyError as reason:
-            yield SkippedRung(number, str(reason))
-
-
-def _now(rung: FillRung, in_use: Callable[[str], CheckpointRow]) -> Rung:
-    """Replace "promoted" by the checkpoints in use."""
-    spec, model = rung.spec, rung.model
-    if spec.retriever is not None and spec.retriever.checkpoint == PROMOTED:
-        retriever = None
-        try:
-            checkpoint = in_use("retriever").checkpoint
-            retriever = spec.retriever.model_copy(update={"checkpoint": checkpoint})
-        except _NotReadyError:
-            if isinstance(spec, RetrievalRung):  # the others do without premises
-                raise
-        if isinstance(spec, RetrievalRung):
-            model = model.replace(PROMOTED, checkpoint, 1)
-        spec = spec.model_copy(update={"retriever": retriever})
-    if isinstance(spec, LocalRung) and _is_promoted(spec.generator.path):
-        path = Path(spec.generator.path)
-        try:
-            tactics = in_use("tactics").checkpoint
-            chosen = str(path.with_name(tactics))
-        except _NotReadyError:
-            if not rung.fallback:
-                raise
-            tactics = chosen = rung.fallback
-        spec = spec.model_copy(update={"generator": spec.generator.model_copy(update={"path": chosen})})
-        model = model.replace(PROMOTED, tactics, 1)
-    if isinstance(spec, RetrievalRung | GeneratorRung) and spec.progress is not None:
-        spec = spec.model_copy(update={"progress": _progress_now(spec.progress, in_use)})
-    return Rung(spec, model, rung.seconds, rung.memory_bytes)
-
-
-def _progress_now(progress: ProgressSpec, in_use: Callable[[str], CheckpointRow]) -> ProgressSpec | None:
-    """Return the progress model in use; None if none is in use yet: it only orders the search."""
-    if not _is_promoted(progress.path):
-        return progress
-    try:
-        path = Path(progress.path).with_name(in_use("progress").checkpoint)
-    except _NotReadyError:
-        return None
-    return progress.model_copy(update={"path": str(path)})
-
-
-def _is_promoted(path: str) -> bool:
-    return Path(path).name == PROMOTED
+    absent = [number for number in numbers if number not in ladder.rungs]
+    waiting += [WaitingRung(number, "it is none of [prove] rungs") for number in absent]
+    # To load the retriever would take more of a request's seconds than the search of the curated tactics.
+    bare = CuratedRung()
+    return [one if one.number else one.model_copy(update={"spec": bare}) for one in rungs], waiting
 
 
 MOST_SORRIES = 32
@@ -566,12 +459,10 @@ class _Filling:
                     f"there is no Lean to search with: {made.lean.detail}",
                     "see `everlean doctor`",
                 )
-            rungs = await asyncio.to_thread(rungs_now, workspace.spec, asked.rungs)
+            rungs, waiting = await asyncio.to_thread(rungs_now, workspace.spec, asked.rungs)
             challenges = await asyncio.to_thread(challenges_on, workspace.spec.view, commit)
-            self._begin(made, file, rungs, challenges)
+            self._begin(made, file, rungs, waiting, challenges)
             for rung in rungs:
-                if isinstance(rung, SkippedRung):
-                    continue
                 if (ended := self._ended()) is not None:
                     return ended
                 await self._climb(rung, made)
@@ -581,7 +472,8 @@ class _Filling:
         self,
         made: Checkout,
         file: File,
-        rungs: Sequence[Rung | SkippedRung],
+        rungs: Sequence[Rung],
+        waiting: Sequence[WaitingRung],
         challenges: Collection[str],
     ) -> None:
         place: SorryPlace | None = self._asked.sorry
@@ -616,16 +508,8 @@ class _Filling:
                     for one, why in designs
                     if why
                 ],
-                rungs=[
-                    RungTold(number=one.number, prover=one.prover, model=one.model)
-                    for one in rungs
-                    if isinstance(one, Rung)
-                ],
-                left_out=[
-                    RungLeft(number=one.number, reason=one.reason)
-                    for one in rungs
-                    if isinstance(one, SkippedRung)
-                ],
+                rungs=[RungTold(number=one.number, prover=one.prover, model=one.model) for one in rungs],
+                left_out=[RungLeft(number=one.number, reason=one.reason) for one in waiting],
                 toolchain=made.lean.toolchain,
             )
         )
@@ -737,7 +621,7 @@ class _Filling:
     def _spec(self, rung: Rung, made: Checkout, wanted: Sequence[SorryToProve]) -> ProveSpec:
         """Return the prove job's specification, as the planner makes it."""
         spec = self._workspace.spec
-        budget, pool = spec.lean.budget, spec.lean.pool
+        pool = spec.lean.pool
         return ProveSpec(
             repository=made.commit.repository.key,
             branch=made.commit.branch,
@@ -747,11 +631,7 @@ class _Filling:
             rung=rung.spec,
             model=rung.model,
             seed=spec.lean.seed,
-            budget=Budget(
-                nodes=budget.nodes,
-                seconds=min(rung.seconds, self._left_s),
-                tactic_timeout_s=budget.tactic_timeout_s,
-            ),
+            budget=replace(rung.budget, seconds=min(rung.budget.seconds, self._left_s)),
             budget_key="asked for",
             parallel=1,
             sorries=tuple(wanted),

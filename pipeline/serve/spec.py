@@ -14,8 +14,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from pipeline.endpoint.credentials import KeyPlace
-from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec
+from pipeline.jobs.ladder import Ladder
+from pipeline.jobs.spec import KeyPlace
+from pipeline.jobs.specs import EndpointSpec
 from pipeline.lean.backend import START_TIMEOUT_S
 from pipeline.lean.pool import PoolLimits
 from pipeline.loopback import is_loopback
@@ -137,27 +138,6 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class FillRung:
-    """A rung of the ladder that `/fill` climbs.
-
-    Attributes:
-        spec: the prove job's part of it. Where the id of the checkpoint in use belongs, there is "promoted".
-        seconds: of the search for one sorry.
-        model: the id under which an attempt there is remembered.
-        fallback: of rung 2: the model to use while no tactic model is in use; "": the rung is left out until one is.
-        memory_bytes: of each process of the prove job.
-    """
-
-    __pydantic_config__ = _STRICT
-
-    spec: AnyRung
-    seconds: _Seconds
-    model: str = ""
-    fallback: str = ""
-    memory_bytes: _Positive = 2**32
-
-
-@dataclass(frozen=True, slots=True)
 class RepositorySpec:
     """A watched repository: its key, and the bare repository that is its copy here (it may not be there yet)."""
 
@@ -178,9 +158,8 @@ class LeanSpec:
         pool: of the REPLs; `processes` is `Limits.lean_processes`.
         cache: the root of the builds (`pipeline.lean.build.build_cache`).
         scratch: a folder for worktrees and files of this server alone; emptied when it starts.
-        budget: of the search for one sorry.
         repositories: those that are watched.
-        rungs: of the ladder, in their order.
+        ladder: that `/fill` climbs.
         seed: of what models draw.
         built: whether a project's commit must be built before Lean checks it.
         memory_bytes: of each process of a check job; a prove job's is its rung's.
@@ -193,10 +172,9 @@ class LeanSpec:
     sandbox: Literal["bubblewrap", "none"]
     cache: Path
     scratch: Path
-    budget: Budget
+    ladder: Ladder
     pool: PoolLimits = field(default_factory=PoolLimits)
     repositories: tuple[RepositorySpec, ...] = ()
-    rungs: tuple[FillRung, ...] = (FillRung(CuratedRung(), 60.0),)
     seed: int = 0
     built: bool = True
     memory_bytes: _Positive = 2**32

@@ -20,14 +20,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from pipeline.endpoint.credentials import KeyPlace, job_key
+from pipeline.endpoint.credentials import job_key
 from pipeline.jobs.checkout import in_a_thread, to_its_end
 from pipeline.jobs.child import JobProcess, LineTooLongError
 from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.lines import Assignment, BadLineError, Batch, Failure, Result, parse_line
 from pipeline.jobs.protocol import JobSpec
-from pipeline.jobs.spec import Spec
+from pipeline.jobs.spec import KeyPlace, Spec
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import remove_tree
 from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own

@@ -34,6 +34,11 @@ def checkpoint_in_use(db: sqlite3.Connection, model: str) -> CheckpointRow | Non
     return next(iter(make_all(CheckpointRow, rows)), None)
 
 
+def in_use(db: sqlite3.Connection) -> dict[str, str]:
+    """Return the checkpoint in use of each model that has one."""
+    return dict(db.execute("SELECT model, checkpoint FROM checkpoints WHERE promoted = 1"))
+
+
 def evaluations(db: sqlite3.Connection, checkpoint: str | None = None) -> list[EvaluationRow]:
     """Return how one checkpoint did, or all, oldest first."""
     rows = db.execute(

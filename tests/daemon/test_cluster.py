@@ -27,9 +27,9 @@ from daemon.planning.plan import Plan
 from daemon.polling.git import Git
 from daemon.settings import ConfigError
 from daemon.settings.schema import Engine as EngineSettings
-from pipeline.endpoint.credentials import KeyPlace
 from pipeline.jobs.child import job_environment
 from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.spec import KeyPlace
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.cluster import NO_RAY, Cluster, launcher_settings
 from tests.support.daemon.deployment import Deployment

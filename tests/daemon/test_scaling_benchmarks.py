@@ -12,7 +12,7 @@ import pytest
 from benchmarks import engines
 from benchmarks.year import INPUTS, Year, simulate
 from benchmarks.year_world import Inputs
-from daemon.planning.proving import spending
+from daemon.planning.ladder import spending
 from store.log.reader import LogReader
 
 pytestmark = pytest.mark.slow

@@ -24,11 +24,11 @@ from pipeline.jobs.protocol import JobError, Reporter, Sources
 from pipeline.jobs.specs import (
     CORPUS,
     NO_CORPUS,
-    BumpRung,
     CuratedRung,
     GeneratorSpec,
     RetrievalRung,
     RetrieverSpec,
+    Rung,
 )
 from pipeline.lean.build.lake import BuildMessage
 from pipeline.models.libraries import quiet_libraries
@@ -292,8 +292,8 @@ def test_a_bump_s_ladder_names_the_premises_in_a_broken_proof(
     of = RetrieverSpec.model_validate_json(json.dumps(retriever))
     damaged = GeneratorSpec(path=str(tmp_path / "nothing"), device="cpu")
     rungs = (
-        BumpRung(rung=RetrievalRung(generator=damaged, retriever=of), model="g", budget=BUDGET),
-        BumpRung(rung=CuratedRung(retriever=of), budget=BUDGET),
+        Rung(spec=RetrievalRung(generator=damaged, retriever=of), model="g", budget=BUDGET, budget_key="b"),
+        Rung(spec=CuratedRung(retriever=of), budget=BUDGET, budget_key="b"),
     )
     scripted.in_process(monkeypatch, SCRIPT)
     spec = job_spec(tmp_path, scripted.NOWHERE, rungs=rungs)

@@ -18,18 +18,19 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from daemon.place.peers import LoopbackServer
-from pipeline.endpoint.credentials import FOLDER, KeyPlace
+from pipeline.endpoint.credentials import FOLDER
 from pipeline.endpoint.errors import CredentialError
-from pipeline.jobs.specs import Budget
+from pipeline.jobs.spec import KeyPlace
 from pipeline.serve.app import guards
 from pipeline.serve.auth import read_token
 from pipeline.serve.limits import RETRY_AFTER_S, while_connected
 from pipeline.serve.measures import Measures
 from pipeline.serve.spec import LeanSpec, Limits, ServeSpec
+from tests.support.ladder import ladder
 
 NOWHERE = Path("/nowhere")
 TOKEN = "s3cret-token"
-LEAN = LeanSpec("none", "", "none", NOWHERE, NOWHERE, Budget(1, 1.0, 1.0))
+LEAN = LeanSpec("none", "", "none", NOWHERE, NOWHERE, ladder(NOWHERE))
 Answer = Callable[[Request], Awaitable[Response]]
 
 

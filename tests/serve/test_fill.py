@@ -14,26 +14,27 @@ import psutil
 import pytest
 
 from pipeline.jobs.child import MARK
+from pipeline.jobs.ladder import WaitingRung
+from pipeline.jobs.spec import KeyPlace
 from pipeline.jobs.specs import (
     CuratedRung,
     EndpointRung,
     EndpointSpec,
-    GeneratorRung,
     GeneratorSpec,
-    ProgressSpec,
-    RetrievalRung,
-    RetrieverSpec,
+    Rung,
     SorryToProve,
     WholeSpec,
 )
 from pipeline.serve import fill as filling
 from pipeline.serve.check import Judgement, judge
 from pipeline.serve.checkouts import Checkout
-from pipeline.serve.fill import Rung, SkippedRung, _Filling, rungs_now
-from pipeline.serve.spec import FillRung, Limits, ServeSpec
+from pipeline.serve.fill import _Filling, rungs_now
+from pipeline.serve.spec import Limits, ServeSpec
 from pipeline.serve.workspace import Workspace
+from store.events.models import ModelKind
 from store.events.proofs import ProofFound
 from tests.support.events import REPOSITORY
+from tests.support.ladder import ladder
 from tests.support.lean.scripted import Script, write_repl
 from tests.support.serve import Promotions, Served, World, post, spec_of, streamed
 
@@ -55,6 +56,7 @@ LEAN = Script(
 )
 TOKEN = "so-that-lean-may-run-without-a-sandbox"
 MEMORY = 3 * 2**30
+NO_TACTICS = "no tactics model is in use yet, and [train.tactics] names no model_name to begin with"
 _PATIENCE_S = 20.0
 
 
@@ -71,11 +73,8 @@ def served(world: World) -> Iterator[Served]:
 
 def climbing(spec: ServeSpec) -> ServeSpec:
     """Return a specification with rung 0, and with rung 2, which has no model."""
-    no_model = FillRung(
-        GeneratorRung(generator=GeneratorSpec(path="/models/tactics/promoted")), 20.0, "promoted"
-    )
-    rungs = (FillRung(CuratedRung(), 20.0, memory_bytes=MEMORY), no_model)
-    return replace(spec, lean=replace(spec.lean, rungs=rungs))
+    made = ladder(Path("/"), 0, 2, memory_bytes=MEMORY)
+    return replace(spec, lean=replace(spec.lean, ladder=made))
 
 
 def asked(**more: Any) -> dict[str, Any]:
@@ -130,7 +129,7 @@ def test_a_candidate_comes_before_its_verdict_and_is_no_proof(served: Served, wo
     )
     assert (begun["commit"], begun["file"]) == (world.sha, "commit")
     assert [rung["number"] for rung in begun["rungs"]] == [0]
-    assert begun["left_out"] == [{"number": 2, "reason": "no tactics model is in use yet"}]
+    assert begun["left_out"] == [{"number": 2, "reason": NO_TACTICS}]
     patched = SOURCE.encode()
     patched = b"".join(
         (
@@ -334,44 +333,26 @@ def test_without_lean_nothing_is_searched_for(world: World) -> None:
 
 def test_rungs_take_the_checkpoints_in_use(tmp_path: Path) -> None:
     endpoint = EndpointSpec(base_url="http://127.0.0.1:1", model="m", credential="c", key_variable="K")
-    learned = GeneratorRung(
-        generator=GeneratorSpec(path="/models/tactics/promoted"),
-        progress=ProgressSpec(path="/models/progress/promoted", weight=0.5),
+    made = ladder(
+        tmp_path,
+        *(0, 1, 2, 4),
+        generator=GeneratorSpec(path="/hub/g"),
+        tactics=GeneratorSpec(path="/hub/base"),
+        endpoint=EndpointRung(endpoint=endpoint, whole=WholeSpec()),
     )
-    retriever = RetrieverSpec(
-        chain=tmp_path,
-        checkpoint="promoted",
-        indices=tmp_path,
-        premises=3,
-    )
-    retrieval = RetrievalRung(generator=GeneratorSpec(path="/hub/g"), retriever=retriever)
     spec = spec_of(tmp_path)
-    rungs = (
-        FillRung(retrieval, 5.0, "promoted+g"),
-        FillRung(learned, 5.0, "promoted", fallback="/hub/base"),
-        FillRung(EndpointRung(endpoint=endpoint, whole=WholeSpec()), 5.0, "m"),
-    )
-    spec = replace(spec, lean=replace(spec.lean, rungs=rungs))
+    spec = replace(spec, lean=replace(spec.lean, ladder=made))
     with Promotions(spec) as promotions:
-        waits, falls_back, asks = rungs_now(spec, None)
-        assert waits == SkippedRung(1, "no retriever model is in use yet")
-        assert isinstance(falls_back, Rung)
+        (_, falls_back, asks), waits = rungs_now(spec, None)
+        assert waits == [WaitingRung(1, "no retriever model is in use yet")]
         assert falls_back.model == "/hub/base"
-        assert falls_back.spec == GeneratorRung(generator=GeneratorSpec(path="/hub/base"))
-        assert isinstance(asks, Rung)
-        assert asks.key is not None
-        assert asks.key.variable == "K"
-        promotions.promote("retriever", "r1")
-        promotions.promote("tactics", "t1")
-        promotions.promote("progress", "p1")
-        first, second = rungs_now(spec, [1, 2])
-        assert isinstance(first, Rung)
-        assert isinstance(second, Rung)
-        assert first.model == "r1+g"
-        assert first.spec == retrieval.model_copy(
-            update={"retriever": retriever.model_copy(update={"checkpoint": "r1"})}
-        )
-        assert second.spec == GeneratorRung(
-            generator=GeneratorSpec(path="/models/tactics/t1"),
-            progress=ProgressSpec(path="/models/progress/p1", weight=0.5),
-        )
+        assert asks.key == KeyPlace("c", "K")
+        in_use: list[tuple[ModelKind, str]] = [("retriever", "r1"), ("tactics", "t1"), ("progress", "p1")]
+        for model, checkpoint in in_use:
+            promotions.promote(model, checkpoint)
+        rungs, waits = rungs_now(spec, [4, 3, 2, 1])
+        assert (rungs, []) == made.only([4, 2, 1]).climb(dict[str, str](in_use))
+        assert waits == [WaitingRung(3, "it is none of [prove] rungs")]
+        assert [one.model for one in rungs] == ["m", "t1", "r1+/hub/g"]
+        ((zero,), _) = rungs_now(spec, [0])
+        assert zero.spec == CuratedRung(), "to load the retriever would take longer than the search"

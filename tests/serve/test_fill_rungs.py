@@ -12,21 +12,20 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.ladder import Ladder
 from pipeline.jobs.specs import (
     EndpointRung,
     EndpointSpec,
-    GeneratorRung,
     GeneratorSpec,
-    RetrievalRung,
-    RetrieverSpec,
     WholeProofRung,
     WholeSpec,
 )
 from pipeline.models.chain import Chain, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
-from pipeline.serve.spec import PROMOTED, FillRung, Limits, ModelSpec
+from pipeline.serve.spec import PROMOTED, Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says
 from tests.support.events import REPOSITORY
+from tests.support.ladder import ladder
 from tests.support.lean.scripted import Script, write_repl
 from tests.support.serve import Promotions, Served, World, make_saying, premises, streamed
 from tests.support.tiny_models import make_tiny_retriever
@@ -82,28 +81,29 @@ def chat() -> Iterator[ChatServer]:
 
 
 @pytest.fixture(scope="module")
-def rungs(world: World, chat: ChatServer) -> tuple[FillRung, ...]:
-    models = world.folder / "models"
-    generator = GeneratorSpec(path=str(models / "tactics" / PROMOTED), device="cpu", candidates=2)
-    named = generator.model_copy(update={"path": str(models / "tactics" / TACTICS)})
-    retriever = RetrieverSpec(
-        chain=models / "retriever",
-        checkpoint=PROMOTED,
-        indices=world.folder / "indices",
-        premises=2,
-    )
+def climb(world: World, chat: ChatServer) -> Ladder:
+    named = GeneratorSpec(path=author(world), candidates=2)
     whole = WholeSpec(proofs=1, repairs=0, max_tokens=16)
     endpoint = EndpointSpec(base_url=chat.url, model="org/model", key_variable=VARIABLE, retries=0)
-    return (
-        FillRung(RetrievalRung(generator=named, retriever=retriever), SECONDS, f"{PROMOTED}+g"),
-        FillRung(GeneratorRung(generator=generator), SECONDS, PROMOTED),
-        FillRung(WholeProofRung(generator=named, whole=whole), SECONDS, "writer"),
-        FillRung(EndpointRung(endpoint=endpoint, whole=whole), SECONDS, "org/model"),
+    return ladder(
+        world.folder,
+        *(1, 2, 3, 4),
+        seconds=SECONDS,
+        premises=2,
+        generator=named,
+        tactics=GeneratorSpec(path="", candidates=2),
+        whole=WholeProofRung(generator=named, whole=whole),
+        endpoint=EndpointRung(endpoint=endpoint, whole=whole),
     )
+
+
+def author(world: World) -> str:
+    """Return the model that the settings name."""
+    return str(world.folder / "models" / "tactics" / TACTICS)
 
 
 @pytest.fixture(scope="module")
-def served(world: World, rungs: tuple[FillRung, ...], repl: Path) -> Iterator[Served]:
+def served(world: World, climb: Ladder, repl: Path) -> Iterator[Served]:
     """A server that has the tactic model in use loaded, as it has where nothing else is said."""
     spec = world.spec(
         ModelSpec("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8),
@@ -112,7 +112,7 @@ def served(world: World, rungs: tuple[FillRung, ...], repl: Path) -> Iterator[Se
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, KEY)
-        with Served(replace(spec, lean=replace(spec.lean, rungs=rungs))) as it:
+        with Served(replace(spec, lean=replace(spec.lean, ladder=climb))) as it:
             it.wait_ready()
             yield it
 
@@ -172,24 +172,24 @@ def test_a_rung_whose_endpoint_refuses_the_key_fails_and_says_so_in_the_stream(
 
 
 @pytest.mark.slow
-def test_rung_1_shows_the_generator_what_the_retriever_in_use_finds(served: Served) -> None:
+def test_rung_1_shows_the_generator_what_the_retriever_in_use_finds(served: Served, world: World) -> None:
     (candidate,) = of(told(served, rungs=[1]), "candidate")
     assert (candidate["declaration"], candidate["prover"]) == ("second", "retrieval")
-    assert candidate["model"] == f"{RETRIEVER}+g"
+    assert candidate["model"] == f"{RETRIEVER}+{author(world)}"
 
 
 @pytest.mark.slow
-def test_rung_3_has_a_model_of_this_machine_write_whole_proofs(served: Served) -> None:
+def test_rung_3_has_a_model_of_this_machine_write_whole_proofs(served: Served, world: World) -> None:
     (candidate,) = of(told(served, rungs=[3], sorry=SECOND), "candidate")
-    assert (candidate["prover"], candidate["model"], candidate["rung"]) == ("whole", "writer", 3)
+    assert (candidate["prover"], candidate["model"], candidate["rung"]) == ("whole", author(world), 3)
 
 
 @pytest.mark.slow
 def test_a_server_without_the_rung_s_model_has_the_search_load_it(
-    world: World, rungs: tuple[FillRung, ...], repl: Path, tmp_path: Path
+    world: World, climb: Ladder, repl: Path, tmp_path: Path
 ) -> None:
     spec = world.spec(repl=repl)
-    spec = replace(spec, lean=replace(spec.lean, rungs=rungs, scratch=tmp_path / "scratch"))
+    spec = replace(spec, lean=replace(spec.lean, ladder=climb, scratch=tmp_path / "scratch"))
     with Served(spec) as it:
         (candidate,) = of(told(it, rungs=[2]), "candidate")
         assert (candidate["declaration"], candidate["model"]) == ("second", TACTICS)

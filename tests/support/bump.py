@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.bump.__main__ import work
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import Budget, BuildSpec, BumpRung, BumpSpec, CuratedRung
+from pipeline.jobs.specs import Budget, BuildSpec, BumpSpec, CuratedRung, Rung
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from store.events.base import EventBody
@@ -25,6 +25,7 @@ from store.events.registry import EVENT_TYPES
 
 SHA = "a" * 40
 BUDGET = Budget(20, 10.0, 5.0)
+RUNG = Rung(spec=CuratedRung(), budget=BUDGET, budget_key="small")
 OLD = "leanprover/lean4:v4.34.1"
 
 BASE = """namespace Base
@@ -129,7 +130,7 @@ def job_spec(
         build=build,
         bump="b1",
         limits=PoolLimits(processes=1, ready_timeout_s=60.0),
-        **{"toolchain": lean.toolchain, "rungs": (BumpRung(rung=CuratedRung(), budget=BUDGET),), **given},
+        **{"toolchain": lean.toolchain, "rungs": (RUNG,), **given},
     )
     return JobSpec("bump-1", "bump", 1, attempt, parameters, worktree=folder / "project")
 

@@ -29,7 +29,6 @@ import torch
 import uvicorn
 from transformers import LlamaForCausalLM
 
-from pipeline.jobs.specs import Budget
 from pipeline.lean.source.scanner import scan_source
 from pipeline.models.libraries import load_tokenizer, quiet_libraries
 from pipeline.serve.app import make_app
@@ -47,6 +46,7 @@ from store.recording import record_trace
 from store.view import queries
 from store.view.view import View
 from tests.support.events import BRANCH, REPOSITORY, commit_scanned, observed, place, watched
+from tests.support.ladder import ladder
 from tests.support.lean.credulous import TOOLCHAIN, Credulous, make_credulous
 from tests.support.models import checkpoint_promoted, checkpoint_saved
 from tests.support.tiny_models import make_tiny_causal
@@ -110,7 +110,7 @@ def spec_of(folder: Path, *models: ModelSpec, **changes: Any) -> ServeSpec:
         sandbox="none",
         cache=folder / "cache",
         scratch=folder / "scratch",
-        budget=Budget(8, 5.0, 5.0),
+        ladder=ladder(folder, seconds=5.0),
     )
     made = ServeSpec(
         host="127.0.0.1",

@@ -14,12 +14,11 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import SlotHolder
 from daemon.planning.admission import Money, SlotQueue, admit, turn_ends
+from daemon.planning.ladder import spending
 from daemon.planning.plan import Plan, WaitingJob
-from daemon.planning.proving import spending
 from daemon.settings import Settings
-from pipeline.endpoint.credentials import KeyPlace
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.spec import Spec
+from pipeline.jobs.spec import KeyPlace, Spec
 from tests.support.daemon.deployment import Deployment
 
 ONE, TWO = Gpu("GPU-a", 0, "Test GPU"), Gpu("GPU-b", 1, "Test GPU")

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.endpoint import credentials
-from pipeline.endpoint.credentials import KeyPlace, job_key, read_key
+from pipeline.endpoint.credentials import job_key, read_key
 from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.child import job_environment, key_pipe
 from pipeline.jobs.protocol import KEY_PIPE
+from pipeline.jobs.spec import KeyPlace
 
 KEY = "s3cret"
 PLACE = KeyPlace("everlean-model-key", "EVERLEAN_MODEL_KEY")

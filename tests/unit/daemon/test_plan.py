@@ -18,8 +18,8 @@ from structlog.testing import capture_logs
 from daemon.jobs.due import DueJob
 from daemon.jobs.runner import spec_now
 from daemon.planning.admission import admit
+from daemon.planning.ladder import ladder_of
 from daemon.planning.plan import Plan, Planner
-from daemon.planning.proving import budget_key
 from daemon.planning.repository import NO_JUDGES, Judges
 from daemon.settings import Settings, load
 from pipeline.gate.advisories import Advisory
@@ -121,7 +121,8 @@ def sorry(name: str, number: int = 1) -> list[EventBody]:
 
 
 def attempted(name: str, *, settings: Settings) -> list[EventBody]:
-    budget = f"{budget_key(settings.prove)}/{LEAN.summary.kind}"
+    ((zero, *_), _) = ladder_of(settings).climb({})
+    budget = f"{zero.budget_key}/{LEAN.summary.kind}"
     body = events.attempt(name, place(name), commit=sha(1), outcome="exhausted")
     return [body.model_copy(update={"repository": KEY, "budget": budget})]
 
@@ -938,9 +939,9 @@ def test_a_bump_searches_with_the_ladder_s_rungs_that_need_no_endpoint_on_the_pr
     plan = world.plan(created(), scanned(1, toolchain=OLD), in_use, asked_for(), leans=real(OLD, NEW))
     (job,) = plan.due
     zero, two = asked(job, BumpSpec).rungs
-    assert (zero.rung, zero.model) == (CuratedRung(), "")
-    assert isinstance(two.rung, GeneratorRung)
-    assert (two.rung.generator.device, two.model) == ("cpu", "t-1")
+    assert (zero.spec, zero.model) == (CuratedRung(), "")
+    assert isinstance(two.spec, GeneratorRung)
+    assert (two.spec.generator.device, two.model) == ("cpu", "t-1")
 
 
 def test_a_bump_of_a_package_is_built_with_the_commit_s_own_lean(world: World) -> None:

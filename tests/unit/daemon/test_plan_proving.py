@@ -14,14 +14,13 @@ import pytest
 
 from daemon.health.requirements import why_no_models
 from daemon.jobs.due import DueJob
+from daemon.planning.ladder import ladder_of
 from daemon.planning.plan import Plan, Planner
-from daemon.planning.proving import Ladder, Rung, budget_key
-from daemon.settings import Settings
+from daemon.settings import Settings, parse
 from daemon.settings.models import Prove
-from pipeline.endpoint.credentials import KeyPlace
 from pipeline.jobs.blueprint import Blueprints
-from pipeline.jobs.spec import Spec
-from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, RetrieverSpec
+from pipeline.jobs.spec import KeyPlace, Spec
+from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, Rung
 from pipeline.lean.backend import Leans
 from store.domain.blueprint import Statement
 from store.domain.records import ConstantUse, ScannedFile, Sorry, TracedFile, TracedTheorem
@@ -345,8 +344,7 @@ def climbed(world: World, *bodies: EventBody) -> dict[int, Rung]:
         async with world.deployment.opened() as parts:
             if bodies:
                 await parts.store.append([NewEvent(_stream(body), body) for body in bodies])
-            rows = [row for row in await parts.store.ask(model_queries.checkpoints) if row.promoted]
-            rungs = Ladder(world.settings, rows, no_models="").rungs()
+            rungs, _ = ladder_of(world.settings).climb(await parts.store.ask(model_queries.in_use))
             return {rung.number: rung for rung in rungs}
 
     return asyncio.run(go())
@@ -628,10 +626,7 @@ def test_what_decides_a_rung_s_answers_is_a_part_of_its_budget_and_nothing_else_
     after = {
         name: {**tables.get(name, {}), **to} if isinstance(to, dict) else to for name, to in changed.items()
     }
-    keys = [
-        budget_key(prove, rung=rung, shown=retriever(prove.generator.premises))
-        for prove in map(Prove.model_validate, (tables, {**tables, **after}))
-    ]
+    keys = [climbed_with(given, rung).budget_key for given in (tables, {**tables, **after})]
     assert (keys[0] != keys[1]) == counts, keys
 
 
@@ -656,9 +651,8 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
     rung: int, tables: dict[str, Any], key: str
 ) -> None:
     external = {"base_url": "https://api.example.org/v1", **tables.get("external", {})}
-    prove = Prove.model_validate({**tables, "external": external})
-    shown = retriever(prove.generator.premises) if rung == 1 else None
-    assert budget_key(prove, rung=rung, shown=shown) == key
+    found = climbed_with({**tables, "external": external}, rung, traced=False)
+    assert found.budget_key == key
 
 
 @pytest.mark.parametrize(
@@ -673,18 +667,17 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
 def test_who_found_the_premises_is_a_part_of_the_budget_but_where_trying_again_costs_money(
     rung: int, key: str
 ) -> None:
-    prove = Prove.model_validate({"external": {"base_url": "https://api.example.org/v1"}})
-    assert budget_key(prove, rung=rung, shown=retriever(10)) == key
+    found = climbed_with({"external": {"base_url": "https://api.example.org/v1"}}, rung)
+    assert found.budget_key == key
 
 
-def retriever(premises: int) -> RetrieverSpec:
-    folder = Path("/state")
-    return RetrieverSpec(
-        chain=folder,
-        checkpoint="r-1",
-        indices=folder,
-        premises=premises,
-    )
+def climbed_with(prove: dict[str, Any], rung: int, *, traced: bool = True) -> Rung:
+    """Return one rung of a ladder that such a [prove] says, with a retriever and a tactic model in use."""
+    settings = parse(b"", path=Path("/etc/everlean.toml"))
+    said = Prove.model_validate({**prove, "rungs": (rung,)})
+    ladder = ladder_of(settings.model_copy(update={"prove": said}))
+    ((found,), _) = ladder.climb({"retriever": "r-1", "tactics": "t-1"}, traced=traced)
+    return found
 
 
 def test_a_repository_without_a_trace_is_searched_without_premises(world: World) -> None:
@@ -704,7 +697,8 @@ def test_a_rung_is_shown_premises_where_a_retriever_is_in_use_and_its_setting_wa
     assert {part(rung.spec, "retriever") for rung in climbed(world).values()} == {None}
     found = climbed(world, *promoted("r-1", model="retriever"))
     assert {part(rung.spec, "retriever")["checkpoint"] for rung in found.values()} == {"r-1"}
-    assert all(rung.local for rung in found.values()), "it needs the memory of a model"
+    memory_bytes = world.settings.prove.memory_bytes
+    assert {rung.memory_bytes for rung in found.values()} == {memory_bytes}, "it needs the memory of a model"
     assert not found[0].gpu
     world.configure("rungs = [0, 2]", more=f"{NAMED}[prove.generator]\npremises = 0\n")
     assert {part(rung.spec, "retriever") for rung in climbed(world).values()} == {None}

@@ -12,7 +12,7 @@ import pytest
 from daemon.planning import serve_spec
 from daemon.planning.serve_spec import Lease, spec_of, why_not_servable
 from daemon.settings import ConfigError, Settings, parse
-from pipeline.jobs.specs import EndpointSpec, GeneratorRung, RetrievalRung
+from pipeline.jobs.specs import EndpointSpec
 from pipeline.serve.spec import GENERATING, PROMOTED, ModelSpec, RewardSpec, ServeSpec, SpecError
 
 EVERYTHING = """
@@ -105,17 +105,11 @@ def test_the_specification_follows_the_settings() -> None:
     assert made.progress == RewardSpec("org/progress", "auto", "")
 
 
-def test_the_ladder_is_that_of_the_settings_with_the_checkpoints_in_use_left_open() -> None:
-    rungs = {rung.spec.number: rung for rung in spec().lean.rungs}
-    assert list(rungs) == [0, 1, 2, 4]
-    one, two = rungs[1].spec, rungs[2].spec
-    assert isinstance(one, RetrievalRung)
-    assert isinstance(two, GeneratorRung)
-    assert one.retriever.checkpoint == "promoted"
-    assert one.generator.device == "cpu", "it computes where the server does"
-    assert two.generator.path.endswith("/tactics/promoted")
-    assert rungs[2].fallback == "org/first"
-    assert [rung.spec.number for rung in spec("[prove]\nenabled = false").lean.rungs] == [0]
+def test_the_ladder_is_that_of_the_settings_and_computes_where_the_server_does() -> None:
+    ladder = spec().lean.ladder
+    assert (ladder.rungs, ladder.device) == ((0, 1, 2, 4), "cpu")
+    assert (ladder.generator.path, ladder.tactics.path) == ("org/generator", "org/first")
+    assert spec("[prove]\nenabled = false").lean.ladder.rungs == (0,)
 
 
 def test_without_models_there_are_those_in_use() -> None:
@@ -193,7 +187,7 @@ def test_an_address_that_others_reach_is_open() -> None:
         (lambda raw: raw["models"].append(raw["models"][0]), 'two models are called "far"'),
         (lambda raw: raw["limits"].update(queue=0), "limits.queue: "),
         (lambda raw: raw["lean"].update(backend="coq"), "lean.backend: "),
-        (lambda raw: raw["lean"]["rungs"][0].update(number=5), "lean.rungs.0.number: "),
+        (lambda raw: raw["lean"]["ladder"].update(rungs=["0"]), "lean.ladder.rungs.0: "),
     ],
 )
 def test_what_is_wrong_with_an_order_is_named_with_its_field(change: Any, named: str, tmp_path: Path) -> None:
@@ -233,7 +227,8 @@ def test_a_model_that_cannot_be_meant_is_refused() -> None:
 def test_jobs_are_held_to_the_memory_that_the_plan_gives_them() -> None:
     def held(text: str) -> tuple[int, list[int]]:
         lean = spec_of(settings(text), scratch="x", environment={}).lean
-        return lean.memory_bytes >> 30, [rung.memory_bytes >> 30 for rung in lean.rungs]
+        rungs, _ = lean.ladder.climb({})
+        return lean.memory_bytes >> 30, [rung.memory_bytes >> 30 for rung in rungs]
 
     limits = '[jobs]\nmemory = "3G"\n[prove]\nmemory = "5G"\nrungs = [0, 2]\n[train.tactics]\nmodel_name = "org/m"\n'
     assert held(limits) == (3, [3, 5]), "of a rung with a model it is that of [prove]"

@@ -1,0 +1,94 @@
+"""The ladder that the settings say (`pipeline.jobs.ladder`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daemon.settings import Settings
+from pipeline.jobs.ladder import Ladder
+from pipeline.jobs.specs import (
+    PROVERS,
+    Budget,
+    EndpointRung,
+    EndpointSpec,
+    EndpointTactics,
+    GeneratorSpec,
+    WholeProofRung,
+    WholeSpec,
+)
+
+
+def ladder_of(settings: Settings, *, no_models: str = "", tactics: tuple[str, str] | None = None) -> Ladder:
+    """Return the settings' ladder.
+
+    Args:
+        no_models: why no model can run here; "" where one can.
+        tactics: the id and the folder or hub name of the model that rung 2 asks; None: the one in use.
+    """
+    prove, paths, jobs = settings.prove, settings.paths, settings.jobs
+    generator, whole = prove.generator, prove.whole
+    own = jobs.limit("prove").memory_bytes
+
+    def asks(path: str) -> GeneratorSpec:
+        return GeneratorSpec(path=path, candidates=generator.candidates, temperature=generator.temperature)
+
+    def writes(rung: int) -> WholeSpec:
+        return WholeSpec(
+            proofs=whole.proofs,
+            repairs=whole.repairs,
+            max_tokens=whole.tokens(rung),
+            enable_thinking=whole.enable_thinking,
+        )
+
+    by_tactics = prove.external.mode == "tactics"
+    return Ladder(
+        rungs=prove.rungs,
+        budgets=tuple(
+            Budget(prove.nodes_per_sorry, prove.seconds(number), prove.tactic_timeout_s)
+            for number in range(len(PROVERS))
+        ),
+        models=paths.models,
+        indices=paths.embeddings / "retriever",
+        device=generator.device,
+        premises=generator.premises,
+        generator=asks(generator.model),
+        tactics=asks(settings.train.of("tactics").named),
+        given=tactics,
+        whole=WholeProofRung(generator=asks(whole.model), whole=writes(3)),
+        endpoint=EndpointRung(
+            endpoint=_endpoint(settings),
+            whole=None if by_tactics else writes(4),
+            # They are drawn: an endpoint knows no beams.
+            tactics=EndpointTactics(
+                candidates=generator.candidates,
+                temperature=generator.temperature,
+                max_tokens=whole.tokens(4),
+            )
+            if by_tactics
+            else None,
+        ),
+        memory_bytes=own or jobs.memory_bytes,
+        model_memory_bytes=own or prove.memory_bytes,
+        no_models=no_models,
+    )
+
+
+def _endpoint(settings: Settings) -> EndpointSpec:
+    external = settings.prove.external
+    return EndpointSpec(
+        base_url=external.base_url,
+        model=external.model,
+        credential=external.credential,
+        key_variable=external.key.variable,
+        timeout_s=external.timeout_s,
+        ledger=spending(settings),
+        answers=settings.paths.answers,
+        cap_usd=None if external.free else external.usd_per_day,
+        usd_per_million_prompt=external.usd_per_million_prompt,
+        usd_per_million_completion=external.usd_per_million_completion,
+    )
+
+
+def spending(settings: Settings) -> Path:
+    """Return the file in which the jobs of rung 4 write what they spent."""
+    return settings.paths.state / "spending.jsonl"

@@ -1,0 +1,207 @@
+"""The ladder: what the settings say of each rung, and with the models in use what can be climbed.
+
+The plan, `everlean serve` at each request, a bump and LeanDojo's face all climb this one.
+
+The model of rung 1 is the retriever in use together with the generator of the settings, of rung 2 the tactic model in
+use, of rungs 3 and 4 what the settings name. The retriever in use finds premises for every rung; but at rung 1, it is a
+part of the budget. At rung 4 only the number of premises is: another retriever alone is not worth the money. The
+progress model in use orders the searches of rungs 1 and 2; it is no part of what an attempt is remembered by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.jobs.spec import Spec
+from pipeline.jobs.specs import (
+    PROVERS,
+    AnyRung,
+    Budget,
+    CuratedRung,
+    EndpointRung,
+    GeneratorRung,
+    GeneratorSpec,
+    LocalRung,
+    ProgressSpec,
+    RetrievalRung,
+    RetrieverSpec,
+    Rung,
+    WholeProofRung,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRung:
+    """A rung that cannot be climbed yet, and why."""
+
+    number: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"rung {self.number} ({PROVERS[self.number]}) waits: {self.reason}"
+
+
+class Ladder(Spec):
+    """The settings' ladder, which lacks the models in use.
+
+    Attributes:
+        rungs: by number, in the order in which they are tried.
+        budgets: of every number, of the ladder or not.
+        models: one folder for each model ("retriever", "tactics", "progress"), and there one for each checkpoint.
+        indices: where the embeddings of premises are kept.
+        device: of the models that run in a job.
+        premises: that the retriever finds for a goal; 0: rungs above and below 1 have no retriever.
+        generator: of rung 1.
+        tactics: of rung 2 while no tactic model is in use; its path "": the rung waits until one is.
+        given: the id and the folder or hub name of the model that rung 2 asks instead of the one in use.
+        whole: rung 3.
+        endpoint: rung 4.
+        memory_bytes, model_memory_bytes: of each process of a job, without and with a model in it.
+        no_models: why no model can run here; "" where one can.
+    """
+
+    rungs: tuple[int, ...]
+    budgets: tuple[Budget, ...]
+    models: Path
+    indices: Path
+    device: str
+    premises: int
+    generator: GeneratorSpec
+    tactics: GeneratorSpec
+    given: tuple[str, str] | None = None
+    whole: WholeProofRung
+    endpoint: EndpointRung
+    memory_bytes: int
+    model_memory_bytes: int
+    no_models: str = ""
+
+    def only(self, rungs: Sequence[int], *, device: str | None = None) -> Ladder:
+        """Return a ladder of those of its rungs that are named, in that order; on another device where one is given."""
+        kept = tuple(number for number in rungs if number in self.rungs)
+        return self.model_copy(update={"rungs": kept, "device": device or self.device})
+
+    def climb(
+        self, in_use: Mapping[str, str], *, traced: bool = True
+    ) -> tuple[list[Rung], list[WaitingRung]]:
+        """Return what can be climbed and what cannot, in the ladder's order.
+
+        Args:
+            in_use: the checkpoint in use of each model that has one.
+            traced: the repository has a trace, of which the premises are.
+        """
+        shows = "retriever" in in_use and self.premises > 0 and not self.no_models and traced
+        shown = self.retriever(in_use["retriever"]) if shows else None
+        rungs: list[Rung] = []
+        waiting: list[WaitingRung] = []
+        for number in self.rungs:
+            found = self._rung(number, in_use, shown)
+            rungs.append(found) if isinstance(found, Rung) else waiting.append(found)
+        return rungs, waiting
+
+    def _rung(
+        self, number: int, in_use: Mapping[str, str], shown: RetrieverSpec | None
+    ) -> Rung | WaitingRung:
+        """Return one rung; what is `shown` finds the premises of the rungs that do without them, too."""
+        if number in (1, 2, 3) and self.no_models:
+            return WaitingRung(number, self.no_models)
+        match number:
+            case 0:
+                return self._climb(CuratedRung(retriever=_on_cpu(shown)), "")
+            case 1:
+                return self._retrieval(in_use)
+            case 2:
+                return self._tactics(in_use, shown)
+            case 3:
+                generator = self._here(self.whole.generator)
+                whole = self.whole.model_copy(update={"generator": generator, "retriever": shown})
+                return self._climb(whole, generator.path)
+            case _:
+                endpoint = self.endpoint.model_copy(update={"retriever": _on_cpu(shown)})
+                return self._climb(endpoint, endpoint.endpoint.model)
+
+    def retriever(self, checkpoint: str) -> RetrieverSpec:
+        """Return a retriever with what it searches and how many premises it shows."""
+        return RetrieverSpec(
+            chain=self.models / "retriever",
+            checkpoint=checkpoint,
+            indices=self.indices,
+            device=self.device,
+            premises=self.premises,
+        )
+
+    def _retrieval(self, in_use: Mapping[str, str]) -> Rung | WaitingRung:
+        if "retriever" not in in_use:
+            return _none_in_use(1, "retriever")
+        retriever, generator = self.retriever(in_use["retriever"]), self._here(self.generator)
+        rung = RetrievalRung(generator=generator, retriever=retriever, progress=self._progress(in_use))
+        return self._climb(rung, f"{retriever.checkpoint}+{generator.path}")
+
+    def _tactics(self, in_use: Mapping[str, str], shown: RetrieverSpec | None) -> Rung | WaitingRung:
+        named = self.tactics.path
+        if self.given is not None:
+            model, path = self.given
+        elif "tactics" in in_use:
+            model, path = in_use["tactics"], str(self.models / "tactics" / in_use["tactics"])
+        elif named:
+            model = path = named
+        else:
+            return _none_in_use(2, "tactics", ", and [train.tactics] names no model_name to begin with")
+        generator = self._here(self.tactics.model_copy(update={"path": path}))
+        rung = GeneratorRung(generator=generator, progress=self._progress(in_use), retriever=shown)
+        return self._climb(rung, model)
+
+    def _climb(self, rung: AnyRung, model: str) -> Rung:
+        budget = self.budgets[rung.number]
+        has_model = isinstance(rung, LocalRung) or rung.retriever is not None
+        return Rung(
+            spec=rung,
+            model=model,
+            budget=budget,
+            budget_key=budget_key(rung, budget),
+            memory_bytes=self.model_memory_bytes if has_model else self.memory_bytes,
+        )
+
+    def _here(self, generator: GeneratorSpec) -> GeneratorSpec:
+        return generator.model_copy(update={"device": self.device})
+
+    def _progress(self, in_use: Mapping[str, str]) -> ProgressSpec | None:
+        if "progress" not in in_use:
+            return None
+        return ProgressSpec(path=str(self.models / "progress" / in_use["progress"]))
+
+
+def _none_in_use(number: int, model: str, more: str = "") -> WaitingRung:
+    return WaitingRung(number, f"no {model} model is in use yet{more}")
+
+
+def _on_cpu(shown: RetrieverSpec | None) -> RetrieverSpec | None:
+    """Return a retriever for rungs 0 and 4: they look up one goal a sorry, or wait for an endpoint, and for no GPU."""
+    return None if shown is None else shown.model_copy(update={"device": "cpu"})
+
+
+def budget_key(rung: AnyRung, budget: Budget) -> str:
+    """Name a budget: with another one a sorry is attempted again."""
+    time = f"{budget.seconds:g}s"
+    search = f"{time}/{budget.nodes}n/{budget.tactic_timeout_s:g}s"
+    match rung:
+        case CuratedRung():
+            key = search
+        case RetrievalRung() | GeneratorRung():
+            key = f"{search}/{rung.generator.candidates}xbeam"
+        case WholeProofRung(whole=whole):
+            # One proof alone is the likeliest one.
+            heat = f"@{rung.generator.temperature:g}" if whole.proofs > 1 else ""
+            key = f"{time}/{whole.proofs}x{1 + whole.repairs}{heat}/{whole.max_tokens}t"
+            key += "" if whole.enable_thinking else "/unthinking"
+        # A model of the same name at another address is another one. It draws at a temperature of its own.
+        case EndpointRung(endpoint=at, whole=whole) if whole is not None:
+            key = f"{time}/{whole.proofs}x{1 + whole.repairs}/{whole.max_tokens}t/{at.base_url}"
+        case EndpointRung(endpoint=at, tactics=tactics) if tactics is not None:
+            drawn = f"{tactics.candidates}xendpoint@{tactics.temperature:g}/{tactics.max_tokens}t"
+            key = f"{search}/{drawn}/{at.base_url}"
+    if rung.retriever is None:
+        return key
+    of = "" if isinstance(rung, RetrievalRung | EndpointRung) else f"@{rung.retriever.checkpoint}"
+    return f"{key}/{rung.retriever.premises}p{of}"
