@@ -482,7 +482,8 @@ class LeanAgent(BaseAgent):
         **others: Any,
     ) -> None:
         """Args:
-        training_config: of the retriever; None: as [train] of the configuration says.
+        training_config: of the retriever; None: LeanDojo's defaults, with EWC, and what [train.retriever] of the
+            configuration says otherwise.
         prover_config: takes None alone: [prove] of the configuration has the budgets.
         generator: a folder or hub name of the tactic generator; "": [prove.generator] model, else LeanDojo's.
         database_path, others: see `BaseAgent`.
@@ -490,14 +491,22 @@ class LeanAgent(BaseAgent):
         if prover_config is not None:
             raise AgentError("prover_config is not taken: write the budgets under [prove] of config.toml")
         super().__init__(database_path, **others)
-        update: dict[str, Any] = {"enabled": True, "new_theorems": 1}
-        if training_config is not None:
-            usual, given = RetrieverConfig(), training_config.translated().to_dict()
-            device = given.pop("device")
-            update["retriever"] = {name: one for name, one in given.items() if one != getattr(usual, name)}
-            update["device"] = ("cuda" if cuda_is_there() else "cpu") if device == "auto" else device
-        train = self.settings.train.model_copy(update=update)
-        self.settings = self.settings.model_copy(update={"train": train})
+        # Not at the top: the other agents need none of it.
+        from pipeline.models.retriever.compat import TrainingConfig
+
+        train = self.settings.train
+        config = training_config or TrainingConfig.from_dict(train.retriever)
+        usual, given = RetrieverConfig(), config.translated().to_dict()
+        device = given.pop("device")
+        if device == "auto":
+            device = "cuda" if train.device != "cpu" and cuda_is_there() else "cpu"
+        update = {
+            "enabled": True,
+            "new_theorems": 1,
+            "retriever": {name: one for name, one in given.items() if one != getattr(usual, name)},
+            "device": device,
+        }
+        self.settings = self.settings.model_copy(update={"train": train.model_copy(update=update)})
         self.generator = str(generator) or self.settings.prove.generator.model or self.GENERATOR
 
     def _train(self) -> tuple[CheckpointRow, ...]:

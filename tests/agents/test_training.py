@@ -12,6 +12,7 @@ import pytest
 from daemon.leandojo import AgentError, HFAgent, LeanAgent
 from daemon.place.lock import holder
 from pipeline.models.errors import DivergedError, NothingToLearnError
+from pipeline.models.retriever import TrainingConfig
 from pipeline.models.tactics import SFTTrainer
 from tests.support.daemon.remote import Remote
 from tests.support.daemon.traced_project import TracedProject
@@ -113,6 +114,18 @@ def test_an_agent_is_measured_on_the_commit_that_it_was_set_up_at_whatever_was_t
     ]
     assert "use2" in theorems
     assert not [name for name in theorems if name.startswith("later")]
+
+
+def test_a_lean_agent_trains_as_leandojo_s_configuration_says_whether_it_is_given_one_or_none(
+    study: TracedProject,
+) -> None:
+    usual = LeanAgent(say=print).settings.train
+    assert usual == LeanAgent(training_config=TrainingConfig(), say=print).settings.train
+    config = usual.of("retriever").config
+    assert (config["against_forgetting"], config["lambda_value"], config["loss"]) == ("ewc", 0.1, "mse")
+    with study.config.open("a", encoding="utf-8") as file:
+        file.write("[train.retriever]\nlr = 0.5\n")
+    assert LeanAgent(say=print).settings.train.of("retriever").config == {**config, "lr": 0.5}
 
 
 def test_an_untrained_model_cannot_be_measured(agent: HFAgent) -> None:

@@ -7,9 +7,9 @@
     RetrievalTrainer(TrainingConfig()).train(database.repositories, database)
 
 What differs from LeanDojo-v2: each repository begins at the checkpoint that the one before it made (a file HEAD in the
-folder of checkpoints names the last), not at the newest file; a call that was interrupted, or is repeated, continues
-where it stopped and makes nothing twice; each task is measured on its own test split. torch is loaded by the first
-trainer, since a script may only write a configuration.
+folder of checkpoints names the last), and only without one at the newest `.ckpt` file there; a call that was
+interrupted, or is repeated, continues where it stopped and makes nothing twice; after each repository the test split
+is measured. torch is loaded by the first trainer, since a script may only write a configuration.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ from store.leandojo import DynamicDatabase, Repository
 if TYPE_CHECKING:
     from pipeline.models.retriever.training import Watchers
 
+DATA = Path("raid/data")
+CHECKPOINTS = Path("raid/checkpoints")
+"""LeanDojo's CHECKPOINT_DIR."""
 HEAD = "HEAD"
 _INDICES = ".indices"
 _IMPORTED = ".imported"
@@ -69,9 +72,9 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class LearnedRepository:
-    """A learned repository: the checkpoint after it, and its scores on the test split.
+    """A learned repository: the checkpoint after it, and the scores on the test split of all so far.
 
-    `scores` is None where no step of the test split uses a premise.
+    `scores` is None where no step of the test split uses a premise. The next repository's dataset takes the same place.
     """
 
     task: str
@@ -84,11 +87,11 @@ class LearnedRepository:
 class TrainingConfig(RetrieverConfig):
     """LeanDojo-v2's configuration: all of its fields have its names and defaults, and its files load.
 
-    It trains with EWC, as LeanDojo-v2 does, unless `against_forgetting` says otherwise, and on the whole repository.
+    It trains with EWC, as LeanDojo-v2 does, unless `against_forgetting` says otherwise, and on whole repositories.
 
-    Accepted because LeanDojo's files have them, and without effect here: `num_repos` (LeanDojo ignores it too),
-    `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all) and
-    `tokenizer_model_name` (a model is trained with its own tokenizer).
+    Accepted because LeanDojo's files have them, and without effect here: `single_repo` and `num_repos` (LeanDojo
+    ignores them too), `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all)
+    and `tokenizer_model_name` (a model is trained with its own tokenizer).
     """
 
     lr: PositiveNumber = 1e-3
@@ -170,12 +173,12 @@ class TrainingConfig(RetrieverConfig):
 
 
 class RetrievalTrainer:
-    """Trains a retriever on one repository after the other, and measures it."""
+    """Trains a retriever on one repository after the other, each together with those before it, and measures it."""
 
     def __init__(
         self,
         config: TrainingConfig | None = None,
-        checkpoints: str | Path = Path("raid/checkpoints"),
+        checkpoints: str | Path = CHECKPOINTS,
         *,
         watchers: Watchers | None = None,
         say: Callable[[str], object] = print,
@@ -185,12 +188,20 @@ class RetrievalTrainer:
         checkpoints: the folder of the chain.
         watchers: Lightning's loggers and callbacks, told of each run.
         say: takes a line of text for each repository; in the program itself, not in the processes of further GPUs.
+
+        Raises:
+            ConfigError: the configuration has "replay", for which nothing is left where all is learned again.
         """
         from pipeline.models.retriever.training import NO_WATCHERS, first_process
 
         self._watchers = watchers or NO_WATCHERS
         self.config = config or TrainingConfig()
         self._ours = self.config.translated()
+        if "replay" in self._ours.ways:
+            raise ConfigError(
+                f"against_forgetting is {self._ours.against_forgetting!r}: here each repository is learned together "
+                'with those before it, so that nothing is left to replay. Take "ewc" or "ewc+average", or LeanAgent'
+            )
         self.chain = Chain(Path(checkpoints))
         self._say = say if first_process() else (lambda _line: None)
 
@@ -212,19 +223,19 @@ class RetrievalTrainer:
         self,
         repos: Sequence[Repository],
         database: DynamicDatabase,
-        data_path: str | Path = Path("raid/data/merged"),
+        data_path: str | Path = DATA / "merged",
         model_checkpoint_path: str | Path | None = None,
     ) -> list[LearnedRepository]:
-        """Learn repositories in this order, each from the checkpoint that the one before it made.
+        """Learn repositories in this order, each with those before it, from the checkpoint that the one before it made.
 
-        The dataset of each is a folder of its own below `data_path`: its own theorems with `single_repo`, else those of
-        all up to it. The first begins at HEAD, or at `config.model_name` without one. Where HEAD was made from
-        the first of these very repositories, with this configuration, they are not learned again.
+        The dataset is that of all up to it, in `data_path`. The first begins at HEAD; without one at the newest `.ckpt`
+        file of LeanDojo's in the folder of checkpoints; without that at `config.model_name`. Where HEAD was made
+        from these very repositories, with this configuration, they are not learned again.
 
         Args:
             repos: of the database.
             database: exports the datasets.
-            data_path: the folder for them.
+            data_path: the folder for them; corpus.jsonl and random/ lie in it.
             model_checkpoint_path: the first one's start instead: a checkpoint of the chain, a folder, a hub name, or a
                 `.ckpt` file that LeanDojo wrote.
 
@@ -235,40 +246,41 @@ class RetrievalTrainer:
         """
         from pipeline.models.retriever.learning import learn
 
-        tasks = [self._export(repos[: number + 1], database, Path(data_path)) for number in range(len(repos))]
-        earlier = self._earlier(tasks, database, Path(data_path))
-        if model_checkpoint_path is None:
-            parent, config = self._first_parent(tasks, earlier), self._ours
-        else:
-            parent, config = self._start(model_checkpoint_path)
-        learned = []
-        for task in tasks:
-            made = learn(
-                task, self.chain, config, parent=parent, earlier=earlier(parent), watchers=self._watchers
-            )
+        start = model_checkpoint_path
+        if start is None and self.head is None and (found := self._newest_ckpt()) is not None:
+            self._say(f"training begins at {found}, which LeanDojo wrote")
+            start = found
+        parent, config = (None, self._ours) if start is None else self._start(start)
+        learned: list[LearnedRepository] = []
+        for number, repo in enumerate(repos):
+            task = self._export(repos[: number + 1], database, Path(data_path))
+            if number == 0 and start is None:
+                parent, config = self._first_parent(task, [_task_of(one) for one in repos])
+            made = learn(task, self.chain, config, parent=parent, watchers=self._watchers)
             parent = made.checkpoint
             self._set_head(parent)
             scores = self._measure(self.chain.path(parent), task)
-            shown = "no step of its test split uses a premise" if scores is None else str(scores)
-            self._say(f"{task.name}: checkpoint {parent}, {shown}")
+            self._say(f"{_task_of(repo)}: checkpoint {parent}, {scores}")
             for warning in made.warnings:
                 self._say(f"{task.name}: {warning}")
-            learned.append(LearnedRepository(task.name, task.dataset, made, scores))
+            found_scores = scores if isinstance(scores, Scores) else None
+            learned.append(LearnedRepository(task.name, task.dataset, made, found_scores))
         return learned
 
     def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Scores]:
-        """Measure HEAD (or `config.model_name` without one) on every dataset below a folder.
+        """Measure HEAD (or `config.model_name` without one) on every dataset below a folder, and report each.
 
         Args:
             dataset_path: the folder; None for raid/data. A dataset is a folder with random/test.json and corpus.jsonl.
 
         Returns:
-            by the dataset's path below the folder. One whose test split uses no premise is reported and left out.
+            by the dataset's path below the folder. A folder without a dataset, and a dataset whose test split uses no
+            premise, are reported by name and left out.
 
         Raises:
             LearningError: a dataset or the checkpoint cannot be used, or there is no dataset.
         """
-        root = Path("raid/data") if dataset_path is None else Path(dataset_path)
+        root = DATA if dataset_path is None else Path(dataset_path)
         found = sorted(path.parent.parent for path in root.rglob("random/test.json"))
         if not found:
             raise DatasetError(f"{root} has no dataset: no folder below it has random/test.json")
@@ -276,73 +288,47 @@ class RetrievalTrainer:
         model = self._ours.model_name if head is None else self.chain.path(head)
         if head is not None:
             self.chain.read(head, verify=True)
+        parts = {
+            root,
+            *(folder for dataset in found for folder in (dataset, *dataset.parents, dataset / "random")),
+        }
+        for empty in sorted(folder for folder in root.iterdir() if folder.is_dir() and folder not in parts):
+            self._say(f"{empty.name}: no dataset, as it has no random/test.json")
         scores = {}
         for dataset in found:
             name = dataset.relative_to(root).as_posix()
             one = self._measure(model, TaskData(name, dataset))
-            self._say(f"{name}: {'no step of its test split uses a premise' if one is None else one}")
-            if one is not None:
+            self._say(f"{name}: {one}")
+            if isinstance(one, Scores):
                 scores[name] = one
         return scores
 
-    def _export(self, repos: Sequence[Repository], database: DynamicDatabase, data_path: Path) -> TaskData:
-        last = repos[-1]
-        name = f"{last.name.replace('/', '_')}_{last.commit}"
-        # LeanAgent's name for merged datasets, so that the two kinds are never confused.
-        folder = data_path / (name if self.config.single_repo else f"merged_with_{name}")
-        database.export_merged_data([last] if self.config.single_repo else repos, folder)
+    def _export(self, repos: Sequence[Repository], database: DynamicDatabase, folder: Path) -> TaskData:
+        database.export_merged_data(repos, folder)
         about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
-        return TaskData(_task_of(last), folder, int(about["everlean"]["position"]))
+        return TaskData(_task_of(repos[-1]), folder, int(about["everlean"]["position"]))
 
-    def _earlier(
-        self, tasks: Sequence[TaskData], database: DynamicDatabase, data_path: Path
-    ) -> Callable[[str | None], list[TaskData]]:
-        """Return a function that gives the tasks of a checkpoint's chain, for replay: the oldest first, as far as the
-        database has their repositories.
-
-        None where datasets are merged: each has the rows of the earlier ones.
-        """
-        if not self.config.single_repo or "replay" not in self._ours.ways:
-            return lambda _parent: []
-        known = {_task_of(repo): repo for repo in database.repositories}
-        exported = {task.name: task for task in tasks}
-
-        def of(parent: str | None) -> list[TaskData]:
-            links = [] if parent is None else self.chain.ancestors(parent)
-            names = dict.fromkeys(link.task for link in reversed(links))
-            for name in names:
-                if name in known and name not in exported:
-                    exported[name] = self._export([known[name]], database, data_path)
-            return [exported[name] for name in names if name in exported]
-
-        return of
-
-    def _first_parent(
-        self, tasks: Sequence[TaskData], earlier: Callable[[str | None], list[TaskData]]
-    ) -> str | None:
-        """Return the first task's parent: HEAD, or the checkpoint before the first of `tasks`."""
+    def _first_parent(self, first: TaskData, names: Sequence[str]) -> tuple[str | None, RetrieverConfig]:
+        """Return the first task's parent and the configuration: HEAD, or the checkpoint before the first of these tasks
+        where HEAD ends with them."""
         from pipeline.models.retriever.learning import plan
 
         head = self.head
-        if head is None:
-            return None
-        links = self.chain.ancestors(head)
-        for done in range(min(len(links), len(tasks)), 0, -1):
+        links = [] if head is None else self.chain.ancestors(head)
+        for done in range(min(len(links), len(names)), 0, -1):
             last = links[:done][::-1]
-            if all(
-                link.task == task.name
-                and plan(
-                    task,
-                    self.chain,
-                    self._ours,
-                    parent=link.parent,
-                    earlier=earlier(link.parent),
-                ).checkpoint
-                == link.checkpoint
-                for link, task in zip(last, tasks, strict=False)
-            ):
-                return last[0].parent
-        return head
+            if [link.task for link in last] != list(names[:done]):
+                continue
+            # Where the chain began at a file of LeanDojo's, its base is what was made of that.
+            config = replace(self._ours, model_name=last[0].base)
+            if plan(first, self.chain, config, parent=last[0].parent).checkpoint == last[0].checkpoint:
+                return last[0].parent, config
+        return head, self._ours
+
+    def _newest_ckpt(self) -> Path | None:
+        """Return the newest of LeanDojo's checkpoints in the folder; None without one (its find_latest_checkpoint)."""
+        files = sorted(self.chain.folder.glob("*.ckpt"))
+        return max(files, key=lambda path: path.stat().st_mtime, default=None)
 
     def _start(self, model: str | Path) -> tuple[str | None, RetrieverConfig]:
         path = Path(model)
@@ -370,13 +356,16 @@ class RetrievalTrainer:
             beside.rename(place)
         return place
 
-    def _measure(self, model: str | Path, task: TaskData) -> Scores | None:
+    def _measure(self, model: str | Path, task: TaskData) -> Scores | str:
+        """Return a model's scores on a task's test split, or why it has none."""
         from pipeline.models.retriever.learning import measure
 
         try:
             found = measure(model, task, self._ours, indices=self.chain.folder / _INDICES)
-        except (EmptySplitError, NothingToMeasureError):
-            return None
+        except EmptySplitError:
+            return "its test split is empty"
+        except NothingToMeasureError:
+            return "no step of its test split uses a premise"
         means = {name: interval.mean for name, interval in found.metrics.items()}
         return Scores(100 * means["recall@1"], 100 * means["recall@10"], means["mrr"], found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from pipeline.models.chain import Chain
-from pipeline.models.errors import CheckpointError, DatasetError, DivergedError
+from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, DivergedError
 from pipeline.models.retriever import PremiseRetriever, RetrievalTrainer, TrainingConfig
 from pipeline.models.retriever.compat import LearnedRepository
 from store.leandojo import DynamicDatabase, Repository
@@ -47,7 +48,7 @@ class Learned:
 def learned(tmp_path_factory: pytest.TempPathFactory, database: DynamicDatabase, model: Path) -> Learned:
     folder = tmp_path_factory.mktemp("learned")
     said: list[str] = []
-    config = TrainingConfig.from_dict(small_config(model).to_dict())
+    config = TrainingConfig.from_dict(small_config(model, against_forgetting="ewc").to_dict())
     made = RetrievalTrainer(config, checkpoints=folder / "checkpoints", say=said.append)
     return Learned(folder, made.train(database.repositories[:2], database, folder / "data"), said)
 
@@ -55,7 +56,9 @@ def learned(tmp_path_factory: pytest.TempPathFactory, database: DynamicDatabase,
 @pytest.fixture
 def trainer(tmp_path: Path, model: Path) -> Callable[..., RetrievalTrainer]:
     def make(**changes: Any) -> RetrievalTrainer:
-        config = TrainingConfig.from_dict({**small_config(model).to_dict(), **changes})
+        config = TrainingConfig.from_dict(
+            {**small_config(model, against_forgetting="ewc").to_dict(), **changes}
+        )
         return RetrievalTrainer(config, checkpoints=tmp_path / "checkpoints", say=lambda _: None)
 
     return make
@@ -69,7 +72,7 @@ def continued(tmp_path: Path, learned: Learned, trainer: Callable[..., Retrieval
     return trainer()
 
 
-def test_each_repository_is_a_task_that_begins_at_the_one_before_it(
+def test_each_repository_is_learned_with_those_before_it_from_the_checkpoint_before_it(
     tmp_path: Path,
     database: DynamicDatabase,
     learned: Learned,
@@ -88,15 +91,19 @@ def test_each_repository_is_a_task_that_begins_at_the_one_before_it(
         assert 0 < one.scores.mrr <= 1
         assert line.startswith(one.task)
         assert f"R@10 = {one.scores.r10:.2f} %, MRR = {one.scores.mrr:.4f}" in line
-    own = [json.loads((one.dataset / "metadata.json").read_text())["repositories"] for one in tasks]
-    assert [[item["url"] for item in items] for items in own] == [[repo.url] for repo in repos]
+    assert {one.dataset for one in tasks} == {learned.folder / "data"}
+    own = json.loads((learned.folder / "data" / "metadata.json").read_text())["repositories"]
+    assert [item["url"] for item in own] == [repo.url for repo in repos]
+    assert {"corpus.jsonl", "random"} <= {path.name for path in (learned.folder / "data").iterdir()}
 
-    scores = made.evaluate(tmp_path / "data")
-    assert set(scores) == {f"demo_ark_{'1' * 40}", f"demo_bee_{'2' * 40}"}
-    assert scores[f"demo_bee_{'2' * 40}"].r10 == tasks[1].scores.r10  # type: ignore[union-attr] # seen above
+    scores = made.evaluate(tmp_path)
+    assert set(scores) == {"data"}
+    assert scores["data"].r10 == tasks[1].scores.r10  # type: ignore[union-attr] # seen above
     assert capsys.readouterr().out == ""
-    RetrievalTrainer(made.config, made.chain.folder).evaluate(tmp_path / "data")
-    assert "R@1 = " in capsys.readouterr().out
+    RetrievalTrainer(made.config, made.chain.folder).evaluate(tmp_path)
+    said = capsys.readouterr().out
+    assert "checkpoints: no dataset, as it has no random/test.json" in said
+    assert "data: R@1 = " in said
 
 
 def test_a_call_that_is_repeated_or_was_cut_off_goes_on_and_makes_nothing_twice(
@@ -131,19 +138,9 @@ def test_a_call_that_is_repeated_or_was_cut_off_goes_on_and_makes_nothing_twice(
     ]
 
 
-def test_the_repositories_of_the_chain_are_replayed_in_one_call_or_in_several(
-    tmp_path: Path, database: DynamicDatabase, trainer: Callable[..., RetrievalTrainer]
-) -> None:
-    made, repos = trainer(against_forgetting="replay"), database.repositories
-    whole = made.train(repos, database, tmp_path / "data")
-    several = RetrievalTrainer(made.config, tmp_path / "several", say=lambda _: None)
-    for repo in repos:
-        [last] = several.train([repo], database, tmp_path / "other" / repo.commit)
-    assert last.checkpoint.digest == whole[2].checkpoint.digest
-    assert last.checkpoint.data == whole[2].checkpoint.data
-    plain = trainer(against_forgetting="none").train(repos[:2], database, tmp_path / "data")
-    assert plain[0].checkpoint.data == whole[0].checkpoint.data, "nothing is before the first"
-    assert plain[1].checkpoint.data != whole[1].checkpoint.data
+def test_replay_is_refused_where_all_is_learned_again(trainer: Callable[..., RetrievalTrainer]) -> None:
+    with pytest.raises(ConfigError, match=r'nothing is left to replay\. Take "ewc"'):
+        trainer(against_forgetting="replay+average")
 
 
 def test_another_repository_begins_at_head_and_a_newer_file_changes_nothing(
@@ -159,7 +156,7 @@ def test_another_repository_begins_at_head_and_a_newer_file_changes_nothing(
 
 
 def test_a_checkpoint_that_is_named_is_begun_at_instead_of_head(
-    tmp_path: Path, database: DynamicDatabase, learned: Learned, continued: RetrievalTrainer, model: Path
+    tmp_path: Path, database: DynamicDatabase, learned: Learned, continued: RetrievalTrainer
 ) -> None:
     made, repos = continued, database.repositories
     first, second = learned.links
@@ -168,19 +165,28 @@ def test_a_checkpoint_that_is_named_is_begun_at_instead_of_head(
     assert branched.checkpoint.parent == first.checkpoint.checkpoint
     assert made.head == branched.checkpoint.checkpoint != second.checkpoint.checkpoint
 
+
+def test_leandojo_s_newest_checkpoint_is_begun_at_where_there_is_no_head(
+    tmp_path: Path, database: DynamicDatabase, trainer: Callable[..., RetrievalTrainer], model: Path
+) -> None:
     encoder = PremiseRetriever.load_hf(model, 64, "cpu").encoder.state_dict()
-    weights = {f"encoder.{name}": value * 1.5 for name, value in encoder.items()}
-    torch.save({"state_dict": weights}, tmp_path / "leandojo.ckpt")
-    for _ in range(2):
-        [theirs] = made.train(repos[:1], database, tmp_path / "data", tmp_path / "leandojo.ckpt")
-        assert theirs.checkpoint.parent is None
-        assert theirs.checkpoint.digest != first.checkpoint.digest
-        imported = PremiseRetriever.load_hf(theirs.checkpoint.base, 64, "cpu").encoder.state_dict()
-        assert all(
-            torch.equal(imported[name.removeprefix("encoder.")], value) for name, value in weights.items()
-        )
+    said: list[str] = []
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for age, factor in enumerate((1.5, 2.0)):
+        weights = {f"encoder.{name}": value * factor for name, value in encoder.items()}
+        torch.save({"state_dict": weights}, folder / f"{factor}.ckpt")
+        os.utime(folder / f"{factor}.ckpt", (1000 - age, 1000 - age))
+    made = RetrievalTrainer(trainer().config, folder, say=said.append)
+    [first] = made.train(database.repositories[:1], database, tmp_path / "data")
+    assert said[0] == f"training begins at {folder / '1.5.ckpt'}, which LeanDojo wrote"
+    begun = PremiseRetriever.load_hf(first.checkpoint.base, 64, "cpu").encoder.state_dict()
+    assert all(torch.equal(begun[name], value * 1.5) for name, value in encoder.items())
+    [again] = made.train(database.repositories[:1], database, tmp_path / "data")
+    [named] = made.train(database.repositories[:1], database, tmp_path / "data", folder / "1.5.ckpt")
+    assert again.checkpoint == named.checkpoint == first.checkpoint
     with pytest.raises(CheckpointError, match=r"none\.ckpt cannot be read"):
-        made.train(repos[:1], database, tmp_path / "data", tmp_path / "none.ckpt")
+        made.train(database.repositories[:1], database, tmp_path / "data", tmp_path / "none.ckpt")
 
 
 def test_a_checkpoint_of_leandojo_s_that_cannot_be_kept_is_an_error_and_leaves_nothing(
@@ -223,18 +229,6 @@ def test_leandojo_s_default_model_that_was_never_fetched_is_named_with_how_to_fe
         PremiseRetriever.load(name, "cpu", False, made.config.get_model_config())
     with pytest.raises(CheckpointError, match="there is no such folder"):
         PremiseRetriever.load(tmp_path / "none", "cpu", False, made.config.get_model_config())
-
-
-def test_merged_tasks_hold_all_repositories_so_far(
-    tmp_path: Path, database: DynamicDatabase, trainer: Callable[..., RetrievalTrainer]
-) -> None:
-    learned = trainer(single_repo=False).train(database.repositories[:2], database, tmp_path / "data")
-    assert [one.dataset.name for one in learned] == [
-        f"merged_with_demo_ark_{'1' * 40}",
-        f"merged_with_demo_bee_{'2' * 40}",
-    ]
-    lines = [len((one.dataset / "corpus.jsonl").read_text().splitlines()) for one in learned]
-    assert lines == [3, 6]
 
 
 def test_evaluating_without_a_dataset_or_a_head_that_is_there_is_an_error_that_says_so(
