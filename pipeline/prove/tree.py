@@ -6,7 +6,6 @@ discovery; 0 is the root.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Mapping
@@ -15,9 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StrictStr, TypeAdapter, ValidationError
 
-from store.documents.attempts import Attempt
-from store.log.reader import LogReader
-from store.text import clean, shown
+from store.text import shown
 
 NodeOutcome = Literal["expanded", "proved", "dead", "open", "lost"]
 TriedOutcome = Literal["proved", "step", "repeated", "failed", "unparsed", "sorry", "killed"]
@@ -190,26 +187,3 @@ def _check(tree: Tree) -> None:
     for before, after in zip((None, *tree.proof), tree.proof, strict=False):
         if parents.get(after, -1) != before:
             raise TreeError(f"tree.proof: state {after} does not come after {before}")
-
-
-def tree_of(attempt: Attempt, log: LogReader) -> Tree:
-    """Return the tree that an attempt kept.
-
-    Raises:
-        TreeError: it kept none, or another version's.
-    """
-    if attempt.tree_sha256 is None:
-        why = f": {clean(attempt.detail)}" if attempt.detail else ""
-        raise TreeError(
-            f"attempt {attempt.number} on sorry {attempt.sorry} ({attempt.by}) kept no tree; it ended with"
-            f" {attempt.outcome}{why}. There is one only where tactics were searched, and none from before trees were"
-            " kept"
-        )
-    data = log.blob(attempt.tree_sha256)
-    try:
-        return Tree.from_json(json.loads(data))
-    except ValueError as error:
-        raise TreeError(
-            f"the tree of attempt {attempt.number} on sorry {attempt.sorry} cannot be read: {error}; a newer everlean"
-            " may have written it"
-        ) from error

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from daemon.results.local_clone import AppliedProofs
     from daemon.results.proposals import Plan
     from pipeline.prove.tree import Tree
+    from store.log.reader import LogReader
 
 GROUPS["proofs"] = "List proofs, show one with its checks, its patch, or its search."
 COLUMNS: list[Column[tuple[Proof, int]]] = [
@@ -408,11 +409,10 @@ def tree(
 ) -> Answer:
     """Show a search, found or in vain: every state and what was tried on it."""
     from daemon.cli import search_tree
-    from pipeline.prove.tree import tree_of
 
     with call.view() as database, call.log() as log:
         row, proof = search_named(database, which, attempt)
-        found = tree_of(row, log)
+        found = _tree_of(row, log)
     what = f"{clean(proof.declaration) if proof else f'sorry {row.sorry}'}, {row.by}"
 
     def write() -> None:
@@ -420,3 +420,30 @@ def tree(
         say(search_tree.text(found))
 
     return Answer(Search(row.sorry, proof.proof if proof else None, row, found), write)
+
+
+def _tree_of(attempt: Attempt, log: LogReader) -> Tree:
+    """Return the tree that an attempt kept.
+
+    Raises:
+        TreeError: it kept none, or another version's.
+    """
+    import json
+
+    from pipeline.prove.tree import Tree, TreeError
+
+    if attempt.tree_sha256 is None:
+        why = f": {clean(attempt.detail)}" if attempt.detail else ""
+        raise TreeError(
+            f"attempt {attempt.number} on sorry {attempt.sorry} ({attempt.by}) kept no tree; it ended with"
+            f" {attempt.outcome}{why}. There is one only where tactics were searched, and none from before trees were"
+            " kept"
+        )
+    data = log.blob(attempt.tree_sha256)
+    try:
+        return Tree.from_json(json.loads(data))
+    except ValueError as error:
+        raise TreeError(
+            f"the tree of attempt {attempt.number} on sorry {attempt.sorry} cannot be read: {error}; a newer everlean"
+            " may have written it"
+        ) from error

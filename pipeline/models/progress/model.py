@@ -21,7 +21,7 @@ from pipeline.models.batching import by_length, padded
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import device_of, load_tokenizer, quiet_libraries
 from pipeline.models.model_files import read_about
-from pipeline.models.progress.steps import fitting_text, progress_text
+from pipeline.models.progress.text import fitting_text, progress_text
 from pipeline.models.trainer_folder import settle
 from store.text import first_line
 
@@ -55,7 +55,7 @@ class ProgressModel:
     def predict(self, steps: Sequence[Step]) -> list[float]:
         """Return the steps that remain after each: from 0, and 0 for one that ends its proof.
 
-        A long text is cut (`steps.fitting_text`). A prediction that is not a finite number counts as infinite, so that
+        A long text is cut (`fitting_text`). A prediction that is not a finite number counts as infinite, so that
         a search takes it last.
         """
         texts, _ = ids_of(self.tokenizer, steps, self.max_length)

@@ -1,8 +1,4 @@
-"""Steps of proofs as the progress model reads them: one step's text, a dataset's rows, and a job's exported dataset.
-
-The text is LeanProgress's template, the same in training and in use. The reference cuts what is too long at its end,
-where the step is. Here the oldest steps of the prefix are cut first, then parts of the state (`pipeline.models.text`);
-the step itself is cut last.
+"""Steps of proofs that a progress model learns from: a dataset's rows, and a job's exported dataset.
 
 A dataset is a JSONL file of steps, split by proof and not by row. `everlean export progress` writes one; LeanProgress's
 own, without `proof` and `side`, are read too. Which of their rows are of one proof is then read off the rows: those
@@ -25,51 +21,14 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.lean.tactic_text import Step
 from pipeline.models.errors import DatasetError
-from pipeline.models.text import CUT, fitting_state, state_text
 from store.domain.splits import SIDES, Split
-
-
-def progress_text(step: Step) -> str:
-    """Return a step as LeanProgress's trainer renders it."""
-    return _rendered(state_text(step.goal), step.prefix.strip(), step.tactic.strip())
-
-
-def fitting_text(step: Step, fits: Callable[[str], bool]) -> str:
-    """Return the text of a step, cut until `fits` accepts it."""
-    text = progress_text(step)
-    if fits(text):
-        return text
-    goal, tactic = state_text(step.goal), step.tactic.strip()
-    lines = step.prefix.strip().splitlines()
-    fewest, most = 0, len(lines)  # of the newest lines, those that stay: as many as fit
-    while fewest < most:
-        middle = (fewest + most + 1) // 2
-        if fits(_rendered(goal, _newest(lines, middle), tactic)):
-            fewest = middle
-        else:
-            most = middle - 1
-    prefix = _newest(lines, fewest)
-    if not fits(_rendered(goal, prefix, tactic)):
-        goal = fitting_state(goal, lambda state: fits(_rendered(state, prefix, tactic)))
-    return _rendered(goal, prefix, tactic)
-
-
-def _newest(lines: list[str], number: int) -> str:
-    if number == len(lines):
-        return "\n".join(lines)
-    return "\n".join([CUT, *lines[len(lines) - number :]])
-
-
-def _rendered(goal: str, prefix: str, tactic: str) -> str:
-    return f"Goal:\n{goal}\n\nPrefix:\n{prefix}\n\nCandidate tactic:\n{tactic}"
-
 
 _NEEDED = ("goal", "tactic", "steps_remaining")
 _SIDES = ("train", "val")

@@ -9,7 +9,7 @@ from transformers import AutoModelForSequenceClassification
 
 from pipeline.models.errors import CheckpointError, ConfigError, ModelError
 from pipeline.models.progress import ProgressModel, ProgressTrainer, Step
-from pipeline.models.progress.steps import progress_text
+from pipeline.models.progress.text import progress_text
 from tests.support.tiny_models import make_tiny_causal
 
 STEPS = [Step(f"⊢ {'p ∧ ' * number}q", "simp", "intro h\n" * number) for number in range(9)]
