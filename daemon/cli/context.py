@@ -117,10 +117,23 @@ class Call:
         return open_view(self.instance, tell=None if quiet else note)
 
     def log(self) -> LogReader:
-        """Open the log for reading."""
+        """Open the log for reading.
+
+        Raises:
+            LogDamagedError: it is damaged; or it is gone, as the anchor or the view beside it knows.
+            LogError: it cannot be read, or nothing was recorded yet.
+        """
+        from store.errors import DatabaseMissingError
         from store.log.reader import LogReader
 
-        return LogReader.open(self.instance.paths.events_db)
+        paths = self.instance.paths
+        try:
+            return LogReader.open(paths.events_db)
+        except DatabaseMissingError:
+            from store.view.view import refuse_lost_end
+
+            refuse_lost_end(paths.events_db, paths.database_db)
+            raise
 
     def key(self, name: str) -> str:
         """Return the whole key of a repository where the view has it, else as written, for the daemon to judge."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from daemon.place.lock import DaemonLock
@@ -20,7 +21,7 @@ from store.leandojo.reading import import_leandojo as import_into
 from store.log.recover import Recovered as RecoveredLog
 from store.log.recover import recover as recover_log
 from store.view import queries
-from store.view.rebuild import RebuildReport
+from store.view.rebuild import RebuildReport, beside, projects
 from store.view.rebuild import rebuild as rebuild_view
 from store.view.view import reached
 
@@ -70,7 +71,12 @@ def recover(paths: Paths) -> Recovered | None:
     """
     with alone(paths, "everlean db recover"):
         require_own(paths)
-        done = recover_log(paths.events_db, paths.database_db, reached=reached(paths.database_db))
+        done = recover_log(
+            paths.events_db,
+            paths.database_db,
+            reached=reached(paths.database_db),
+            projects=partial(projects, scratch=beside(paths.database_db)),
+        )
         if done is None:
             return None
         rebuild_view(paths.events_db, paths.database_db)

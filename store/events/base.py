@@ -22,6 +22,8 @@ class EventBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
     type: ClassVar[str]
     schema_version: ClassVar[int] = 1
+    alone: ClassVar[bool] = False
+    """It says the same, and nothing that is too good, where events before it in its stream are lost."""
 
 
 class Part(BaseModel):

@@ -43,6 +43,7 @@ class AttemptFinished(EventBody):
     """
 
     type: ClassVar[str] = "attempt_finished"
+    alone: ClassVar[bool] = True
     repository: str
     branch: str
     sha: Sha
@@ -195,6 +196,7 @@ class ProofRejected(EventBody):
     """A check failed. `conditional_on` names the sorries that it rests on, where that is the reason."""
 
     type: ClassVar[str] = "proof_rejected"
+    alone: ClassVar[bool] = True
     proof: str
     sorry: str
     step: str
@@ -238,6 +240,7 @@ class PullRequestOpened(EventBody):
     """
 
     type: ClassVar[str] = "pull_request_opened"
+    alone: ClassVar[bool] = True
     proof: str
     repository: str
     number: int

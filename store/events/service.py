@@ -51,17 +51,28 @@ class DaemonStopped(EventBody):
 
 
 class LogRecovered(EventBody):
-    """From here on the log is a new branch of history: what came behind event `kept` was lost.
+    """The log is a new branch of history behind event `kept`: what came then was lost, but for `behind` events.
 
-    `hash` is that of event `kept`. `lost` is the last event that is known to have been there (by the anchor, the view
-    or the damaged log itself), 0 where none is known to be lost. `aside` is the folder with the damaged files.
+    `hash` is that of the last event before this one. `lost` is the last event that is known to have been there (by the
+    anchor, the view or the damaged log itself), 0 where none is known to be lost. The damaged files are in `aside`.
     """
 
     type: ClassVar[str] = "log_recovered"
     kept: int
+    behind: int = 0
     hash: Digest
     lost: int
     reason: str
+    aside: str
+
+
+class EventLost(EventBody):
+    """The event of this number was lost in a damage, or came behind one of its stream that was; `LogRecovered` tells.
+
+    It was recorded between the two beside it; the time is that of the one before. The damaged files are in `aside`.
+    """
+
+    type: ClassVar[str] = "event_lost"
     aside: str
 
 

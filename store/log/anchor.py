@@ -30,7 +30,7 @@ from store.errors import DatabaseMissingError, LogDamagedError, LogError, is_dam
 from store.files import write_whole
 from store.log import chain
 from store.log.chain import START, Link, link_at
-from store.log.reader import check_identity
+from store.log.identity import check_identity
 from store.sqlite import connect_readonly, translated
 
 _RECORD = struct.Struct(">8sQQ32sQ")

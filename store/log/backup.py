@@ -27,7 +27,7 @@ from store.files import sync
 from store.log import blobs, chain
 from store.log.anchor import check_end
 from store.log.envelope import COLUMNS
-from store.log.reader import LogReader, check_identity, stored
+from store.log.reader import LogReader, connect, stored
 from store.log.upcast import read_body
 from store.sqlite import connect_readonly, in_memory, script, translated
 
@@ -113,10 +113,9 @@ def check(log_path: Path) -> CheckReport:
     Raises:
         LogError: it cannot be opened at all.
     """
-    connection = connect_readonly(log_path)
+    connection = connect(log_path)
     try:
         with translated(log_path):
-            check_identity(connection, log_path)
             problems = list(_damaged_pages(connection))
             if problems:
                 # Reading on in a damaged file would only raise.
@@ -145,7 +144,7 @@ def damaged_file(log_path: Path) -> str:
     Raises:
         LogError: it cannot be opened at all.
     """
-    with closing(connect_readonly(log_path, check=check_identity)) as connection, translated(log_path):
+    with closing(connect(log_path)) as connection, translated(log_path):
         return next(itertools.chain(_damaged_pages(connection), _changed_tables(connection)), "")
 
 

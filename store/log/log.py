@@ -44,7 +44,8 @@ from store.log.envelope import (
     now_text,
     prepare,
 )
-from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader, check_identity
+from store.log.identity import APPLICATION_ID, LOG_VERSION, check_identity, damaged_header
+from store.log.reader import LogReader
 from store.sqlite import WriterLock, connect_writable, copy_into, read_schema, script, translated
 
 _INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
@@ -404,6 +405,8 @@ class EventLog:
 
 def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
     """Make the tables in an empty file, check the identity of any other."""
+    if wrong := damaged_header(path):
+        raise LogDamagedError(path, None, wrong)
     if read_schema(connection):
         check_identity(connection, path)
     elif connection.execute("PRAGMA application_id").fetchone()[0] not in {0, APPLICATION_ID}:

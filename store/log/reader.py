@@ -13,56 +13,37 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import (
-    DatabaseMissingError,
     LogClosedError,
     LogDamagedError,
-    LogVersionError,
-    NotALogError,
+    LogError,
+    is_damage,
 )
 from store.log import blobs
+from store.log.anchor import check_end
 from store.log.envelope import COLUMNS, StoredEvent
+from store.log.identity import check_identity, damaged_header
 from store.sqlite import connect_readonly, translated
 
-APPLICATION_ID = 0x6576_6C6E  # "evln", which `file` and SQLite tools can show
-LOG_VERSION = 1
-"""The format of the file: its tables, and what their hashes are made of."""
 _COLUMNS = ", ".join(COLUMNS)
 _BATCH = 500
 _LAST = 2**63 - 1  # SQLite has no larger number, so nothing lies behind it
 
 
-def check_identity(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is not an event log of ours, or a newer one.
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a log so that nothing can be written through the connection.
 
     Raises:
-        DatabaseMissingError: the file is empty: a daemon is just beginning it, or was killed as it did.
-        NotALogError: it is some other database.
-        LogVersionError: a newer version of this program wrote it.
-        LogDamagedError: it says a format that was never written, or has not its tables.
+        LogDamagedError: it is damaged, or gone, and something was recorded in it.
+        LogError: see `store.sqlite.connect_readonly` and `check_identity`.
     """
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application == 0 and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        raise DatabaseMissingError(
-            f"{path}: empty, no log was begun in it yet; start the daemon (`everlean run`)"
-        )
-    if application != APPLICATION_ID:
-        raise NotALogError(
-            f"{path}: not an everlean event log (application id {application:#x}); check the state folder"
-        )
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > LOG_VERSION:
-        raise LogVersionError(
-            f"{path}: log format {version}, this program reads up to {LOG_VERSION}; install a newer everlean"
-        )
-    if version < 1:
-        raise LogDamagedError(
-            path, None, f"its header is damaged: log format {version}, which there never was"
-        )
-    tables = connection.execute(
-        "SELECT count(*) FROM sqlite_schema WHERE name IN ('events', 'blobs', 'chain')"
-    )
-    if tables.fetchone()[0] != 3:
-        raise LogDamagedError(path, None, "its table of events, of payloads or of hashes is not there")
+    try:
+        if wrong := damaged_header(path):
+            raise LogDamagedError(path, None, wrong)
+        return connect_readonly(path, check=check_identity)
+    except LogError as error:
+        if is_damage(error) and not isinstance(error, LogDamagedError):
+            check_end(path)
+        raise
 
 
 def select_events(
@@ -132,7 +113,7 @@ class LogReader:
             DatabaseMissingError: there is no such file.
             NotALogError, LogVersionError: it is something else, or newer than this program.
         """
-        return cls(connect_readonly(path, check=check_identity), path)
+        return cls(connect(path), path)
 
     def read(
         self,

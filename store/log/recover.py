@@ -4,8 +4,8 @@ The new log is made beside the old one and is whole before it gets its place. Th
 a second name in a folder of their own before they lose the first: a kill at any moment leaves them all there, and the
 next recovery goes on where that one ended.
 
-The first page of the file says where its tables are: where it is damaged, nothing else can be read. It is the same in
-each log but for some counters, so a copy of the file gets a new one, and what the chain then confirms is kept.
+The events are found page by page (`store.log.salvage`). Those before the first damage are as they were, hashes too.
+Those behind keep their numbers and get new hashes, as the first lost one has another event in its place.
 """
 
 from __future__ import annotations
@@ -13,48 +13,60 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from store.errors import LogDamagedError, LogError, is_damage, without_remedy
 from store.files import sync
+from store.log import blobs as blob_table
 from store.log import chain
 from store.log.anchor import anchor_path, check_end, read_anchor
 from store.log.backup import damaged_file
-from store.log.envelope import Expect, NewEvent
+from store.log.envelope import COLUMNS, Expect, NewEvent, StoredEvent, now_text, uuid7
+from store.log.identity import APPLICATION_ID, LOG_VERSION
 from store.log.log import EventLog
-from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader
-from store.sqlite import (
-    WriterLock,
-    connect_readonly,
-    connect_writable,
-    in_memory,
-    script,
-    translated,
-)
+from store.log.reader import LogReader
+from store.log.salvage import Finds
+from store.sqlite import WriterLock, connect_writable, script, translated
 
-_TABLES = (("blobs", "id", 4), ("events", "seq", 12), ("chain", "seq", 3))
-_BATCH = 500
-_PAGE_BYTES = 4096
+_INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The events up to `kept` are in the new log; `lost` is the last that is known to have been there."""
+    """What became of a log: the events up to `kept` are in the new one, and `behind` of those that came later.
+
+    `lost` is the last event that is known to have been there; 0 where none is known to be lost.
+    """
 
     kept: int
+    behind: int
     lost: int
     reason: str
     aside: Path
 
+    @property
+    def n_lost(self) -> int:
+        """How many events are known to be lost."""
+        return max(0, self.lost - self.kept - self.behind)
 
-def recover(log_path: Path, view_path: Path, *, reached: int) -> Recovered | None:
+
+def recover(
+    log_path: Path, view_path: Path, *, reached: int, projects: Callable[[Path], bool] = lambda _log: True
+) -> Recovered | None:
     """Put a log of what is sound in the place of a damaged one; None if nothing is damaged or missing.
 
-    The view is moved aside with the log: it is the last witness, and belongs to another history. `reached` is the event
-    at which it stands.
+    The view is moved aside with the log: it is the last witness, and belongs to another history.
+
+    Args:
+        reached: the event at which the view stands.
+        projects: whether a view can be made of a new log; of one that has events behind a gap, and leads to none, the
+            events before the gap are kept alone.
 
     Raises:
         DatabaseLockedError: a daemon writes the log.
@@ -70,18 +82,22 @@ def recover(log_path: Path, view_path: Path, *, reached: int) -> Recovered | Non
                 _swap(fresh, log_path, view_path, found.aside)
                 return found
             _clear(fresh)
-            sound = _assess(log_path, _spare(fresh))
-            reason = sound.reason
-            if not reason and reached > sound.last:
-                reason = f"it ends at event {sound.last}, and {view_path.name} stands at event {reached}"
+            last, reason = _assess(log_path)
+            if not reason and reached > last:
+                reason = f"it ends at event {last}, and {view_path.name} stands at event {reached}"
             if not reason:
                 return None
             aside = log_path.with_name(f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-            kept = sound.kept.seq
-            lost = max(sound.last, reached, _acknowledged(log_path))
-            found = Recovered(kept, lost if lost > kept else 0, reason, aside)
-            _copy(sound, fresh)
-            _remove(_spare(fresh))
+            end = _acknowledged(log_path)
+            known = max(last, reached, end.seq if end else 0)
+            with closing(Finds(log_path, _scratch(fresh))) as finds:
+                kept, behind = _write(finds, fresh, end, upto=known, aside=aside)
+                if behind and not projects(fresh):
+                    _remove(fresh)
+                    kept, behind = _write(finds, fresh, end, upto=kept, aside=aside)
+            lost = max(known, kept + behind)
+            found = Recovered(kept, behind, lost if lost > kept + behind else 0, reason, aside)
+            _remove(_scratch(fresh))
             _begin(fresh, found)
             _swap(fresh, log_path, view_path, aside)
             return found
@@ -109,7 +125,8 @@ def _interrupted(fresh: Path, log_path: Path) -> Recovered | None:
             return None
     except (LogError, sqlite3.Error, OSError, ValueError):
         return None
-    return Recovered(event.data["kept"], event.data["lost"], event.data["reason"], aside)
+    given = event.data
+    return Recovered(given["kept"], given.get("behind", 0), given["lost"], given["reason"], aside)
 
 
 def _untouched(log_path: Path, aside: Path, *, since_ns: int) -> bool:
@@ -121,108 +138,123 @@ def _untouched(log_path: Path, aside: Path, *, since_ns: int) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sound:
-    """What is sound of a log: the events of `source` up to `kept`. `last` is the last that can be read.
-
-    `reason` says what is wrong; "" if nothing is.
-    """
-
-    source: Path
-    kept: chain.Link
-    last: int
-    reason: str
-
-
-def _assess(path: Path, spare: Path) -> _Sound:
-    """Return what is sound of a log. `spare` is where a copy may be made."""
-    wrong = ""
+def _assess(path: Path) -> tuple[int, str]:
+    """Return the last event that SQLite reads in a log, and what is wrong with it; "" if nothing is."""
+    last, wrong = 0, ""
     try:
         wrong = damaged_file(path)
+        with chain.raw(path) as connection:
+            last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
+            wrong = str(chain.walk(connection).damage or wrong)
     except LogError as error:
         if not is_damage(error):
             raise
-        wrong = without_remedy(error)
-    sound = _walked(path)
-    for restored in (False, True) if path.exists() and path.stat().st_size else ():
-        if not wrong or sound.kept.seq:
-            break
-        _copy_with_a_new_first_page(path, spare, restored=restored)
-        again = _walked(spare)
-        if again.kept.seq:
-            sound = again
-    reason = sound.reason
-    if not reason or not sound.last:  # that nothing can be read is said with how much there was
+        wrong = wrong or without_remedy(error)
+    if not wrong or not last:  # that nothing can be read is said with how much there was
         try:
             check_end(path)
         except LogDamagedError as error:
-            reason = error.what
-    return replace(sound, reason=reason or wrong)
+            wrong = error.what
+    return last, wrong
 
 
-def _walked(path: Path) -> _Sound:
-    """Follow the chain from the first event to the last one that is what was recorded."""
+def _acknowledged(path: Path) -> chain.Link | None:
     try:
-        with chain.raw(path) as connection:
-            if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'events'").fetchone():
-                return _Sound(path, chain.START, 0, "")
-            last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
-            walked = chain.walk(connection)
-            return _Sound(path, walked.link, last, str(walked.damage or ""))
-    except LogError as error:
-        return _Sound(path, chain.START, 0, without_remedy(error))
-
-
-def _copy_with_a_new_first_page(path: Path, spare: Path, *, restored: bool) -> None:
-    """Copy a log's file and -wal; the copy's first page is that of a new log, with the size of this one.
-
-    In a log that was restored from a backup the tables lie in another order.
-    """
-    _remove(spare)
-    shutil.copyfile(path, spare)
-    wal = path.with_name(f"{path.name}-wal")
-    if wal.exists():
-        shutil.copyfile(wal, spare.with_name(f"{spare.name}-wal"))
-    with closing(in_memory(script("log/schema"))) as new:
-        new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        new.execute(f"PRAGMA user_version = {LOG_VERSION}")
-        if restored:
-            new.execute("VACUUM")
-        page = bytearray(new.serialize()[:_PAGE_BYTES])
-    page[18:20] = b"\2\2"  # WAL, which a database in memory has not
-    page[28:32] = (path.stat().st_size // _PAGE_BYTES).to_bytes(4, "big")
-    page[92:96] = page[24:28]  # or the size would not count
-    with spare.open("r+b") as file:
-        file.write(page)
-
-
-def _acknowledged(path: Path) -> int:
-    try:
-        anchor = read_anchor(path)
+        return read_anchor(path)
     except LogError:
-        return 0
-    return 0 if anchor is None else anchor.seq
+        return None
 
 
-def _copy(sound: _Sound, target: Path) -> None:
-    """Write the sound rows into a new log's tables."""
-    kept = sound.kept
-    with closing(connect_writable(target)) as new:
-        new.executescript(script("log/schema"))
-        new.execute("BEGIN")
-        if kept.seq:
-            with closing(connect_readonly(sound.source)) as old:
-                for table, key, width in _TABLES:
-                    upto = kept.blobs if table == "blobs" else kept.seq
-                    rows = old.execute(f"SELECT * FROM {table} WHERE {key} <= ? ORDER BY {key}", (upto,))
-                    while batch := rows.fetchmany(_BATCH):
-                        new.executemany(
-                            f"INSERT INTO {table} VALUES ({', '.join('?' * width)})",
-                            [tuple(row) for row in batch],
-                        )
-        new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        new.execute(f"PRAGMA user_version = {LOG_VERSION}")
-        new.execute("COMMIT")
+def _write(finds: Finds, target: Path, end: chain.Link | None, *, upto: int, aside: Path) -> tuple[int, int]:
+    """Write what is sound, up to an event, into a new log; return the last event before a gap, and how many are behind.
+
+    A stream keeps its events up to the first that it lost, and behind that those that stand alone (`EventBody.alone`).
+    A number that has lost its event, with others behind it, gets an `event_lost`, so that these keep theirs.
+    """
+    kept = behind = 0
+    gap: list[int] = []
+    with closing(_NewLog(target, finds)) as new:
+        for sound in finds.sound(upto, end):
+            if sound.event is None or not new.takes(event := StoredEvent._make(sound.event)):
+                gap.append(sound.seq)
+                continue
+            for seq in gap:
+                new.add(_lost(seq, aside, new.recorded_at))
+            gap.clear()
+            new.add(event, sound.blobs)
+            if sound.seq == kept + 1:
+                kept = sound.seq
+            else:
+                behind += 1
+        new.commit()
+    return kept, behind
+
+
+class _NewLog:
+    """A log that is written from what was found of an old one."""
+
+    def __init__(self, target: Path, finds: Finds) -> None:
+        self.recorded_at = now_text()
+        self._old: Counter[str] = Counter()
+        """By stream, the version up to which all that the old log had is in the new one."""
+        self._new: Counter[str] = Counter()
+        self._finds = finds
+        self._link = chain.START
+        self._held: set[str] = set()
+        self._log = connect_writable(target)
+        self._log.executescript(f"BEGIN;\n{script('log/schema')}")
+
+    def takes(self, event: StoredEvent) -> bool:
+        """Return whether an event follows the one before in its stream, or stands alone, and its payloads are there."""
+        return (event.version == self._old[event.stream] + 1 or event.type in _alone()) and all(
+            digest in self._held or self._finds.blob(digest) for digest in blob_table.cited(event.data_json)
+        )
+
+    def add(self, event: StoredEvent, came_with: Sequence[blob_table.Row] = ()) -> None:
+        """Add an event with the payloads that came with it, and those that it cites and a lost one brought."""
+        new = {row[1]: row for row in came_with}
+        for digest in sorted(blob_table.cited(event.data_json) - new.keys() - self._held):
+            if (row := self._finds.blob(digest)) is not None:
+                new[digest] = row
+        fresh = [row for digest, row in new.items() if digest not in self._held]
+        covered = [(number, *row[1:]) for number, row in enumerate(fresh, start=self._link.blobs + 1)]
+        self._held |= new.keys()
+        if event.version == self._old[event.stream] + 1:
+            self._old[event.stream] += 1
+        self._new[event.stream] += 1
+        event = event._replace(version=self._new[event.stream])
+        self._link = chain.linked(self._link, event, covered)
+        blob_table.insert(self._log, covered)
+        self._log.execute(_INSERT, event)
+        chain.insert(self._log, [self._link])
+        self.recorded_at = event.recorded_at
+
+    def commit(self) -> None:
+        """Make it a log, whole."""
+        self._log.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        self._log.execute(f"PRAGMA user_version = {LOG_VERSION}")
+        self._log.execute("COMMIT")
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._log.close()
+
+
+def _lost(seq: int, aside: Path, recorded_at: str) -> StoredEvent:
+    """Return what takes the place of a lost event, dated as the one before: times stay in the order of events."""
+    from store.events.service import EventLost
+
+    return StoredEvent(
+        seq, str(uuid7()), f"lost:{aside.name}", 0, EventLost.type, EventLost.schema_version,
+        EventLost(aside=str(aside)).model_dump_json(), recorded_at, None, None, None, "daemon",
+    )  # fmt: skip
+
+
+@cache
+def _alone() -> frozenset[str]:
+    from store.events.registry import EVENT_TYPES
+
+    return frozenset(name for name, body in EVENT_TYPES.items() if body.alone)
 
 
 def _begin(path: Path, found: Recovered) -> None:
@@ -232,6 +264,7 @@ def _begin(path: Path, found: Recovered) -> None:
         body = LogRecovered(
             kept=found.kept,
             hash=log.head.hash.hex(),
+            behind=found.behind,
             lost=found.lost,
             reason=found.reason,
             aside=str(found.aside),
@@ -270,13 +303,13 @@ def _put_aside(path: Path, aside: Path) -> None:
 def _clear(fresh: Path) -> None:
     """Remove what an earlier recovery left of a new log that is not needed."""
     _remove(fresh)
-    _remove(_spare(fresh))
+    _remove(_scratch(fresh))
     fresh.with_name(f"{fresh.name}.lock").unlink(missing_ok=True)
 
 
-def _spare(fresh: Path) -> Path:
-    """Return where the old log is copied to, if that is needed to read it."""
-    return fresh.with_name(f"{fresh.name}-source")
+def _scratch(fresh: Path) -> Path:
+    """Return where the rows of the old log that were found are kept meanwhile."""
+    return fresh.with_name(f"{fresh.name}-found")
 
 
 def _remove(path: Path) -> None:

@@ -55,8 +55,8 @@ from store.log import chain
 from store.log.backup import new_file
 from store.log.chain import START, Column, Link
 from store.log.envelope import COLUMNS
+from store.log.identity import APPLICATION_ID, LOG_VERSION
 from store.log.log import EventLog
-from store.log.reader import APPLICATION_ID, LOG_VERSION
 from store.sqlite import connect_writable, script
 
 if TYPE_CHECKING:

@@ -165,6 +165,19 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
     return RebuildReport(position, time.monotonic() - started, len(polls), stopped)
 
 
+def projects(log_path: Path, *, scratch: Path) -> bool:
+    """Return whether a view can be made of all that a log says; make one at `scratch`, which does not stay.
+
+    Raises:
+        LogError: the log cannot be read, or the disk refused.
+    """
+    try:
+        with LogReader.open(log_path) as log:
+            return build(scratch, log, upto=log.position(), polls=[]) is None
+    finally:
+        remove(scratch)
+
+
 def opened(database_path: Path, log: LogReader) -> tuple[View, str]:
     """Open a view and bring it up to its log; where it cannot be used make it anew, and return why, else "".
 

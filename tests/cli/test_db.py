@@ -202,6 +202,27 @@ def test_a_check_compares_the_log_with_its_view_and_says_that_the_anchor_is_gone
     assert f"it ends at event {last}, while database.db" in answer.json["problems"][-1]
 
 
+@pytest.mark.parametrize("witness", ["the anchor", "the view"])
+@pytest.mark.parametrize("left", ["nothing", "an empty file"])
+def test_a_log_that_is_gone_is_not_called_one_that_was_never_begun(
+    filled: StateFolder, witness: str, left: str
+) -> None:
+    log = filled.state / "events.db"
+    log.unlink()
+    if left == "an empty file":
+        log.touch()
+    if witness == "the view":
+        log.with_name("events.db-anchor").unlink()
+    for verb in ("db check", "db verify", "events"):
+        answer = filled.everlean(*verb.split())
+        assert answer.code == 1
+        assert "missing or empty" in answer.err
+        assert "db recover" in answer.err
+        assert "start the daemon" not in answer.err
+    assert filled.everlean("db", "recover", "--json").json["kept"] == 0
+    assert filled.everlean("db", "check").code == 0
+
+
 def test_without_a_log_every_verb_says_so(folder: StateFolder) -> None:
     for verb in ("verify", "rebuild", "check"):
         answer = folder.everlean("db", verb)

@@ -80,9 +80,11 @@ class Recovered:
     recovered: bool
     """whether there was something to recover; if not, what follows is null"""
     kept: int | None
-    """the last event that was kept"""
+    """the last event before the first that is lost"""
+    behind: int | None
+    """how many events behind that were kept"""
     lost: int | None
-    """how many events behind it are known to be lost"""
+    """how many are known to be lost"""
     reason: str | None
     """what was found"""
     aside: Path | None
@@ -122,6 +124,7 @@ def verify(
     if segments:
         return _verify_segments(call, segments)
     paths = call.instance.paths
+    call.log().close()
     if damage := store_backup.damage(paths.events_db):
         # What is made of such a log says nothing about the view.
         raise CliError(f"the log is damaged, so that the view cannot be judged by it: {damage}. {DAMAGED}")
@@ -176,6 +179,7 @@ def check(call: Call) -> Answer:
     from store.view.view import refuse_lost_end
 
     log_path = call.instance.paths.events_db
+    call.log().close()
     report = store_backup.check(log_path)
     try:
         refuse_lost_end(log_path, call.instance.paths.database_db)
@@ -202,12 +206,14 @@ def recover(call: Call) -> Answer:
     found = offline.recover(call.instance.paths)
     if found is None:
         return Answer(
-            Recovered(False, None, None, None, None, []),
+            Recovered(False, None, None, None, None, None, []),
             "the log is sound and whole: there is nothing to recover",
         )
     done, orphans = found.log, found.patches_without_proof
-    kept = f"kept events 1 to {done.kept}" if done.kept else "kept no event"
-    lost = f"lost {done.kept + 1} to {done.lost}" if done.lost else "none is known to be lost"
+    kept = f"kept events 1 to {done.kept}" if done.kept else "kept no event from the first on"
+    if done.behind:
+        kept += f", and {done.behind} of those that came later"
+    lost = f"lost {done.n_lost} of {done.lost}" if done.lost else "none is known to be lost"
     said = [
         clean(done.reason),
         f"{kept}; {lost}. The damaged files, and the view that was made of them, are in {done.aside}",
@@ -216,8 +222,8 @@ def recover(call: Call) -> Answer:
         said.append(f"patches on disk of proofs that the log does not know any more: {len(orphans)}")
         said += [f"  {clean(str(path))}" for path in orphans]
     said.append("start the daemon: it finds the commits again and records them anew")
-    n_lost = max(0, done.lost - done.kept)
-    return Answer(Recovered(True, done.kept, n_lost, done.reason, done.aside, orphans), "\n".join(said))
+    document = Recovered(True, done.kept, done.behind, done.n_lost, done.reason, done.aside, orphans)
+    return Answer(document, "\n".join(said))
 
 
 @verb("db backup", BackedUp)

@@ -82,6 +82,7 @@ HANDLERS: Mapping[str, Handler] = {
         if name in EVENT_TYPES and name not in PAYLOAD_HANDLERS
     },
     "commit_traced": _commit_traced,
+    "event_lost": _of_the_log_alone,
     "log_recovered": _of_the_log_alone,
 }
 """Of the events that say all themselves: the functions of these modules that are called as an event type."""
