@@ -231,12 +231,12 @@ class Year:
             holders = self._holders()
             self._queue.update(self._admission.for_slot, holders, now=self._s)
             overdue = self._queue.overdue(now=self._s, share_s=SHARE_S)
-            stops, beside = turn_ends(holders, overdue, share_s=SHARE_S)
+            stops, beside = turn_ends(holders, overdue, share_s=SHARE_S, served=self._queue.served)
             self._admission = admit(
                 self._plan,
                 running=[one.due.kind for one in self._running.values()],
-                overdue=overdue,
                 beside=beside,
+                served=self._queue.served,
                 max_running=2 * self.inputs.whole.gpus * self.inputs.machines.slots_a_gpu,
                 gpus=[*self._gpus.values()],
                 no_money=self._money.why(settings, now=self.now),
@@ -248,7 +248,7 @@ class Year:
             for job in whole:
                 self._start(job, begun[job.job])
         self._queue.update(self._admission.for_slot, self._holders(), now=self._s)
-        if stops is not None and overdue[0] in self._admission.for_slot:
+        if stops is not None and any(key in self._admission.for_slot for key in overdue):
             self._end(self._running[stops.job], preempted=True)
         self.most_running = max(self.most_running, len(self._running))
         self.most_waiting = max(self.most_waiting, sum(map(len, self._plan.entries.values())))

@@ -1,15 +1,14 @@
 """Pure: which of the due jobs begin now, on which GPU, and what the others wait for.
 
-Slots are shared by repositories. One that has waited for SHARE_S goes before the others, and takes its slot
-from the job that has held one for at least as long: a trace or a search that has recorded something since it began
-ends there, and goes on later. Where none can be stopped without losing work (a build, a long file), one job begins
-beside the slots.
+Slots are shared by repositories: of what is due, long or short, those go first that have had least of the slots of late
+(`SlotQueue.served`). One that has waited for SHARE_S for a long job takes its slot from one that has had more and has
+held one for at least as long: a trace or a search that has recorded something since it began ends there, and goes on
+later. Where none can be stopped without losing work (a build, a long file), one job begins beside the slots.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -31,6 +30,7 @@ SHARE_S = 45.0
 """So long jobs of other repositories keep one waiting for a slot: a new commit's sorries are tried within a minute, and
 a job that makes room has loaded its imports by then and done something with them."""
 _NO_MONEY_FOR = timedelta(hours=1)
+_NOBODY: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,49 +97,93 @@ def _money(settings: Settings, now: datetime) -> tuple[date, int, External]:
     return now.astimezone(UTC).date(), size, settings.prove.external
 
 
+_HALF_LIFE_S = _KEPT_S = 120.0
+_FORGOTTEN_S = 0.5
+
+
 class SlotQueue:
-    """The repositories that wait for a slot, and since when.
+    """The repositories that wait for a slot, since when, and what each has had of the slots of late.
 
     One that has a long job running waits for none. With one slot for all jobs, the short ones wait here too.
     """
 
     def __init__(self) -> None:
+        self._waits: Collection[str] = ()
         self._since: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
+        self.served: dict[str, float] = {}
+        """The seconds for which each repository has held a slot; what is two minutes old counts half, and so on
+        until they count nothing."""
+        self._held: tuple[str, ...] = ()
+        self._counted_at = 0.0
 
     def update(self, waiting: Mapping[str, DueJob], holders: Sequence[SlotHolder], *, now: float) -> None:
-        """Take the repositories of the last admission for those that wait; `now` is of any steady clock, in seconds."""
+        """Take the repositories of the last admission for those that wait; `now` is of any steady clock, in seconds.
+
+        Who has nothing due for a moment, since a commit of its own is scanned, has not begun to wait anew after it.
+        """
+        self._count(holders, now=now)
         served = {holder.repository for holder in holders if KINDS[holder.kind].long}
-        self._since = {key: self._since.get(key, now) for key in waiting if key not in served}
+        self._waits = waiting.keys() - served
+        self._seen |= dict.fromkeys(waiting, now)
+        self._seen = {key: at for key, at in self._seen.items() if key not in served and now - at < _KEPT_S}
+        self._since = {key: self._since.get(key, now) for key in self._seen}
+
+    def _count(self, holders: Sequence[SlotHolder], *, now: float) -> None:
+        """Charge the time since the last update to those that held slots then."""
+        seconds, self._counted_at = now - self._counted_at, now
+        if self.served:
+            left = 0.5 ** (seconds / _HALF_LIFE_S)
+            self.served = {key: s * left for key, s in self.served.items() if s * left > _FORGOTTEN_S}
+        for key in self._held:
+            self.served[key] = self.served.get(key, 0.0) + seconds
+        self._held = tuple(holder.repository for holder in holders)
+        for key in self._held:
+            self.served.setdefault(key, _FORGOTTEN_S)  # it has a slot now, though for no time yet
 
     def overdue(self, *, now: float, share_s: float) -> tuple[str, ...]:
         """Return the repositories that have waited for their share's time, the longest first."""
-        late = [(since, key) for key, since in self._since.items() if now - since >= share_s]
+        since = self._since
+        late = [(since[key], key) for key in self._waits if now - since[key] >= share_s]
         return tuple(key for _, key in sorted(late))
 
     def until_s(
         self, holders: Callable[[], Sequence[SlotHolder]], *, now: float, share_s: float
     ) -> float | None:
         """Return the seconds until a turn may end or begin by the clock alone; None where nobody waits."""
-        if not self._since:
+        if not self._waits:
             return None
-        left = [since + share_s - now for since in self._since.values()]
+        left = [self._since[key] + share_s - now for key in self._waits]
         left += [share_s - holder.seconds for holder in holders()]
         return min((one for one in left if one > 0), default=None)
 
 
 def turn_ends(
-    holders: Sequence[SlotHolder], overdue: Collection[str], *, share_s: float
-) -> tuple[SlotHolder | None, bool]:
-    """Return the job that is preempted for the overdue repositories, and whether one begins beside the slots."""
+    holders: Sequence[SlotHolder],
+    overdue: Collection[str],
+    *,
+    share_s: float,
+    served: Mapping[str, float] = _NOBODY,
+) -> tuple[SlotHolder | None, str]:
+    """Return the job that is preempted for a repository that has had less, or the one of which a job begins beside.
+
+    None and "" where none is, or does.
+    """
     long = [holder for holder in holders if KINDS[holder.kind].long]
     if not overdue or any(holder.ends for holder in long):
-        return None, False
+        return None, ""
     late = sorted(
         (one for one in long if one.seconds >= share_s and one.repository not in overdue),
         key=lambda one: -one.seconds,
     )
-    stops = next((one for one in late if one.saved and KINDS[one.kind].resumes), None)
-    return stops, stops is None and bool(late) and len(late) == len(long)
+    for key in overdue:
+        had_more = [one for one in late if served.get(one.repository, 0.0) >= served.get(key, 0.0)]
+        stops = next((one for one in had_more if one.saved and KINDS[one.kind].resumes), None)
+        if stops is not None:
+            return stops, ""
+        if had_more and len(had_more) == len(long):
+            return None, key
+    return None, ""
 
 
 def admit(
@@ -150,9 +194,9 @@ def admit(
     gpus: Sequence[Gpu] = (),
     room: int | None = None,
     no_cluster: str = "",
-    overdue: Sequence[str] = (),
-    beside: bool = False,
+    beside: str = "",
     no_money: str = "",
+    served: Mapping[str, float] = _NOBODY,
 ) -> Admission:
     """Choose the jobs to start now: free slots, one per lane, one per GPU, one slot that long ones never take.
 
@@ -166,9 +210,9 @@ def admit(
         gpus: the GPUs as they are now.
         room: how many of those that leave the daemon's machine may run; None: as many as have slots.
         no_cluster: what jobs that leave the daemon's machine wait for; "" for nothing.
-        overdue: the repositories whose first long job goes before the others', in this order.
-        beside: the first of those may begin although the slots are taken.
+        beside: the repository of which a long job may begin although the slots are taken.
         no_money: what jobs that cost money wait for; "" for nothing.
+        served: the repositories that come after the others, as they had slots of late (`SlotQueue.served`).
     """
     kinds = list(running)
     lanes: set[str] = set()
@@ -179,14 +223,13 @@ def admit(
     passed: set[JobClass] = set()
     for_gpu: list[str] = []
     for_slot: dict[str, DueJob] = {}
-    first = _first_of(plan, overdue, any_kind=max_running == 1)
-    for job in _in_turn(plan, first, passed, any_kind=max_running == 1):
-        ahead = job.repository in first
+    for job in plan.in_order(passed, served, ahead=beside):
+        ahead = job.repository == beside
         why = no_money if job.key is not None else ""
         why = why or (_LANE if job.lane in lanes else "")
         if not KINDS[job.kind].stays:
             why = why or no_cluster or _no_room(kinds, room)
-        why = why or _no_slot(job, kinds, max_running, int(beside and ahead))
+        why = why or _no_slot(job, kinds, max_running, int(ahead))
         if why in _NO_SLOT and (KINDS[job.kind].long or max_running == 1):
             for_slot.setdefault(job.repository, job)
         gpu = None
@@ -216,38 +259,6 @@ def admit(
         if KINDS[begun.due.kind].long or max_running == 1:
             for_slot.pop(begun.due.repository, None)
     return Admission(tuple(start), waits, classes, tuple(for_gpu), for_slot)
-
-
-def _first_of(plan: Plan, repositories: Sequence[str], *, any_kind: bool) -> dict[str, DueJob]:
-    """Return the first long job of each of these repositories, in their order."""
-    if not repositories:
-        return {}
-    found: dict[str, DueJob] = {}
-    for job in plan.in_order(set()):
-        if job.repository in repositories and _takes_long(job, any_kind=any_kind):
-            found.setdefault(job.repository, job)
-    return {key: found[key] for key in repositories if key in found}
-
-
-def _in_turn(
-    plan: Plan, first: Mapping[str, DueJob], passed: set[JobClass], *, any_kind: bool
-) -> Iterator[DueJob]:
-    """Yield the jobs of a plan with these in the places of the first long ones."""
-    pending = deque(first.values())
-    ahead = {job.job for job in first.values()}
-    for job in plan.in_order(passed):
-        if not _takes_long(job, any_kind=any_kind):
-            yield job
-            continue
-        if job.job not in ahead:
-            pending.append(job)
-        if pending:
-            yield pending.popleft()
-    yield from pending
-
-
-def _takes_long(job: DueJob, *, any_kind: bool) -> bool:
-    return (any_kind or KINDS[job.kind].long) and not KINDS[job.kind].beside
 
 
 def _no_room(kinds: Sequence[Kind], room: int | None) -> str:

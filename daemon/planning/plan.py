@@ -61,6 +61,7 @@ _LEARNS = frozenset(("evaluate", *TRAININGS))
 Key = tuple[float | int, ...]
 """The place of a job in the plan, the most urgent first; no two jobs have the same."""
 Entry = tuple[Key, DueJob]
+_NOBODY: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +135,24 @@ class Plan:
         found = heapq.merge(*(self.entries[one] for one in self.entries if one.kind in waits), key=_place)
         return tuple(WaitingJob(job, waits[job.kind]) for _, job in found if job.lane not in self.running)
 
-    def in_order(self, passed: set[JobClass]) -> Iterator[DueJob]:
+    def in_order(
+        self, passed: set[JobClass], served: Mapping[str, float] = _NOBODY, *, ahead: str = ""
+    ) -> Iterator[DueJob]:
         """Yield the due jobs, most urgent first; those of classes that get into `passed` meanwhile are passed over.
 
         Where today's time is short, none is: what a job may take of it counts whether it begins or waits.
+
+        Args:
+            passed: classes of which nothing can begin any more.
+            served: what repositories have had of late: they come after all others, and who had more comes later.
+            ahead: the repository that comes before all others, "" for none.
         """
         waits = self._waits()
-        its = {one: iter(entries) for one, entries in self.entries.items() if one.kind not in waits}
+        its = {
+            one: _in_turns(entries, served, ahead)
+            for one, entries in self.entries.items()
+            if one.kind not in waits
+        }
         heads = [(entry[0], one, entry[1]) for one, rest in its.items() if (entry := next(rest, None))]
         heads.sort(key=_place)
         left_s = self.left_s
@@ -175,6 +187,25 @@ class Plan:
 
 
 _place = itemgetter(0)
+
+
+def _in_turns(
+    entries: Sequence[Entry], served: Mapping[str, float], ahead: str
+) -> Iterator[tuple[tuple[float, Key], DueJob]]:
+    """Yield entries with what orders them over all classes."""
+    if ahead:
+        yield from (((-1.0, place), job) for place, job in entries if job.repository == ahead)
+    for place, job in entries:
+        if job.repository not in served and job.repository != ahead:
+            yield (0.0, place), job
+    if served:
+        late = [
+            ((served[job.repository], place), job)
+            for place, job in entries
+            if job.repository in served and job.repository != ahead
+        ]
+        late.sort(key=_place)
+        yield from late
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,17 +167,18 @@ class Scheduler:
         now, holders = time.monotonic(), self._runner.holders()
         self.for_slot.update(self.admission.for_slot, holders, now=now)
         overdue = self.for_slot.overdue(now=now, share_s=SHARE_S)
-        stops, beside = turn_ends(holders, overdue, share_s=SHARE_S)
+        served = self._served(settings)
+        stops, beside = turn_ends(holders, overdue, share_s=SHARE_S, served=served)
         self.admission = admit(
             self.plan,
             running=self._runner.kinds,
-            overdue=overdue,
             beside=beside,
             max_running=self._engine.slots,
             room=self._engine.room,
             gpus=gpus,
             no_cluster=self._no_cluster(),
             no_money=self._money.why(settings, now=datetime.now(UTC)),
+            served=served,
         )
         begin = {one.due.job: one for one in self.admission.start}
         async with self.beginning:
@@ -192,11 +193,18 @@ class Scheduler:
         # A start makes no turn of its own, and what runs is not due.
         self.plan = replace(self.plan, running=self._runner.lanes)
         self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
-        if stops is not None and (next_one := self.admission.for_slot.get(overdue[0])) is not None:
+        waiting = [self.admission.for_slot[key] for key in overdue if key in self.admission.for_slot]
+        if stops is not None and waiting:
+            next_one = waiting[0]
             self._runner.preempt(stops.job, f"{next_one.describes} waits for a slot; what is done stays")
         self._preempt()
         if not self._runner.kinds:
             limits.give_back()
+
+    def _served(self, settings: Settings) -> dict[str, float]:
+        """Return what repositories have had of the slots of late, but for those that are to go first all the same."""
+        first = {repo.key for repo in settings.repos if repo.priority > 0}
+        return {key: seconds for key, seconds in self.for_slot.served.items() if key not in first}
 
     def _no_cluster(self) -> str:
         """Return what jobs that leave this machine wait for, and report it; "" for nothing."""

@@ -17,7 +17,7 @@ from daemon.planning.admission import Money, SlotQueue, admit, turn_ends
 from daemon.planning.ladder import spending
 from daemon.planning.plan import Plan, WaitingJob
 from daemon.settings import Settings
-from pipeline.jobs.kinds import Kind
+from pipeline.jobs.kinds import BY_PRIORITY, Kind
 from pipeline.jobs.spec import KeyPlace, Spec
 from tests.support.daemon.deployment import Deployment
 
@@ -94,15 +94,17 @@ def test_a_job_without_a_slot_says_so() -> None:
 # ---- Slots, shared by repositories
 
 SHARE_S = 45.0
+PLACES = {kind.name: place for place, kind in enumerate(BY_PRIORITY)}
 
 
 @dataclass
 class Work:
-    """A long job of a repository: what of it is left, and how long it takes until it has recorded something."""
+    """A job of a repository: what is left, how long until it has recorded something, and what is due after it."""
 
     due: DueJob
     left_s: float
     step_s: float
+    then: Work | None = None
     began: float = 0.0
     ends_at: float | None = None
 
@@ -115,6 +117,7 @@ class Schedule:
         self.running: list[Work] = []
         self.queue, self.now = SlotQueue(), 0.0
         self.began: dict[str, float] = {}
+        self.ended: dict[str, float] = {}
         self.most = 0
 
     def holders(self) -> list[SlotHolder]:
@@ -133,13 +136,13 @@ class Schedule:
     def turn(self) -> None:
         holders = self.holders()
         overdue = self.queue.overdue(now=self.now, share_s=SHARE_S)
-        stops, beside = turn_ends(holders, overdue, share_s=SHARE_S)
+        stops, beside = turn_ends(holders, overdue, share_s=SHARE_S, served=self.queue.served)
         found = admit(
-            plan(*(one.due for one in self.waiting)),
+            plan(*sorted((one.due for one in self.waiting), key=lambda one: PLACES[one.kind])),
             running=[one.due.kind for one in self.running],
             max_running=self.slots,
-            overdue=overdue,
             beside=beside,
+            served=self.queue.served,
         )
         for admitted in found.start:
             work = next(one for one in self.waiting if one.due is admitted.due)
@@ -148,7 +151,7 @@ class Schedule:
             self.running.append(work)
             self.began.setdefault(work.due.repository, self.now)
         self.queue.update(found.for_slot, self.holders(), now=self.now)
-        if stops is not None and overdue[0] in found.for_slot:
+        if stops is not None and any(key in found.for_slot for key in overdue):
             next(one for one in self.running if one.due.job == stops.job).ends_at = self.now + 3
         self.most = max(self.most, len(self.running))
 
@@ -160,6 +163,9 @@ class Schedule:
                 one.left_s -= 1
                 if one.left_s <= 0 or (one.ends_at is not None and one.ends_at <= self.now):
                     self.running.remove(one)
+                    if one.left_s <= 0:
+                        self.ended[one.due.job] = self.now
+                        self.waiting += [] if one.then is None else [one.then]
                     if one.left_s > 0:
                         self.waiting.insert(
                             0, one
@@ -197,6 +203,70 @@ def test_behind_a_job_that_cannot_be_stopped_one_begins_beside_the_slots(slots: 
         assert schedule.began["a"] == SHARE_S
         assert schedule.began["c"] <= 3 * (SHARE_S + 4), "and those beside it take turns"
         assert schedule.most <= slots + 1 - (slots > 1), "one is beside the slot of the long ones"
+
+
+def steps(repository: str, number: int) -> Work:
+    """What a commit of a small repository needs on a busy machine: a scan, a trace, a search, a check."""
+    found: Work | None = None
+    needs: list[tuple[Kind, float]] = [("check", 4), ("prove", 8), ("trace", 4), ("scan", 1)]
+    for kind, seconds in needs:
+        one = replace(due(f"{kind}-{repository}-{number}", kind), repository=repository)
+        found = Work(one, seconds, 2.0, then=found)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("at_once", [1, 120])
+def test_small_repositories_are_soon_traced_and_proved_beside_one_of_twenty_thousand_sorries(
+    at_once: int,
+) -> None:
+    """The large one always has a trace and searches due, and proofs to check: one in ten seconds, or many at once."""
+    schedule = Schedule(work("big", "trace", 3000), work("big", "prove", 9000))
+    began: dict[str, int] = {}
+    for second in range(600):
+        for at, repository in enumerate("abc"):
+            # A commit a minute each, at moments of their own.
+            if second % 60 == 5 + 17 * at and second < 480:
+                began[f"{repository}-{second}"] = second
+                schedule.waiting.append(steps(repository, second))
+        for number in range(at_once if second % (10 * at_once) == 0 else 0):
+            one = replace(due(f"check-big-{second}-{number}", "check"), repository="big")
+            schedule.waiting.append(Work(one, 4, 9))
+        schedule.run(1)
+    traced = [schedule.ended[f"trace-{name}"] - since for name, since in began.items()]
+    proved = [schedule.ended[f"check-{name}"] - since for name, since in began.items()]
+    assert max(traced) <= 60
+    assert max(proved) <= 120
+    assert sum(name.startswith("check-big") for name in schedule.ended) >= 58, (
+        "nor does the large one stand still"
+    )
+
+
+def test_who_had_no_slot_of_late_comes_first_in_each_class_and_the_others_by_what_they_had() -> None:
+    jobs = [replace(due(f"{name}{n}", "check"), repository=name) for name in "abc" for n in range(2)]
+    found = admit(plan(*jobs), running=(), max_running=6, served={"a": 9.0, "b": 2.0})
+    assert [one.due.job for one in found.start] == ["c0", "c1", "b0", "b1", "a0", "a1"]
+
+
+def test_what_a_repository_had_of_the_slots_counts_less_and_less() -> None:
+    schedule = Schedule(work("a", "trace", 100))
+    schedule.run(100)
+    assert schedule.queue.served["a"] > 60
+    schedule.run(240)
+    assert 10 < schedule.queue.served["a"] < 30
+    schedule.run(1200)
+    assert schedule.queue.served == {}
+
+
+def test_a_repository_that_waits_keeps_its_time_while_a_commit_of_its_own_is_scanned() -> None:
+    queue, job = SlotQueue(), due("trace-a", "trace")
+    queue.update({"a": job}, [], now=0.0)
+    queue.update({}, [], now=30.0)
+    queue.update({"a": job}, [], now=40.0)
+    assert queue.overdue(now=46.0, share_s=SHARE_S) == ("a",)
+    queue.update({}, [SlotHolder("trace-a", "trace", "a", 1.0, saved=False, ends=False)], now=47.0)
+    queue.update({"a": job}, [], now=50.0)
+    assert queue.overdue(now=94.0, share_s=SHARE_S) == ()
 
 
 def test_a_repository_that_waits_for_nothing_and_one_that_has_its_turn_stop_no_one() -> None:
