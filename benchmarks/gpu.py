@@ -49,6 +49,7 @@ from benchmarks.prove_family import shapes, steps_of
 from benchmarks.retrieval import about, lengths_of_lean, sorted_whole, texts_of_lean, units
 from benchmarks.store_bench import Row, say, table
 from pipeline.models.libraries import quiet_libraries, tensors_digest
+from pipeline.models.loading import load_generator
 from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids, embed_padded, load_encoder
@@ -57,7 +58,7 @@ from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.tasks import Task
 from pipeline.models.retriever.training import data_module, train_task
-from pipeline.models.tactics.generate import Generator, GeneratorCounts
+from pipeline.models.tactics.generate import GeneratorCounts
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import SFTTrainer
@@ -438,7 +439,7 @@ def measure_generation(bench: Bench) -> Iterator[Row]:
     requests = [Request(state, decoding=decoding, seed=at) for at, state in enumerate(states)]
     rates = []
     for at_once, dtype in ((len(requests), None), (1, torch.float32)):
-        generator = Generator.load(model, device=bench.device, dtype=dtype, max_rows=sizes.requests)
+        generator = load_generator(model, device=bench.device, dtype=dtype)
         # One after the other is slow: a part of them tells as much.
         chosen = requests if at_once > 1 else requests[: max(4, len(requests) // 8)]
         generator.suggest(requests[:2])

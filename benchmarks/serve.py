@@ -251,7 +251,6 @@ def make_order(folder: Path, sizes: Sizes) -> ServeSpec:
             "encoder" if what == "encode" else "causal",
             str(made[what]()),
             candidates=sizes.candidates,
-            decoding="sample",
             max_tokens=sizes.tokens,
         )
         for what in sizes.asked

@@ -349,7 +349,6 @@ class GeneratorSpec(Spec):
     path: str
     device: str = "auto"
     candidates: _Positive = 8
-    decoding: Literal["beam", "sample"] = "beam"
     temperature: _Temperature = 0.7
 
 

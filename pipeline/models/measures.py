@@ -176,9 +176,6 @@ def with_bounds(metrics: Mapping[str, Interval]) -> dict[str, float]:
 WINDOW = 5
 """Evaluations in a window: of WF5, five neighbouring ones; of the script's WF5 and WP5, the five before."""
 _DECIMALS = 3
-# LeanAgent's weights: of measures that are better when lower, then when higher.
-_LOWER = {"WF5": 0.2, "FM": 0.2}
-_HIGHER = {"EBWT": 0.2, "CFR": 0.2, "WP5": 0.1, "IP": 0.1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,36 +223,6 @@ def lifelong_metrics(
         textbook={name: round(value, _DECIMALS) for name, value in _textbook(rows).items()},
         leanagent=_script(rows, list(map(float, validation_recall_at_10))),
     )
-
-
-def composite_scores(results: Mapping[str, LifelongMetrics]) -> dict[str, float]:
-    """Return LeanAgent's composite score of each setup, 0..1.
-
-    A weighted sum of the script's measures, each scaled to 0..1 over the compared setups (0 if all agree), and
-    subtracted from 1 if lower is better.
-
-    Raises:
-        ValueError: fewer than two setups, for there is nothing to scale by; or a measure of one is undefined.
-    """
-    if len(results) < 2:
-        raise ValueError(
-            f"{len(results)} setup(s): a composite score compares, so it takes at least two setups"
-        )
-    for name, result in results.items():
-        undefined = [key for key in (*_LOWER, *_HIGHER) if math.isnan(result.leanagent[key])]
-        if undefined:
-            raise ValueError(
-                f"setup {name} has {result.n_tasks} tasks, too few for {', '.join(undefined)}: "
-                f"a composite score takes more than {WINDOW}"
-            )
-    scores = dict.fromkeys(results, 0.0)
-    for key, weight in (*_LOWER.items(), *_HIGHER.items()):
-        values = {name: result.leanagent[key] for name, result in results.items()}
-        low, high = min(values.values()), max(values.values())
-        for name, value in values.items():
-            share = (value - low) / (high - low) if high > low else 0.0
-            scores[name] += weight * (1 - share if key in _LOWER else share)
-    return scores
 
 
 def averages(test_recall_at_10: Sequence[Sequence[float]]) -> list[float]:

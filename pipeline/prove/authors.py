@@ -18,7 +18,8 @@ from pipeline.models.text import CUT
 from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, Cost, WholeAsk
 
 if TYPE_CHECKING:
-    from pipeline.models.tactics.generate import Completion, Generator
+    from pipeline.models.tactics.generate import Generator
+    from pipeline.models.tactics.requests import Completion
     from pipeline.models.tactics.service import Batching
 
 _CONTEXT_CHARACTERS = 24_000

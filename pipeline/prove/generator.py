@@ -23,7 +23,7 @@ from pipeline.jobs.protocol import JobError
 from pipeline.lean.goal_text import state_of
 from pipeline.lean.tactic_text import Step, read_tactic
 from pipeline.models.tactics.prompt import messages
-from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
+from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, beginning_with
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.premises import ShownPremises
@@ -221,8 +221,11 @@ class EndpointSuggests:
             Exception: from `ends`.
         """
         decoding = request.decoding
+        state = request.state
+        if decoding.prefix:
+            state += f"\n\nThe tactic has to begin with: {decoding.prefix}"
         ask = Ask(
-            messages(request.state, request.premises),
+            messages(state, request.premises),
             self._max_tokens if decoding.max_tokens is None else decoding.max_tokens,
             decoding.temperature if decoding.mode == "sampling" else None,
             request.seed,
@@ -251,10 +254,11 @@ class EndpointSuggests:
         tactics = tuple(
             Suggestion(tactic, math.log(times / found.total()), 1) for tactic, times in found.most_common()
         )
-        return Suggestions(
+        suggestions = Suggestions(
             tactics,
             +left_out,
             prompt_tokens=chat.usage.prompt_tokens,
             written_tokens=chat.usage.completion_tokens,
             usd=chat.usage.usd,
         )
+        return beginning_with(decoding.prefix, suggestions) if decoding.prefix else suggestions

@@ -39,7 +39,7 @@ from pipeline.lean.source.splice import Declaration, Replacement, splice
 from pipeline.loop_thread import LoopThread
 from pipeline.models.config import Device
 from pipeline.models.errors import ModelError
-from pipeline.models.libraries import device_of
+from pipeline.models.loading import load_generator, load_retriever
 from pipeline.models.retriever.finder import Place, PremiseFinder
 from pipeline.models.tactics.adapters import ADAPTER
 from pipeline.models.tactics.generate import Generator
@@ -704,7 +704,7 @@ class HFProver(Prover):
                 "trainer with lora_config wrote"
             )
         super().__init__(decoding=decoding or Decoding(), budget=budget, seed=seed)
-        self.generator = Generator.load(ckpt_path, device=device)
+        self.generator = load_generator(ckpt_path, device=device)
         self._name = str(ckpt_path)
         self._whole_tokens = whole_tokens
 
@@ -754,11 +754,10 @@ class RetrievalProver(Prover):
             ConfigError: there is no such device.
         """
         super().__init__(decoding=decoding or Decoding(), budget=budget, seed=seed)
-        self.generator = Generator.load(gen_ckpt_path, device=device)
-        self._finder = PremiseFinder.load(
-            ret_ckpt_path,
+        self.generator = load_generator(gen_ckpt_path, device=device)
+        self._finder = PremiseFinder(
+            load_retriever(ret_ckpt_path, device=device),
             read_corpus(indexed_corpus_path),
-            device=device_of(device),
             premises=premises,
             indices=None if indices is None else Path(indices),
         )

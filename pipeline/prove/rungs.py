@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import (
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pipeline.models.retriever.corpus import Corpus, Premise
     from pipeline.models.tactics.generate import Generator
     from pipeline.models.tactics.requests import Request, Suggestions
+    from pipeline.prove.generator import Predicting
     from pipeline.prove.retrieval import Retrieval
 
 # ---- Outages: the failure of one request against the failure of the model or endpoint
@@ -244,12 +245,7 @@ async def _by_generator(
     from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
 
     generator = rung.generator
-    sampled = generator.decoding == "sample"
-    decoding = Decoding(
-        candidates=generator.candidates,
-        mode="sampling" if sampled else "beams",
-        temperature=generator.temperature if sampled else 1.0,
-    )
+    decoding = Decoding(candidates=generator.candidates)
     suggesting = await asyncio.to_thread(_generator, generator, repository)
     service = await open_.enter_async_context(GenerationService(suggesting))
     answering = ModelHealth(alone=False)
@@ -372,16 +368,16 @@ def _written(author: Author, answering: ModelHealth, asked: WholeSpec, seed: int
 def _generator(part: GeneratorSpec, repository: str) -> Generator:
     """Load the model of rungs 1 to 3, for a repository's goals."""
     with _loads("generator", part.path):
-        from pipeline.models.tactics.generate import Generator
+        from pipeline.models.loading import load_generator
 
-        return Generator.load(part.path, device=part.device, repository=repository)
+        return load_generator(part.path, device=part.device, repository=repository)
 
 
-def _progress(path: str, *, device: str) -> Any:
+def _progress(path: str, *, device: str) -> Predicting:
     with _loads("progress model", path):
-        from pipeline.models.progress.model import ProgressModel
+        from pipeline.models.loading import load_progress
 
-        return ProgressModel(path, device=device)
+        return load_progress(path, device=device)
 
 
 @contextmanager

@@ -1,9 +1,7 @@
-"""Models that are loaded: generators, encoders, retrievers, the progress model; each answers in batches.
+"""Models that serve many clients: generators, encoders, retrievers, the progress model; each answers in batches.
 
 A generator gives tactics for a state, alone or with retrieved premises, from a model that runs here or an endpoint;
-its answers begin with the given prefix, as LeanCopilot's `suggest_tactics "rw"` wants them. The model reads the prefix
-after the prompt as if it had written it; it is tokenized by itself, which makes no difference to models that read
-bytes. Probabilities are those of what follows.
+its answers begin with the given prefix, as LeanCopilot's `suggest_tactics "rw"` wants them.
 
 An encoder's vector is the mean over the text's tokens, as LeanCopilot's own server has it; a retriever gives unit
 vectors, as its index has them. The progress model rates a state by the steps that remain.
@@ -15,42 +13,19 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-import torch
-from torch import Tensor
-from transformers import (
-    MODEL_FOR_TEXT_ENCODING_MAPPING,
-    AutoConfig,
-    AutoModel,
-    AutoModelForTextEncoding,
-    PreTrainedModel,
-)
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from pipeline.endpoint.client import ChatClient
-from pipeline.lean.tactic_text import Step, read_tactic
-from pipeline.models.batching import by_length
-from pipeline.models.chain import Chain
-from pipeline.models.errors import DivergedError, ModelError
-from pipeline.models.libraries import device_of, inference_dtype, load_tokenizer, quiet_libraries
-from pipeline.models.model_files import DESCRIPTION, read_about
-from pipeline.models.progress.model import LONGEST as LONGEST_RATED
-from pipeline.models.progress.model import ProgressModel, batch_of, text_length
-from pipeline.models.progress.model import load_model as load_rating_model
-from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
-from pipeline.models.retriever.index import embed_texts
-from pipeline.models.tactics.generate import Completion, DecodingRows, Generator
-from pipeline.models.tactics.models import load_model
+from pipeline.lean.tactic_text import Step
+from pipeline.models.retriever.finder import Retriever
+from pipeline.models.tactics.generate import Generator, PrefixTooLongError
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
-from pipeline.models.trainer_folder import settle
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, Predicting
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
-from pipeline.serve.spec import Device, Limits, ModelKind, ModelSpec, Provenance, RewardSpec
+from pipeline.serve.spec import Limits, ModelSpec, Provenance
 from store.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -96,6 +71,8 @@ async def ask(name: str, service: Batching[Q, A], asked: Q) -> A:
             f'the model "{name}" answers no more',
             "ask again: the server may be starting anew",
         ) from error
+    except PrefixTooLongError as error:
+        raise Problem(409, error.reason, str(error), "send a shorter prefix") from error
     except Exception as error:
         _tell(name, error)
         raise failed(name, first_line(error)) from error
@@ -123,113 +100,6 @@ def failed(name: str, why: str) -> Problem:
         f'the model "{name}" failed: {why}',
         "ask otherwise; GET /models and the log say more",
     )
-
-
-OTHER_BEGINNING = "other_beginning"
-"""Why an answer was left out: it does not begin as was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class BegunRequest(Request):
-    """A state for which tactics are wanted that begin with `prefix`; "" for any."""
-
-    prefix: str = ""
-
-
-class BegunRows:
-    """Rows that have read a beginning after their prompts (`generate.DecodingRows`)."""
-
-    def __init__(self, rows: DecodingRows, beginning: Sequence[int]) -> None:
-        self._rows = rows
-        self._beginning = beginning
-
-    def begin(self) -> Tensor:
-        logits = self._rows.begin()
-        for token in self._beginning:
-            logits = self._rows.step(torch.full((len(logits),), token, device=logits.device))
-        return logits
-
-    def select(self, rows: Tensor) -> None:
-        self._rows.select(rows)
-
-    def step(self, tokens: Tensor) -> Tensor:
-        return self._rows.step(tokens)
-
-
-class PrefixedGenerator(Generator):
-    """A generator that also takes `BegunRequest`s. For one thread at a time."""
-
-    _beginning: tuple[int, ...] = ()
-
-    def together(self, requests: Sequence[Request]) -> list[int]:
-        """Return which of the requests make the batch that the first is in: those with the same beginning."""
-        same = [number for number, one in enumerate(requests) if _prefix(one) == _prefix(requests[0])]
-        return [same[place] for place in super().together([requests[number] for number in same])]
-
-    def suggest(self, requests: Sequence[Request]) -> list[Suggestions]:
-        """Return tactics for each request, in the requests' order.
-
-        Raises:
-            Problem: 409, a beginning leaves no room for what is to follow it.
-        """
-        groups: dict[str, list[int]] = {}
-        for number, request in enumerate(requests):
-            groups.setdefault(_prefix(request), []).append(number)
-        found: dict[int, Suggestions] = {}
-        for prefix, members in groups.items():
-            asked = [requests[number] for number in members]
-            answers = self._going_on(prefix, asked) if prefix else super().suggest(asked)
-            found |= zip(members, answers, strict=True)
-        return [found[number] for number in range(len(requests))]
-
-    def text(self, completion: Completion) -> str:
-        """Return what an answer says, its beginning with it."""
-        return super().text(replace(completion, ids=(*self._beginning, *completion.ids)))
-
-    def _rows(self, prompts: Sequence[Sequence[int]]) -> DecodingRows:
-        rows = super()._rows(prompts)
-        return BegunRows(rows, self._beginning) if self._beginning else rows
-
-    def _going_on(self, prefix: str, requests: Sequence[Request]) -> list[Suggestions]:
-        """Answer requests with one beginning, whose tokens are taken from the answers' length."""
-        beginning = tuple(self.prompts.answer_ids(prefix)[:-1])
-        asked = []
-        for request in requests:
-            most = self._most(request.decoding)
-            left = most - len(beginning)
-            if left < 1:
-                raise Problem(
-                    409,
-                    "prefix_too_long",
-                    f"the prefix has {len(beginning)} tokens, and an answer of this model has {most} at most",
-                    "send a shorter prefix",
-                )
-            asked.append(replace(request, decoding=replace(request.decoding, max_tokens=left)))
-        self._beginning = beginning
-        try:
-            answers = super().suggest(asked)
-        finally:
-            self._beginning = ()
-        return [beginning_with(prefix, answer) for answer in answers]
-
-
-def beginning_with(prefix: str, found: Suggestions) -> Suggestions:
-    """Return the suggestions that begin with a prefix, as tactics are read: without white space or `by` before it."""
-    wanted = read_tactic(prefix).tactic or prefix.strip()
-    kept = tuple(one for one in found.tactics if one.tactic.startswith(wanted))
-    if len(kept) == len(found.tactics):
-        return found
-    left_out = {**found.left_out, OTHER_BEGINNING: len(found.tactics) - len(kept)}
-    return replace(found, tactics=kept, left_out=left_out)
-
-
-def _prefix(request: Request) -> str:
-    return request.prefix if isinstance(request, BegunRequest) else ""
-
-
-LONGEST = 2048
-"""Tokens of the longest text for an encoder that would take any: what attention takes grows with the square."""
-_AT_ONCE = 16
 
 
 class Embeds(Protocol):
@@ -272,129 +142,7 @@ class EncodingModel:
         return await ask(self._name, self._service, text)
 
 
-class HubEncoder:
-    """Any encoder that transformers loads, or the encoder of an encoder-decoder; a causal model's states do too."""
-
-    def __init__(self, model: str, *, device: torch.device) -> None:
-        """Args:
-        model: a folder or a name of the hub.
-        device: where to compute.
-
-        Raises:
-            ModelError: it cannot be loaded.
-        """
-        self._tokenizer = load_tokenizer(model)
-        self._model = _encoder(model).to(device).eval()
-        self._device = device
-        self._longest = text_length(self._tokenizer, self._model, LONGEST)
-        if self._tokenizer.pad_token_id is None:
-            raise ModelError(
-                f"the tokenizer of {model} has no token to pad with. Set pad_token in its configuration"
-            )
-
-    def vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the means over the tokens of texts.
-
-        Raises:
-            DivergedError: one is no finite number.
-        """
-        rows = self._tokenizer([*texts], truncation=True, max_length=self._longest, verbose=False)[
-            "input_ids"
-        ]
-        found: list[list[float]] = [[]] * len(rows)
-        lengths = [len(row) for row in rows]
-        for chosen in by_length(lengths, lambda together, _shortest, _longest: together <= _AT_ONCE):
-            batch = batch_of([rows[number] for number in chosen], self._tokenizer.pad_token_id)
-            means = self._means({name: value.to(self._device) for name, value in batch.items()})
-            for number, mean in zip(chosen, means, strict=True):
-                found[number] = mean
-        return found
-
-    def _means(self, batch: dict[str, torch.Tensor]) -> list[list[float]]:
-        with torch.inference_mode():
-            hidden = self._model(**batch).last_hidden_state.float()
-        mask = batch["attention_mask"].unsqueeze(2)
-        # Values at padding are arbitrary, and NaN times zero is NaN.
-        means = hidden.masked_fill(mask == 0, 0.0).sum(dim=1) / mask.sum(dim=1)
-        if not bool(torch.isfinite(means).all()):
-            raise DivergedError("a vector has numbers that are none: the encoder's weights may be damaged")
-        rows: list[list[float]] = means.cpu().tolist()
-        return rows
-
-
-def _encoder(model: str) -> PreTrainedModel:
-    try:
-        with quiet_libraries():
-            config: Any = AutoConfig.from_pretrained(model)
-            family: Any = (
-                AutoModelForTextEncoding if type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING else AutoModel
-            )
-            loaded: Any = family.from_pretrained(model, output_loading_info=True)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, ImportError) as error:
-        raise ModelError(
-            f"{model} cannot be loaded as an encoder ({first_line(error)}). Name a folder with config.json, "
-            "model.safetensors and a tokenizer, or a model of the hub that was fetched before"
-        ) from error
-    encoder: PreTrainedModel
-    encoder, report = loaded
-    # BERT's pooler is no part of the mean.
-    missing = sorted(
-        name for name in report["missing_keys"] if "pooler" not in name and "embed_tokens" not in name
-    )
-    if missing:
-        raise ModelError(
-            f"{model} lacks {len(missing)} of the encoder's weights ({missing[0]}, …), which would be random. Name a "
-            "whole checkpoint"
-        )
-    if config.is_encoder_decoder and family is AutoModel:
-        whole: Any = encoder
-        encoder = whole.get_encoder()
-    return encoder
-
-
 T = TypeVar("T")
-
-
-class Retriever:
-    """A retriever's encoder; `document_length` and `query_length` are the tokens that it was trained with."""
-
-    def __init__(self, encoder: Encoder, tokens: Tokens, *, document_length: int, query_length: int) -> None:
-        self.encoder = encoder
-        self.tokens = tokens
-        self.document_length = document_length
-        self.query_length = query_length
-
-    @classmethod
-    def load(cls, model: str | Path, *, device: torch.device) -> Retriever:
-        """Load a checkpoint of the chain, another folder, or a model of the hub.
-
-        Raises:
-            LearningError: it is missing or damaged, or no encoder.
-        """
-        folder, trained = Path(model), RetrieverConfig()
-        config: dict[str, Any] = {}
-        if (folder / DESCRIPTION).is_file():
-            config = Chain(folder.parent).read(folder.name, verify=True).config
-        encoder = load_encoder(model)
-        torch.nn.Module.to(encoder, device)
-        encoder.train(False)
-        return cls(
-            encoder,
-            load_tokens(model),
-            document_length=int(config.get("max_seq_len", trained.max_seq_len)),
-            query_length=int(config.get("data_max_seq_len", trained.data_max_seq_len)),
-        )
-
-    def vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the unit vectors of texts, as of queries.
-
-        Raises:
-            DivergedError: one is no finite number.
-        """
-        made: list[list[float]] = (
-            embed_texts(self.encoder, self.tokens, texts, self.query_length).cpu().tolist()
-        )
-        return made
 
 
 class LoadedRetriever(EncodingModel):
@@ -431,6 +179,10 @@ _STATUS = {"timeout": 504} | dict.fromkeys(
 )
 _SEED = 0
 """The same request gets the same answer."""
+_TEMPERATURE = 0.7
+"""Of what an endpoint suggests."""
+_SHOWN = 10
+"""Premises that a generator is shown, as in training."""
 
 
 class GeneratingModel(Protocol):
@@ -456,7 +208,7 @@ class LocalGenerator:
     def __init__(
         self,
         name: str,
-        generator: PrefixedGenerator,
+        generator: Generator,
         decoding: Decoding,
         *,
         provenance: Provenance,
@@ -486,7 +238,7 @@ class LocalGenerator:
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
         premises = await self.premises(state)
-        request = BegunRequest(state, premises, self._decoding, _SEED, prefix=prefix)
+        request = Request(state, premises, replace(self._decoding, prefix=prefix), _SEED)
         found = await ask(self._name, self._service, request)
         if found.error:
             raise failed(self._name, found.error)
@@ -503,13 +255,12 @@ class RetrievalGenerator(LocalGenerator):
     def __init__(
         self,
         name: str,
-        generator: PrefixedGenerator,
+        generator: Generator,
         decoding: Decoding,
         *,
         provenance: Provenance,
         retriever: LoadedRetriever,
         nearest: Callable[[LoadedRetriever, str, int], Awaitable[tuple[str, ...]]],
-        premises: int,
         limits: Limits,
         measures: Measures,
     ) -> None:
@@ -518,12 +269,10 @@ class RetrievalGenerator(LocalGenerator):
         provenance: the retriever's checkpoint.
         retriever: closed with this.
         nearest: finds so many premises of the watched repositories for a state, from any file.
-        premises: how many are shown.
         """
         super().__init__(name, generator, decoding, provenance=provenance, limits=limits, measures=measures)
         self.retriever = retriever
         self._nearest = nearest
-        self._premises = premises
 
     async def start(self) -> None:
         await self.retriever.start()
@@ -534,7 +283,7 @@ class RetrievalGenerator(LocalGenerator):
         await self.retriever.close()
 
     async def premises(self, state: str) -> tuple[str, ...]:
-        return await self._nearest(self.retriever, state, self._premises) if self._premises else ()
+        return await self._nearest(self.retriever, state, _SHOWN)
 
 
 class EndpointGenerator:
@@ -559,8 +308,9 @@ class EndpointGenerator:
         await self._client.close()
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
-        prompt = f"{state}\n\nThe tactic has to begin with: {prefix}" if prefix else state
-        found = await self._suggests.suggest(Request(prompt, (), self._decoding, _SEED))
+        found = await self._suggests.suggest(
+            Request(state, (), replace(self._decoding, prefix=prefix), _SEED)
+        )
         if found.error:
             raise Problem(
                 _STATUS.get(found.reason, 502),
@@ -568,48 +318,18 @@ class EndpointGenerator:
                 f'the endpoint of "{self._name}" gave no answer: {found.error}',
                 "GET /models lists others",
             )
-        return beginning_with(prefix, found).tactics if prefix else found.tactics
-
-
-def load_generator(
-    source: str, *, device: Device, kind: ModelKind, repository: str = ""
-) -> PrefixedGenerator:
-    """Load a model that generates; of what our trainers wrote each file is compared with what was saved.
-
-    Args:
-        source: a folder, a LoRA adapter's folder, or a name of the hub.
-        device: where to compute.
-        kind: "causal" and "seq2seq" take nothing else; the others take either.
-        repository: whose goals it is asked, for a checkpoint with an adapter for each; "": unknown.
-
-    Raises:
-        LearningError: it cannot be loaded, or is of another kind.
-    """
-    folder = Path(source)
-    if folder.is_dir():
-        settle(folder)
-        read_about(folder, verify=True)
-    where = device_of(device)
-    loaded = load_model(source, device=where, dtype=inference_dtype(where), repository=repository or None)
-    found = "seq2seq" if loaded.prompts.kind == "seq2seq" else "causal"
-    if kind in ("causal", "seq2seq") and kind != found:
-        raise ModelError(f'{source} is a {found} model, and kind is "{kind}". Write kind = "{found}"')
-    return PrefixedGenerator(loaded)
+        return found.tactics
 
 
 def decoding_of(spec: ModelSpec) -> Decoding:
     """Return how a model's answers are found, as its specification has it. An endpoint has no beam search."""
     if spec.kind == "endpoint":
         most = TACTIC_TOKENS if spec.max_tokens is None else spec.max_tokens
-        return Decoding(spec.candidates, "sampling", spec.temperature, max_tokens=most)
-    if spec.decoding == "sample":
-        return Decoding(spec.candidates, "sampling", spec.temperature, max_tokens=spec.max_tokens)
+        return Decoding(spec.candidates, "sampling", _TEMPERATURE, max_tokens=most)
     return Decoding(spec.candidates, max_tokens=spec.max_tokens)
 
 
 NAME = "progress"
-_FIELDS = ("goal", "prefix", "tactic")
-_RATED_AT_ONCE = 64
 
 
 class RatingModel:
@@ -650,56 +370,3 @@ class RatingModel:
         if not all(map(math.isfinite, found)):
             raise failed(NAME, "its output is not a finite number; its weights may be damaged")
         return found
-
-
-class TemplatedProgress:
-    """A progress model that reads steps in a template of its own (`generating.Predicting`)."""
-
-    def __init__(self, model: str, template: str, *, device: str) -> None:
-        """Args:
-        model: a folder or hub name.
-        template: with {goal}, {prefix} and {tactic}.
-        device: as `ProgressModel`'s.
-
-        Raises:
-            ModelError: the model cannot be loaded, or the template has other fields.
-        """
-        self._template = template
-        self._text(Step("", ""))
-        self._tokenizer, loaded = load_rating_model(model, new_head=False)
-        self._longest = text_length(self._tokenizer, loaded, LONGEST_RATED)
-        self._device = device_of(device)
-        self._model: PreTrainedModel = loaded.to(self._device).eval()
-
-    def predict(self, steps: Sequence[Step]) -> list[float]:
-        """Return the steps that remain after each, from 0; infinite where the model's number is none."""
-        found: list[float] = []
-        for start in range(0, len(steps), _RATED_AT_ONCE):
-            texts = [self._text(step) for step in steps[start : start + _RATED_AT_ONCE]]
-            encoded = self._tokenizer(texts, truncation=True, max_length=self._longest, verbose=False)
-            batch = batch_of(encoded["input_ids"], self._model.config.pad_token_id)
-            with torch.inference_mode():
-                logits = self._model(**{name: value.to(self._device) for name, value in batch.items()}).logits
-            values = logits.float().reshape(-1)
-            found += torch.where(values.isfinite(), values, torch.inf).clamp(min=0.0).tolist()
-        return found
-
-    def _text(self, step: Step) -> str:
-        try:
-            return self._template.format(goal=step.goal, prefix=step.prefix, tactic=step.tactic).strip()
-        except (LookupError, ValueError, AttributeError) as error:
-            raise ModelError(
-                f"the template {self._template!r} cannot be filled in ({type(error).__name__}: {error}). It takes "
-                f"{', '.join(f'{{{name}}}' for name in _FIELDS)}; a brace of its own is written twice"
-            ) from error
-
-
-def load_progress(spec: RewardSpec, source: str) -> Predicting:
-    """Load the model that `source` names.
-
-    Raises:
-        LearningError: it cannot be loaded, or the template cannot be filled in.
-    """
-    if spec.template:
-        return TemplatedProgress(source, spec.template, device=spec.device or "auto")
-    return ProgressModel(source, device=spec.device or "auto")

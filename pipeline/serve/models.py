@@ -35,7 +35,6 @@ from pipeline.serve.spec import (
     ENCODING,
     GENERATING,
     PROMOTED,
-    Device,
     ModelSpec,
     Provenance,
     RewardSpec,
@@ -47,7 +46,8 @@ from store.text import first_line
 from store.view import model_queries, queries
 
 if TYPE_CHECKING:
-    from pipeline.serve.engines import EncodingModel, GeneratingModel, LoadedRetriever, RatingModel, Retriever
+    from pipeline.models.retriever.finder import Retriever
+    from pipeline.serve.engines import EncodingModel, GeneratingModel, LoadedRetriever, RatingModel
 
 
 RETRY_AFTER_S = 5
@@ -282,7 +282,7 @@ class Loader:
         self._measures = measures
         self._nearest = nearest
         # Several names may share the retriever in use.
-        self._retrievers: WeakValueDictionary[tuple[str, str], Retriever] = WeakValueDictionary()
+        self._retrievers: WeakValueDictionary[str, Retriever] = WeakValueDictionary()
 
     def model(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
         """Return a model, loaded and not started.
@@ -307,9 +307,10 @@ class Loader:
             LoadError: it cannot be loaded.
         """
         try:
-            from pipeline.serve.engines import RatingModel, load_progress
+            from pipeline.models.loading import load_progress
+            from pipeline.serve.engines import RatingModel
 
-            predicting = load_progress(spec, source)
+            predicting = load_progress(source, device=spec.device, template=spec.template)
             return RatingModel(
                 predicting, provenance=provenance, limits=self._spec.limits, measures=self._measures
             )
@@ -317,25 +318,28 @@ class Loader:
             raise _unloadable(source, error) from error
 
     def _model(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
-        device: Device = spec.device or self._spec.device
         match spec.kind:
             case "endpoint":
                 return self._endpoint(spec)
             case "encoder":
-                return self._encoder(spec, source, provenance, device)
+                return self._encoder(spec, source, provenance)
             case "retriever":
-                return self._retriever(spec.name, source, provenance, device)
+                return self._retriever(spec.name, source, provenance)
             case "retrieval":
-                return self._with_premises(spec, source, provenance, device)
+                return self._with_premises(spec, source, provenance)
             case _:
-                return self._generator(spec, source, provenance, device)
+                return self._generator(spec, source, provenance)
 
-    def _generator(
-        self, spec: ModelSpec, source: str, provenance: Provenance, device: Device
-    ) -> GeneratingModel:
-        from pipeline.serve.engines import LocalGenerator, decoding_of, load_generator
+    def _generator(self, spec: ModelSpec, source: str, provenance: Provenance) -> GeneratingModel:
+        from pipeline.models.loading import load_generator
+        from pipeline.serve.engines import LocalGenerator, decoding_of
 
-        generator = load_generator(source, device=device, kind=spec.kind, repository=spec.repository)
+        generator = load_generator(
+            source,
+            device=self._spec.device,
+            repository=spec.repository or None,
+            kind=spec.kind if spec.kind in ("causal", "seq2seq") else None,
+        )
         return LocalGenerator(
             spec.name,
             generator,
@@ -345,42 +349,39 @@ class Loader:
             measures=self._measures,
         )
 
-    def _with_premises(
-        self, spec: ModelSpec, source: str, provenance: Provenance, device: Device
-    ) -> GeneratingModel:
-        from pipeline.serve.engines import RetrievalGenerator, decoding_of, load_generator
+    def _with_premises(self, spec: ModelSpec, source: str, provenance: Provenance) -> GeneratingModel:
+        from pipeline.models.loading import load_generator
+        from pipeline.serve.engines import RetrievalGenerator, decoding_of
 
         return RetrievalGenerator(
             spec.name,
-            load_generator(spec.generator, device=device, kind=spec.kind),
+            load_generator(spec.generator, device=self._spec.device),
             decoding_of(spec),
             provenance=provenance,
-            retriever=self._retriever(spec.name, source, provenance, device),
+            retriever=self._retriever(spec.name, source, provenance),
             nearest=self._nearest,
-            premises=spec.premises,
             limits=self._spec.limits,
             measures=self._measures,
         )
 
-    def _retriever(self, name: str, source: str, provenance: Provenance, device: Device) -> LoadedRetriever:
-        from pipeline.models.libraries import device_of
-        from pipeline.serve.engines import LoadedRetriever, Retriever
+    def _retriever(self, name: str, source: str, provenance: Provenance) -> LoadedRetriever:
+        from pipeline.models.loading import load_retriever
+        from pipeline.serve.engines import LoadedRetriever
 
-        where = device_of(device)
-        found = self._retrievers.get((source, where.type))
+        found = self._retrievers.get(source)
         if found is None:
-            found = self._retrievers[source, where.type] = Retriever.load(source, device=where)
+            found = self._retrievers[source] = load_retriever(source, device=self._spec.device)
         return LoadedRetriever(
             name, found, provenance=provenance, limits=self._spec.limits, measures=self._measures
         )
 
-    def _encoder(self, spec: ModelSpec, source: str, provenance: Provenance, device: Device) -> Model:
-        from pipeline.models.libraries import device_of
-        from pipeline.serve.engines import EncodingModel, HubEncoder
+    def _encoder(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
+        from pipeline.models.loading import load_encoder
+        from pipeline.serve.engines import EncodingModel
 
         return EncodingModel(
             spec.name,
-            HubEncoder(source, device=device_of(device)),
+            load_encoder(source, device=self._spec.device),
             provenance=provenance,
             limits=self._spec.limits,
             measures=self._measures,

@@ -65,12 +65,9 @@ class ModelSpec:
             "seq2seq": a generator of transformers; "encoder": an encoder of transformers; "retriever": a retriever as
             an encoder; "endpoint": a model behind `endpoint`.
         source: "promoted" (tactics, retrieval, retriever), a folder, a name of the hub, or the endpoint's name for it.
-        device: "": the server's.
         repository: for "tactics": the key of the one whose adapter is served, of a checkpoint with one for each.
         generator: for "retrieval": the folder or hub name of what is shown the premises.
-        premises: for "retrieval": how many it is shown.
-        candidates, decoding, temperature, max_tokens: see `pipeline.models.tactics.requests.Decoding`; max_tokens None:
-            the model's own.
+        candidates, max_tokens: see `pipeline.models.tactics.requests.Decoding`; max_tokens None: the model's own.
         endpoint: for "endpoint", and for nothing else.
     """
 
@@ -79,13 +76,9 @@ class ModelSpec:
     name: _Name
     kind: ModelKind
     source: _Name
-    device: Device | Literal[""] = ""
     repository: str = ""
     generator: str = ""
-    premises: Annotated[int, Field(ge=0)] = 10
     candidates: _Positive = 8
-    decoding: Literal["beam", "sample"] = "beam"
-    temperature: _Seconds = 0.7
     max_tokens: _Positive | None = None
     endpoint: EndpointSpec | None = None
 

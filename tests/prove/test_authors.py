@@ -13,6 +13,7 @@ from pipeline.endpoint.client import ChatClient, open_client
 from pipeline.endpoint.dialect import Endpoint
 from pipeline.endpoint.errors import ExternalError, SpendingError
 from pipeline.jobs.specs import EndpointSpec
+from pipeline.models.loading import load_generator
 from pipeline.models.tactics.generate import Generator
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
 from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, FailedProof, WholeAsk
@@ -131,7 +132,7 @@ def test_the_time_that_is_left_holds_for_the_endpoint() -> None:
 
 @pytest.fixture(scope="module")
 def generator(learned: Path) -> Generator:
-    return Generator.load(learned)
+    return load_generator(learned, device="cpu")
 
 
 def by_model(

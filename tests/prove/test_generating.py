@@ -14,9 +14,9 @@ from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.tactic_text import Step
 from pipeline.models.retriever.corpus import Premise
-from pipeline.models.tactics.generate import Completion, Generator
+from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel, load_model
-from pipeline.models.tactics.requests import Decoding, Request, Suggestions
+from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
 from pipeline.models.tactics.service import GenerationService, GenerationStoppedError
 from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
 from pipeline.prove.graph import ModelScoring, TacticRequest

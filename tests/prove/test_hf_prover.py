@@ -183,7 +183,7 @@ def test_a_whole_proof_is_read_from_the_answer_and_an_answer_without_one_says_wh
     answers = ["```lean4\ntheorem both : p ∧ q := by\n  exact ⟨hp, hq⟩\n```", "-- I cannot"]
 
     def complete(prompts: Any, decoding: Decoding, *, seeds: Any) -> Any:
-        from pipeline.models.tactics.generate import Completion
+        from pipeline.models.tactics.requests import Completion
 
         asked.append(str(generator._tokenizer.decode(prompts[0])))
         ids = generator._tokenizer(answers[len(asked) - 1], add_special_tokens=False)["input_ids"]

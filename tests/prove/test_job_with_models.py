@@ -33,10 +33,10 @@ from pipeline.jobs.specs import (
 from pipeline.lean.build.lake import BuildMessage
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import PremiseFinder
-from pipeline.models.tactics.generate import Completion, Generator
+from pipeline.models.retriever.finder import PremiseFinder, Retriever
+from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
-from pipeline.models.tactics.requests import Decoding, Request, Suggestions
+from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
 from store.events.bumps import BumpTried
 from store.view.tables import statements
 from tests.support.bump import BUDGET, job_spec, recorded
@@ -95,7 +95,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Request]]:
 def test_a_generator_s_tactics_fill_its_sorries(
     tmp_path: Path, learned: Path, asked: list[list[Request]]
 ) -> None:
-    generator = {"path": str(learned), "device": "cpu", "candidates": 2, "decoding": "beam"}
+    generator = {"path": str(learned), "device": "cpu", "candidates": 2}
     events = run(tmp_path, rung=2, model="tactics-1", generator=generator)
     found = [event for event in events if "replacement" in event]
     assert {event["sorry"] for event in found} == {"known", "again"}
@@ -122,7 +122,7 @@ def test_a_sorry_is_searched_with_its_repository_s_own_adapter(tmp_path: Path, l
         base.lengths.save(adapters / name)
     named = {"files": {}, "adapters": {"host/a/knows": "knows", "host/a/other": "knows-nothing"}}
     (adapters.parent / "checkpoint.json").write_text(json.dumps(named))
-    generator = {"path": str(adapters.parent), "device": "cpu", "candidates": 2, "decoding": "beam"}
+    generator = {"path": str(adapters.parent), "device": "cpu", "candidates": 2}
 
     def outcomes(repository: str) -> set[str]:
         events = run(tmp_path, rung=2, model="m", generator=generator, repository=repository)
@@ -193,7 +193,7 @@ def test_a_generator_s_garbage_is_each_its_sorry_s_and_the_others_go_on(
 
 def test_a_progress_model_rates_the_steps(tmp_path: Path, learned: Path) -> None:
     progress = {"path": str(make_tiny_classifier(tmp_path / "progress")), "weight": 0.3}
-    generator = {"path": str(learned), "device": "cpu", "candidates": 2, "decoding": "beam"}
+    generator = {"path": str(learned), "device": "cpu", "candidates": 2}
     events = run(tmp_path, rung=2, model="t", generator=generator, progress=progress)
     digest = next(event["tree"]["sha256"] for event in events if "outcome" in event)
     tree = json.loads((tmp_path / "job" / "staging" / digest).read_text())
@@ -238,7 +238,7 @@ def retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
         chain: Path, checkpoint: str, corpus: Corpus, *, indices: Path, premises: int, device: Any
     ) -> PremiseFinder:
         assert chain / checkpoint == folder
-        return PremiseFinder.load(folder, corpus, premises=premises, device=device)
+        return PremiseFinder(Retriever.load(folder, device=device), corpus, premises=premises)
 
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
     return {

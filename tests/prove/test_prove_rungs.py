@@ -102,7 +102,7 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_model_that_knows_nothing_leaves_attempts_in_its_name(tmp_path: Path, causal: Path) -> None:
-    generator = {"path": str(causal), "device": "cpu", "candidates": 2, "decoding": "sample"}
+    generator = {"path": str(causal), "device": "cpu", "candidates": 2}
     given = parameters(tmp_path, SOURCE, rung=2, model="tactics-1", seed=7, generator=generator)
     given["budget"] = BUDGET | {"nodes": 1}
     bodies, _ = run(given, tmp_path / "job", script=SCRIPT)
@@ -120,7 +120,7 @@ def test_a_model_that_knows_nothing_leaves_attempts_in_its_name(tmp_path: Path, 
         ({"generator": {"path": "nowhere", "device": "cpu"}}, "bad_model", False),
         ({"generator": {"path": "EMPTY", "device": "cpu"}}, "bad_model", True),
         ({"generator": {"path": "EMPTY", "device": "gpu"}}, "bad_config", True),
-        ({"generator": {"path": "EMPTY", "decoding": "guess"}}, "bad_spec", True),
+        ({"generator": {"path": "EMPTY", "candidates": 0}}, "bad_spec", True),
         ({}, "bad_spec", True),
         ({"rung": 1, "generator": {"path": "EMPTY"}}, "bad_spec", True),
         ({"rung": 5}, "bad_spec", True),

@@ -18,11 +18,10 @@ from pipeline.jobs.specs import Budget
 from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
 from pipeline.models.retriever import finder as finding
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import Place, PremiseFinder, accessible
+from pipeline.models.retriever.finder import Place, PremiseFinder, Retriever, accessible
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.retriever import PremiseRetriever
-from pipeline.models.tactics.generate import Completion
-from pipeline.models.tactics.requests import Decoding
+from pipeline.models.tactics.requests import Completion, Decoding
 from pipeline.prove.provers import RetrievalProver, Server
 from pipeline.prove.retrieval import Retrieval, read_corpus
 from store.leandojo.choosing import choose
@@ -57,7 +56,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finder(model: Path, corpus: Corpus) -> PremiseFinder:
-    return PremiseFinder.load(model, corpus, premises=4)
+    return PremiseFinder(Retriever.load(model), corpus, premises=4)
 
 
 def names(codes: Sequence[str]) -> list[str]:

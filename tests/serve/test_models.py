@@ -19,22 +19,14 @@ from transformers import (
     AutoTokenizer,
     BertForSequenceClassification,
     T5EncoderModel,
-    T5ForConditionalGeneration,
 )
 
 from pipeline.jobs.specs import EndpointSpec
-from pipeline.models.tactics.generate import Completion
+from pipeline.models.loading import load_generator, load_retriever
+from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
-from pipeline.serve.engines import (
-    OTHER_BEGINNING,
-    BegunRequest,
-    LoadedRetriever,
-    PrefixedGenerator,
-    RetrievalGenerator,
-    Retriever,
-    beginning_with,
-)
+from pipeline.serve.engines import LoadedRetriever, RetrievalGenerator
 from pipeline.serve.measures import Measures
 from pipeline.serve.spec import PROMOTED, Limits, ModelSpec, Provenance
 from tests.support.chat_server import ChatServer, Fails, Says
@@ -190,7 +182,7 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
     shown: list[tuple[str, ...]] = []
     wanted: list[tuple[str, str, int]] = []
 
-    class Noting(PrefixedGenerator):
+    class Noting(Generator):
         def suggest(self, requests: Sequence[Request]) -> list[Suggestions]:
             shown.extend(request.premises for request in requests)
             return super().suggest(requests)
@@ -201,7 +193,7 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
 
     async def work() -> Sequence[Suggestion]:
         limits, measures = Limits(), Measures()
-        loaded = Retriever.load(folder / "t5", device=torch.device("cpu"))
+        loaded = load_retriever(folder / "t5", device="cpu")
         model = RetrievalGenerator(
             "m",
             Noting(load_model(folder / "said")),
@@ -211,7 +203,6 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
                 "m", loaded, provenance=Provenance("a" * 16), limits=limits, measures=measures
             ),
             nearest=nearest,
-            premises=3,
             limits=limits,
             measures=measures,
         )
@@ -223,7 +214,7 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
 
     assert [one.tactic for one in asyncio.run(work())] == ["simp"]
     assert shown == [("theorem <a>Nat.gcd_self</a> : gcd n n = n",)]
-    assert wanted == [("a" * 16, STATE, 3)]
+    assert wanted == [("a" * 16, STATE, 10)]
     assert generate(served, name="retrieving").json()["outputs"][0]["output"] == "simp", "and without any"
 
 
@@ -240,46 +231,13 @@ def test_an_encoder_gives_the_mean_over_the_tokens(served: Served, folder: Path)
         assert vector("bert") == pytest.approx(bert(ids).last_hidden_state.mean(dim=1)[0].tolist(), abs=1e-5)
 
 
-def test_an_encoder_decoder_goes_on_from_a_prefix(folder: Path) -> None:
-    generator = PrefixedGenerator(load_model(folder / "seq2seq"))
-    texts: list[tuple[int, ...]] = []
-
-    class Noting(PrefixedGenerator):
-        def text(self, completion: Completion) -> str:
-            texts.append(completion.ids)
-            return super().text(completion)
-
-    noting = Noting(load_model(folder / "seq2seq"))
-    decoding = Decoding(1, max_tokens=12)
-    found = noting.suggest(
-        [BegunRequest(STATE, decoding=decoding, prefix="rw ["), Request(STATE, decoding=decoding)]
-    )
-    assert len(found) == 2
-    # What it wrote behind the prefix is what the model itself has for the likeliest there.
-    model = T5ForConditionalGeneration.from_pretrained(folder / "seq2seq").train(False)
-    prompt = torch.tensor([generator.prompts.ids(STATE)])
-    begun = [0, *generator.prompts.answer_ids("rw [")[:-1]]
-    for answer in texts[:1]:
-        for token in answer:
-            with torch.no_grad():
-                logits = model(input_ids=prompt, decoder_input_ids=torch.tensor([begun])).logits[0, -1]
-            assert int(logits.argmax()) == token
-            begun.append(token)
-
-
 def test_requests_with_different_prefixes_are_answered_apart_and_each_its_own(folder: Path) -> None:
-    generator = PrefixedGenerator(load_model(folder / "said"))
-    decoding = Decoding(1, max_tokens=8)
-    asked = [BegunRequest(STATE, decoding=decoding, prefix=prefix) for prefix in ("", "s", "", "si")]
+    generator = load_generator(folder / "said", device="cpu")
+    asked = [
+        Request(STATE, decoding=Decoding(1, max_tokens=8, prefix=prefix)) for prefix in ("", "s", "", "si")
+    ]
     assert generator.together(asked) == [0, 2]
     assert [one.tactics[0].tactic for one in generator.suggest(asked)] == ["simp"] * 4
-
-
-def test_what_begins_otherwise_is_left_out_and_counted() -> None:
-    found = Suggestions((Suggestion("rw [h]", -1.0, 3), Suggestion("simp", -2.0, 2)), {"repeated": 1})
-    kept = beginning_with("by rw ", found)
-    assert [one.tactic for one in kept.tactics] == ["rw [h]"]
-    assert kept.left_out == {"repeated": 1, OTHER_BEGINNING: 1}
 
 
 def test_an_endpoint_is_sent_its_key_and_its_tactics_are_scored_by_how_often_it_suggests_them(

@@ -11,8 +11,9 @@ import pytest
 
 from pipeline.lean.tactic_text import Step
 from pipeline.models.errors import ModelError
+from pipeline.models.loading import load_progress
 from pipeline.models.progress.model import ProgressModel
-from pipeline.serve.engines import RatingModel, TemplatedProgress, load_progress
+from pipeline.serve.engines import RatingModel
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import Limits, ModelSpec, Provenance, RewardSpec
@@ -29,8 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_leandojo_s_own_template_is_what_our_models_are_asked_with(model: Path) -> None:
-    templated = load_progress(RewardSpec(str(model), "cpu", LEANDOJO), str(model))
-    assert isinstance(templated, TemplatedProgress)
+    templated = load_progress(model, device="cpu", template=LEANDOJO)
     plain = ProgressModel(model, device="cpu").predict(STEPS)
     assert templated.predict(STEPS) == pytest.approx(plain, abs=1e-5)
     assert templated.predict([]) == []
@@ -38,7 +38,7 @@ def test_leandojo_s_own_template_is_what_our_models_are_asked_with(model: Path) 
 
 def test_another_template_asks_otherwise(model: Path) -> None:
     plain = ProgressModel(model, device="cpu").predict(STEPS)
-    other = TemplatedProgress(str(model), "{{{tactic}}} of {goal}", device="cpu").predict(STEPS)
+    other = load_progress(model, device="cpu", template="{{{tactic}}} of {goal}").predict(STEPS)
     assert other != pytest.approx(plain, abs=1e-5)
     assert all(steps >= 0 for steps in other)
 
@@ -46,7 +46,7 @@ def test_another_template_asks_otherwise(model: Path) -> None:
 @pytest.mark.parametrize("template", ["{state}", "{goal", "{}", "{goal.length}"])
 def test_a_template_that_cannot_be_filled_in_is_told_with_what_it_takes(model: Path, template: str) -> None:
     with pytest.raises(ModelError, match=r"\{goal\}, \{prefix\}, \{tactic\}"):
-        TemplatedProgress(str(model), template, device="cpu")
+        load_progress(model, device="cpu", template=template)
 
 
 def test_a_number_that_is_none_is_the_model_s_failure_and_is_not_sent() -> None:

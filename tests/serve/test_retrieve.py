@@ -16,9 +16,9 @@ import torch
 
 from pipeline.models.retriever.encoder import load_encoder, load_tokens
 from pipeline.models.retriever.index import embed_texts
+from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Request, Suggestions
 from pipeline.models.text import query_text
-from pipeline.serve.engines import PrefixedGenerator
 from pipeline.serve.retrieve import Premises, _Indexed
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import ModelSpec, RepositorySpec, ServeSpec
@@ -261,22 +261,20 @@ def test_a_generator_is_shown_the_premises_of_a_traced_repository(
     world: World, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[tuple[str, ...]] = []
-    real = PrefixedGenerator.suggest
+    real = Generator.suggest
 
-    def suggest(self: PrefixedGenerator, requests: Sequence[Request]) -> list[Suggestions]:
+    def suggest(self: Generator, requests: Sequence[Request]) -> list[Suggestions]:
         shown.extend(request.premises for request in requests)
         return real(self, requests)
 
-    monkeypatch.setattr(PrefixedGenerator, "suggest", suggest)
+    monkeypatch.setattr(Generator, "suggest", suggest)
     said = str(make_saying(tmp_path / "said", {"simp": 1.0}))
-    retrieving = ModelSpec(
-        "m", "retrieval", str(model), generator=said, premises=2, candidates=1, max_tokens=8
-    )
+    retrieving = ModelSpec("m", "retrieval", str(model), generator=said, candidates=1, max_tokens=8)
     with Served(beside(world.spec(retrieving), tmp_path)) as it:
         it.wait_ready()
         status, answer = post(it.port, "/generate", {"name": "m", "input": GOAL})
         assert (status, answer["outputs"][0]["output"]) == (200, "simp"), answer
-        _, best = asked(it, accessible_only=False, k=2)
+        _, best = asked(it, accessible_only=False, k=10)
     marked = tuple(
         one["code"].replace(one["full_name"], f"<a>{one['full_name']}</a>") for one in best["premises"]
     )

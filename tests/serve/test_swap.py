@@ -164,7 +164,6 @@ def test_a_checkpoint_that_is_named_by_its_folder_is_known_for_what_it_is(tmp_pa
             "retrieval",
             str(tmp_path / "retriever"),
             generator=str(models / "tactics" / FIRST),
-            premises=0,
             **short,
         ),
         ModelSpec("unknown", "tactics", str(models / "tactics" / SECOND), **short),

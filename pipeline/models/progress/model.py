@@ -33,17 +33,22 @@ _log = logging.getLogger(__name__)
 class ProgressModel:
     """Predicts how many steps a proof needs after a step. May be used from one thread at a time."""
 
-    def __init__(self, model: str | Path, *, device: str = "auto", batch_size: int = 64) -> None:
+    def __init__(
+        self, model: str | Path, *, device: str = "auto", batch_size: int = 64, template: str = ""
+    ) -> None:
         """Args:
         model: the folder or hub name.
         device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1".
         batch_size: texts at once.
+        template: the text of a step, with {goal}, {prefix} and {tactic}, for a model that learned another; "": ours.
 
         Raises:
-            ModelError: it cannot be loaded, or has another head.
+            ModelError: it cannot be loaded, or has another head; or the template has other fields.
             ConfigError: there is no such device.
             CheckpointError: a file of the folder is not what was saved.
         """
+        self._template = template
+        self._filled(Step("", ""))
         settle(Path(model))
         about = read_about(Path(model), verify=True) or {}
         self.tokenizer, loaded = load_model(model, new_head=False)
@@ -58,7 +63,12 @@ class ProgressModel:
         A long text is cut (`fitting_text`). A prediction that is not a finite number counts as infinite, so that
         a search takes it last.
         """
-        texts, _ = ids_of(self.tokenizer, steps, self.max_length)
+        if self._template:
+            filled = [self._filled(step) for step in steps]
+            cut = {"truncation": True, "max_length": self.max_length, "verbose": False}
+            texts = list(self.tokenizer(filled, **cut)["input_ids"]) if filled else []
+        else:
+            texts, _ = ids_of(self.tokenizer, steps, self.max_length)
         found = [0.0] * len(texts)
         for chosen in by_length(
             [len(text) for text in texts], lambda rows, _shortest, _longest: rows <= self.batch_size
@@ -71,6 +81,15 @@ class ProgressModel:
             for number, value in zip(chosen, values.tolist(), strict=True):
                 found[number] = value
         return found
+
+    def _filled(self, step: Step) -> str:
+        try:
+            return self._template.format(goal=step.goal, prefix=step.prefix, tactic=step.tactic).strip()
+        except (LookupError, ValueError, AttributeError) as error:
+            raise ModelError(
+                f"the template {self._template!r} cannot be filled in ({type(error).__name__}: {error}). It takes "
+                "{goal}, {prefix}, {tactic}; a brace of its own is written twice"
+            ) from error
 
 
 def load_model(

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,73 +49,81 @@ class Place:
     imports: tuple[str, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Retriever:
+    """A retriever's encoder on its device, with its tokenizer and the tokens of texts that it was trained with."""
+
+    encoder: Encoder
+    tokens: Tokens
+    document_length: int = 512
+    query_length: int = 1024
+
+    @classmethod
+    def load(cls, model: str | Path, *, device: str | torch.device = "cpu") -> Retriever:
+        """Load a checkpoint of the chain, another folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
+
+        Raises:
+            LearningError: it is missing or damaged, or no encoder.
+        """
+        folder = Path(model)
+        lengths: dict[str, int] = {}
+        if (folder / DESCRIPTION).is_file():
+            config = Chain(folder.parent).read(folder.name, verify=True).config
+            lengths = {
+                "document_length": int(config["max_seq_len"]),
+                "query_length": int(config["data_max_seq_len"]),
+            }
+        if folder.suffix == ".ckpt":
+            found = PremiseRetriever.load(model, device, True, RetrieverConfig().model_arguments())
+            encoder, tokens = found.encoder, found.tokens
+        else:
+            encoder, tokens = load_encoder(model), load_tokens(model)
+            torch.nn.Module.to(encoder, device)
+        encoder.train(False)
+        return cls(encoder, tokens, **lengths)
+
+    def vectors(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return the unit vectors of texts, as of queries.
+
+        Raises:
+            DivergedError: one is no finite number.
+        """
+        made: list[list[float]] = self.embed(texts).cpu().tolist()
+        return made
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Return the unit vectors of texts, as of queries, on the encoder's device: shape (len(texts), d).
+
+        Raises:
+            DivergedError: one is no finite number.
+        """
+        return embed_texts(self.encoder, self.tokens, texts, self.query_length)
+
+
 class PremiseFinder:
     """One retriever with one corpus. For one thread at a time."""
 
     def __init__(
-        self,
-        encoder: Encoder,
-        tokens: Tokens,
-        corpus: Corpus,
-        *,
-        indices: Path | None = None,
-        premises: int = 10,
-        document_length: int = 512,
-        query_length: int = 1024,
+        self, retriever: Retriever, corpus: Corpus, *, indices: Path | None = None, premises: int = 10
     ) -> None:
         """Embed the new premises of the corpus.
 
         Args:
-            encoder: the retriever's, on its device.
-            tokens: its tokenizer.
+            retriever: finds them.
             corpus: of the premises.
             indices: the folder of embedding indices; None: embeddings are not stored.
             premises: the number for a goal.
-            document_length: the maximum of tokens in a document, as in training.
-            query_length: the maximum of tokens in a query, as in training.
 
         Raises:
             LearningError: the index cannot be written, or the weights are damaged.
         """
-        encoder.train(False)
         self.corpus = corpus
         self._premises = premises
-        self._query_length = query_length
-        self._encoder = encoder
-        self._tokens = tokens
-        index = None if indices is None else EmbeddingIndex.of(indices, encoder, document_length)
-        self._vectors, _ = embed_premises(encoder, tokens, corpus, document_length, index)
+        self._retriever = retriever
+        encoder, length = retriever.encoder, retriever.document_length
+        index = None if indices is None else EmbeddingIndex.of(indices, encoder, length)
+        self._vectors, _ = embed_premises(encoder, retriever.tokens, corpus, length, index)
         self._masks: OrderedDict[Place, Tensor] = OrderedDict()
-
-    @classmethod
-    def load(
-        cls, model: str | Path, corpus: Corpus, *, device: str | torch.device = "cpu", **settings: Any
-    ) -> PremiseFinder:
-        """Load a retriever: a folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
-
-        Args:
-            model: a checkpoint's folder gives the lengths of its training.
-            corpus: of the premises.
-            device: of the encoder.
-            settings: of the constructor.
-
-        Raises:
-            LearningError: it cannot be loaded.
-        """
-        folder = Path(model)
-        if (folder / DESCRIPTION).is_file():
-            about = Chain(folder.parent).read(folder.name, verify=True)
-            settings = {
-                "document_length": int(about.config["max_seq_len"]),
-                "query_length": int(about.config["data_max_seq_len"]),
-                **settings,
-            }
-        if folder.suffix == ".ckpt":
-            found = PremiseRetriever.load(model, device, True, RetrieverConfig().model_arguments())
-            return cls(found.encoder, found.tokens, corpus, **settings)
-        encoder = load_encoder(model)
-        torch.nn.Module.to(encoder, device)
-        return cls(encoder, load_tokens(model), corpus, **settings)
 
     @classmethod
     def of_checkpoint(
@@ -137,7 +144,7 @@ class PremiseFinder:
         folder = chain / checkpoint
         if not (folder / DESCRIPTION).is_file():
             Chain(chain).read(checkpoint)  # raises the error that names the missing file
-        return cls.load(folder, corpus, device=device, indices=indices, premises=premises)
+        return cls(Retriever.load(folder, device=device), corpus, indices=indices, premises=premises)
 
     def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
         """Return the nearest premises of each (state, place), the nearest first.
@@ -154,7 +161,7 @@ class PremiseFinder:
 
     def _found(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
         states = [query_text(state) for state, _ in asked]
-        vectors = embed_texts(self._encoder, self._tokens, states, self._query_length)
+        vectors = self._retriever.embed(states)
         allowed = torch.stack([self._allowed(place) for _, place in asked])
         found = top_k(vectors, self._vectors, allowed, self._premises)
         return [tuple(self.corpus[int(number)] for number in numbers) for numbers, _ in found]

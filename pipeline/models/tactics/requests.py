@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.errors import ConfigError
 
 Mode = Literal["beams", "sampling"]
@@ -21,11 +22,11 @@ class Decoding:
 
     Attributes:
         candidates: answers wanted of each prompt.
-        mode: "beams": the most likely ones that beam search finds; "sampling": drawn, perhaps one several times.
+        mode: "beams": the likeliest ones that are found; "sampling": drawn, perhaps one several times.
         temperature: of sampling: probabilities to the power of one over it.
-        top_p: of sampling: from the most likely tokens that have this share of the probability together.
-        length_penalty: of beams: they are ranked by log-probability over length to this power. 0 is ReProver's.
         max_tokens: of an answer, its end mark included; None: as many as the model was trained with.
+        prefix: text that each answer begins with. The model reads it as if it had written it; its tokens are among
+            `max_tokens`, and no part of the log-probability.
 
     Raises:
         ConfigError: a value is out of range.
@@ -34,9 +35,8 @@ class Decoding:
     candidates: int = 8
     mode: Mode = "beams"
     temperature: float = 1.0
-    top_p: float = 1.0
-    length_penalty: float = 0.0
     max_tokens: int | None = None
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         for name, fits, takes in (
@@ -47,12 +47,20 @@ class Decoding:
                 0 < self.temperature < math.inf,
                 "a number above 0 (for the likeliest, one beam)",
             ),
-            ("top_p", 0 < self.top_p <= 1, "a number above 0, up to 1"),
-            ("length_penalty", math.isfinite(self.length_penalty), "a finite number"),
             ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "a number from 1"),
         ):
             if not fits:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: it takes {takes}")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """An answer. `ids` have no end mark; `log_probability` is the model's own (natural logarithm), of the ids and the
+    end mark if `ended`. NaN where the model's numbers were none."""
+
+    ids: tuple[int, ...]
+    log_probability: float
+    ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,8 @@ class Suggestions:
     Attributes:
         tactics: different ones, the likeliest first; none if no answer was a tactic.
         left_out: the numbers of candidates that are left out, by reason: "repeated", a reason of
-            `pipeline.models.tactics.generate` (UNENDED, NO_NUMBERS, MARKS), or a flaw (`pipeline.lean.tactic_text`).
+            `pipeline.models.tactics.generate` (UNENDED, NO_NUMBERS, MARKS), OTHER_BEGINNING, or a flaw
+            (`pipeline.lean.tactic_text`).
         error: the reason for no answer at all; else "".
         prompt_tokens, written_tokens: what the answer took, the candidates that were left out counted.
         usd: the cost; None where it is unknown.
@@ -95,6 +104,20 @@ class Suggestions:
     written_tokens: int = 0
     usd: float | None = None
     reason: str = ""
+
+
+OTHER_BEGINNING = "other_beginning"
+"""Reason for leaving out an answer: it does not begin as was asked."""
+
+
+def beginning_with(prefix: str, found: Suggestions) -> Suggestions:
+    """Return the suggestions that begin with a prefix, as tactics are read: without white space or `by` before it."""
+    wanted = read_tactic(prefix).tactic or prefix.strip()
+    kept = tuple(one for one in found.tactics if one.tactic.startswith(wanted))
+    if len(kept) == len(found.tactics):
+        return found
+    left_out = {**found.left_out, OTHER_BEGINNING: len(found.tactics) - len(kept)}
+    return replace(found, tactics=kept, left_out=left_out)
 
 
 def text_of(completion: Any) -> str:

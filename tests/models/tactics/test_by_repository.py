@@ -16,16 +16,15 @@ from pipeline.models.config import TacticsConfig
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, ModelError
+from pipeline.models.loading import load_generator
 from pipeline.models.model_files import file_digest, files_in
 from pipeline.models.tactics.accepted import AcceptedProof, AcceptedProofs, AcceptedStep, write_accepted
 from pipeline.models.tactics.adapters import adapters_of, model_for
-from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.job import TacticsEvaluator, learn
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.training_job import Recorder
-from pipeline.serve.engines import load_generator
 
 ONE, TWO, NEW = "example.org/one", "example.org/two", "example.org/new"
 GOAL = "⊢ p → p"
@@ -86,7 +85,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory, causal: Path) -> Learned:
 
 
 def said(model: Path, repository: str) -> str:
-    generator = Generator.load(model, repository=repository)
+    generator = load_generator(model, device="cpu", repository=repository)
     (found,) = generator.suggest([Request(GOAL, (), Decoding(candidates=1))])
     return found.tactics[0].tactic
 
@@ -99,18 +98,8 @@ def test_each_repository_s_goals_are_answered_by_its_own_adapter_and_a_new_one_s
     assert model_for(folder, NEW) == str(causal)
     assert not load_model(folder, repository=NEW).is_adapter
     with pytest.raises(ModelError, match=f"an adapter for each of {ONE}, {TWO}, and nothing says which"):
-        load_model(folder)
+        load_generator(folder, device="cpu")
     assert model_for(causal, NEW) == str(causal), "a model for all is everyone's"
-
-
-def test_the_server_for_editors_serves_the_adapter_of_the_repository_that_is_named(learned: Learned) -> None:
-    folder = str(learned.chain.path(learned.second.checkpoint))
-    for name, tactic in TACTICS.items():
-        generator = load_generator(folder, device="cpu", kind="tactics", repository=name)
-        (found,) = generator.suggest([Request(GOAL, (), Decoding(candidates=1))])
-        assert found.tactics[0].tactic == tactic
-    with pytest.raises(ModelError, match="nothing says which one is wanted"):
-        load_generator(folder, device="cpu", kind="tactics")
 
 
 def test_another_repository_s_training_changes_no_bit_of_an_adapter(learned: Learned) -> None:

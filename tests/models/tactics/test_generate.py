@@ -3,8 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +15,19 @@ from peft import LoraConfig, get_peft_model
 
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import quiet_libraries
-from pipeline.models.tactics import generate
-from pipeline.models.tactics.generate import Completion, Generator, decode
+from pipeline.models.loading import load_generator
+from pipeline.models.tactics.generate import Generator, PrefixTooLongError
+from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import TacticModel, load_model
-from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
+from pipeline.models.tactics.requests import (
+    OTHER_BEGINNING,
+    Completion,
+    Decoding,
+    Request,
+    Suggestion,
+    Suggestions,
+    beginning_with,
+)
 from pipeline.models.tactics.service import GenerationService
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
@@ -98,7 +106,8 @@ def test_answers_come_in_the_order_of_the_requests_whatever_their_batches(model:
     requests[5] = replace(
         requests[5], decoding=Decoding(candidates=2, mode="sampling", max_tokens=24), seed=9
     )
-    one_by_one, together = Generator(model, max_rows=1), Generator(model, max_rows=100)
+    one_by_one = Generator(model, TransformersLoop(model, max_rows=1))
+    together = Generator(model, TransformersLoop(model, max_rows=100))
     expected, found = one_by_one.suggest(requests), together.suggest(requests)
     assert [[one.tactic for one in answer.tactics] for answer in found] == [
         [one.tactic for one in answer.tactics] for answer in expected
@@ -191,23 +200,23 @@ def lengths_of(batches: list[list[int]], lengths: Sequence[int]) -> list[list[in
 
 def test_batches_are_of_like_length_and_within_the_budget(causal: TacticModel) -> None:
     lengths = [10, 300, 12, 290, 700, 11, 13]
-    assert lengths_of(list(Generator(causal)._batches(lengths, 4, 20)), lengths) == [
+    assert lengths_of(list(TransformersLoop(causal).batches(lengths, 4, 20)), lengths) == [
         [700],
         [300, 290],
         [13, 12, 11, 10],
     ]
-    assert lengths_of(list(Generator(causal, max_rows=8)._batches([5] * 5, 4, 20)), [5] * 5) == [
+    assert lengths_of(list(TransformersLoop(causal, max_rows=8).batches([5] * 5, 4, 20)), [5] * 5) == [
         [5, 5],
         [5, 5],
         [5],
     ]
-    few = Generator(causal, max_tokens=4 * 2 * 60)
-    assert [len(batch) for batch in few._batches([40] * 5, 4, 20)] == [2, 2, 1]
-    assert [len(batch) for batch in few._batches([4000] * 2, 4, 20)] == [1, 1], "alone, but not refused"
+    few = TransformersLoop(causal, max_tokens=4 * 2 * 60)
+    assert [len(batch) for batch in few.batches([40] * 5, 4, 20)] == [2, 2, 1]
+    assert [len(batch) for batch in few.batches([4000] * 2, 4, 20)] == [1, 1], "alone, but not refused"
 
 
 def test_the_next_batch_is_the_one_that_the_oldest_request_is_in(causal: TacticModel) -> None:
-    generator = Generator(causal, max_rows=16)
+    generator = Generator(causal, TransformersLoop(causal, max_rows=16))
     other = Decoding(candidates=2, mode="sampling")
     short, long = "⊢ p", "h : p\n" * 60 + "⊢ q"
     requests = [
@@ -223,67 +232,75 @@ def test_the_next_batch_is_the_one_that_the_oldest_request_is_in(causal: TacticM
     assert order == [[0, 3], [1, 1], [2, 6], [5]]
 
 
-def test_two_threads_ask_a_generator_one_after_the_other(
-    causal: TacticModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inside: list[int] = []
-    most: list[int] = []
-    real = decode
+class Watched(TransformersLoop):
+    """Notes how many prompts it is asked at once and by how many threads; has no room for some."""
 
-    def watched(rows: Any, decoding: Decoding, **arguments: Any) -> list[list[Completion]]:
-        inside.append(1)
-        most.append(len(inside))
-        time.sleep(0.02)
-        inside.pop()
-        return real(rows, decoding, **arguments)
+    def __init__(
+        self, model: TacticModel, room: Callable[[int, int], bool] = lambda _rows, _longest: True
+    ) -> None:
+        super().__init__(model)
+        self.room, self.sizes = room, list[int]()
+        self.inside, self.most = 0, 0
 
-    monkeypatch.setattr(generate, "decode", watched)
-    generator, decoding = Generator(causal), Decoding(candidates=1, max_tokens=1)
+    def _decoded(self, prompts: Sequence[Sequence[int]], *rest: Any) -> list[list[Completion]]:
+        self.sizes.append(len(prompts))
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            if not self.room(len(prompts), max(map(len, prompts))):
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.\nMore words.")
+            return super()._decoded(prompts, *rest)
+        finally:
+            self.inside -= 1
+
+
+def test_two_threads_ask_a_model_one_after_the_other(causal: TacticModel) -> None:
+    loop, decoding = Watched(causal), Decoding(candidates=2, max_tokens=4)
+    generator = Generator(causal, loop)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: generator.complete([[1, 2]], decoding, seeds=[0]), range(4)))
-    assert most == [1] * 4
-
-
-def test_fill_and_padding_are_counted(causal: TacticModel) -> None:
-    generator = Generator(causal, max_rows=8)
-    decoding = Decoding(candidates=2, mode="sampling", max_tokens=2)
-    generator.complete([[1] * 10, [1] * 6, [1] * 4], decoding, seeds=[0, 0, 0])
-    counts = generator.counts
-    assert (counts.rows, counts.room, counts.fill) == (6, 8, 0.75)
-    assert (counts.prompt_tokens, counts.padded_tokens) == (20, 30)
-    assert counts.seconds > 0
+    assert (loop.most, loop.sizes) == (1, [1] * 4)
 
 
 def test_a_batch_too_large_for_the_memory_is_halved_and_a_request_too_large_fails_alone(
-    causal: TacticModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    causal: TacticModel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sizes: list[int] = []
-    real = decode
-
-    def small_memory(rows: Any, decoding: Decoding, **arguments: Any) -> list[list[Completion]]:
-        sizes.append(len(rows._ids))
-        if len(rows._ids) > 1 or rows._ids.shape[1] > 100:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.\nMore words.")
-        return real(rows, decoding, **arguments)
-
-    monkeypatch.setattr(generate, "decode", small_memory)
+    loop = Watched(causal, lambda rows, longest: rows == 1 and longest <= 100)
     decoding = Decoding(candidates=2, max_tokens=2)
     with caplog.at_level(logging.WARNING):
-        found = Generator(causal).complete([[1] * 8, [1] * 8, [1] * 120, [2] * 8], decoding, seeds=[0] * 4)
+        found = Generator(causal, loop).complete(
+            [[1] * 8, [1] * 8, [1] * 120, [2] * 8], decoding, seeds=[0] * 4
+        )
     assert [isinstance(answer, list) for answer in found] == [True, True, False, True]
     assert found[2] == "the device's memory is too small for 2 answers to 120 tokens"
     assert "Tried to allocate 20 GiB" in caplog.text
-    assert sizes == [1, 3, 1, 2, 1, 1]
+    assert loop.sizes == [1, 3, 1, 2, 1, 1]
+    (told,) = Generator(causal, Watched(causal, lambda *_: False)).suggest([Request("⊢ p")])
+    assert (told.tactics, told.left_out) == ((), {})
+    assert "memory is too small" in told.error
 
 
-def test_an_error_is_said_in_the_answer(causal: TacticModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(*_: Any, **__: Any) -> None:
-        raise torch.OutOfMemoryError("no")
+def test_an_answer_goes_on_from_its_prefix_and_says_it(model: TacticModel) -> None:
+    decoding = Decoding(candidates=2, max_tokens=24)
+    (found, plain) = Generator(model).suggest(
+        [
+            Request(PAIRS[1][0], decoding=replace(decoding, prefix="exact")),
+            Request(PAIRS[1][0], decoding=decoding),
+        ]
+    )
+    assert found.tactics[0].tactic == plain.tactics[0].tactic == "exact h"
+    assert found.tactics[0].log_probability > plain.tactics[0].log_probability - 1e-3
+    with pytest.raises(
+        PrefixTooLongError, match="the prefix has 24 tokens, and an answer of this model has 24"
+    ):
+        Generator(model).suggest([Request("⊢ p", decoding=replace(decoding, prefix="x" * 24))])
 
-    monkeypatch.setattr(generate, "decode", no_memory)
-    (found,) = Generator(causal).suggest([Request("⊢ p")])
-    assert (found.tactics, found.left_out) == ((), {})
-    assert "memory is too small" in found.error
+
+def test_what_begins_otherwise_is_left_out_and_counted() -> None:
+    found = Suggestions((Suggestion("rw [h]", -1.0, 3), Suggestion("simp", -2.0, 2)), {"repeated": 1})
+    kept = beginning_with("by rw ", found)
+    assert [one.tactic for one in kept.tactics] == ["rw [h]"]
+    assert kept.left_out == {"repeated": 1, OTHER_BEGINNING: 1}
 
 
 def test_a_token_that_the_model_itself_ends_with_ends_an_answer_too(tmp_path: Path) -> None:
@@ -291,22 +308,24 @@ def test_a_token_that_the_model_itself_ends_with_ends_an_answer_too(tmp_path: Pa
     model: Any = made.model
     end = made.tokenizer.eos_token_id
     model.generation_config.eos_token_id = [9, end]
-    assert Generator(made)._ends == [end, 9]
+    assert TransformersLoop(made).ends == [end, 9]
     model.generation_config.eos_token_id = None
-    assert Generator(made)._ends == [end]
+    assert TransformersLoop(made).ends == [end]
 
 
 def test_a_generator_is_loaded_from_a_folder(tmp_path: Path) -> None:
     folder = make_tiny_seq2seq(tmp_path / "model")
-    assert Generator.load(folder, max_rows=3).max_rows == 3
+    assert load_generator(folder, device="cpu", kind="seq2seq").prompts.kind == "seq2seq"
+    with pytest.raises(ModelError, match='Write kind = "seq2seq"'):
+        load_generator(folder, device="cpu", kind="causal")
     with pytest.raises(ModelError):
-        Generator.load(tmp_path / "nowhere")
+        load_generator(tmp_path / "nowhere", device="cpu")
 
 
 def test_searches_that_ask_one_service_get_what_each_would_get_alone(model: TacticModel) -> None:
     requests = [Request(state, decoding=replace(BEAMS, mode="sampling"), seed=number)
                 for number in range(6) for state, _ in PAIRS]  # fmt: skip
-    expected = Generator(model, max_rows=1).suggest(requests)
+    expected = Generator(model, TransformersLoop(model, max_rows=1)).suggest(requests)
     generator = Generator(model)
 
     async def search(service: GenerationService, own: Sequence[Request]) -> list[Suggestions]:

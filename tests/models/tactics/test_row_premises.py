@@ -17,11 +17,11 @@ from pipeline.models.chain import Chain
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import PremiseFinder
-from pipeline.models.tactics.generate import Completion, Generator
+from pipeline.models.retriever.finder import PremiseFinder, Retriever
+from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.job import evaluate, learn
 from pipeline.models.tactics.models import load_model
-from pipeline.models.tactics.requests import Decoding, Request, Suggestions
+from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
 from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises, Rows, read_rows
 from pipeline.models.tactics.service import GenerationService
 from pipeline.models.tactics.training import encode
@@ -109,9 +109,11 @@ def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
     dataset = write_dataset(tmp_path / "data", files=3)
     folder = make_tiny_retriever(tmp_path / "chain" / "r-1", d_model=32, layers=1)
 
-    def of_checkpoint(chain: Path, checkpoint: str, corpus: Corpus, **settings: Any) -> PremiseFinder:
+    def of_checkpoint(
+        chain: Path, checkpoint: str, corpus: Corpus, *, device: Any, **settings: Any
+    ) -> PremiseFinder:
         assert chain / checkpoint == folder
-        return PremiseFinder.load(folder, corpus, **settings)
+        return PremiseFinder(Retriever.load(folder, device=device), corpus, **settings)
 
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
     spec = RetrieverSpec(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.models.measures import LifelongMetrics, averages, composite_scores, lifelong_metrics
+from pipeline.models.measures import averages, lifelong_metrics
 
 # The matrices of LeanAgent's runs, where they are: they are others' data and not part of this repository.
 MATRICES = Path(__file__).resolve().parents[4].parent / "shared" / "reference" / "leanagent-matrices.json"
@@ -164,46 +164,3 @@ def test_a_matrix_that_is_none_is_refused_with_its_defect(
 def chain(level: float, slope: float) -> tuple[list[list[float]], list[float]]:
     n = 8
     return [[level + slope * k for k in range(j, n)] for j in range(n)], [level + slope * k for k in range(n)]
-
-
-# LeanAgent's table (arXiv:2410.06209): WF5, FM, CFR, EBWT, WP5, IP and the composite score, in two groups of setups.
-TABLE = [
-    {
-        "LeanAgent": (0.18, 0.85, 0.88, 1.21, 2.47, 1.02, 0.936),
-        "S1": (7.60, 6.53, 0.87, 0.51, 0.89, 0.36, 0.165),
-        "S2": (7.17, 4.04, 0.88, 1.04, 1.47, 0.26, 0.474),
-        "S3": (0.73, 2.11, 0.85, 0.76, 3.42, 1.06, 0.611),
-    },
-    {
-        "S4": (15.83, 10.50, 0.76, -0.20, 0.0, -1.50, 0.163),
-        "S5": (2.23, 4.06, 0.94, 0.73, 0.09, -0.64, 0.973),
-        "S6": (13.34, 11.44, 0.75, -1.34, 0.0, -1.71, 0.037),
-        "S7": (5.82, 3.80, 0.90, -0.39, 0.11, -0.89, 0.779),
-    },
-]
-
-
-@pytest.mark.parametrize("group", TABLE)
-def test_the_composite_scores_are_the_published_ones(group: dict[str, tuple[float, ...]]) -> None:
-    names = ("WF5", "FM", "CFR", "EBWT", "WP5", "IP")
-    results = {
-        setup: LifelongMetrics(14, {}, dict(zip(names, row[:6], strict=True))) for setup, row in group.items()
-    }
-    # The table's CFR has two digits, of which one is a third of its range: that is what the tolerance is for.
-    published = {setup: pytest.approx(row[6], abs=0.025) for setup, row in group.items()}
-    assert composite_scores(results) == published
-
-
-def test_the_composite_score_is_one_for_the_best_in_all_and_zero_for_the_worst() -> None:
-    best = {"WF5": 0.0, "FM": 1.0, "CFR": 0.9, "EBWT": 2.0, "WP5": 3.0, "IP": 1.0}
-    worst = {"WF5": 5.0, "FM": 2.0, "CFR": 0.8, "EBWT": 1.0, "WP5": 2.0, "IP": -1.0}
-    results = {"best": LifelongMetrics(7, {}, best), "worst": LifelongMetrics(7, {}, worst)}
-    assert composite_scores(results) == {"best": pytest.approx(1), "worst": 0}
-
-
-def test_a_composite_score_of_one_setup_or_of_too_few_tasks_is_refused() -> None:
-    long = lifelong_metrics(*chain(50, 1))
-    with pytest.raises(ValueError, match="at least two setups"):
-        composite_scores({"alone": long})
-    with pytest.raises(ValueError, match=r"setup short has 3 tasks, too few for WF5"):
-        composite_scores({"long": long, "short": lifelong_metrics(RECALLS, VALIDATION)})

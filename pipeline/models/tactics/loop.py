@@ -1,0 +1,262 @@
+"""Ask a model that transformers loaded, with its own `generate`: without a GPU, small models, encoder-decoders.
+
+An answer follows from the prompt, its seed and the settings, up to the rounding of sums, not from the rest of the
+batch: each row draws from numbers of its own. A prompt is read once, however many answers it gets.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from peft import PeftModel
+from torch import Tensor
+from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
+
+from pipeline.models.batching import by_length, padded
+from pipeline.models.tactics.models import TacticModel
+from pipeline.models.tactics.requests import Completion, Decoding
+from store.text import first_line
+
+_SEEDS = 1 << 64
+_log = logging.getLogger(__name__)
+
+
+class TransformersLoop:
+    """Answers prompts with a loaded model (`generate.Loop`), from one thread at a time."""
+
+    def __init__(self, model: TacticModel, *, max_rows: int = 64, max_tokens: int = 1 << 16) -> None:
+        """Args:
+        model: as `models.load_model` gives it.
+        max_rows: answers in a batch.
+        max_tokens: of a batch's answers with their prompts and padding; a request that has more is a batch alone.
+        """
+        # The adapter's layers are in the model itself, so PEFT's wrapper can go.
+        self._model: Any = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
+        self._model.eval()
+        limit = getattr(self._model.config, "max_position_embeddings", None)
+        self.positions = int(limit) if limit else model.lengths.prompt + model.lengths.answer
+        self._encodes = model.prompts.kind == "seq2seq"
+        self._pad = int(model.tokenizer.pad_token_id)
+        self.ends = ends_of(self._model, model.prompts.end)
+        self._max_rows = max_rows
+        self._max_tokens = max_tokens
+        self._busy = threading.Lock()
+
+    def batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:
+        """Return the numbers of prompts that go together: of like length, within the budget."""
+
+        def fits(prompts: int, shortest: int, longest: int) -> bool:
+            rows = prompts * wanted
+            # More padding than text costs more than another batch.
+            alike = longest <= 2 * shortest + 64
+            return alike and rows <= self._max_rows and rows * (longest + most) <= self._max_tokens
+
+        # A prompt that does not fit fails at once, not after all the others.
+        return by_length(lengths, fits, longest_first=True)
+
+    def answers(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        *,
+        seeds: Sequence[int],
+        most: int,
+        beginning: Sequence[int] = (),
+    ) -> list[list[Completion] | str]:
+        """Return each prompt's answers (see `generate.Loop`); a batch too large for the device's memory is halved."""
+        try:
+            with self._busy, torch.inference_mode():
+                return [*self._decoded(prompts, decoding, seeds, most, beginning)]
+        except torch.OutOfMemoryError as error:
+            too_much = first_line(error)
+        # Outside of the handler, so that the error no longer holds the batch's memory.
+        gc.collect()
+        torch.cuda.empty_cache()
+        if len(prompts) == 1:
+            reason = f"the device's memory is too small for {decoding.candidates} answers to {len(prompts[0])} tokens"
+            _log.warning("%s (%s)", reason, too_much)
+            return [reason]
+        _log.info("a batch of %d prompts does not fit into the device's memory; it is halved", len(prompts))
+        half = len(prompts) // 2
+        return [
+            answer
+            for part in (slice(None, half), slice(half, None))
+            for answer in self.answers(
+                prompts[part], decoding, seeds=seeds[part], most=most, beginning=beginning
+            )
+        ]
+
+    def _decoded(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        seeds: Sequence[int],
+        most: int,
+        beginning: Sequence[int],
+    ) -> list[list[Completion]]:
+        wanted = decoding.candidates
+        searches = decoding.mode == "beams" and wanted > 1
+        # A beam search multiplies its rows by itself.
+        given = self._read(prompts, wanted, beginning, copies=1 if searches else wanted)
+        begun = given.pop("begun")
+        scores: _BeamScores | _Draws
+        if searches:
+            scores = _BeamScores(wanted, begun, self.ends)
+        else:
+            scores = _Draws(decoding, seeds, most, self.ends, self._model.device)
+        found = self._model.generate(
+            **given,
+            generation_config=GenerationConfig(
+                max_new_tokens=most,
+                do_sample=False,
+                eos_token_id=self.ends,
+                pad_token_id=self._pad,
+                decoder_start_token_id=getattr(self._model.config, "decoder_start_token_id", None),
+                # Ranked by their log-probability, whatever their length.
+                **(
+                    {"num_beams": wanted, "num_return_sequences": wanted, "length_penalty": 0.0}
+                    if searches
+                    else {}
+                ),
+            ),
+            logits_processor=LogitsProcessorList([scores]),
+        )
+        completions = []
+        for number, row in enumerate(found[:, begun:].tolist()):
+            at = next((place for place, token in enumerate(row) if token in self.ends), None)
+            total = scores.total(number, row if at is None else row[: at + 1])
+            completions.append(Completion(tuple(row[:at]), total, at is not None and not math.isnan(total)))
+        return [
+            sorted(completions[first : first + wanted], key=lambda one: (not one.ended, -one.log_probability))
+            for first in range(0, len(completions), wanted)
+        ]
+
+    def _read(
+        self, prompts: Sequence[Sequence[int]], wanted: int, beginning: Sequence[int], *, copies: int
+    ) -> dict[str, Any]:
+        """Return what `generate` takes: so many copies of each prompt, which was read once for all its answers; and how
+        many tokens of a row are no answer ("begun")."""
+        if self._encodes:
+            ids, mask = padded(prompts, self._pad, self._model.device)
+            encoded = self._model.get_encoder()(input_ids=ids, attention_mask=mask)
+            encoded.last_hidden_state = encoded.last_hidden_state.repeat_interleave(copies, dim=0)
+            start = [self._model.config.decoder_start_token_id, *beginning]
+            begun = torch.tensor([start], device=self._model.device).expand(len(prompts) * copies, -1)
+            given = {"encoder_outputs": encoded, "decoder_input_ids": begun}
+            return {**given, "attention_mask": mask.repeat_interleave(copies, dim=0), "begun": len(start)}
+        # Padding is at the left: all rows end, and so continue, together.
+        ids, mask = padded(
+            [[*prompt, *beginning] for prompt in prompts], self._pad, self._model.device, left=True
+        )
+        cache = DynamicCache(config=self._model.config)
+        if wanted > 1 and ids.shape[1] > 1:
+            self._model.base_model(
+                input_ids=ids[:, :-1],
+                attention_mask=mask[:, :-1],
+                position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, :-1],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            cache.batch_repeat_interleave(wanted)
+        ids, mask = ids.repeat_interleave(copies, dim=0), mask.repeat_interleave(copies, dim=0)
+        return {"input_ids": ids, "attention_mask": mask, "past_key_values": cache, "begun": ids.shape[1]}
+
+
+class _Draws:
+    """Draws each row's next token from its own numbers, or takes the likeliest, and adds up the log-probabilities.
+
+    What it returns leaves `generate` one token to take.
+    """
+
+    def __init__(
+        self, decoding: Decoding, seeds: Sequence[int], most: int, ends: Sequence[int], device: torch.device
+    ) -> None:
+        streams = [(seed % _SEEDS, number) for seed in seeds for number in range(decoding.candidates)]
+        self._draws: Tensor | None = None
+        if decoding.mode == "sampling":
+            drawn = np.stack([np.random.default_rng(stream).random(most) for stream in streams])
+            self._draws = torch.from_numpy(drawn).to(device)
+        self._temperature = decoding.temperature
+        self._ends = torch.tensor(list(ends), device=device)
+        self._totals = torch.zeros(len(streams), dtype=torch.float64, device=device)
+        self._ended = torch.zeros(len(streams), dtype=torch.bool, device=device)
+        self._at = 0
+
+    def __call__(self, _ids: Tensor, scores: Tensor) -> Tensor:
+        logp = torch.log_softmax(scores.float(), dim=-1)
+        chosen = logp.nan_to_num(-math.inf).argmax(dim=-1) if self._draws is None else self._drawn(logp)
+        gained = logp.gather(1, chosen[:, None]).squeeze(1).double()
+        # NaN stays NaN in the sum, which marks the row.
+        self._totals += torch.where(self._ended, 0.0, gained)
+        chosen = torch.where(gained.isnan(), self._ends[0], chosen)
+        self._ended |= torch.isin(chosen, self._ends)
+        self._at += 1
+        return torch.full_like(scores, -math.inf).scatter_(1, chosen[:, None], 0.0)
+
+    def _drawn(self, logp: Tensor) -> Tensor:
+        """Return a token for each row: where a number from 0 to 1 falls among the probabilities. Shape (rows,)."""
+        assert self._draws is not None
+        upto = torch.softmax(logp / self._temperature, dim=-1).double().nan_to_num().cumsum(dim=-1)
+        draws = self._draws[:, self._at]
+        places = torch.searchsorted(upto, (draws * upto[:, -1])[:, None], right=True)
+        # The last that may be drawn, should rounding lead beyond it.
+        return torch.minimum(places, (upto < upto[:, -1:]).sum(dim=-1, keepdim=True)).squeeze(1)
+
+    def total(self, number: int, _answer: Sequence[int]) -> float:
+        """Return the log-probability of a row."""
+        return float(self._totals[number])
+
+
+class _BeamScores:
+    """Adds up the log-probabilities of beams; `generate` itself would keep those of every token for it."""
+
+    def __init__(self, beams: int, begun: int, ends: Sequence[int]) -> None:
+        self._beams = beams
+        self._begun = begun
+        self._ends = list(ends)
+        self._running: dict[tuple[int, ...], float] = {}
+        self._ended: dict[tuple[int, ...], float] = {}
+        self._broken: set[int] = set()
+
+    def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
+        broken = scores.isnan().any(dim=1)
+        if broken.any():
+            self._broken |= {row // self._beams for row in broken.nonzero().squeeze(1).tolist()}
+            # Such a search has no answer; it ends here.
+            scores = scores.masked_fill(broken[:, None], -math.inf)
+            scores[broken, self._ends[0]] = 0.0
+        # What goes on are the best of all rows together, of each at most as many.
+        likely = scores.topk(min(self._beams * (1 + len(self._ends)), scores.shape[1]), dim=1)
+        running: dict[tuple[int, ...], float] = {}
+        rows = zip(
+            ids[:, self._begun :].tolist(), likely.values.tolist(), likely.indices.tolist(), strict=True
+        )
+        for number, (row, values, tokens) in enumerate(rows):
+            key = (number // self._beams, *row)
+            sofar = self._running.get(key, 0.0)
+            for value, token in zip(values, tokens, strict=True):
+                grown = self._ended if token in self._ends else running
+                grown[*key, token] = sofar + value
+        self._running = running
+        return scores
+
+    def total(self, number: int, answer: Sequence[int]) -> float:
+        """Return the log-probability of a row's answer, its end mark with it."""
+        key = (number // self._beams, *answer)
+        if key[0] in self._broken:
+            return math.nan
+        return self._ended[key] if key in self._ended else self._running[key]
+
+
+def ends_of(model: Any, end: int) -> list[int]:
+    """Return the tokens that end an answer: the one that is trained, and those that the model itself names."""
+    named = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    others = named if isinstance(named, list) else [] if named is None else [named]
+    return list(dict.fromkeys([end, *others]))

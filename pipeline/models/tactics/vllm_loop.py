@@ -1,0 +1,159 @@
+"""Ask a causal model that vLLM runs on a GPU; vLLM is imported here and nowhere else (the extra `vllm`).
+
+A prompt's beginning that another had before is not read again, and each request has its own seed, number of answers and
+LoRA adapter: adapters of one base share one engine. The likeliest answers ("beams") are the best of twice as many drawn
+ones: vLLM's own beam search asks the engine for a token at a time and always goes on to the longest answer. With one
+GPU's sums an answer follows from prompt, seed and settings only as far as rounding does not depend on the batch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+
+from pipeline.models.tactics.adapters import ADAPTER
+from pipeline.models.tactics.models import UnloadedModel
+from pipeline.models.tactics.requests import Completion, Decoding
+from store.text import first_line
+
+_SHARE = 0.8
+"""Of the GPU's memory: beside the generator there are a retriever and a progress model."""
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM's max_lora_rank takes."""
+_SEEDS = 1 << 31
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Engine:
+    llm: Any
+    busy: threading.Lock = field(default_factory=threading.Lock)
+    adapters: dict[str, int] = field(default_factory=dict)
+
+
+_engines: WeakValueDictionary[tuple[str, str, int], _Engine] = WeakValueDictionary()
+"""By base, type of the weights and rank of its adapters."""
+
+
+class VllmLoop:
+    """Answers prompts with a model in vLLM (`generate.Loop`). From any thread."""
+
+    def __init__(self, model: UnloadedModel, name: str, *, dtype: torch.dtype) -> None:
+        """Args:
+        model: its tokenizer and prompts.
+        name: its folder or hub name, an adapter's for one.
+        dtype: of the weights.
+        """
+        from vllm.lora.request import LoRARequest
+
+        adapter = Path(name) if model.is_adapter_of(name) else None
+        self._engine = _engine(model.base, str(dtype).removeprefix("torch."), _rank(adapter))
+        self._adapter = None
+        if adapter is not None:
+            path, known = str(adapter.resolve()), self._engine.adapters
+            # The engine knows an adapter by its number.
+            self._adapter = LoRARequest(path, known.setdefault(path, len(known) + 1), path)
+        self.positions = int(self._engine.llm.model_config.max_model_len)
+        self._end = model.prompts.end
+
+    def batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:  # noqa: ARG002
+        """Return all prompts as one batch: the engine makes its own."""
+        if lengths:
+            yield list(range(len(lengths)))
+
+    def answers(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        *,
+        seeds: Sequence[int],
+        most: int,
+        beginning: Sequence[int] = (),
+    ) -> list[list[Completion] | str]:
+        """Return each prompt's answers. See `generate.Loop`."""
+        from vllm import SamplingParams
+        from vllm.inputs import TokensPrompt
+
+        alone = decoding.mode == "beams" and decoding.candidates == 1
+        drawn = decoding.candidates if decoding.mode == "sampling" or alone else 2 * decoding.candidates
+        with self._engine.busy:
+            found = self._engine.llm.generate(
+                [TokensPrompt(prompt_token_ids=[*prompt, *beginning]) for prompt in prompts],
+                [
+                    SamplingParams(
+                        n=drawn,
+                        seed=seed % _SEEDS,
+                        temperature=0.0 if alone else decoding.temperature,
+                        max_tokens=most,
+                        stop_token_ids=[self._end],
+                        logprobs=0,
+                        detokenize=False,
+                    )
+                    for seed in seeds
+                ],
+                use_tqdm=False,
+                lora_request=self._adapter,
+            )
+        return [self._best(one.outputs, decoding) for one in found]
+
+    def _best(self, outputs: Sequence[Any], decoding: Decoding) -> list[Completion]:
+        completions = [self._completion(one) for one in outputs]
+        if decoding.mode == "beams":
+            completions = list({one.ids: one for one in completions}.values())
+        completions.sort(key=lambda one: (not one.ended, -one.log_probability))
+        return completions[: decoding.candidates]
+
+    def _completion(self, output: Any) -> Completion:
+        ids, ended = tuple(output.token_ids), output.finish_reason == "stop"
+        # The end mark is among the tokens, whichever of the model's it is.
+        return Completion(ids[:-1] if ended else ids, float(output.cumulative_logprob), ended)
+
+
+def vllm_loop(
+    model: UnloadedModel, name: str, *, device: torch.device, dtype: torch.dtype
+) -> VllmLoop | None:
+    """Return a model's loop in vLLM; None where transformers runs it: there is no GPU or no vLLM, the model encodes its
+    prompts, another GPU than the first was named, or vLLM refuses, which is logged."""
+    if device.type != "cuda" or device.index or model.prompts.kind == "seq2seq" or find_spec("vllm") is None:
+        return None
+    try:
+        return VllmLoop(model, name, dtype=dtype)
+    # Whatever vLLM does not take (an architecture, a kind of adapter, too little memory), transformers may.
+    except Exception as error:  # noqa: BLE001
+        _log.warning("vLLM does not run %s, so transformers does, slower: %s", name, first_line(error))
+        return None
+
+
+def _engine(base: str, dtype: str, rank: int) -> _Engine:
+    from vllm import LLM
+
+    found = _engines.get((base, dtype, rank))
+    if found is None:
+        adapters: dict[str, Any] = {"enable_lora": True, "max_lora_rank": rank} if rank else {}
+        llm = LLM(
+            base,
+            dtype=dtype,
+            seed=0,
+            gpu_memory_utilization=_SHARE,
+            enable_prefix_caching=True,
+            **adapters,
+        )
+        found = _engines[base, dtype, rank] = _Engine(llm)
+    return found
+
+
+def _rank(adapter: Path | None) -> int:
+    """Return the least rank that vLLM takes for an adapter; 0 for none."""
+    if adapter is None:
+        return 0
+    own = int(json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))["r"])
+    return min((rank for rank in _RANKS if rank >= own), default=own)
