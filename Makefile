@@ -92,11 +92,11 @@ demo-agents: $(VENV)/.mcp $(VENV)/.lean435
 # One thread in each test process: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.
 COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q -j 0 daemon store pipeline experiments tests
-# Four workers on two cores: many tests wait for a process or a clock.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal
+# Four processes on two cores: many tests wait for a process or a clock.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4
 # The fast part: what needs neither torch nor a daemon, on any machine with Python, git and make.
 FAST := $(addprefix tests/,scanner store unit) $(addprefix --ignore=tests/unit/,models serve)
-# What loads torch is run by itself: the other workers then do without it.
+# What loads torch is run by itself: the other processes then do without it.
 MODELS := $(addprefix tests/,agents experiments golden models prove serve unit/models unit/serve)
 BASE ?= origin/main
 
@@ -110,7 +110,7 @@ test-changed: $(VENV)/.dev $(VENV)/.lean435 $(VENV)/.leandojo
 	$(COMPILE)
 	@files=$$($(BIN)/python -m tests.support.changed "$(BASE)") || exit 1; [ -z "$$files" ] || $(PYTEST) --exitfirst $$files
 
-# Assertions run as they are written: to make them explain themselves would cost each of eight processes ten seconds. The
+# Assertions run as they are written: to make them explain themselves would cost ten seconds in each part. The
 # first failure is the end, and its file runs again with explanations. Each part says how many tests of the sandbox it
 # skipped, and the last line is their sum.
 FAILED := .pytest_cache/v/cache/lastfailed

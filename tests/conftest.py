@@ -7,15 +7,16 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import SWITCH
-from tests.support import machine, programs
+from tests.support import machine, processes, programs
 from tests.support.lean.toolchain import interpreter_in_usr
 
 machine.hide()
@@ -37,15 +38,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: asks for the fixture of that name")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes() -> None:
-    os.environ[machine.FOLDER] = str(machine.folder())
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group: Any = parser.getgroup("processes")
+    # As pytest-xdist calls it; small letters are pytest's own otherwise.
+    group._addoption("-n", dest="processes", type=int, default=0, help="run the tests in so many processes")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop() -> None:
-    """Keep a process in which everything is imported and no test has run."""
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run the tests in several processes if asked; else keep one in which everything is imported and no test has run."""
+    count = session.config.getoption("processes")
+    if count > 1 and not session.testsfailed and not session.config.getoption("collectonly"):
+        processes.run(session, count)
+        return True
     programs.kept()
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,25 +66,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(name)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """With --exitfirst, end with the first failure in any process: xdist lets the others run what they were given."""
-    outcome = yield
-    failure, session = machine.folder() / "failure", item.session
-    if item.config.getoption("maxfail") == 1:
-        if session.testsfailed:
-            failure.touch()
-        elif failure.exists():
-            session.shouldstop = "stopping after a failure in another process"
-    return outcome
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Say last of all how much of the sandbox went untested, and tell it to what runs the tests in several parts."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None:  # this process runs tests for another
-        return
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     skipped = [str(report.longrepr[2]) for report in reporter.stats.get("skipped", ())]
     reasons = [reason.partition(NO_SANDBOX)[2] for reason in skipped if NO_SANDBOX in reason]
     if reasons:

@@ -160,7 +160,10 @@ def test_a_running_daemon_ends_at_damage_that_its_check_at_rest_finds_and_is_ref
         assert process.wait(timeout=30) == 0
     (opened, *_) = deployment.events("commit_observed")
     deployment.write(repos=[remote.path], every="1h")
-    often = "import daemon.state.store_service as store\nstore._REST_S = store._PARTS_EVERY_S = store._CHECKED_EVERY_S = 0.2"
+    often = (
+        "import daemon.state.store_service as store\n"
+        "store._REST_S = store._PARTS_EVERY_S = store._CHECKED_EVERY_S = 0.2"
+    )
     starts = deployment.log().count('"daemon_ready"')
     with deployment.daemon(prelude=often) as process:
         deployment.wait_for(

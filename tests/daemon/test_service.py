@@ -123,7 +123,9 @@ def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(
         ready(deployment, settings)
         assert holder(settings.paths.lock) == process.pid
         program = (
-            "import sys, pathlib; from daemon.place.lock import AlreadyRunningError; from daemon.process.run import run\n"
+            "import sys, pathlib\n"
+            "from daemon.place.lock import AlreadyRunningError\n"
+            "from daemon.process.run import run\n"
             "try: run(pathlib.Path(sys.argv[1]))\n"
             "except AlreadyRunningError as error: print(error.pid); sys.exit(75)"
         )

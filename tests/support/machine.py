@@ -1,6 +1,6 @@
 """What of the machine the tests see: neither the user's programs, folders and settings nor their locale and zone.
 
-`hide()` is called once in each test process, before any test. A test that needs what it hides asks for a fixture of
+`hide()` is called once, before any test. A test that needs what it hides asks for a fixture of
 tests/conftest.py, which brings it back for that test or skips.
 
 What stays is what the program itself requires (Python, git, a shell, coreutils, util-linux) and whatever else lies on
@@ -22,8 +22,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-FOLDER = "EVERLEAN_TESTS_MACHINE"
-"""Names the folder of the process that starts others to share the tests with; they find there what it has hidden."""
 PACKAGES = {
     "bwrap": "bubblewrap",
     "chromium": "chromium",
@@ -86,8 +84,6 @@ def hide() -> None:
 @functools.cache
 def folder() -> Path:
     """Return the folder of what stands in for the machine's; it goes away with the process that makes it."""
-    if shared := os.environ.pop(FOLDER, ""):
-        return Path(shared)
     made = Path(tempfile.mkdtemp(prefix="everlean-tests-machine-"))
     _remove_at_the_end(made)
     made.chmod(0o755)  # a test may become another user

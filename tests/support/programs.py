@@ -85,15 +85,12 @@ def start(
 
 @functools.cache
 def kept() -> forks.Server:
-    """Keep a fork of this process, which ends with it; the first call is of tests/conftest.py, before any test."""
+    """Keep a fork of this process, which ends with it; the first call comes before any test."""
     if mappings := sys.modules.get("transformers.conversion_mapping"):
         mappings.get_checkpoint_conversion_mapping("t5")  # or each process compiles a thousand patterns
     asked, asks = os.pipe()
     answers, answer = os.pipe()
-    with warnings.catch_warnings():
-        # Python 3.12 warns of any second thread: xdist's waits for messages, and holds nothing that a fork needs.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         code = 1
         try:
@@ -122,6 +119,13 @@ def kept() -> forks.Server:
 
     atexit.register(end)
     return made
+
+
+def fork() -> int:
+    """Fork. Libraries' threads wait for work, and hold nothing that a fork needs; Python 3.12 warns of any thread."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _forget_pytest() -> None:

@@ -79,7 +79,7 @@ def test_a_declaration_makes_the_key_the_indexes_and_the_columns_of_a_table() ->
 
 
 def test_the_daemon_does_without_the_models() -> None:
-    loaded = "import sys, daemon.run; print({'sqlmodel', 'sqlalchemy'} & set(sys.modules))"
+    loaded = "import sys, daemon.process.run; print({'sqlmodel', 'sqlalchemy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
