@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run the tests in several processes if asked; else keep one in which everything is imported and no test has run."""
+    """Run the tests in several processes if asked; else keep one where everything is imported and no test has run."""
     count = session.config.getoption("processes")
     if count > 1 and not session.testsfailed and not session.config.getoption("collectonly"):
         processes.run(session, count)
