@@ -50,6 +50,8 @@ GROUPS = {
         "curriculum": "everlean curriculum",
         "import": "everlean import leandojo dynamic_database.json",
         "export": "everlean export leandojo dataset",
+        "trace": "everlean trace https://github.com/owner/name@main --out dataset",
+        "leandojo": "everlean leandojo run sft.py",
     },
     "Operate": {
         "setup": "everlean setup",
@@ -76,6 +78,7 @@ _MODULES = {
     "curriculum": "models",
     "import": "exchange",
     "export": "exchange",
+    "trace": "leandojo",
     "poll": "jobs",
     "pause": "jobs",
     "resume": "jobs",
@@ -213,7 +216,7 @@ def _group(name: str, example: str) -> typer.Typer:
     for one in LOADED.values():
         above, _, own = one.name.partition(" ")
         if own and above == name:
-            group.command(own, help=one.help)(one.run)
+            group.command(own, help=one.help, context_settings=one.context_settings)(one.run)
     return group
 
 
@@ -281,6 +284,7 @@ def _words() -> Sequence[str]:
 
 _CODES = {
     "daemon.agents.server:AgentError": ExitCode.FAILURE,
+    "daemon.leandojo.session:AgentError": ExitCode.FAILURE,
     "daemon.place.control_client:ControlError": ExitCode.FAILURE,
     "daemon.place.control_client:DaemonNotRunningError": ExitCode.NOT_RUNNING,
     "daemon.place.instance:InstanceError": ExitCode.FAILURE,

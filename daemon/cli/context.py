@@ -157,15 +157,22 @@ class Verb:
         name: with its group's before it.
         run: has the options of every verb too.
         document: the class of what `--json` gives, or "module:Class"; None: it has no `--json`.
+        rest: all after its first argument is its arguments, options too.
     """
 
     name: str
     run: Callable[..., None]
     document: type | str | None
+    rest: bool = False
 
     @property
     def help(self) -> str:
         return inspect.cleandoc(self.run.__doc__ or "")
+
+    @property
+    def context_settings(self) -> dict[str, Any]:
+        """Of its command."""
+        return {"ignore_unknown_options": True, "allow_interspersed_args": False} if self.rest else {}
 
 
 VERBS: dict[str, Verb] = {}
@@ -175,7 +182,7 @@ GROUPS: dict[str, str] = {}
 
 
 def verb(
-    name: str, document: type | str | None = None, *, past: bool = False
+    name: str, document: type | str | None = None, *, past: bool = False, rest: bool = False
 ) -> Callable[[Callable[..., Answer | Listing[Any] | None]], Callable[..., Answer | Listing[Any] | None]]:
     """Make a verb of a function that takes the call and its own arguments, and returns the answer.
 
@@ -183,6 +190,7 @@ def verb(
         name: the words that call it.
         document: see `Verb`.
         past: it answers about an earlier moment too.
+        rest: see `Verb`.
     """
     added: dict[str, Any] = {"as_of": AsOf if past else NoAsOf, "config": Config}
     if document is not None:
@@ -221,7 +229,7 @@ def verb(
         ]
         run.__signature__ = own.replace(parameters=[*parameters, *options], return_annotation=None)  # type: ignore[attr-defined]
         run.__doc__ = function.__doc__
-        VERBS[name] = Verb(name, run, document)
+        VERBS[name] = Verb(name, run, document, rest)
         return function
 
     return make

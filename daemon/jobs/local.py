@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from daemon.jobs.engine import Commit, DiskRefusedError, End, Order, StartError, refused_by_system
+from daemon.jobs.engine import Attempt, Commit, DiskRefusedError, End, Order, StartError, refused_by_system
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups, MemoryBound, MemoryLooks
 from daemon.place.lock import holder
@@ -183,7 +183,7 @@ class LocalEngine:
     def room(self) -> None:
         """See `Engine.room`."""
 
-    async def start(self, order: Order, *, over: Callable[[str], None]) -> LocalAttempt:
+    async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
         """Check the commit out, write the specification, start the process and bound its memory.
 
         Raises:

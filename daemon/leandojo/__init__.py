@@ -17,4 +17,7 @@ from daemon.leandojo.agents import BaseAgent as BaseAgent
 from daemon.leandojo.agents import ExternalAgent as ExternalAgent
 from daemon.leandojo.agents import HFAgent as HFAgent
 from daemon.leandojo.agents import LeanAgent as LeanAgent
+from daemon.leandojo.agents import ProverConfig as ProverConfig
 from daemon.leandojo.session import AgentError as AgentError
+from daemon.leandojo.tracing import LeanGitRepo as LeanGitRepo
+from daemon.leandojo.tracing import generate_benchmark as generate_benchmark

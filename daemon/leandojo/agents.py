@@ -6,7 +6,6 @@ An agent runs the daemon's jobs through the daemon's plan and appends the same e
 
 from __future__ import annotations
 
-import abc
 import io
 import json
 import os
@@ -15,7 +14,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -57,7 +56,7 @@ from store.domain.identity import job_id, slug
 from store.events.base import EventBody
 from store.events.jobs import JobInterrupted
 from store.events.models import ModelKind
-from store.leandojo import DynamicDatabase
+from store.leandojo import DynamicDatabase, Repository, Theorem
 from store.text import counted
 from store.view import model_queries, queries, trace_queries
 from store.view.rows import CheckpointRow, EvaluationRow, JobRow, SorryRow
@@ -197,19 +196,54 @@ def _decision(row: CheckpointRow) -> str:
 # ---- The agents
 
 
-class BaseAgent(abc.ABC):
+@dataclass
+class ProverConfig:
+    """LeanDojo-v2's configuration of provers: its names and defaults; those of `[prove]` here that it stands for.
+
+    `num_sampled_tactics` is [prove.generator] candidates, `timeout` the seconds for a sorry, `max_expansions` the
+    states. LeanDojo reads none of them. The others have no effect: models run in this process, in batches of their own.
+    """
+
+    use_vllm: bool = False
+    num_workers: int = 4
+    timeout: int = 600
+    max_expansions: int | None = None
+    num_sampled_tactics: int = 64
+    debug: bool = False
+    batch_size: int = 12
+
+    def applied(self, prove: Prove) -> Prove:
+        """Return the settings with what this says."""
+        update: dict[str, Any] = {"seconds_per_sorry": float(self.timeout)}
+        if self.max_expansions is not None:
+            update["nodes_per_sorry"] = self.max_expansions
+        generator = prove.generator.model_copy(update={"candidates": self.num_sampled_tactics})
+        return prove.model_copy(update={**update, "generator": generator})
+
+
+class BaseAgent:
     """LeanDojo-v2's agent on everlean's store.
 
+    An agent of one's own is a subclass with a `trainer` that has LeanDojo's `train(repos, database, data_path)`, and
+    `_setup_prover`, which sets `prover`. Whatever the prover finds, the gate judges.
+
     Attributes:
+        trainer: trains a model; None: nothing is trained.
+        prover: proves in this process: a prover of `pipeline.prove`, or what has its `next_tactic`; None: see each
+            agent.
         settings: the daemon's, with the caller's overrides.
         repos: the repositories that were set up, each with `url` and `commit`.
         database_path: where LeanDojo's dynamic_database.json is written after each repository; None: nowhere.
     """
 
+    trainer: Any = None
+    prover: Any = None
+
     def __init__(
         self,
         database_path: str | Path | None = None,
         *,
+        prover_config: ProverConfig | None = None,
         state_dir: str | Path | None = None,
         config: str | Path | None = None,
         lean: str | None = None,
@@ -217,6 +251,7 @@ class BaseAgent(abc.ABC):
     ) -> None:
         """Args:
         database_path: see the class.
+        prover_config: budgets, in the place of those of [prove].
         state_dir, config, lean: see `daemon.leandojo.session.settings_for`.
         say: takes lines of text for people.
 
@@ -224,7 +259,11 @@ class BaseAgent(abc.ABC):
             AgentError: the configuration is not valid.
         """
         self.settings = settings_for(config=config, state_dir=state_dir, lean=lean)
+        if prover_config is not None:
+            prove = prover_config.applied(self.settings.prove)
+            self.settings = self.settings.model_copy(update={"prove": prove})
         self.repos: list[Pinned] = []
+        self._seen: list[Pinned] = []
         self.database_path = None if database_path is None else Path(database_path)
         self._say = say
 
@@ -239,7 +278,7 @@ class BaseAgent(abc.ABC):
             raise AgentError(
                 f"{self.settings.paths.state}: nothing is recorded there yet; set a repository up first"
             )
-        return DynamicDatabase(self.settings.paths.state)
+        return self._database(self.repos)
 
     @property
     def data_path(self) -> Path:
@@ -267,6 +306,75 @@ class BaseAgent(abc.ABC):
             raise AgentError(f"{folder}: there is no such folder; name the folder of a git repository")
         self._set_up(address(str(folder)), None)
 
+    def trace_repository(self, url: str, commit: str | None, build_deps: bool | None = None) -> Repository:  # noqa: ARG002
+        """Fetch and trace a commit as `setup_github_repository` does, and return its record; it is not trained on.
+
+        Args:
+            url, commit: see `setup_github_repository`; None: the newest commit of the branch that is checked out there.
+            build_deps: as LeanDojo's; a build here always has the dependencies, and a trace the repository's own files.
+
+        Raises:
+            AgentError, AlreadyRunningError: see `setup_github_repository`.
+        """
+        pinned = self._traced(address(url), commit)
+        found = self._database([pinned]).get_repository(pinned.url, pinned.commit)
+        assert found is not None  # it was traced just now
+        return found
+
+    def add_repository(self, repo: Any) -> None:
+        """Set up a repository: a `Repository`, a `LeanGitRepo`, or whatever has `url` and `commit`."""
+        self._set_up(address(repo.url), repo.commit)
+
+    def export(self, repositories: Sequence[Repository], out: Path) -> None:
+        """Write traced repositories as a dataset folder.
+
+        Raises:
+            store.errors.LogError: something that no export made lies there.
+        """
+        known = {(pinned.url, pinned.commit): pinned for pinned in self._seen}
+        pinned = [known[repo.url, repo.commit] for repo in repositories]
+        self._database(pinned).export_merged_data(repositories, out)
+
+    def initialize_prover(self) -> list[tuple[Theorem, Pinned]]:
+        """Set the prover up; return the theorems with a sorry, each with its repository."""
+        self._setup_prover()
+        database = self.database
+        return [
+            (theorem, pinned)
+            for pinned in self.repos
+            if (repo := database.get_repository(pinned.url, pinned.commit)) is not None
+            for theorem in repo.sorry_theorems_unproved
+        ]
+
+    def prove_theorem(self, theorem: Theorem, repo: Any, whole_proof: bool = False) -> bool | None:
+        """Try to prove a theorem that has a sorry, together with the others of its repository, as `prove` does.
+
+        Returns:
+            whether Lean has checked a proof by the whole gate; None for one that could not be judged wholly here.
+
+        Raises:
+            AgentError: see `prove`; or the repository was not set up, or has no such sorry.
+        """
+        pinned = [one for one in self.repos if (one.url, one.commit) == (repo.url, repo.commit)]
+        if not pinned:
+            raise AgentError(f"{repo.url} at {repo.commit}: was not set up; call add_repository(repo) first")
+        wanted = theorem.full_name, str(theorem.file_path)
+        found = [
+            item.verdict
+            for item in self._prove(pinned, whole_proof).sorries
+            if (item.sorry.declaration, item.sorry.path) == wanted
+        ]
+        if not found:
+            raise AgentError(f"{theorem.full_name}: {theorem.file_path} has no open sorry of that name")
+        return True if set(found) == {"proved"} else None if set(found) <= {"proved", "unjudged"} else False
+
+    def _get_build_deps(self) -> bool:
+        """LeanDojo's question whether dependencies are traced; see `trace_repository`."""
+        return False
+
+    def _setup_prover(self) -> None:
+        """Set `prover`, for an agent of one's own."""
+
     def train(self) -> Any:
         """Train on the repositories that were set up.
 
@@ -290,8 +398,8 @@ class BaseAgent(abc.ABC):
             rows = session.ask(partial(model_queries.evaluations, checkpoint=checkpoint))
         keys = {pinned.key for pinned in self.repos}
         measured = tuple(row for row in rows if row.split == "test" and row.repository in keys)
-        if not measured:
-            self._say("the test splits of these repositories have no example: there is nothing to measure")
+        for key in sorted(keys - {row.repository for row in measured}):
+            self._say(f"{key}: its test split has no example: there is nothing to measure")
         for row in measured:
             self._say(_metrics_line(row))
         return measured
@@ -312,16 +420,23 @@ class BaseAgent(abc.ABC):
         if not self.repos:
             self._say("No sorry found to prove: no repository was set up.")
             return ProveResult(())
-        with self.session() as session:
+        return self._prove(self.repos, whole_proof)
+
+    def _prove(self, repos: Sequence[Pinned], whole_proof: bool) -> ProveResult:
+        with AgentSession.open(self._watching(repos), say=self._say) as session:
             # The daemon's hours do not apply to a direct call.
             prove = self.settings.prove.model_copy(update={"enabled": True, "hours_per_day": None})
-            prove = self._proving(session, prove, whole_proof)
+            self._setup_prover()
+            if self.prover is None:
+                prove = self._proving(session, prove, whole_proof)
+            else:
+                prove = _with_own(self.prover, session, prove, whole_proof)
             session.settings = session.settings.model_copy(update={"prove": prove})
-            sorries = [row for pinned in self.repos for row in session.ask(pinned.open_sorries)]
+            sorries = [row for pinned in repos for row in session.ask(pinned.open_sorries)]
             climbed, waiting = session.climb()
             if waiting:
                 raise AgentError(f"nothing can be proved yet: {waiting[0]}")
-            rungs = [rung.with_judge(pinned.lean) for pinned in self.repos for rung in climbed]
+            rungs = [rung.with_judge(pinned.lean) for pinned in repos for rung in climbed]
             ended: Sequence[JobRow] = ()
             if sorries:
                 self._say(f"Found {counted(len(sorries), 'sorry')} to prove")
@@ -330,26 +445,33 @@ class BaseAgent(abc.ABC):
             result = ProveResult(
                 session.ask(partial(sorry_results, sorries=sorries, jobs=jobs, rungs=tuple(rungs)))
             )
-            session.tidy({(pinned.key, pinned.commit) for pinned in self.repos})
+            session.tidy({(pinned.key, pinned.commit) for pinned in repos})
         for item in result.sorries:
             self._say(str(item))
         self._say(str(result))
         return result
 
-    @abc.abstractmethod
-    def _proving(self, session: AgentSession, prove: Prove, whole_proof: bool) -> Prove:
+    def _proving(self, session: AgentSession, prove: Prove, whole_proof: bool) -> Prove:  # noqa: ARG002
         """Return the settings with this agent's rung; set `session.tactics` for rung 2.
 
         Raises:
             AgentError: there is no model.
         """
+        raise AgentError(f"{type(self).__qualname__} has no prover; set self.prover in _setup_prover()")
 
-    @abc.abstractmethod
-    def _train(self) -> tuple[CheckpointRow, ...]: ...
+    def _train(self) -> Any:
+        """Train on the repositories, in the order of the curriculum."""
+        if self.trainer is None:
+            raise AgentError(f"{type(self).__qualname__} has no trainer; set self.trainer")
+        keys = {(pinned.url, pinned.commit) for pinned in self.repos}
+        database = self.database
+        ordered = database.sort_repositories_by_difficulty()
+        repos = [repo for repo in ordered if (repo.url, repo.commit) in keys]
+        return self.trainer.train(repos=repos, database=database, data_path=self.data_path)
 
-    @abc.abstractmethod
-    def _measured_checkpoint(self, session: AgentSession) -> str:
+    def _measured_checkpoint(self, session: AgentSession) -> str:  # noqa: ARG002
         """Return the id of the checkpoint to evaluate."""
+        raise AgentError(f"{type(self).__qualname__} has no model in the store; ask its trainer's evaluate()")
 
     def session(self) -> AbstractContextManager[AgentSession]:
         """Open a session on the repositories that were set up."""
@@ -360,6 +482,12 @@ class BaseAgent(abc.ABC):
         return self.settings.model_copy(update={"repos": tuple(pinned.repo for pinned in repos)})
 
     def _set_up(self, url: str, commit: str | None) -> None:
+        pinned = self._traced(url, commit)
+        self.repos = [*(repo for repo in self.repos if repo.key != pinned.key), pinned]
+        if self.database_path is not None:
+            self.database.to_json(self.database_path)
+
+    def _traced(self, url: str, commit: str | None) -> Pinned:
         with self.session() as session:
             pinned = session.run(pin(session, url, commit, watchlist=self.settings.repos))
             session.settings = self._watching([pinned])
@@ -375,9 +503,29 @@ class BaseAgent(abc.ABC):
                 f"{pinned}: {trace.files_traced} files, {trace.n_theorems} theorems, {trace.n_tactics} tactics, "
                 f"{count}"
             )
-            self.repos = [*(repo for repo in self.repos if repo.key != pinned.key), pinned]
-            if self.database_path is not None:
-                self.database.to_json(self.database_path)
+        self._seen = [*(one for one in self._seen if str(one) != str(pinned)), pinned]
+        return pinned
+
+    def _database(self, repos: Sequence[Pinned]) -> DynamicDatabase:
+        """Open the store's records. By itself it has each repository's newest trace; these commits are wanted too."""
+        state = self.settings.paths.state
+        with closing(queries.connect(self.settings.paths.database_db)) as view:
+            traces = [trace.trace for pinned in repos if (trace := pinned.trace(view)) is not None]
+        return DynamicDatabase(state, tracer=self.trace_repository, also=traces)
+
+
+def _with_own(prover: Any, session: AgentSession, prove: Prove, whole_proof: bool) -> Prove:
+    """Return the settings for a prover of the caller's, which the session's prove jobs are given."""
+    from pipeline.prove.provers import as_prover
+
+    own = as_prover(prover)
+    session.prove_with(own, whole=whole_proof)
+    session.tactics = own.name, own.name
+    # No job is to lease a GPU for it.
+    generator = prove.generator.model_copy(update={"device": "cpu"})
+    whole = prove.whole.model_copy(update={"model": own.name})
+    rungs = (3,) if whole_proof else (2,)
+    return prove.model_copy(update={"rungs": rungs, "generator": generator, "whole": whole})
 
 
 def _why_not_traced(session: AgentSession, pinned: Pinned, ended: Sequence[JobRow]) -> str:
@@ -476,7 +624,7 @@ class LeanAgent(BaseAgent):
         self,
         database_path: str | Path | None = None,
         training_config: TrainingConfig | None = None,
-        prover_config: None = None,
+        prover_config: ProverConfig | None = None,
         *,
         generator: str | Path = "",
         **others: Any,
@@ -484,13 +632,10 @@ class LeanAgent(BaseAgent):
         """Args:
         training_config: of the retriever; None: LeanDojo's defaults, with EWC, and what [train.retriever] of the
             configuration says otherwise.
-        prover_config: takes None alone: [prove] of the configuration has the budgets.
         generator: a folder or hub name of the tactic generator; "": [prove.generator] model, else LeanDojo's.
-        database_path, others: see `BaseAgent`.
+        database_path, prover_config, others: see `BaseAgent`.
         """
-        if prover_config is not None:
-            raise AgentError("prover_config is not taken: write the budgets under [prove] of config.toml")
-        super().__init__(database_path, **others)
+        super().__init__(database_path, prover_config=prover_config, **others)
         # Not at the top: the other agents need none of it.
         from pipeline.models.retriever.compat import TrainingConfig
 
@@ -573,21 +718,17 @@ class HFAgent(BaseAgent):
         trainer: RepositoryTrainer,
         database_path: str | Path | None = None,
         training_config: None = None,
-        prover_config: None = None,
+        prover_config: ProverConfig | None = None,
         **others: Any,
     ) -> None:
         """Args:
         trainer: trains a model in its `output_dir`.
-        training_config, prover_config: take None alone: the trainer has its own settings, and [prove] of the
-            configuration the budgets.
-        database_path, others: see `BaseAgent`.
+        training_config: takes None alone: it is of the retriever, and the trainer has its own settings.
+        database_path, prover_config, others: see `BaseAgent`.
         """
-        if training_config is not None or prover_config is not None:
-            raise AgentError(
-                "training_config and prover_config are not taken: give the trainer its settings, and write the budgets "
-                "under [prove] of config.toml"
-            )
-        super().__init__(database_path, **others)
+        if training_config is not None:
+            raise AgentError("training_config is not taken: give the trainer its settings")
+        super().__init__(database_path, prover_config=prover_config, **others)
         self.trainer = trainer
         self.output_dir = trainer.output_dir
         self.use_lora = trainer.lora_config is not None

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import structlog
 
 from daemon.health.requirements import why_no_models, why_not_trainable
-from daemon.jobs.local import LocalEngine
 from daemon.jobs.recovery import recover
 from daemon.jobs.runner import JobRunner
+from daemon.leandojo.own_prover import AgentEngine
 from daemon.place.lock import DaemonLock, make_folder
 from daemon.place.paths import ConfigNotFoundError, Paths, find_config
 from daemon.planning.admission import admit
@@ -33,7 +33,7 @@ from daemon.polling.git import Git
 from daemon.polling.github import Forge
 from daemon.scheduling.maintenance import Maintenance
 from daemon.scheduling.scheduler import leans_of
-from daemon.settings import ConfigError, Settings, load, parse
+from daemon.settings import ConfigError, Settings, load
 from daemon.state.context import Context
 from daemon.state.store_service import StoreFailedError, StoreService
 from pipeline.jobs.kinds import Kind
@@ -50,10 +50,28 @@ T = TypeVar("T")
 Say = Callable[[str], object]
 
 _POLL_S = 1.0
+_SCRIPTS_CONFIG = """\
+# What scripts do here, `everlean status --config THIS_FILE` shows, as do the other verbs.
+[daemon]
+state_dir = "everlean"
+"""
 
 
 class AgentError(Exception):
     """An agent cannot do what the caller requested; the message names the thing, the reason and the remedy."""
+
+
+def scripts_config() -> Path:
+    """Return the configuration of scripts that name none, made where it is missing: their store is beside it.
+
+    It lies in $RAID_DIR, else in `raid` below the working directory, where LeanDojo has all its files: the store of a
+    daemon on this machine stays as it is.
+    """
+    path = Path(os.environ.get("RAID_DIR") or "raid").absolute() / "everlean.toml"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_SCRIPTS_CONFIG, encoding="utf-8")
+    return path
 
 
 def settings_for(
@@ -62,19 +80,18 @@ def settings_for(
     """Return the daemon's settings with the agent's overrides.
 
     Args:
-        config: a config.toml; None: the one that `everlean` would find, or the defaults.
+        config: a config.toml; None: that of $EVERLEAN_CONFIG, else `scripts_config`.
         state_dir: the folder of the store, with its cache below it, as `[daemon] state_dir` sets it.
         lean: `[lean] backend`.
 
     Raises:
         AgentError: the file, or `lean`, is not valid.
     """
+    named = config or os.environ.get("EVERLEAN_CONFIG")
     try:
-        settings = load(find_config(None if config is None else Path(config)))
-    except ConfigNotFoundError as error:
-        if config is not None or os.environ.get("EVERLEAN_CONFIG"):
-            raise AgentError(str(error)) from error
-        settings = parse(b"", path=Path("config.toml"))
+        settings = load(find_config(Path(named)) if named else scripts_config())
+    except (ConfigNotFoundError, OSError) as error:
+        raise AgentError(str(error)) from error
     except ConfigError as error:
         raise AgentError("\n".join(error.errors)) from error
     # An agent traces whether or not the daemon does.
@@ -117,7 +134,7 @@ class AgentSession:
         self._context = Context(settings)
         self._maintenance = Maintenance(store, self._context)
         self._job_ended = asyncio.Event()
-        self._engine = LocalEngine(settings.paths, self.git, slots=settings.jobs.max_running)
+        self._engine = AgentEngine(settings.paths, self.git, slots=settings.jobs.max_running)
         self._runner = JobRunner(
             store=store,
             engine=self._engine,
@@ -182,6 +199,10 @@ class AgentSession:
                 await self._forge.github.close()
         finally:
             await self.store.close()
+
+    def prove_with(self, prover: Any, *, whole: bool) -> None:
+        """Have a prover of the caller's search in prove jobs, in this process; see `AgentEngine`."""
+        self._engine.prover, self._engine.whole = prover, whole
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the session's loop and return its result."""

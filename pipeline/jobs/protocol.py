@@ -378,15 +378,30 @@ def run_job(
     spec = JobSpec.read(arguments.spec)
     reporter = Reporter(spec, out)
     try:
-        with hold_lock(spec):
-            known = cls.get(spec.kind) if isinstance(cls, Mapping) else cls
-            if known is None:
-                raise bad_spec(spec.kind, f"kind: {spec.kind!r} is none of {', '.join(cls)}")  # type: ignore[arg-type]
-            reporter.result(work(spec.of(known), reporter))
-            return 0
+        return reported(reporter, lambda: _worked(spec, cls, work, reporter))
     except preemption.Yielded as end:
         print(f"preempted: {end.saved}", file=sys.stderr)  # noqa: T201 - the job's log
         return preemption.STATUS
+
+
+def _worked(
+    spec: JobSpec[Any],
+    cls: type[SpecT] | Mapping[str, type[SpecT]],
+    work: Callable[[JobSpec[SpecT], Reporter], dict[str, Any]],
+    reporter: Reporter,
+) -> dict[str, Any]:
+    with hold_lock(spec):
+        known = cls.get(spec.kind) if isinstance(cls, Mapping) else cls
+        if known is None:
+            raise bad_spec(spec.kind, f"kind: {spec.kind!r} is none of {', '.join(cls)}")  # type: ignore[arg-type]
+        return work(spec.of(known), reporter)
+
+
+def reported(reporter: Reporter, work: Callable[[], dict[str, Any]]) -> int:
+    """Do the work and print its outcome; return 0, or 1 on failure."""
+    try:
+        reporter.result(work())
+        return 0
     except JobError as error:
         reporter.failure(error)
     except (Exception, BaseExceptionGroup) as error:

@@ -135,7 +135,8 @@ _OF_REWARDS = frozenset({"reward_func", "reward_weights", "kl_beta", "num_genera
 """Of `pipeline.models.tactics.GRPOTrainer`."""
 _NO_REWARDS = (
     "this job learns people's tactics and those of our own proofs (objective = \"sft\"). Training with Lean's reward "
-    "is set up under [train.tactics.grpo]; or give an HFAgent a `pipeline.models.tactics.GRPOTrainer` (docs/agents.md)"
+    "is set up under [train.tactics.grpo]; or give an HFAgent a `pipeline.models.tactics.GRPOTrainer` "
+    "(docs/leandojo.md)"
 )
 
 

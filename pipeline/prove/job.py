@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,12 @@ class ProveJob:
         spec: JobSpec[ProveSpec],
         reporter: Reporter,
         pool: Callable[[PoolLimits], ReplPool] = ReplPool,
+        own: Engine | None = None,
     ) -> None:
+        """Args:
+        own: what searches, in the place of the rung of the specification, under whose number it is recorded.
+        """
+        self._own = own
         self._spec = spec
         self._given = given = spec.parameters
         self._project = spec.project(given.folder)
@@ -81,7 +87,7 @@ class ProveJob:
         self._reporter.progress(0, len(given.sorries))
         # The model first: without it Lean need not start.
         async with (
-            engine(given, self._corpus) as rung,
+            nullcontext(self._own) if self._own else engine(given, self._corpus) as rung,
             self._pool(given.limits) as pool,
             asyncio.TaskGroup() as tasks,
         ):

@@ -1,4 +1,4 @@
-"""Provers for programs of one's own, under LeanDojo-v2's names, and the Lean server that they search on.
+"""Provers for programs of one's own, under LeanDojo-v2's names.
 
     prover = HFProver("outputs/sft")
     with Server(project="/path/to/repository", imports=["Mathlib"]) as server:
@@ -11,40 +11,32 @@ the gate has checked it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pipeline.endpoint.client import open_client
 from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import Budget, EndpointSpec
-from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, split_goals
-from pipeline.lean.pool import PoolLimits
-from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
-from pipeline.lean.pool.session import Session
-from pipeline.lean.sandbox.command import SandboxError
-from pipeline.lean.source.scanner import locate, parse
-from pipeline.lean.source.splice import Declaration, Replacement, splice
 from pipeline.loop_thread import LoopThread
 from pipeline.models.config import Device
 from pipeline.models.errors import ModelError
 from pipeline.models.loading import load_generator, load_retriever
+from pipeline.models.model_files import begun
 from pipeline.models.retriever.finder import Place, PremiseFinder
 from pipeline.models.tactics.adapters import ADAPTER
 from pipeline.models.tactics.generate import Generator
-from pipeline.models.tactics.goals import NAME, SourcePlaces, statement
-from pipeline.models.tactics.requests import Decoding, Request, Suggestions
+from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
 from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
@@ -53,7 +45,18 @@ from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorP
 from pipeline.prove.graph import ModelScoring
 from pipeline.prove.premises import ShownPremises
 from pipeline.prove.retrieval import Retrieval, read_corpus
+from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
+from pipeline.prove.server import (
+    RestatedTheorem,
+    Server,
+    StatementError,
+    checked,
+    place_of,
+    restate_goal,
+    restate_theorem,
+)
 from pipeline.prove.tree import Tree
+from pipeline.prove.whole_declaration import WholeProofMethod
 from pipeline.prove.whole_proof import (
     Author,
     AuthorAnswers,
@@ -64,7 +67,6 @@ from pipeline.prove.whole_proof import (
     prove_whole,
     read_proof,
 )
-from store.domain.keywords import PROVABLE_KINDS
 
 BUDGET = Budget(nodes=256, seconds=600.0, tactic_timeout_s=30.0)
 """The default budget of one search."""
@@ -73,296 +75,7 @@ ROUTER = "https://router.huggingface.co/v1"
 
 _OFFERED = 1024
 _ENDED = {"budget": "the budget ended the search", "exhausted": "no tactic is left to try"}
-_SORRY = "by\n{indent}sorry"
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-# ---- Lean
-
-
-class ServerError(Exception):
-    """No Lean here fits the request; the message gives the remedy."""
-
-
-class Server:
-    """REPL processes of one project, in the place of PyPantograph's `Server`. A context; `close` ends them.
-
-    Several threads may search on one server at once: each search has its own states, and they share the processes.
-
-    Attributes:
-        project: the folder of the Lake project; an empty one if the caller named none.
-        imports: modules that a bare goal may use.
-        backend: runs Lean.
-    """
-
-    def __init__(
-        self,
-        project: str | Path | None = None,
-        imports: Sequence[str] = ("Init",),
-        lean: str | LeanBackend = "auto",
-        *,
-        repl: str = "",
-        sandbox: str = "bubblewrap",
-        limits: PoolLimits | None = None,
-    ) -> None:
-        """Find the backend of the project's toolchain. Processes start with the first search.
-
-        Args:
-            project: the folder of a Lake project, built; None for Lean's own modules alone.
-            imports: modules.
-            lean: "auto" (Lean, by the project's lean-toolchain), or a backend that `pipeline.lean.backend` found.
-            repl: path of a pantograph-repl; "" looks for one, as `[lean] repl` of the settings.
-            sandbox: "bubblewrap", or "none" for trusted projects.
-            limits: of the processes.
-
-        Raises:
-            ServerError: the folder does not exist, or no Lean fits it; the message gives the remedy.
-        """
-        self._attached = ExitStack()
-        if project is None:
-            self.project = Path(
-                self._attached.enter_context(tempfile.TemporaryDirectory(prefix="everlean-lean-"))
-            )
-        else:
-            self.project = Path(project).resolve()
-            if not self.project.is_dir():
-                raise ServerError(
-                    f"project is {project}: there is no such folder. Name one of a Lake project"
-                )
-        self.imports = tuple(imports) or ("Init",)
-        try:
-            if not isinstance(lean, LeanBackend):
-                leans = find_leans(backend=lean, repl=repl, sandbox=sandbox)
-                # Without a project any Lean will do.
-                lean = leans.summary if project is None else leans.for_toolchain(_toolchain_of(self.project))
-            self.backend = lean
-            if self.backend.kind == "none":
-                raise ServerError(f"no Lean for {self.project}: {self.backend.detail}")
-            if refused := self.backend.stand_in_problem():
-                raise ServerError(refused)
-        except (ValueError, SandboxError, ServerError) as error:
-            self._attached.close()
-            raise ServerError(str(error)) from error
-        self._pool = ReplPool(limits)
-        self._loop: LoopThread | None = LoopThread("lean-server")
-
-    def session(self, theorem: RestatedTheorem) -> Session:
-        """Return a session where a theorem is stated; for work that `run` runs."""
-        key = theorem.key or ReplKey(self.backend, self.project, self.imports)
-        return Session(self._pool, key, theorem.setup)
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run on the server's loop and return the result.
-
-        Raises:
-            ServerError: the server is closed.
-        """
-        if self._loop is None:
-            work.close()
-            raise ServerError("the server was closed; make another one")
-        return self._loop.run(work)
-
-    def close(self) -> None:
-        """End the processes for good."""
-        loop, self._loop = self._loop, None
-        if loop is not None:
-            loop.run(self._pool.close())
-            loop.close()
-        self._attached.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _toolchain_of(project: Path) -> str:
-    file = project / "lean-toolchain"
-    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-
-
-def checked(server: object) -> Server:
-    """Return the server, if it is one of ours.
-
-    Raises:
-        TypeError: it is PyPantograph's, or no server.
-    """
-    if isinstance(server, Server):
-        return server
-    if type(server).__module__.partition(".")[0] == "pantograph":
-        raise TypeError(
-            "this is a Server of PyPantograph, which runs one search at a time and leaves a dead REPL dead. Use "
-            "pipeline.prove.Server instead: Server(project=PROJECT_PATH, imports=IMPORTS) takes the same "
-            "folder and modules, and starts the pantograph-repl that PyPantograph brought"
-        )
-    raise TypeError(
-        f"server is a {type(server).__qualname__}; it takes a pipeline.prove.Server, made with the "
-        "folder of the project"
-    )
-
-
-# ---- A theorem to prove
-# A statement, a goal as Lean prints it or a traced theorem becomes a declaration with a sorry for its proof, so that a
-# found proof is tried as a whole text, as the prove job does. A theorem whose file is in the project has that file up
-# to the theorem as its context; a proof that it already has is dropped.
-
-
-class StatementError(Exception):
-    """The input states no theorem to prove; the message gives the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class RestatedTheorem:
-    """A declaration with one sorry, and its context.
-
-    Attributes:
-        declaration: see `pipeline.prove.declaration`.
-        key: of its file's processes; None: the server's.
-        setup: the file's text before it.
-        place: in its file, for retrieval.
-        whole_file: whether its own file is the context.
-    """
-
-    declaration: Declaration
-    key: ReplKey | None = None
-    setup: Setup = Setup()  # noqa: RUF009 - frozen
-    place: Place = Place()  # noqa: RUF009 - frozen
-    whole_file: bool = False
-
-    @property
-    def context(self) -> str:
-        """The text of its own file before the declaration; "" without the file."""
-        before = self.declaration.data[: self.declaration.byte_start] if self.whole_file else b""
-        return before.decode("utf-8", "replace")
-
-    def proof(self, replacement: Replacement) -> str:
-        """Return the text behind the `:=` with the replacement in the sorry's place."""
-        (sorry,) = self.declaration.sorries
-        data = self.declaration.data
-        begin = data.rindex(b"by", 0, sorry.byte_start)
-        end = self.declaration.byte_end - len(data)
-        patched = splice(data, replacement)
-        return patched[begin : len(patched) + end].decode("utf-8", "replace").rstrip()
-
-
-def restate_goal(goal: str, imports: Sequence[str] = ()) -> RestatedTheorem:
-    """Return a theorem that states a goal: a proposition of Lean, or a goal as Lean prints it.
-
-    Raises:
-        StatementError: it is empty, has several goals, or mentions hypotheses without a name that can be written.
-    """
-    text = goal.strip()
-    if not text:
-        raise StatementError("the goal is empty; give a proposition, or a goal as Lean prints it")
-    header = f"theorem {NAME} : {text}"
-    if "⊢" in text:
-        stated = statement(text)
-        if stated is None:
-            raise StatementError(
-                f"{text[:200]!r} cannot be written as a theorem: it has local definitions, hypotheses without a name, "
-                "or no target. Give the theorem itself"
-            )
-        header = stated.header
-    return _bare(header, Place(imports=tuple(imports) or None))
-
-
-def restate_theorem(theorem: Any, server: Server | None) -> RestatedTheorem:
-    """Return a theorem in its file's context; by its statement alone if the server's project has no such file.
-
-    Args:
-        theorem: a record of `store.leandojo`, or anything with `theorem_statement`, or `full_name` and `file_path`;
-            or its text.
-        server: whose project has the file; None: no file is looked for.
-
-    Raises:
-        StatementError: it has neither, or its kind cannot be proved.
-    """
-    if isinstance(theorem, str):
-        return _of_text(theorem, Place())
-    name, path = getattr(theorem, "full_name", None), getattr(theorem, "file_path", None)
-    place = _place_of(theorem)
-    if name and path is not None and server is not None:
-        found = _in_file(server, str(path), str(name), place.position)
-        if found is not None:
-            return found
-    text = getattr(theorem, "theorem_statement", None)
-    if not text:
-        where = "no project was named" if server is None else f"{server.project} has no such theorem"
-        raise StatementError(
-            f"{name or type(theorem).__name__} cannot be stated: its record has no theorem_statement, and {where} in "
-            f"{path}. Make the server with the folder of its repository, at the commit of the record"
-        )
-    return _of_text(str(text), place)
-
-
-def _place_of(theorem: Any) -> Place:
-    """Return the place that a record names; any place without a file."""
-    path, start = getattr(theorem, "file_path", None), getattr(theorem, "start", None)
-    if path is None:
-        return Place()
-    position = None
-    if start is not None:
-        line, column = start
-        position = (int(line), int(column))
-    return Place(str(path), position, str(getattr(theorem, "full_name", None) or ""), ())
-
-
-def _of_text(text: str, place: Place) -> RestatedTheorem:
-    """Read a theorem's text, with or without its proof; or a proposition."""
-    data = text.encode("utf-8", "replace")
-    located = locate(data)
-    if not located.declarations:
-        return restate_goal(text)
-    first = located.declarations[0]
-    if first.record.kind not in PROVABLE_KINDS:
-        raise StatementError(f"{first.record.name} is a {first.record.kind}, and only theorems are proved")
-    return _bare(data[: located.positions.byte(first.stated)].decode("utf-8", "replace").rstrip(), place)
-
-
-def _bare(header: str, place: Place) -> RestatedTheorem:
-    data = f"{header} := {_SORRY.format(indent='  ')}\n".encode("utf-8", "replace")
-    source = parse(data)
-    if len(source.commands) != 1 or len(source.scanned.sorries) != 1:
-        raise StatementError(f"{header[:200]!r} is not the statement of one theorem")
-    return RestatedTheorem(Declaration.cut(data, source, source.commands[0]), place=place)
-
-
-def _in_file(server: Server, path: str, name: str, start: tuple[int, int] | None) -> RestatedTheorem | None:
-    """Return a theorem of a file with a sorry for its proof; None if the project has no such file or theorem."""
-    file = server.project / path
-    if not file.is_file() or not file.resolve().is_relative_to(server.project):
-        return None
-    data = file.read_bytes()
-    located = locate(data)
-    named = [item for item in located.declarations if item.record.name == name]
-    if not named:
-        return None
-    chosen = min(named, key=lambda item: 0 if start is None else abs(item.record.line - start[0]))
-    record = chosen.record
-    if record.kind not in PROVABLE_KINDS:
-        raise StatementError(f"{name} is a {record.kind}, and only theorems are proved")
-    stated = data[: located.positions.byte(chosen.stated)].rstrip()
-    proof = _SORRY.format(indent=" " * (record.column + 2))
-    patched = stated + f" := {proof}\n".encode() + data[record.byte_end :]
-    source = parse(patched)
-    command = source.command_at(record.byte_start)
-    position = (record.line, record.column + 1)
-    found = SourcePlaces(server.backend, server.project)({"path": path, "start": position})
-    if command is None or found is None:
-        return None
-    declaration = Declaration.cut(patched, source, command)
-    if source.declarations_in(command) != 1 or len(declaration.sorries) != 1:
-        raise StatementError(
-            f"{name} shares its command with other declarations (mutual), or its statement has a sorry"
-        )
-    place = Place(path, position, name, found.key.imports)
-    return RestatedTheorem(declaration, found.key, found.setup, place, whole_file=True)
-
-
-# ---- Provers
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,21 +142,86 @@ class _Model(ABC):
     async def _stop(self) -> None: ...
 
 
-class Prover(ABC):
+class _NextTactics(_Model):
+    """What a prover of the caller's returns, one tactic after the other, the likeliest first."""
+
+    def __init__(self, prover: Prover) -> None:
+        super().__init__("prover")
+        self._prover = prover
+
+    async def _suggest(self, request: Request) -> Suggestions:
+        tactics = await asyncio.to_thread(self._ask, request.state, request.decoding.candidates)
+        return Suggestions(tuple(Suggestion(one, -float(at), 1) for at, one in enumerate(tactics)), {})
+
+    def _ask(self, state: str, most: int) -> list[str]:
+        found: list[str] = []
+        while len(found) < most:
+            tactic = self._prover.next_tactic(state, 0)
+            if tactic is None or tactic in found:
+                break
+            found.append(tactic)
+        return found
+
+    async def _stop(self) -> None:
+        """Nothing was opened."""
+
+
+class _Writes:
+    """A prover as an author of whole proofs (`whole_proof.Author`)."""
+
+    name = "whole"
+
+    def __init__(self, prover: Prover) -> None:
+        self._prover = prover
+        self.model = prover.name
+
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
+        text = await asyncio.to_thread(self._prover.generate_whole_proof, ask.declaration)
+        return AuthorAnswers((text,)) if text else AuthorAnswers((), missing="the prover wrote no proof")
+
+
+class Prover:
     """A model and a search. Requests of several searches at once go to the model in one batch.
+
+    A subclass of the caller's defines `next_tactic`, and `generate_whole_proof` where it writes whole proofs.
 
     Attributes:
         theorem: the theorem of the states that `next_tactic` receives; None: unknown.
     """
 
-    def __init__(self, *, decoding: Decoding, budget: Budget, seed: int) -> None:
+    def __init__(self, *, decoding: Decoding | None = None, budget: Budget = BUDGET, seed: int = 0) -> None:
         self.theorem: Any = None
-        self._decoding = decoding
+        self._decoding = decoding or Decoding()
         self._budget = budget
         self._seed = seed
         self._offered: OrderedDict[tuple[str, Place], deque[str]] = OrderedDict()
         self._model: _Model | None = None
         self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name under which its attempts are remembered: another name is tried anew."""
+        return type(self).__qualname__
+
+    def engine(self, *, whole: bool = False) -> Engine:
+        """Return the prover as an engine of the prove job.
+
+        Args:
+            whole: whether it writes whole proofs, instead of tactics for a search.
+        """
+        if whole:
+            return replace(
+                ladder(), wholly=WholeProofMethod(_Writes(self), proofs=1, repairs=0, seed=self._seed)
+            )
+        model = self._open()
+
+        def show(place: FilePlace, name: str, position: tuple[int, int]) -> ShownPremises | None:
+            return model.shown(Place(place.path, position, name, place.imports))
+
+        def of_file(_place: FilePlace) -> Propose:
+            return lambda shown: GeneratorProposer(model, decoding=self._decoding, premises=shown)
+
+        return Engine(of_file, show, scoring=ModelScoring())
 
     def search(
         self,
@@ -504,7 +282,7 @@ class Prover(ABC):
         Raises:
             ValueError: the state has no such goal.
         """
-        text, place = _state_text(state, goal_id), _place_of(self.theorem)
+        text, place = _state_text(state, goal_id), place_of(self.theorem)
         with self._lock:
             offered = self._offered.get((text, place))
         if offered is None:
@@ -524,11 +302,11 @@ class Prover(ABC):
         with self._lock:
             self._offered.clear()
 
-    @abstractmethod
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
         """Return a whole proof of a theorem, as text that may follow its `:=`; "" without one, and the log says why.
 
-        It is a candidate until the gate has checked it.
+        It is a candidate until the gate has checked it. Here it is what a search finds; without a server, on one with
+        Lean's own modules alone.
 
         Args:
             theorem: as `restate_theorem` takes it.
@@ -536,7 +314,15 @@ class Prover(ABC):
 
         Raises:
             StatementError: the theorem cannot be stated.
+            ServerError: the caller gave no server, and there is no Lean here.
         """
+        if server is None:
+            with Server() as own:
+                return self.generate_whole_proof(theorem, own)
+        result, _ = self.search(server, theorem=theorem)
+        if not result.success:
+            _log.warning("no whole proof (%s): %s", result.outcome, result.detail)
+        return result.proof
 
     def close(self) -> None:
         """End the prover's threads; the next call starts them again."""
@@ -553,8 +339,12 @@ class Prover(ABC):
     ) -> None:
         self.close()
 
-    @abstractmethod
-    def _start(self) -> _Model: ...
+    def _start(self) -> _Model:
+        if type(self).next_tactic is Prover.next_tactic:
+            raise TypeError(
+                f"{type(self).__qualname__} has no next_tactic(state, goal_id) of its own; define it"
+            )
+        return _NextTactics(self)
 
     def _open(self) -> _Model:
         with self._lock:
@@ -632,6 +422,40 @@ def _state_text(state: Any, goal_id: int) -> str:
     return "\n\n".join([goals[goal_id], *goals[:goal_id], *goals[goal_id + 1 :]])
 
 
+class _AnyProver(Prover):
+    """An object of the caller's with `next_tactic`, and `generate_whole_proof` where it writes whole proofs."""
+
+    def __init__(self, prover: Any) -> None:
+        super().__init__()
+        self._prover = prover
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self._prover, "name", "") or type(self._prover).__qualname__)
+
+    def next_tactic(self, state: Any, goal_id: int = 0) -> str | None:
+        found: str | None = self._prover.next_tactic(state, goal_id)
+        return found
+
+    def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
+        if not hasattr(self._prover, "generate_whole_proof"):
+            return super().generate_whole_proof(theorem, server)
+        return str(self._prover.generate_whole_proof(theorem) or "")
+
+
+def as_prover(prover: Any) -> Prover:
+    """Return a prover, made of whatever has `next_tactic`.
+
+    Raises:
+        TypeError: it has not.
+    """
+    if isinstance(prover, Prover):
+        return prover
+    if not callable(getattr(prover, "next_tactic", None)):
+        raise TypeError(f"{type(prover).__qualname__} is no prover: it has no next_tactic(state, goal_id)")
+    return _AnyProver(prover)
+
+
 def _print(text: str) -> None:
     print(text)  # noqa: T201 - the caller's `verbose`
 
@@ -703,10 +527,16 @@ class HFProver(Prover):
                 f"{ckpt_path} is no LoRA adapter (it has no {ADAPTER}). Leave use_lora out, or name the folder that a "
                 "trainer with lora_config wrote"
             )
-        super().__init__(decoding=decoding or Decoding(), budget=budget, seed=seed)
+        super().__init__(decoding=decoding, budget=budget, seed=seed)
         self.generator = load_generator(ckpt_path, device=device)
         self._name = str(ckpt_path)
         self._whole_tokens = whole_tokens
+
+    @property
+    def name(self) -> str:
+        """The folder or hub name; of a folder, with what its weights are known by."""
+        weights = begun(Path(self._name)) if Path(self._name).is_dir() else None
+        return f"{self._name}@{weights[:12]}" if weights else self._name
 
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
         """Return the model's likeliest proof, without Lean; the server's project gives the model the theorem's file."""
@@ -753,7 +583,7 @@ class RetrievalProver(Prover):
             LearningError: the retriever or the corpus cannot be used.
             ConfigError: there is no such device.
         """
-        super().__init__(decoding=decoding or Decoding(), budget=budget, seed=seed)
+        super().__init__(decoding=decoding, budget=budget, seed=seed)
         self.generator = load_generator(gen_ckpt_path, device=device)
         self._finder = PremiseFinder(
             load_retriever(ret_ckpt_path, device=device),
@@ -761,20 +591,6 @@ class RetrievalProver(Prover):
             premises=premises,
             indices=None if indices is None else Path(indices),
         )
-
-    def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
-        """Search for a proof and return it as text; without a server, on one with Lean's own modules alone.
-
-        Raises:
-            ServerError: the caller gave no server, and there is no Lean here.
-        """
-        if server is None:
-            with Server() as own:
-                return self.generate_whole_proof(theorem, own)
-        result, _ = self.search(server, theorem=theorem)
-        if not result.success:
-            _log.warning("no whole proof (%s): %s", result.outcome, result.detail)
-        return result.proof
 
     def _start(self) -> _Model:
         return _LocalModel(self.generator, self._finder)
@@ -814,7 +630,7 @@ class ExternalProver(Prover):
 
     def __init__(
         self,
-        model_name: str,
+        model_name: str = "deepseek-ai/DeepSeek-Prover-V2-671B:novita",
         *,
         base_url: str = ROUTER,
         credential: str = "everlean-model-key",
@@ -897,6 +713,10 @@ class ExternalProver(Prover):
         if result.found is None:
             _log.warning("no whole proof (%s): %s; %s", result.outcome, result.detail, result.best)
         return result.found or ""
+
+    @property
+    def name(self) -> str:
+        return self._spec.model
 
     def close(self) -> None:
         self._earlier = self.usage

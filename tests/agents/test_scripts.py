@@ -1,44 +1,69 @@
-"""LeanDojo-v2's documented scripts, as they stand in examples/leandojo, on tiny models: what they do is in the store.
+"""The scripts of LeanDojo-v2's documentation, word for word, on tiny models: what they do is in the store.
 
 They run in one process, one after the other, for the training libraries are loaded once; each has a store of its own.
+What stands in them for a model, an address or a commit is replaced.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import re
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from pipeline.models.retriever import TrainingConfig
+from daemon.cli.app import build
+from daemon.leandojo import ExternalAgent
+from daemon.leandojo.names import run_script
 from pipeline.models.tactics.models import Lengths
+from store.leandojo import DynamicDatabase
 from tests.support.chat_server import ChatServer, Says
 from tests.support.daemon.traced_project import KEY, TracedProject
-from tests.support.tiny_models import make_tiny_retriever, make_tiny_seq2seq
+from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever, make_tiny_seq2seq
 
 pytestmark = pytest.mark.timeout(300)
-SCRIPTS = Path(__file__).parents[2] / "examples" / "leandojo"
+SCRIPTS = dict(
+    re.findall(
+        r"## (\w+)\n.*?```python\n(.*?)```",
+        Path(__file__).with_name("scripts.md").read_text("utf-8"),
+        re.DOTALL,
+    )
+)
+MODEL = "deepseek-ai/DeepSeek-Prover-V2-7B"
+RETRIEVER = """
+[train.retriever]
+model_name = "{retriever}"
+precision = "32-true"
+num_workers = 0
+max_seq_len = 64
+data_max_seq_len = 64
+warmup_steps = 0
+fisher_samples = 4
+"""
 
 
-def run(name: str, study: TracedProject, **constants: Any) -> None:
-    """Run a script's `main` with the constants at its top changed, as a reader would."""
-    text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
-    for constant, value in {"url": study.url, "commit": study.sha, **constants}.items():
-        line = f"{constant} = {value!r}"
-        text, found = re.subn(rf"(?m)^{constant} = .*$", line.replace("\\", "\\\\"), text)
-        assert found == 1, f"{name}.py has no {constant} at its top"
-    module: dict[str, Any] = {"__name__": f"examples.leandojo.{name}"}
-    exec(compile(text, f"{name}.py", "exec"), module)
-    module["main"]()
+def run(name: str, study: TracedProject, tmp_path: Path, **replaced: str) -> None:
+    """Run a script with its models, address and commits replaced."""
+    text = SCRIPTS[name].replace("https://github.com/durant42040/lean4-example", study.url)
+    text = re.sub(r"\b[0-9a-f]{40}\b", study.sha, text)
+    for old, new in replaced.items():
+        old = {"model": MODEL, "bert": "bert-base-uncased"}.get(old, old)
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    run_script(path, ())
 
 
 @dataclass(frozen=True)
 class Proved:
-    """The store after the script external.py, what that printed, and the models that the endpoint was asked for."""
+    """The store after an endpoint was asked, what that printed, and the models that the endpoint was asked for."""
 
     study: TracedProject
     said: str
@@ -49,12 +74,19 @@ class Proved:
 def proved_once(set_up_once: TracedProject, tmp_path_factory: pytest.TempPathFactory) -> Proved:
     study = set_up_once.copied(tmp_path_factory.mktemp("proved"))
     with (
-        pytest.MonkeyPatch.context() as patch,
         redirect_stdout(io.StringIO()) as said,
         ChatServer([Says("```lean\nby rfl\n```")]) as server,
     ):
-        patch.setenv("EVERLEAN_CONFIG", str(study.config))
-        run("external", study, model_name="a-model", base_url=server.url)
+        agent = ExternalAgent(
+            "a-model",
+            base_url=server.url,
+            usd_per_day=1,
+            usd_per_million_prompt=1,
+            usd_per_million_completion=3,
+            config=study.config,
+        )
+        agent.setup_github_repository(study.url, study.sha)
+        agent.prove(whole_proof=True)
         return Proved(study, said.getvalue(), frozenset(request.body["model"] for request in server.requests))
 
 
@@ -90,8 +122,10 @@ def test_external(proved_once: Proved) -> None:
     assert_every_job_ended_well(study)
 
 
-def test_sft(study: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run("sft", study, model_name=says_rfl, output_dir="outputs")
+def test_quickstart(
+    study: TracedProject, says_rfl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("quickstart", study, tmp_path, model=says_rfl)
     (saved,) = study.everlean("models")["checkpoints"]
     assert (saved["model"], saved["promoted"]) == ("tactics", True)
     measured = study.events("evaluation_finished")
@@ -105,57 +139,112 @@ def test_sft(study: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[
     }
     (found,) = study.everlean("proofs")["proofs"]
     assert (found["declaration"], found["state"], found["rung"]) == ("four", "candidate", 2)
-    said = capsys.readouterr().out
-    assert f"{KEY}, test: tactic@1" in said
-    assert "1 sorry: 1 unjudged" in said
+    assert "1 sorry: 1 unjudged" in capsys.readouterr().out
     assert_every_job_ended_well(study)
 
 
-@pytest.mark.slow
-def test_lora(proved: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run("lora", proved, model_name=says_rfl, output_dir="outputs")
+@pytest.mark.parametrize("name", ["sft", "sft_minimal", "lora", "grpo", "grpo_lora"])
+def test_a_trainer(name: str, proved: TracedProject, says_rfl: str, tmp_path: Path) -> None:
+    run(name, proved, tmp_path, model=says_rfl)
     (saved,) = proved.events("checkpoint_saved")
-    assert (
-        proved.paths.models / "tactics" / saved.data["checkpoint"] / "adapter_model.safetensors"
-    ).is_file()
-    assert saved.data["config"]["lora"]["r"] == 16
-    assert "four: found: could not be checked: " in capsys.readouterr().out
+    config = saved.data["config"]
+    assert config["kind"] == name.partition("_")[0].replace("lora", "sft")
+    assert bool(config["lora"]) == ("lora" in name)
     assert {one["rung"] for one in attempts(proved).values()} == {4}, "what has its proof was tried again"
     assert_every_job_ended_well(proved)
 
 
-def test_grpo(proved: TracedProject, says_rfl: str) -> None:
-    run("grpo", proved, model_name=says_rfl, output_dir="outputs")
-    (saved,) = proved.events("checkpoint_saved")
-    assert saved.data["config"]["kind"] == "grpo"
-    assert_every_job_ended_well(proved)
+@pytest.fixture(scope="session")
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_retriever(tmp_path_factory.mktemp("retriever"), d_model=16, layers=1)
 
 
-@pytest.mark.slow
-def test_lean_agent(study: TracedProject, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = TrainingConfig(
-        model_name=str(make_tiny_retriever(tmp_path / "retriever", d_model=16, layers=1)),
-        precision="32-true",
-        num_workers=0,
-        batch_size=2,
-        accumulate_grad_batches=1,
-        max_seq_len=64,
-        data_max_seq_len=64,
-        warmup_steps=0,
-        fisher_samples=4,
-        device="cpu",
-    )
+def test_lean_agent(
+    study: TracedProject, retriever: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     generator = make_tiny_seq2seq(tmp_path / "generator", d_model=16, layers=1)
     Lengths(prompt=256, answer=8).save(generator)
-    run("lean_agent", study, config=config, generator=str(generator))
+    text = study.config.read_text().replace("[prove.generator]", f'[prove.generator]\nmodel = "{generator}"')
+    study.config.write_text(text + RETRIEVER.format(retriever=retriever))
+    run("lean_agent", study, tmp_path)
     (saved,) = study.everlean("models")["checkpoints"]
     assert (saved["model"], saved["promoted"]) == ("retriever", True)
     assert {event.data["model"] for event in study.events("evaluation_finished")} == {"retriever"}
     assert {(one["rung"], one["model"]) for one in attempts(study).values()} == {
         (1, f"{saved['checkpoint']}+{generator}")
     }
-    said = capsys.readouterr().out
-    assert f"{KEY}, test: " in said
-    assert "recall@10" in said
-    assert "four: not found: " in said
+    assert "four: not found: " in capsys.readouterr().out
     assert_every_job_ended_well(study)
+
+
+def test_manual_retrieval_and_its_configuration(
+    study: TracedProject, retriever: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = f"""
+from lean_dojo_v2.database import DynamicDatabase
+
+database = DynamicDatabase({str(study.state)!r})
+repos, data_path = database.sort_repositories_by_difficulty(), "raid/data/merged"
+"""
+    tiny = "config = TrainingConfig(\nmodel_name=" + repr(str(retriever)) + ", num_workers=0, max_seq_len=64,"
+    config = {
+        "from lean_dojo_v2.trainer.retrieval_trainer": before + "from lean_dojo_v2.trainer.retrieval_trainer"
+    }
+    config["config = TrainingConfig("] = tiny + 'precision="32-true", data_max_seq_len=64, fisher_samples=4,'
+    run("retrieval", study, tmp_path, **config)
+    assert "R@1 = " in capsys.readouterr().out
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "retrieval.yaml").write_text("lr: 0.0005\nmax_epochs: 3\n")
+    (tmp_path / "config" / "retrieval.json").write_text('{"lambda_value": 0.05, "max_epochs": 2}')
+    run("config", study, tmp_path)
+    assert "max_epochs: 2" in (tmp_path / "config" / "retrieval_saved.yaml").read_text()
+
+
+def test_generate_benchmark(study: TracedProject, tmp_path: Path) -> None:
+    run("generate_benchmark", study, tmp_path)
+    (folder,) = (tmp_path / "raid" / "data").iterdir()
+    assert folder.name == f"remotes_small_{study.sha}"
+    assert {"corpus.jsonl", "random", "novel_premises", "metadata.json"} <= {
+        path.name for path in folder.iterdir()
+    }
+    theorems = [row["full_name"] for row in json.loads((folder / "random" / "test.json").read_text())]
+    assert "use2" in theorems
+
+
+def everlean(*words: str) -> Mapping[str, Any]:
+    done = CliRunner().invoke(build(), words)
+    assert done.exit_code == 0, done.output
+    return {"out": done.stdout, "said": done.stderr}
+
+
+def test_trace_writes_a_dataset_and_the_database_traces_too(study: TracedProject, tmp_path: Path) -> None:
+    done = everlean(
+        "trace", f"{study.url}@{study.sha}", "--out", "dataset", "--json", "--config", str(study.config)
+    )
+    (row,) = json.loads(done["out"])["repositories"]
+    assert (row["repository"], row["commit"], row["theorems"]) == (KEY, study.sha, 10)
+    assert (tmp_path / "dataset" / "corpus.jsonl").is_file()
+    script = tmp_path / "database.py"
+    script.write_text(
+        "from lean_dojo_v2.database.dynamic_database import DynamicDatabase\n"
+        "from lean_dojo_v2.lean_dojo import LeanGitRepo\n"
+        f"repo = LeanGitRepo.from_path({str(study.remote.path)!r})\n"
+        "database = DynamicDatabase('database.json')\n"
+        "assert database.trace_repository(repo.url, repo.commit).total_theorems == 10\n"
+        "database.to_json()\n"
+    )
+    everlean("leandojo", "run", str(script))
+    (repository,) = DynamicDatabase(tmp_path / "database.json").repositories
+    assert repository.commit == study.sha
+
+
+def test_leanprogress(study: TracedProject, tmp_path: Path) -> None:
+    model = make_tiny_classifier(tmp_path / "bert", hidden=16, layers=1)
+    dataset = "raid/data/sample_leanprogress_dataset.jsonl"
+    module = ("leandojo", "run", "-m", "lean_dojo_v2.lean_progress")
+    everlean(*module[:3], f"{module[3]}.create_sample_dataset", "--output", dataset)
+    run("leanprogress", study, tmp_path, bert=str(model))
+    assert (tmp_path / "outputs-progress" / "config.json").is_file()
+    steps = ("--output-dir", "steps", "--model-name", str(model), "--epochs", "1")
+    everlean(*module[:3], f"{module[3]}.train_steps_model", "--dataset", dataset, *steps)
+    assert (tmp_path / "steps" / "config.json").is_file()

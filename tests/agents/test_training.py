@@ -134,5 +134,5 @@ def test_an_untrained_model_cannot_be_measured(agent: HFAgent) -> None:
 
 
 def test_settings_of_leandojo_that_have_another_place_here_are_refused(agent: HFAgent) -> None:
-    with pytest.raises(AgentError, match="write the budgets under"):
+    with pytest.raises(AgentError, match="give the trainer its settings"):
         HFAgent(agent.trainer, training_config=Path())  # type: ignore[arg-type]

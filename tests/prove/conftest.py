@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pipeline.models.tactics.models import load_model
-from pipeline.prove.provers import Server
+from pipeline.prove.server import Server
 from tests.support.tiny_models import make_tiny_causal
 from tests.support.trace import lean_itself
 

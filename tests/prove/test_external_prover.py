@@ -18,7 +18,8 @@ from pipeline.lean.client.messages import Goal
 from pipeline.models.tactics.requests import Decoding
 from pipeline.prove.generator import EndpointSuggests, GeneratorProposer
 from pipeline.prove.graph import Proposer, TacticRequest
-from pipeline.prove.provers import ExternalProver, Server
+from pipeline.prove.provers import ExternalProver
+from pipeline.prove.server import Server
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends
 
 SMALL = Budget(nodes=6, seconds=20.0, tactic_timeout_s=5.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.models.retriever.finder import Place
-from pipeline.prove.provers import Server, StatementError, restate_goal, restate_theorem
+from pipeline.prove.server import Server, StatementError, restate_goal, restate_theorem
 from store.leandojo.compat import Pos, Theorem
 from tests.support.lean.scripted import NOWHERE
 

@@ -22,8 +22,9 @@ from pipeline.models.retriever.finder import Place, PremiseFinder, Retriever, ac
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.requests import Completion, Decoding
-from pipeline.prove.provers import RetrievalProver, Server
+from pipeline.prove.provers import RetrievalProver
 from pipeline.prove.retrieval import Retrieval, read_corpus
+from pipeline.prove.server import Server
 from store.leandojo.choosing import choose
 from store.leandojo.compat import Pos, Theorem
 from store.leandojo.reading import import_leandojo

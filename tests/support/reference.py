@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 from daemon.cli.app import build
 from daemon.cli.context import VERBS, ExitCode
 from daemon.http import metrics
+from daemon.leandojo.names import NAMES
 from daemon.results import notifications
 from daemon.settings.schema import ConfigFile
 from daemon.settings.types import Duration, Size, toml_of
@@ -387,6 +388,16 @@ def tables_part() -> str:
     return "\n".join([*lines, ""])
 
 
+def names_part() -> str:
+    """Return where each of LeanDojo's names is."""
+    lines = ["| `lean_dojo_v2.` | name | here |", "|---|---|---|"]
+    for module, names in NAMES.items():
+        for name, place in names.items():
+            where, _, own = place.partition(":")
+            lines.append(f"| `{module}` | `{name}` | `{where}`{f', `{own}`' if own else ''} |")
+    return "\n".join([*lines, ""])
+
+
 @cache
 def parts() -> dict[str, dict[str, str]]:
     """Return the generated parts of each page, by the text of the heading above."""
@@ -398,6 +409,7 @@ def parts() -> dict[str, dict[str, str]]:
         "configuration.md": {heading: table_part(model) for heading, model in tables()},
         "editors.md": {"Numbers": metrics_part(measures)},
         "notebooks.md": {"The tables": tables_part()},
+        "leandojo.md": {"The names": names_part()},
         "monitoring.md": {"Metrics": metrics_part(metrics), "The message": message_part()},
         "operations.md": {"Common failures": problems_part()},
     }
