@@ -19,6 +19,7 @@ from daemon.place.instance import DaemonAnswer, Instance, ask, open_view
 from daemon.place.paths import SYSTEM_CONFIG
 from daemon.state.disk import refusals
 from store.documents.document import of_row
+from store.documents.ladder import Rung
 from store.documents.live import JobProgress, QueuedJob
 from store.documents.problems import Problem, ProblemCode, problem
 from store.documents.repositories import Repository
@@ -87,8 +88,8 @@ class Proving:
     """from midnight UTC"""
     seconds_per_day: float | None
     """`[prove] hours_per_day`"""
-    waits_for: Sequence[str]
-    """which rungs wait for what"""
+    ladder: Sequence[Rung]
+    """the rungs in their order"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,7 @@ def _status(
         lean_detail=service.lean_detail,
         sandbox=log.sandbox,
         models=Models(view.models, said.training.waits_for or None),
-        proving=Proving(view.seconds_today, log.seconds_per_day, said.proving.waits_for),
+        proving=Proving(view.seconds_today, log.seconds_per_day, said.ladder),
         work=Work(view.paused, view.triggered, said.gpus),
         config=ConfigState(
             instance.config,

@@ -20,7 +20,6 @@ from daemon.place.answers import (
     ConfigInForce,
     LackingLean,
     LiveStatus,
-    Proving,
     Training,
 )
 from daemon.place.instance import DaemonAnswer, Instance
@@ -113,7 +112,7 @@ class RuntimeStatus:
                 )
                 for need in self.work.lacking
             ],
-            proving=Proving(self.work.plan.waiting),
+            ladder=self.work.plan.ladder,
             training=Training(settings.train.enabled, self.work.untrainable),
             clock=self.jumps.lately(),
             root=os.geteuid() == 0,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from store.documents.ladder import Rung
 from store.documents.live import JobProgress, QueuedJob
 
 if TYPE_CHECKING:
@@ -91,11 +92,6 @@ class ConfigInForce:
 
 
 @dataclass(frozen=True, slots=True)
-class Proving:
-    waits_for: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Training:
     enabled: bool = False
     waits_for: str = ""
@@ -135,7 +131,7 @@ class LiveStatus:
     gpus: Sequence[Gpu] = ()
     polling: Sequence[str] = ()
     lacking: Sequence[LackingLean] = ()
-    proving: Proving = Proving()
+    ladder: Sequence[Rung] = ()
     training: Training = Training()
     clock: ToldJump | None = None
     root: bool = False
@@ -161,9 +157,13 @@ class LiveStatus:
 
 _PARTS: dict[str, type[DataclassInstance]] = {
     "config": ConfigInForce,
-    "proving": Proving,
     "training": Training,
     "clock": ToldJump,
     "cache": CacheUse,
 }
-_LISTS: dict[str, type[DataclassInstance]] = {"queued": QueuedJob, "gpus": Gpu, "lacking": LackingLean}
+_LISTS: dict[str, type[DataclassInstance]] = {
+    "queued": QueuedJob,
+    "gpus": Gpu,
+    "lacking": LackingLean,
+    "ladder": Rung,
+}

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import repl_limits
+from daemon.planning.proving import Climbed, repl_limits
 from daemon.settings import Repo, Settings
-from pipeline.jobs.ladder import Ladder
 from pipeline.jobs.specs import BuildSpec, BumpSpec, Rung
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.toolchain.versions import VersionError, parse_version
@@ -79,8 +78,7 @@ def bumps_due(
     settings: Settings,
     leans: Leans,
     standings: ReadinessOfJobs,
-    ladder: Ladder,
-    in_use: Mapping[str, str],
+    climbed: Climbed,
 ) -> Iterator[DueJob]:
     """Yield the bumps that are due on the tip of the default branch."""
     branch = default_branch(view, repo)
@@ -99,7 +97,9 @@ def bumps_due(
         lean, standing = leans.for_toolchain(toolchain or project.toolchain), standings.of(identity)
         if not lean.is_lean or standing.state != "ready":
             continue
-        rungs = _rungs(view, repo, ladder, in_use)
+        traced = trace_queries.newest_trace(view, repo.key) is not None
+        # The models run on the processor, since a bump compiles for hours, and would keep a GPU from others meanwhile.
+        rungs = tuple(climbed.only(_SEARCHES, device="cpu", traced=traced))
         spec = _spec(repo, branch, lean, settings, rungs, bump, toolchain, package, rev)
         yield DueJob(
             job=identity,
@@ -150,19 +150,6 @@ def _spec(
         second_kernel=settings.lean.second_kernel,
         advisories=settings.certificates.advisories,
     )
-
-
-def _rungs(
-    view: sqlite3.Connection, repo: Repo, ladder: Ladder, in_use: Mapping[str, str]
-) -> tuple[Rung, ...]:
-    """Return the rungs of the repository's ladder that search for tactics without an endpoint.
-
-    Their models run on the processor, since a bump compiles for hours, and would keep a GPU from others meanwhile.
-    """
-    searches = [number for number in ladder.rungs if number in _SEARCHES]
-    traced = trace_queries.newest_trace(view, repo.key) is not None
-    rungs, _ = ladder.only(searches, device="cpu").climb(in_use, traced=traced)
-    return tuple(rungs)
 
 
 def _weekly(

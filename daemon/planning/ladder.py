@@ -7,7 +7,6 @@ from pathlib import Path
 from daemon.settings import Settings
 from pipeline.jobs.ladder import Ladder
 from pipeline.jobs.specs import (
-    PROVERS,
     Budget,
     EndpointRung,
     EndpointSpec,
@@ -16,6 +15,7 @@ from pipeline.jobs.specs import (
     WholeProofRung,
     WholeSpec,
 )
+from store.documents.ladder import PROVERS
 
 
 def ladder_of(settings: Settings, *, no_models: str = "", tactics: tuple[str, str] | None = None) -> Ladder:

@@ -20,7 +20,7 @@ import math
 import sqlite3
 import time
 from bisect import bisect_left, insort
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -29,7 +29,8 @@ from operator import itemgetter
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import Resting, prove_lane, searches_left, seconds_left
+from daemon.planning.ladder import ladder_of
+from daemon.planning.proving import Climbed, Resting, prove_lane, searches_left, seconds_left
 from daemon.planning.repository import NO_JUDGES, Judges, RepositoryJobs
 from daemon.planning.schedule import Timetable, read_timetable
 from daemon.planning.training import Counted, TrainingJobs
@@ -37,6 +38,7 @@ from daemon.settings import Repo, Settings
 from pipeline.jobs.kinds import BY_PRIORITY, KINDS, TRAININGS, Kind
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildKey
+from store.documents.ladder import Rung
 from store.events.base import EventBody
 from store.events.jobs import JobStarted
 from store.events.models import (
@@ -95,7 +97,7 @@ class Plan:
         first: by class, the first job of each repository.
         running: lanes that are taken; their jobs are not due.
         next_retry_at: the time when the next one becomes due by the clock alone (None: no job waits).
-        waiting: what rungs of the ladder wait for, sorted.
+        ladder: for readers.
         timetable: the pauses, quiet hours and nights' budgets that hold jobs.
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
         complete: every repository is in it, in its order; else the next plan, which should follow at once, has more.
@@ -106,7 +108,7 @@ class Plan:
     first: Mapping[JobClass, Mapping[str, DueJob]] = field(default_factory=dict)
     running: Collection[str] = ()
     next_retry_at: datetime | None = None
-    waiting: tuple[str, ...] = ()
+    ladder: tuple[Rung, ...] = ()
     timetable: Timetable | None = None
     left_s: float | None = None
     complete: bool = True
@@ -240,7 +242,6 @@ class _Part:
     """The due jobs of one repository. `until`: when the clock alone may change them (None: never)."""
 
     entries: tuple[Entry, ...] = ()
-    waiting: tuple[str, ...] = ()
     until: datetime | None = None
 
 
@@ -276,7 +277,9 @@ class Planner:
         self._whole = whole
         self._inputs: _Inputs | None = None
         self._moment = _Moment(datetime.min.replace(tzinfo=UTC), None, {}, {})
-        self._in_use: set[tuple[str, str]] = set()
+        self._in_use: dict[str, str] = {}
+        self._climbed: Climbed
+        self._ladder: tuple[Rung, ...] = ()
         self._builds: frozenset[BuildKey] = frozenset()
         self._repos: dict[str, tuple[int, Repo]] = {}
         self._changes: deque[_Change] = deque()
@@ -285,7 +288,6 @@ class Planner:
         self._waits: dict[_PartKey, datetime] = {}
         self._entries: dict[JobClass, list[Entry]] = {}
         self._first: dict[JobClass, dict[str, DueJob]] = {}
-        self._waiting: Counter[str] = Counter()
         self._version = 0
         self._counted: Counted = {}
         self._resting = Resting()
@@ -325,7 +327,7 @@ class Planner:
             trainable: whether a model can be trained here (`daemon.health.requirements`).
             no_models: why no model can be asked here (`daemon.health.requirements`); "" where one can.
             reserved_s: what running jobs may still take of the day's seconds of search.
-            tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
+            tactics: what rung 2 asks instead of the model in use (`daemon.planning.ladder`).
             running: lanes that are taken.
             last_started: when a job of a repository last started (any clock): the longest unserved goes first.
             waits_s: how long jobs that failed still wait (`daemon.jobs.history`); of others the time that was written
@@ -356,7 +358,7 @@ class Planner:
             dict(self._entries),
             dict(self._first),
             frozenset(running),
-            waiting=tuple(sorted(reason for reason, parts in self._waiting.items() if parts)),
+            ladder=self._ladder,
             timetable=read_timetable(view, schedule=settings.schedule, now=now),
             left_s=left_s,
             complete=not (self._stale or self._resting.under_way),
@@ -373,7 +375,9 @@ class Planner:
             return [*jobs]
         # What the plan found is still so where no other connection has written since.
         kept = self._kept if self._read == (view, _data_version(view)) else {}
-        finder = _Finder(view, self._inputs, self._builds, self._moment, self._counted, self._resting)
+        finder = _Finder(
+            view, self._inputs, self._builds, self._moment, self._counted, self._resting, self._climbed
+        )
         keys, wanted = dict.fromkeys(job.repository for job in jobs), {job.job for job in jobs}
         found: dict[str, DueJob] = {}
         for group, key in ((group, key) for key in keys for group in (_WORK, _LEARNING)):
@@ -399,8 +403,7 @@ class Planner:
         """Mark the repositories whose part of the last plan, made of the inputs `before`, may be out of date."""
         about, models = self._read_changes(view, running)
         if models or before is None:
-            promoted = (row for row in model_queries.checkpoints(view) if row.promoted)
-            in_use = {(row.model, row.checkpoint) for row in promoted}
+            in_use = model_queries.in_use(view)
             another, self._in_use = in_use != self._in_use, in_use
         else:
             another = False
@@ -422,7 +425,9 @@ class Planner:
         self._repos = {repo.key: (at, repo) for at, repo in enumerate(inputs.settings.repos) if repo.enabled}
         first = sorted(self._repos, key=lambda key: -self._repos[key][1].priority)
         self._parts, self._waits, self._entries, self._first = {}, {}, {}, {}
-        self._waiting.clear()
+        ladder = ladder_of(inputs.settings, no_models=inputs.no_models, tactics=inputs.tactics)
+        self._climbed = Climbed(ladder, self._in_use)
+        self._ladder = ladder.described(self._in_use) if inputs.settings.prove.enabled else ()
         self._stale = {(group, key): None for group in (_WORK, _LEARNING) for key in first}
         self._version += 1
 
@@ -449,7 +454,9 @@ class Planner:
 
     def _find(self, view: sqlite3.Connection, inputs: _Inputs) -> None:
         """Plan the marked repositories, and count on what orders their proof jobs."""
-        finder = _Finder(view, inputs, self._builds, self._moment, self._counted, self._resting)
+        finder = _Finder(
+            view, inputs, self._builds, self._moment, self._counted, self._resting, self._climbed
+        )
         began = time.monotonic()
         replaced: dict[_PartKey, _Part] = {}
         while True:
@@ -468,8 +475,6 @@ class Planner:
             self._parts[part] = found
             if not self._whole and len(self._kept) < _MOST_KEPT:
                 self._kept[part] = jobs
-            self._waiting.subtract(before.waiting)
-            self._waiting.update(found.waiting)
             self._waits.pop(part, None)
             if found.until is not None:
                 self._waits[part] = found.until
@@ -534,9 +539,11 @@ class _Finder:
         moment: _Moment,
         counted: Counted,
         resting: Resting,
+        climbed: Climbed,
     ) -> None:
         self._view = view
         self._inputs = inputs
+        self._climbed = climbed
         self._builds = builds
         self._moment = moment
         self._counted = counted
@@ -554,7 +561,6 @@ class _Finder:
         )
         return jobs, _Part(
             tuple(entries if whole else ((key, replace(job, spec=None)) for key, job in entries)),
-            self._work.waiting if group == _WORK else (),
             self._standings.next_retry_at,
         )
 
@@ -573,9 +579,8 @@ class _Finder:
             builds=self._builds,
             standings=self._standings,
             now=self._moment.now,
-            no_models=inputs.no_models,
+            climbed=self._climbed,
             left_s=self._moment.left_s,
-            tactics=inputs.tactics,
             resting=self._resting,
             judges=inputs.judges,
         )

@@ -15,7 +15,7 @@ import math
 import sqlite3
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -25,10 +25,10 @@ import structlog
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import Readiness, ReadinessOfJobs
-from daemon.planning.ladder import ladder_of
 from daemon.settings import Repo, Settings
 from daemon.settings.models import Prove
 from pipeline.jobs.blueprint import Blueprints
+from pipeline.jobs.ladder import Ladder
 from pipeline.jobs.specs import OF_THE_JOB, OF_THE_MACHINE, ProveSpec, Rung, SorryToProve
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
@@ -38,7 +38,7 @@ from store.documents.by_design import by_design
 from store.domain.identity import job_id
 from store.events.projects import Project, project_of
 from store.text import listed
-from store.view import model_queries, queries, trace_queries
+from store.view import queries, trace_queries
 from store.view.impact import MOST_COUNTED, Counting, Declared
 from store.view.queries import SorryProgress
 from store.view.rows import BranchRow, SorryRow, TraceRow
@@ -204,6 +204,27 @@ class Resting:
         return ended
 
 
+class Climbed:
+    """The ladder with the models in use, climbed once for all repositories."""
+
+    def __init__(self, ladder: Ladder, in_use: Mapping[str, str]) -> None:
+        self._ladder = ladder
+        self._in_use = in_use
+        self._rungs: dict[bool, list[Rung]] = {}
+
+    def rungs(self, *, traced: bool) -> list[Rung]:
+        """Return what can be climbed in a repository that has a trace, or has none."""
+        if traced not in self._rungs:
+            self._rungs[traced], _ = self._ladder.climb(self._in_use, traced=traced)
+        return self._rungs[traced]
+
+    def only(self, rungs: Container[int], *, device: str, traced: bool) -> list[Rung]:
+        """Return what of these rungs can be climbed with the models on another device."""
+        wanted = [number for number in self._ladder.rungs if number in rungs]
+        found, _ = self._ladder.only(wanted, device=device).climb(self._in_use, traced=traced)
+        return found
+
+
 def _not_counted(problem: str) -> None:
     log.warning("blueprint_not_counted", problem=problem)
 
@@ -212,11 +233,10 @@ class Proving:
     """Collects the due proof jobs of one plan.
 
     Args:
-        no_models: why no model can run here; "" where one can.
+        climbed: the ladder with the models in use.
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
         now: the time, with its zone.
         resting: what was counted for earlier plans.
-        tactics: what rung 2 asks instead of the model in use.
     """
 
     def __init__(
@@ -225,11 +245,10 @@ class Proving:
         *,
         settings: Settings,
         standings: ReadinessOfJobs,
-        no_models: str,
+        climbed: Climbed,
         left_s: float | None,
         now: datetime,
         resting: Resting,
-        tactics: tuple[str, str] | None = None,
     ) -> None:
         self._view = view
         self._resting = resting
@@ -238,10 +257,7 @@ class Proving:
         self._left_s = left_s
         self._today = now.astimezone(UTC).date().isoformat()
         self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "prove"}
-        self.in_use = model_queries.in_use(view)
-        self.ladder = ladder_of(settings, no_models=no_models, tactics=tactics)
-        self._traced, self.waiting = self.ladder.climb(self.in_use)
-        self._untraced, _ = self.ladder.climb(self.in_use, traced=False)
+        self._climbed = climbed
 
     def of(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
         """Yield the due jobs in a project, the most worth first. Of those of one branch one runs at a time."""
@@ -261,7 +277,7 @@ class Proving:
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
         """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
         traced = trace_queries.newest_trace(self._view, repo.key) is not None
-        rungs, seq = self._traced if traced else self._untraced, self._triggered.get(repo.key)
+        rungs, seq = self._climbed.rungs(traced=traced), self._triggered.get(repo.key)
         judged = [one.with_judge(lean) for one in rungs]
         return (
             judged

@@ -16,7 +16,7 @@ from typing import Any
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.planning.bumps import bumps_due
-from daemon.planning.proving import Proving, Resting, below_the_root, repl_limits
+from daemon.planning.proving import Climbed, Proving, Resting, below_the_root, repl_limits
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from pipeline.gate.advisories import Advisory, is_sound
@@ -133,9 +133,8 @@ class RepositoryJobs:
     Args:
         builds: what the builds that lie in the cache are of.
         standings: how jobs stand at that moment.
-        no_models: why no model can run here; "" where one can.
+        climbed: the ladder with the models in use.
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
-        tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
         judges: what could judge a proof in doubt.
         resting: what was counted for earlier plans.
     """
@@ -149,13 +148,13 @@ class RepositoryJobs:
         builds: Collection[BuildKey],
         standings: ReadinessOfJobs,
         now: datetime,
-        no_models: str,
+        climbed: Climbed,
         left_s: float | None,
-        tactics: tuple[str, str] | None,
         judges: Judges,
         resting: Resting,
     ) -> None:
         self._view = view
+        self._climbed = climbed
         self._judges = judges
         self._settings = settings
         self._leans = leans
@@ -165,16 +164,14 @@ class RepositoryJobs:
             view,
             settings=settings,
             standings=standings,
-            no_models=no_models,
+            climbed=climbed,
             left_s=left_s,
             now=now,
             resting=resting,
-            tactics=tactics,
         )
         # A trigger's position makes another job of the same work; it stays in the names of those that follow.
         self._triggered = {(row.work, row.repository): str(row.seq) for row in queries.triggers(view)}
         self._builds_due: set[str] = set()
-        self._waiting: dict[str, None] = {}
         self._proofs_to_check: dict[str, list[ProofRow]] = {}
         for proof in queries.proofs_to_check(view):
             self._proofs_to_check.setdefault(proof.repository, []).append(proof)
@@ -182,14 +179,9 @@ class RepositoryJobs:
         for proof in queries.doubted_proofs(view):
             self._doubted.setdefault(proof.repository, {})[proof.proof] = proof
 
-    @property
-    def waiting(self) -> tuple[str, ...]:
-        """The reasons for which rungs wait in the repository that was asked about last."""
-        return tuple(self._waiting)
-
     def of(self, repo: Repo) -> list[DueJob]:
         """Return a repository's due jobs."""
-        self._builds_due, self._waiting = set(), {}
+        self._builds_due = set()
         return [*self._due(repo)]
 
     def _due(self, repo: Repo) -> Iterator[DueJob]:
@@ -208,8 +200,7 @@ class RepositoryJobs:
                 settings=self._settings,
                 leans=self._leans,
                 standings=self._standings,
-                ladder=self._proving.ladder,
-                in_use=self._proving.in_use,
+                climbed=self._climbed,
             )
         for branch in branches:
             # On anything but a scanned tip the work would be for a text that is being replaced.
@@ -237,7 +228,6 @@ class RepositoryJobs:
         if self._settings.trace.enabled:
             yield from self._trace(repo, branch, project, lean)
         if self._settings.prove.enabled and not repo.opt_out:
-            self._waiting.update(dict.fromkeys(map(str, self._proving.waiting)))
             yield from self._proving.of(repo, branch, project, lean)
 
     def _trigger(self, work: str, repo: Repo) -> Iterator[str]:

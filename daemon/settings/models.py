@@ -48,11 +48,10 @@ from pipeline.models.errors import ConfigError
 from pipeline.models.retriever.config import for_a_job as retriever_config
 from pipeline.serve.spec import PROMOTABLE
 from pipeline.serve.spec import ModelKind as ServedKind
+from store.documents.ladder import PROVERS
 from store.events.models import ModelKind
 from store.promotion import RULES
 
-RUNGS = ("tactics", "retrieval", "generator", "whole", "external")
-"""The provers, by rung."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -61,8 +60,8 @@ def _rungs(value: tuple[int, ...]) -> tuple[int, ...]:
     if not value:
         raise ValueError(f"names no rung; {remedy}, or enabled = false")
     for rung in value:
-        if not 0 <= rung < len(RUNGS):
-            raise ValueError(f"has no rung {rung}, they are 0 to {len(RUNGS) - 1}; {remedy}")
+        if not 0 <= rung < len(PROVERS):
+            raise ValueError(f"has no rung {rung}, they are 0 to {len(PROVERS) - 1}; {remedy}")
     if len(set(value)) < len(value):
         raise ValueError(f"names a rung twice; {remedy}")
     return value
@@ -278,14 +277,14 @@ def lacking(prove: Prove) -> Iterator[str]:
     for rung, table, key, value, example in needed:
         if rung in prove.rungs and value in ("", None):
             yield (
-                f"has rung {rung} ({RUNGS[rung]}), which needs {key} under [prove.{table}]; write {key} = {example},"
+                f"has rung {rung} ({PROVERS[rung]}), which needs {key} under [prove.{table}]; write {key} = {example},"
                 f" or take {rung} out of rungs"
             )
     for rung in prove.rungs:
         limit = prove.seconds_per_day
         if rung and limit is not None and prove.seconds(rung) > limit:
             yield (
-                f"has rung {rung} ({RUNGS[rung]}), which may search one sorry for {prove.seconds(rung):g} s, and"
+                f"has rung {rung} ({PROVERS[rung]}), which may search one sorry for {prove.seconds(rung):g} s, and"
                 f" hours_per_day is {limit:g} s; raise hours_per_day, or lower seconds_per_sorry"
             )
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import (
-    PROVERS,
     AnyRung,
     Budget,
     CuratedRung,
@@ -30,6 +29,7 @@ from pipeline.jobs.specs import (
     Rung,
     WholeProofRung,
 )
+from store.documents import ladder
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,6 @@ class WaitingRung:
 
     number: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"rung {self.number} ({PROVERS[self.number]}) waits: {self.reason}"
 
 
 class Ladder(Spec):
@@ -99,6 +96,22 @@ class Ladder(Spec):
             found = self._rung(number, in_use, shown)
             rungs.append(found) if isinstance(found, Rung) else waiting.append(found)
         return rungs, waiting
+
+    def described(self, in_use: Mapping[str, str]) -> tuple[ladder.Rung, ...]:
+        """Return the ladder for readers."""
+        rungs, waiting = self.climb(in_use)
+        models, waits = {one.number: one.model for one in rungs}, {one.number: one.reason for one in waiting}
+        return tuple(
+            ladder.Rung(
+                number,
+                ladder.PROVERS[number],
+                models.get(number, ""),
+                self.budgets[number].seconds,
+                ladder.RUNGS[number].costs,
+                waits.get(number, ""),
+            )
+            for number in self.rungs
+        )
 
     def _rung(
         self, number: int, in_use: Mapping[str, str], shown: RetrieverSpec | None

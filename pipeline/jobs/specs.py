@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue, model_validator
 from pipeline.jobs.spec import KeyPlace, Spec
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
+from store.documents.ladder import PROVERS
 from store.domain.life import GivenProof
 from store.domain.matching import LivingSorry
 from store.domain.records import Seen, TraceGap
@@ -240,8 +241,6 @@ class TraceSpec(Spec):
 
 # ---- prove: one rung of the ladder on some sorries of one commit
 
-PROVERS = ("tactics", "retrieval", "generator", "whole", "external")
-"""The provers' names, by the number of their rung."""
 UNANSWERED = "unanswered"
 """Why a job fails whose model or endpoint failed to answer, and has answered no request since."""
 OF_AN_ENDPOINT = frozenset(

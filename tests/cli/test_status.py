@@ -219,12 +219,21 @@ def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: 
         ConfigLoaded(path="config.toml", digest="a" * 64, settings={"prove": {"hours_per_day": 2}}),
     )
     folder.write()
-    waits = "rung 3 (whole) waits: no torch"
-    with daemon_with_status(folder, {"proving": {"waits_for": [waits]}}):
+    third = {
+        "number": 3,
+        "prover": "whole",
+        "model": "",
+        "seconds": 60.0,
+        "costs": "time",
+        "waits": "no torch",
+    }
+    with daemon_with_status(folder, {"ladder": [third]}):
         document = folder.everlean("status", "--json").json
         text = folder.everlean("status").out
-    assert document["proving"] == {"seconds_today": 90, "seconds_per_day": 7200, "waits_for": [waits]}
-    assert f"1m30s of search above rung 0 today, of 2h; {waits}" in " ".join(text.split())
+    assert document["proving"] == {"seconds_today": 90, "seconds_per_day": 7200, "ladder": [third]}
+    assert "1m30s of search above rung 0 today, of 2h; rung 3 (whole) waits: no torch" in " ".join(
+        text.split()
+    )
 
 
 def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: StateFolder) -> None:

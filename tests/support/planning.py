@@ -46,7 +46,7 @@ class TurnByTurn:
         assert [(_bare(one.due), one.waits) for one in kept.held] == [
             (_bare(one.due), one.waits) for one in anew.held
         ]
-        assert (kept.waiting, kept.next_retry_at) == (anew.waiting, anew.next_retry_at)
+        assert (kept.ladder, kept.next_retry_at) == (anew.ladder, anew.next_retry_at)
         assert self._planner.complete(view, kept.due) == [*anew.due]
         return anew
 

@@ -35,11 +35,12 @@ from pipeline.diff import Finding
 from pipeline.prove import tree
 from pipeline.serve import measures
 from store.curriculum import CurriculumRepository
-from store.documents import repositories
+from store.documents import ladder, repositories
 from store.documents import sorries as documents
 from store.documents.attempts import Attempt
 from store.documents.checkpoints import Checkpoint
 from store.documents.jobs import Job
+from store.documents.ladder import RungKind
 from store.documents.problems import ProblemCode
 from store.documents.proofs import Proof
 from store.documents.schema import attribute_docs, syntax_of
@@ -254,6 +255,16 @@ def problems_part() -> str:
     return "\n".join([*(f"- `{code}`: {docs[code.name].removesuffix('.')}" for code in ProblemCode), ""])
 
 
+def ladder_part() -> str:
+    """Return the table of the rungs."""
+    names = RungKind._fields
+    rows = [
+        f"| {one.number} | `{one.prover}` | {one.method} | {one.costs} | {one.needs} |"
+        for one in ladder.RUNGS
+    ]
+    return "\n".join(["| rung | " + " | ".join(names[1:]) + " |", "|---" * len(names) + "|", *rows, ""])
+
+
 def exit_codes_part() -> str:
     """Return the table of the exit codes; the docstring below each member of `ExitCode` says what it means."""
     meanings = attribute_docs(ExitCode)
@@ -411,6 +422,7 @@ def parts() -> dict[str, dict[str, str]]:
         "notebooks.md": {"The tables": tables_part()},
         "leandojo.md": {"The names": names_part()},
         "monitoring.md": {"Metrics": metrics_part(metrics), "The message": message_part()},
+        "proving.md": {"The ladder": ladder_part()},
         "operations.md": {"Common failures": problems_part()},
     }
 

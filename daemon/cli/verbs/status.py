@@ -177,13 +177,11 @@ def _lean(report: Status) -> str:
 
 
 def _proving(proving: Proving) -> str:
-    limit = proving.seconds_per_day
+    limit, waits = proving.seconds_per_day, [clean(str(one)) for one in proving.ladder if one.waits]
     if proving.seconds_today is None:
-        return "; ".join(["unknown", *map(clean, proving.waits_for)])
+        return "; ".join(["unknown", *waits])
     spent = f"{span(proving.seconds_today)} of search above rung 0 today"
-    return "; ".join(
-        [spent + (f", of {span(limit)}" if limit is not None else ""), *map(clean, proving.waits_for)]
-    )
+    return "; ".join([spent + (f", of {span(limit)}" if limit is not None else ""), *waits])
 
 
 def _models(models: Models) -> str:

@@ -202,7 +202,7 @@ def kinds(plan: Plan) -> list[str]:
 
 def test_nothing_is_due_where_nothing_was_seen(world: World) -> None:
     plan = world.plan()
-    assert (plan.due, plan.held, plan.next_retry_at, plan.waiting) == ((), (), None, ())
+    assert (plan.due, plan.held, plan.next_retry_at) == ((), (), None)
 
 
 def test_the_oldest_unscanned_commit_of_each_branch_is_due_and_only_that_one(world: World) -> None:

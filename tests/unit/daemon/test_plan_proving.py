@@ -58,6 +58,7 @@ from tests.support.planning import LEAN, TurnByTurn, failed, interrupted
 from tests.support.specs import asked
 from tests.support.traced_repository import closing, head
 
+NO_TACTICS = "no tactics model is in use yet, and [train.tactics] names no model_name to begin with"
 GENERATOR = '[prove.generator]\nmodel = "the/generator"\n'
 NAMED = '[train.tactics]\nmodel_name = "the/base"\n'
 
@@ -284,18 +285,18 @@ def test_a_rung_without_its_model_is_passed_over_and_says_what_it_waits_for(worl
         == asked(plan.due[0], ProveSpec).model
         == "the/author"
     )
-    assert [text.split(":")[0] for text in plan.waiting] == [
-        "rung 1 (retrieval) waits",
-        "rung 2 (generator) waits",
+    assert [str(one) for one in plan.ladder] == [
+        "rung 1 (retrieval) waits: no retriever model is in use yet",
+        f"rung 2 (generator) waits: {NO_TACTICS}",
+        "rung 3 (whole), 60 s of a GPU's time, or more of a processor's",
     ]
-    assert "no tactics model is in use yet, and [train.tactics] names no model_name" in plan.waiting[1]
 
 
 def test_where_no_model_can_run_the_rungs_with_one_wait_for_that(world: World) -> None:
     world.configure("rungs = [0, 2]", more=NAMED)
     (zero,) = world.plan(world.open("a")).due
     plan = world.plan(world.tried("a", zero), no_models="no torch")
-    assert (plan.due, plan.waiting) == ((), ("rung 2 (generator) waits: no torch",))
+    assert (plan.due, [one.waits for one in plan.ladder]) == ((), ["", "no torch"])
 
 
 def test_what_models_lack_is_named_with_its_remedy(

@@ -1,0 +1,74 @@
+"""The ladder for readers: what each rung is and costs, and in which order, with which model and why not it is climbed.
+
+The settings, the plan, `everlean status` and `docs/proving.md` say it with these words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class RungKind(NamedTuple):
+    """What a rung is, whatever the settings are. `needs` is what it lacks without."""
+
+    number: int
+    prover: str
+    method: str
+    costs: str
+    needs: str = ""
+
+
+RUNGS = (
+    RungKind(0, "tactics", "a curated list of tactics", "processor time"),
+    RungKind(
+        1,
+        "retrieval",
+        "a tactic generator that is made for premises, such as ReProver's",
+        "a GPU's time, or more of a processor's",
+        "a promoted retriever; `[prove.generator] model`",
+    ),
+    RungKind(
+        2,
+        "generator",
+        "a tactic model: the promoted one or, before any promotion, the one configured",
+        "a GPU's time, or more of a processor's",
+        "`[train.tactics] model_name`",
+    ),
+    RungKind(
+        3,
+        "whole",
+        "whole proofs, repaired with Lean's errors",
+        "a GPU's time, or more of a processor's",
+        "`[prove.whole] model`",
+    ),
+    RungKind(
+        4,
+        "external",
+        "an OpenAI-compatible endpoint: whole proofs, or the tactics of a search",
+        "money, up to the day's cap",
+        "in `[prove.external]` address, model, cap and prices",
+    ),
+)
+PROVERS = tuple(one.prover for one in RUNGS)
+"""The provers' names, by the number of their rung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A rung of the settings' ladder, as it stands now."""
+
+    number: int = 0
+    prover: str = ""
+    model: str = ""
+    """the one that is asked, empty without one"""
+    seconds: float = 0.0
+    """of the search for one sorry"""
+    costs: str = ""
+    """what a search takes"""
+    waits: str = ""
+    """why it is not climbed, empty where it is"""
+
+    def __str__(self) -> str:
+        how = f" waits: {self.waits}" if self.waits else f", {self.seconds:g} s of {self.costs}"
+        return f"rung {self.number} ({self.prover}){how}"
