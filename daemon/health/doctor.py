@@ -25,6 +25,8 @@ from daemon.health.requirements import why_not_trainable
 from daemon.place.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 from daemon.settings import ConfigError, Settings, load
 from daemon.settings.models import Train
+from pipeline.endpoint.credentials import key_source
+from pipeline.jobs.spec import HUB_KEY
 from pipeline.lean.build.lake import SYSTEM_PATH
 from store.text import listed
 
@@ -68,8 +70,29 @@ def examine(config: Path | None) -> list[Finding]:
         *_lean_backend(settings, paths),
         _gpu(),
         _training(settings),
+        *_environment(settings),
         *_ray(settings),
     ]
+
+
+def _environment(settings: Settings | None) -> Iterator[Finding]:
+    """Say of what comes from the environment, or may, where it comes from; no value that is a secret."""
+    if settings is None:
+        return
+    from daemon.settings.in_force import token_source
+
+    if (source := token_source(settings)) is not None:
+        yield Finding("github token", "ok", source)
+    if (place := key_source(HUB_KEY)) is not None:
+        yield Finding(
+            "hub token", "ok", f"{place}; jobs that name a model of Hugging Face's hub are handed it"
+        )
+    for name, meaning in (
+        ("LEANPROGRESS_MODEL", "`everlean serve` rates tactics with it, before [serve.progress] model"),
+        ("RAID_DIR", "scripts written for LeanDojo-v2 have their files there"),
+    ):
+        if value := os.environ.get(name, "").strip():
+            yield Finding(name.lower(), "ok", f"environment variable {name} is {value}: {meaning}")
 
 
 def _python() -> Finding:
@@ -122,7 +145,7 @@ def daemon_package(spec: importlib.machinery.ModuleSpec | None, python_daemon: s
     """Judge whether the import name `daemon` is ours; PyPI's python-daemon uses it as well."""
     origin = Path(spec.origin) if spec is not None and spec.origin else None
     remedy = "pip uninstall python-daemon, then install everlean again; keep them in different environments"
-    if origin is None or not (origin.parent / "doctor.py").is_file():
+    if origin is None or not (origin.parent / "health" / "doctor.py").is_file():
         return Finding("daemon package", "missing", f"`import daemon` finds {origin}", remedy, essential=True)
     if python_daemon is not None:
         return Finding(

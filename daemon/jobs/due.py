@@ -33,6 +33,11 @@ class DueJob(Assignment):
     key: KeyPlace | None = None
 
     @property
+    def paid(self) -> bool:
+        """Whether it may spend money: its key is not one for downloads alone."""
+        return self.key is not None and not self.key.hub
+
+    @property
     def whole_bytes(self) -> int:
         """The memory limit of the job with all its children, in bytes."""
         return self.memory_bytes if self.tree_bytes is None else self.tree_bytes

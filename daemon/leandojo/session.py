@@ -61,13 +61,17 @@ class AgentError(Exception):
     """An agent cannot do what the caller requested; the message names the thing, the reason and the remedy."""
 
 
+def raid_folder() -> Path:
+    """Return where LeanDojo has all its files: $RAID_DIR, else `raid` below the working directory."""
+    return Path(os.environ.get("RAID_DIR") or "raid").absolute()
+
+
 def scripts_config() -> Path:
     """Return the configuration of scripts that name none, made where it is missing: their store is beside it.
 
-    It lies in $RAID_DIR, else in `raid` below the working directory, where LeanDojo has all its files: the store of a
-    daemon on this machine stays as it is.
+    It lies in `raid_folder`: the store of a daemon on this machine stays as it is.
     """
-    path = Path(os.environ.get("RAID_DIR") or "raid").absolute() / "everlean.toml"
+    path = raid_folder() / "everlean.toml"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_SCRIPTS_CONFIG, encoding="utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.leandojo.agents import BaseAgent
-from daemon.leandojo.session import AgentError
+from daemon.leandojo.session import AgentError, raid_folder
 from store.leandojo import DynamicDatabase as Records
 from store.leandojo import Repository
 
@@ -46,7 +46,7 @@ class LeanGitRepo:
 def generate_benchmark(
     repos: Sequence[tuple[str, str] | LeanGitRepo],
     build_deps: bool = False,
-    output_dir: str | Path = "raid/data",
+    output_dir: str | Path | None = None,
     **session: Any,
 ) -> list[Path]:
     """Trace repositories and write each as a dataset: corpus.jsonl, random/, novel_premises/, metadata.json.
@@ -54,7 +54,8 @@ def generate_benchmark(
     Args:
         repos: (url, commit) of each; see `BaseAgent.setup_github_repository`.
         build_deps: as LeanDojo's; a build here always has the dependencies, and a trace the repository's own files.
-        output_dir: gets a folder for each, `owner_name_commit`, where `RetrievalTrainer.evaluate` looks for datasets.
+        output_dir: gets a folder for each, `owner_name_commit`; None: `data` in `raid_folder`, where
+            `RetrievalTrainer.evaluate` looks for datasets.
         session: see `BaseAgent`.
 
     Raises:
@@ -66,7 +67,9 @@ def generate_benchmark(
     for one in repos:
         url, commit = (one.url, one.commit) if isinstance(one, LeanGitRepo) else one
         repo = agent.trace_repository(url, commit, build_deps)
-        made.append(Path(output_dir) / f"{repo.name.replace('/', '_')}_{repo.commit}")
+        made.append(
+            Path(output_dir or raid_folder() / "data") / f"{repo.name.replace('/', '_')}_{repo.commit}"
+        )
         agent.export([repo], made[-1])
     return made
 

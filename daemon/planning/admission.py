@@ -225,7 +225,7 @@ def admit(
     for_slot: dict[str, DueJob] = {}
     for job in plan.in_order(passed, served, ahead=beside):
         ahead = job.repository == beside
-        why = no_money if job.key is not None else ""
+        why = no_money if job.paid else ""
         why = why or (_LANE if job.lane in lanes else "")
         if not KINDS[job.kind].stays:
             why = why or no_cluster or _no_room(kinds, room)

@@ -77,7 +77,7 @@ class JobClass:
 
     @classmethod
     def of(cls, job: DueJob) -> JobClass:
-        return cls(job.kind, job.gpu, job.cpu_too, job.key is not None)
+        return cls(job.kind, job.gpu, job.cpu_too, job.paid)
 
 
 @dataclass(frozen=True, slots=True)

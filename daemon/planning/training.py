@@ -22,6 +22,7 @@ from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.models import GrpoSettings, Learning
 from pipeline.jobs.kinds import TRAINS, Kind
+from pipeline.jobs.spec import hub_key
 from pipeline.jobs.specs import (
     EvaluateSpec,
     LearnedTask,
@@ -440,6 +441,7 @@ class _Training:
             "memory_bytes": train.memory_bytes,
             "gpu": train.device != "cpu",
             "cpu_too": train.device == "auto",
+            "key": hub_key(str(self._config.get("model_name", ""))),
         }
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -12,8 +10,10 @@ from pydantic.fields import FieldInfo
 
 from daemon.settings import Settings
 from daemon.settings.errors import setting_name
-from daemon.settings.schema import TOKEN_CREDENTIAL, TOKEN_VARIABLE, ConfigFile, RepoEntry
+from daemon.settings.schema import TOKEN_CREDENTIAL, TOKEN_VARIABLES, ConfigFile, RepoEntry
 from daemon.settings.types import key_of, toml_of
+from pipeline.endpoint.credentials import key_source
+from pipeline.jobs.spec import KeyPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,8 @@ def _table(settings: Settings, location: tuple[str | int, ...], values: BaseMode
 
 def token_source(settings: Settings) -> str | None:
     """Describe where the GitHub token would come from; never the token."""
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    if folder and (Path(folder) / TOKEN_CREDENTIAL).is_file():
-        return f"systemd credential {TOKEN_CREDENTIAL}"
-    if settings.github.token_file:
-        return f"file {settings.github.token_file}"
-    return f"environment variable {TOKEN_VARIABLE}" if os.environ.get(TOKEN_VARIABLE, "").strip() else None
+    places = (KeyPlace(TOKEN_CREDENTIAL, name, settings.github.token_file) for name in TOKEN_VARIABLES)
+    return next(filter(None, map(key_source, places)), None)
 
 
 def _item(

@@ -258,7 +258,8 @@ def unreachable(report: Report, metrics: Metrics) -> list[str]:
 
 
 TOKEN_CREDENTIAL = "github-token"  # noqa: S105 - the name of a systemd credential, not a secret
-TOKEN_VARIABLE = "EVERLEAN_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
+TOKEN_VARIABLES = ("EVERLEAN_GITHUB_TOKEN", "GITHUB_ACCESS_TOKEN")
+"""The environment variables with the token, of which the first counts; the second is LeanDojo's."""
 WEBHOOK_CREDENTIAL = "webhook-secret"
 WEBHOOK_VARIABLE = "EVERLEAN_WEBHOOK_SECRET"
 
@@ -400,14 +401,14 @@ class Poll(Section):
     reads only these of that kind (its `safe.directory`). Add each clone whose owner you trust"""
 
 
-def _read_secret(credential: str, file: str, variable: str) -> str | None:
+def _read_secret(credential: str, file: str, *variables: str) -> str | None:
     if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
         path = Path(folder) / credential
         if path.is_file():
             return _read_token_file(path)
     if file:
         return _read_token_file(Path(file))
-    return os.environ.get(variable, "").strip() or None
+    return next(filter(None, (os.environ.get(variable, "").strip() for variable in variables)), None)
 
 
 class GitHub(Section):
@@ -442,7 +443,7 @@ class GitHub(Section):
             ValueError: the file is readable by every user or holds no token.
             OSError: the file has gone or cannot be read.
         """
-        return _read_secret(TOKEN_CREDENTIAL, self.token_file, TOKEN_VARIABLE)
+        return _read_secret(TOKEN_CREDENTIAL, self.token_file, *TOKEN_VARIABLES)
 
     def read_webhook_secret(self) -> str | None:
         """Return the secret that webhooks are signed with, read now: from the places of the token, by other names.

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.endpoint.errors import CredentialError
-from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM, NO_KEY, JobKey
-from pipeline.jobs.spec import KeyPlace
+from pipeline.jobs.protocol import HUB_PIPE, KEY_PIPE, KEY_PROBLEM, NO_KEY, JobKey
+from pipeline.jobs.spec import HUB_KEY, KeyPlace
 
 FOLDER = "CREDENTIALS_DIRECTORY"
 """The environment variable with the folder of a unit's credentials, set by systemd (LoadCredential=)."""
@@ -55,14 +55,37 @@ def read_key(
     return _checked(value, f"the environment variable {variable}") if value else None
 
 
+def key_source(place: KeyPlace) -> str | None:
+    """Return where the key of a place would come from, for people; None where it is nowhere."""
+    folder = os.environ.get(FOLDER, "")
+    if place.credential and folder and (Path(folder) / place.credential).is_file():
+        return f"systemd credential {place.credential}"
+    if place.file:
+        return f"file {place.file}"
+    there = bool(place.variable and os.environ.get(place.variable, "").strip())
+    return f"environment variable {place.variable}" if there else None
+
+
 def job_key(place: KeyPlace | None) -> JobKey:
     """Return what a job is handed of the key in this place: that it cannot be used is the job's to report."""
     if place is None:
         return NO_KEY
     try:
-        return JobKey(read_key(credential=place.credential, variable=place.variable, file=place.file))
+        key = read_key(credential=place.credential, variable=place.variable, file=place.file)
     except CredentialError as error:
-        return JobKey(problem=str(error))
+        return JobKey(problem=str(error), hub=place.hub)
+    return JobKey(key, hub=place.hub)
+
+
+def take_hub_key() -> None:
+    """Let the libraries of this process, a job, download with the hub's key, if it was handed one.
+
+    The variable is this process's alone: it is not what others read in /proc, and what runs Lean has an environment
+    that is written out.
+    """
+    descriptor = os.environ.pop(HUB_PIPE, None)
+    if descriptor is not None:
+        os.environ[HUB_KEY.variable] = _handed_over(int(descriptor))
 
 
 @functools.cache

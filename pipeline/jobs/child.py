@@ -27,13 +27,13 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM, NO_KEY, JobKey
+from pipeline.jobs.protocol import HUB_PIPE, KEY_PIPE, KEY_PROBLEM, NO_KEY, JobKey
 from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
 
 MARK = "EVERLEAN_ATTEMPT"
 DAEMON_PID = "EVERLEAN_DAEMON_PID"
 # What a job may know of the parent's environment. Tokens, credentials and sockets are not among it; a job that needs
-# a key of someone's (rung 4) is handed that one by a pipe.
+# a key of someone's (rung 4's, or Hugging Face's) is handed that one by a pipe.
 _PASSED_ON = (
     "PATH",
     "HOME",
@@ -154,13 +154,15 @@ class HandedOver:
 def key_pipe(given: JobKey) -> Iterator[HandedOver]:
     """Yield what a child needs to read the key; nothing without a key."""
     if given.key is None:
-        yield HandedOver(variables={KEY_PROBLEM: given.problem} if given.problem else {})
+        # A public model needs no key of the hub: one that cannot be used keeps no job from its work.
+        tells = given.problem and not given.hub
+        yield HandedOver(variables={KEY_PROBLEM: given.problem} if tells else {})
         return
     read, write = os.pipe()
     try:
         os.write(write, given.key.encode("ascii"))
         os.close(write)
-        yield HandedOver((read,), {KEY_PIPE: str(read)})
+        yield HandedOver((read,), {HUB_PIPE if given.hub else KEY_PIPE: str(read)})
     finally:
         os.close(read)
 

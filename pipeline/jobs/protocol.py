@@ -45,6 +45,8 @@ BAD_INPUT = "bad_input"
 """Why a job fails one of whose inputs is not what its specification names."""
 KEY_PIPE = "EVERLEAN_KEY_PIPE"
 """The environment variable with the number of the descriptor that a job reads its key from."""
+HUB_PIPE = "EVERLEAN_HUB_PIPE"
+"""The same, of a key for downloads from Hugging Face's hub."""
 KEY_PROBLEM = "EVERLEAN_KEY_PROBLEM"
 """The environment variable that says why a job's key cannot be used."""
 _SEE = "start the daemon again, so that it writes the specification anew; pipeline/jobs/specs.py says what it takes"
@@ -59,10 +61,12 @@ class JobKey:
     Attributes:
         key: shorter than any pipe's buffer.
         problem: why there is none that can be used; the job reports it.
+        hub: it is for Hugging Face's hub, and no endpoint is to see it.
     """
 
     key: str | None = field(default=None, repr=False)
     problem: str = ""
+    hub: bool = False
 
 
 NO_KEY = JobKey()

@@ -15,11 +15,24 @@ from pipeline.lean.backend import LeanBackend
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
-    """The place of a key, by name: systemd's credential, else a file, else an environment variable; "" for none."""
+    """The place of a key, by name: systemd's credential, else a file, else an environment variable; "" for none.
+
+    `hub`: it is for downloads from Hugging Face's hub and pays for nothing.
+    """
 
     credential: str = ""
     variable: str = ""
     file: str = ""
+    hub: bool = False
+
+
+HUB_KEY = KeyPlace("hf-token", "HF_TOKEN", hub=True)
+"""Of gated and private models: a job that names a model of the hub is handed it."""
+
+
+def hub_key(model: str) -> KeyPlace | None:
+    """Return the place of the key that loading a model may take; None for a folder's path, and for no model."""
+    return HUB_KEY if model and not model.startswith("/") else None
 
 
 class Spec(BaseModel):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from pipeline.jobs.spec import KeyPlace, Spec
+from pipeline.jobs.spec import KeyPlace, Spec, hub_key
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from store.documents.ladder import PROVERS
@@ -522,9 +522,12 @@ class Rung(Spec):
     @property
     def key(self) -> KeyPlace | None:
         """The place of the one key that the job needs."""
-        if not isinstance(self.spec, EndpointRung):
-            return None
-        return KeyPlace(self.spec.endpoint.credential, self.spec.endpoint.key_variable)
+        match self.spec:
+            case EndpointRung(endpoint=endpoint):
+                return KeyPlace(endpoint.credential, endpoint.key_variable)
+            case CuratedRung():
+                return None
+        return hub_key(self.spec.generator.path)
 
 
 class ProveSpec(Spec):

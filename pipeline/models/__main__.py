@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from pipeline.endpoint.credentials import take_hub_key
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.jobs.spec import Spec
@@ -34,4 +35,5 @@ def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    take_hub_key()
     sys.exit(run_job({kind: KINDS[kind].spec for kind in _JOBS}, work))

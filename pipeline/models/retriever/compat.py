@@ -49,8 +49,9 @@ from store.leandojo import DynamicDatabase, Repository
 if TYPE_CHECKING:
     from pipeline.models.retriever.training import Watchers
 
-DATA = Path("raid/data")
-CHECKPOINTS = Path("raid/checkpoints")
+_RAID = Path(os.environ.get("RAID_DIR") or "raid")
+DATA = _RAID / "data"
+CHECKPOINTS = _RAID / "checkpoints"
 """LeanDojo's CHECKPOINT_DIR."""
 HEAD = "HEAD"
 _INDICES = ".indices"

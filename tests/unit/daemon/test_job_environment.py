@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.endpoint import credentials
-from pipeline.endpoint.credentials import job_key, read_key
+from pipeline.endpoint.credentials import job_key, read_key, take_hub_key
 from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.child import job_environment, key_pipe
-from pipeline.jobs.protocol import KEY_PIPE
-from pipeline.jobs.spec import KeyPlace
+from pipeline.jobs.protocol import HUB_PIPE, KEY_PIPE
+from pipeline.jobs.spec import KeyPlace, hub_key
 
 KEY = "s3cret"
 PLACE = KeyPlace("everlean-model-key", "EVERLEAN_MODEL_KEY")
@@ -99,3 +99,24 @@ def test_a_key_that_cannot_be_used_is_the_job_s_to_report(
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     with key_pipe(job_key(PLACE)) as handed, pytest.raises(CredentialError, match="holds no key"):
         read_key(environment=handed.variables)
+
+
+def test_the_hub_s_key_reaches_who_names_a_model_of_the_hub_and_no_endpoint(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert hub_key("") is None
+    assert hub_key(str(tmp_path)) is None
+    monkeypatch.setenv("HF_TOKEN", KEY)
+    with key_pipe(job_key(hub_key("owner/gated"))) as handed:
+        assert list(handed.variables) == [HUB_PIPE]
+        (descriptor,) = handed.descriptors
+        monkeypatch.delenv("HF_TOKEN")
+        monkeypatch.setenv(HUB_PIPE, str(os.dup(descriptor)))
+        assert read_key(variable="EVERLEAN_MODEL_KEY") is None
+        take_hub_key()
+        assert os.environ["HF_TOKEN"] == KEY
+        assert HUB_PIPE not in os.environ
+        assert os.read(descriptor, 100) == b""
+    monkeypatch.setenv("HF_TOKEN", "two words")
+    with key_pipe(job_key(hub_key("owner/public"))) as handed:
+        assert dict(handed.variables) == {}, "a public model needs none"

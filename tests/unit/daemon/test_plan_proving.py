@@ -19,7 +19,7 @@ from daemon.planning.plan import Plan, Planner
 from daemon.settings import Settings, parse
 from daemon.settings.models import Prove
 from pipeline.jobs.blueprint import Blueprints
-from pipeline.jobs.spec import KeyPlace, Spec
+from pipeline.jobs.spec import HUB_KEY, KeyPlace, Spec
 from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, Rung
 from pipeline.lean.backend import Leans
 from store.domain.blueprint import Statement
@@ -231,6 +231,7 @@ def test_what_a_rung_left_without_a_proof_is_due_at_the_next_one(world: World) -
     assert shown(Plan.of([rest, second])) == [(0, ["b"]), (2, ["a"])]
     assert (asked(second, ProveSpec).prover, asked(second, ProveSpec).model) == ("generator", "the/base")
     assert part(asked(second, ProveSpec).rung, "generator")["path"] == "the/base"
+    assert (second.key, second.paid) == (HUB_KEY, False), "a hub's model is gated perhaps"
     assert second.lane == first.lane
     assert shown(world.plan(world.tried("a", second))) == [(0, ["b"])], "and when all were tried nothing is"
 
@@ -267,6 +268,7 @@ def test_another_model_in_use_makes_its_rung_due_again_and_no_other(world: World
     (zero,) = world.plan(world.open("a"), promoted("t-1")).due
     (two,) = world.plan(world.tried("a", zero)).due
     assert asked(two, ProveSpec).model == "t-1"
+    assert two.key is None
     assert part(asked(two, ProveSpec).rung, "generator")["path"] == str(
         world.settings.paths.models / "tactics" / "t-1"
     )
@@ -383,7 +385,7 @@ def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs
     (four,) = world.plan(world.tried("a", two)).due
     assert [job.memory_bytes for job in (zero, two, four)] == [2**32, 9 * 2**30, 2**32]
     assert [job.gpu for job in (zero, two, four)] == [False, True, False]
-    assert [job.key for job in (zero, two)] == [None, None]
+    assert [job.key for job in (zero, two)] == [None, HUB_KEY]
     assert four.key == KeyPlace("everlean-model-key", "EVERLEAN_MODEL_KEY")
     assert part(asked(four, ProveSpec).rung, "endpoint")["ledger"] == str(
         settings.paths.state / "spending.jsonl"

@@ -20,7 +20,7 @@ from daemon.scheduling.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
 from daemon.state.context import Context
 from pipeline.jobs.kinds import KINDS, Kind
-from pipeline.jobs.spec import Spec
+from pipeline.jobs.spec import Spec, hub_key
 from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainGrpoSpec, TrainSpec, TrainTacticsSpec
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildKey
@@ -408,6 +408,7 @@ def test_a_tactic_model_is_trained_with_rewards_on_what_it_has_learned_once_for_
     world.configure(train=f"new_theorems = 10\n{GRPO}trl = {{ loss_type = 'dapo' }}\n")
     first = world.one()
     assert first.kind == "train_tactics", "people's tactics come first"
+    assert first.key == hub_key(str(asked(first, TrainSpec).config["model_name"]))
     world.learn(first, "t-1", at=at)
     rewarded = world.one()
     order = asked(rewarded, TrainGrpoSpec)

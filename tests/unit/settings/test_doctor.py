@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.util
 import os
 from pathlib import Path
 
@@ -43,6 +44,30 @@ def test_a_foreign_daemon_package_is_named(tmp_path: Path) -> None:
     found = daemon_package(foreign, "3.1.2")
     assert (found.verdict, found.essential) == ("missing", True)
     assert "pip uninstall python-daemon" in found.remedy
+    assert daemon_package(importlib.util.find_spec("daemon"), None).verdict == "ok"
+
+
+def test_what_the_environment_gives_is_named_with_its_place_and_without_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[daemon]\nstate_dir = "state"\n')
+    given = {
+        "GITHUB_ACCESS_TOKEN": "ghp_x",
+        "HF_TOKEN": "hf_x",
+        "RAID_DIR": "/fast",
+        "LEANPROGRESS_MODEL": "m",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    said = {one.name: one.detail for one in examine(config)}
+    assert said["github token"] == "environment variable GITHUB_ACCESS_TOKEN"
+    assert said["hub token"].startswith("environment variable HF_TOKEN; jobs that name")
+    assert "RAID_DIR is /fast" in said["raid_dir"]
+    assert "LEANPROGRESS_MODEL is m" in said["leanprogress_model"]
+    assert not any(secret in text for text in said.values() for secret in ("ghp_x", "hf_x"))
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "ghp_y")
+    assert {one.name: one.detail for one in examine(config)}["github token"].endswith("EVERLEAN_GITHUB_TOKEN")
 
 
 def test_curl_is_looked_for_where_lake_finds_it(tmp_path: Path) -> None:

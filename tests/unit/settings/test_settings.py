@@ -275,6 +275,8 @@ def test_the_systemd_credential_goes_before_the_file_and_the_environment_comes_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    monkeypatch.setenv("GITHUB_ACCESS_TOKEN", "leandojo-s")
+    assert settings("", tmp_path).github.read_token() == "leandojo-s"
     monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "from-environment")
     assert settings("", tmp_path).github.read_token() == "from-environment"
     (tmp_path / "token").write_text("from-file")
