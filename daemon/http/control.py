@@ -55,7 +55,7 @@ from daemon.state.context import Context
 from daemon.state.store_service import NoRoomError, StoreFailedError, StoreService
 from pipeline.connections import BoundedProtocol, Serving, ServingError, Sparing
 from store.events.jobs import PausedWork, TriggeredWork
-from store.events.models import CheckpointPromoted
+from store.events.models import CheckpointPromoted, ModelOffered
 from store.events.proofs import PullRequestOpened
 
 # ---- The control socket's file
@@ -579,7 +579,23 @@ def _model_routes(parts: Parts) -> list[Route]:
         missing = f"{model}: no such model; `everlean models` lists the checkpoints of each"
         return await _promotion(parts.upkeep.models.roll_back(model), missing=missing)
 
+    async def offer(request: Request) -> JSONResponse:
+        try:
+            given = await _object(request, remedy="send the fields of a model_offered, without by")
+            body = ModelOffered.model_validate({**given, "by": _who(request)})
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        try:
+            await parts.upkeep.models.offer(body)
+        except KeyError:
+            message = (
+                f"{body.repository}: has no trace to measure a model on; `everlean trigger trace` makes one"
+            )
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse(body.model_dump(mode="json"), status_code=202)
+
     return [
+        Route("/offer", offer, methods=["POST"]),
         Route("/promote", promote, methods=["POST"]),
         Route("/rollback", rollback, methods=["POST"]),
     ]

@@ -170,7 +170,9 @@ class Gpus:
         except nvml.NVMLError as error:
             known = self._known.get(index, Gpu("", index, "unknown"))
             return replace(known, used_bytes=0, state="lost", detail=str(error), remedy=_LOST)
-        return self._judged(gpu, lent, [(int(user.pid), user.usedGpuMemory) for user in users])
+        # Of our own what counts is the memory: an agent's trainer, which has ended, leaves a context there.
+        others = [(int(user.pid), user.usedGpuMemory) for user in users if int(user.pid) != os.getpid()]
+        return self._judged(gpu, lent, others)
 
     def _judged(self, gpu: Gpu, lent: Mapping[str, str], users: Sequence[tuple[int, int | None]]) -> Gpu:
         if gpu.uuid in lent:

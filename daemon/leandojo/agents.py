@@ -6,17 +6,13 @@ An agent runs the daemon's jobs through the daemon's plan and appends the same e
 
 from __future__ import annotations
 
-import io
-import json
+import getpass
 import os
-import shutil
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -24,39 +20,29 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from pydantic import ValidationError
 
 from daemon.health.requirements import why_not_trainable
-from daemon.jobs.due import DueJob
 from daemon.jobs.engine import Commit
 from daemon.jobs.gpus import cuda_is_there
-from daemon.jobs.history import ReadinessOfJobs
 from daemon.jobs.local import checkout
-from daemon.jobs.recovery import INPUTS
-from daemon.jobs.runner import ended_event, of_attempt, started_event
 from daemon.leandojo.repository import Pinned, address, pin
 from daemon.leandojo.session import AgentError, AgentSession, Say, settings_for
-from daemon.planning.training import newest_of_each
 from daemon.polling.errors import GitError
 from daemon.settings import Settings
 from daemon.settings.models import External, Prove, lacking
-from pipeline.freeze import export, freeze
-from pipeline.jobs.inputs import InputStore
-from pipeline.jobs.kinds import Kind
-from pipeline.jobs.lines import Batch, Failure, Result, parse_line
-from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources
-from pipeline.jobs.specs import LearnedTask, Rung, TrainTacticsSpec
+from pipeline.jobs.kinds import TRAINS, Kind
+from pipeline.jobs.protocol import JobError
+from pipeline.jobs.specs import Rung
 from pipeline.lean.build.build_cache import BuildMissingError
-from pipeline.models.datasets import dataset_of
-from pipeline.models.errors import NothingToLearnError
+from pipeline.models.errors import LearningError
 from pipeline.models.model_files import begun, read_about
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces
 from store import curriculum
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.proofs import Proof, describe_proofs, worth
-from store.domain.identity import job_id, slug
-from store.events.base import EventBody
-from store.events.jobs import JobInterrupted
-from store.events.models import ModelKind
+from store.domain.identity import slug
+from store.events.models import ModelKind, ModelOffered
 from store.leandojo import DynamicDatabase, Repository, Theorem
+from store.log.envelope import NewEvent
 from store.text import counted
 from store.view import model_queries, queries, trace_queries
 from store.view.rows import CheckpointRow, EvaluationRow, JobRow, SorryRow
@@ -67,7 +53,6 @@ if TYPE_CHECKING:
 
 TO_TRACE: frozenset[Kind] = frozenset({"scan", "build", "trace"})
 TO_PROVE: frozenset[Kind] = frozenset({"build", "prove", "check"})
-TRAINER_JOB: Kind = "train_tactics"
 TACTICS: ModelKind = "tactics"
 RETRIEVER: ModelKind = "retriever"
 
@@ -494,7 +479,7 @@ class BaseAgent:
             ended = session.work_off(TO_TRACE)
             trace = session.ask(pinned.trace)
             if trace is None:
-                raise AgentError(_why_not_traced(session, pinned, ended))
+                raise AgentError(_why_not_done(session, pinned, ended, *sorted(TO_TRACE)))
             count = counted(len(session.ask(pinned.open_sorries)), "open sorry")
             session.tidy({(pinned.key, pinned.commit)})
             # The store and its datasets use the address by which the repository first came.
@@ -528,17 +513,19 @@ def _with_own(prover: Any, session: AgentSession, prove: Prove, whole_proof: boo
     return prove.model_copy(update={"rungs": rungs, "generator": generator, "whole": whole})
 
 
-def _why_not_traced(session: AgentSession, pinned: Pinned, ended: Sequence[JobRow]) -> str:
+def _why_not_done(session: AgentSession, pinned: Pinned, ended: Sequence[JobRow], *kinds: Kind) -> str:
+    """Return why jobs of these kinds did not do what they were for."""
     # A job that failed for good in an earlier call is not run again.
     rows = [*ended, *session.ask(partial(queries.jobs, state="failed"))]
     for row in rows:
-        if row.state == "failed" and (row.repository, row.sha) == (pinned.key, pinned.commit):
+        at = (row.repository, row.sha) == (pinned.key, pinned.commit)
+        if row.state == "failed" and at and row.kind in kinds:
             remedy = f"; {row.remedy}" if row.remedy else ""
             return (
                 f"{pinned}: {row.kind} failed: {row.message or row.reason}{remedy}; `everlean jobs logs {row.job}` has "
                 f"more, and `everlean jobs retry {row.job}` tries it again where that could help"
             )
-    return f"{pinned}: was not traced, and no job says why; see `everlean jobs`"
+    return f"{pinned}: was not done ({', '.join(kinds)}), and no job says why; see `everlean jobs`"
 
 
 class ExternalAgent(BaseAgent):
@@ -708,9 +695,9 @@ class LeanAgent(BaseAgent):
 class HFAgent(BaseAgent):
     """An agent that trains with the caller's trainer, in this process, and proves with the trained model.
 
-    After each repository the model in `output_dir` is a checkpoint of the store too, measured on the test splits, and
-    promoted by the daemon's rule. The agent itself proves with its trainer's model, promoted or not; before any
-    training, with the model that the trainer begins with.
+    After each repository the model in `output_dir` is offered to the store (as `everlean models add` does): a job
+    measures it on the test splits, and the daemon's rule promotes or refuses it. The agent itself proves with its
+    trainer's model, promoted or not; before any training, with the model that the trainer begins with.
     """
 
     def __init__(
@@ -737,13 +724,13 @@ class HFAgent(BaseAgent):
         self._base = str(base.absolute()) if base.exists() else trainer.model_name
 
     def _train(self) -> tuple[CheckpointRow, ...]:
-        from pipeline.models.tactics.job import TrainingInput
-
         with self.session() as session, self._checkouts(session):
             pinned = {(repo.url, repo.commit): repo for repo in self.repos}
-            traces = [trace.trace for repo in self.repos if (trace := session.ask(repo.trace)) is not None]
+            traces = {
+                repo.key: trace.trace for repo in self.repos if (trace := session.ask(repo.trace)) is not None
+            }
             # By itself the database has each repository's newest trace, which may be of another commit.
-            database = DynamicDatabase(self.settings.paths.state, also=traces)
+            database = DynamicDatabase(self.settings.paths.state, also=[*traces.values()])
             ordered = [
                 repo
                 for repo in database.sort_repositories_by_difficulty()
@@ -755,12 +742,57 @@ class HFAgent(BaseAgent):
                 raise AgentError(f"{gone}: has no trace any more; set the repository up again")
             made = []
             for number, repo in enumerate(ordered, 1):
-                work = TrainingInput(ordered[:number], database, self.data_path)
-                row = _TrainerJob(self.trainer, session, pinned[repo.url, repo.commit], self._say).run(work)
+                own = pinned[repo.url, repo.commit]
+                try:
+                    self.trainer.train(ordered[:number], database, self.data_path)
+                except LearningError as error:
+                    raise AgentError(f"{own}: was not learned: {error}") from error
+                row = self._added(session, own, traces[own.key])
                 if row is not None:
                     self._say(_decision(row))
                     made.append(row)
             return tuple(made)
+
+    def _added(self, session: AgentSession, pinned: Pinned, trace: str) -> CheckpointRow | None:
+        """Have the trained model measured and decided on as a checkpoint of the store; return that, None where there is
+        nothing new.
+
+        Raises:
+            AgentError: it could not be measured.
+        """
+        about = read_about(self._folder) or {"repositories": ()}
+        if {"url": pinned.url, "commit": pinned.commit} not in about["repositories"]:
+            self._say(f"{pinned}: has no step of a proof to learn from")
+            return None
+        if session.ask(partial(_checkpoint_of, folder=self._folder)) is not None:
+            return None
+        # The job may need the GPU's memory.
+        self.trainer.unload()
+        body = ModelOffered(
+            model=TACTICS,
+            folder=str(self._folder),
+            weights=begun(self._folder),
+            repository=pinned.key,
+            trace=trace,
+            learned=True,
+            by=getpass.getuser(),
+        )
+        session.run(session.store.append([NewEvent(f"model:{TACTICS}", body, actor="control")]))
+        train = self.settings.train
+        update = {
+            "enabled": True,
+            "tactics": {**train.tactics, "enabled": False},
+            "device": self.trainer.device.type,
+        }
+        session.settings = self._watching([pinned]).model_copy(
+            update={"train": train.model_copy(update=update)}
+        )
+        ended = session.work_off({TRAINS[TACTICS]})
+        session.settle_models()
+        row = session.ask(partial(_checkpoint_of, folder=self._folder))
+        if row is None:
+            raise AgentError(_why_not_done(session, pinned, ended, TRAINS[TACTICS]))
+        return row
 
     @contextmanager
     def _checkouts(self, session: AgentSession) -> Iterator[None]:
@@ -826,121 +858,3 @@ def _checkpoint_of(view: sqlite3.Connection, *, folder: Path) -> CheckpointRow |
     weights = begun(folder)
     rows = model_queries.checkpoints(view, model=TACTICS) if weights else []
     return next((row for row in rows if row.weights == weights), None)
-
-
-# ---- A trainer of the caller's as the job `train_tactics`, in this process
-
-
-class _TrainerJob:
-    """One repository's training. Its lines are checked and recorded as those of the daemon's own jobs."""
-
-    def __init__(self, trainer: RepositoryTrainer, session: AgentSession, pinned: Pinned, say: Say) -> None:
-        self._trainer = trainer
-        self._session = session
-        self._pinned = pinned
-        self._say = say
-        self._folder = Path(trainer.output_dir)
-
-    def run(self, work: Any) -> CheckpointRow | None:
-        """Train on the work's last repository; return the checkpoint, None where nothing was to be learned.
-
-        Raises:
-            AgentError: the repository could not be learned; checkpoints of earlier ones stay.
-        """
-        from pipeline.models.tactics.job import TrainerJob
-
-        session, pinned = self._session, self._pinned
-        self._trainer.loaded()  # a foreign model in its folder is moved aside
-        about = read_about(self._folder) if self._trainer.learned_before else None
-        key = {"url": pinned.url, "commit": pinned.commit}
-        learned = about is not None and key in about["repositories"]
-        before = session.ask(partial(_checkpoint_of, folder=self._folder))
-        if learned and before is not None:
-            self._say(f"{pinned}: learned before, into {self._folder}")
-            return None
-        due, parameters = session.ask(partial(self._due, parent=None if learned else before))
-        session.run(session.store.append([of_attempt(due, started_event(due))]))
-        folder = session.settings.paths.jobs / due.job / str(due.attempt)
-        spec = JobSpec(due.job, due.kind, due.attempt, folder, parameters)
-        lines = io.StringIO()
-        reporter = Reporter(spec, lines)
-        started = time.monotonic()
-        place, paths = folder.parent / INPUTS, session.settings.paths
-        sources = Sources(paths.events_db, paths.database_db, paths.inputs)
-        try:
-            inputs = freeze(parameters, due.job, place, sources)
-            if inputs is None:
-                inputs = export(parameters, place, sources)
-            spec = replace(spec, inputs=inputs)
-            reporter.result(TrainerJob(self._trainer, work, spec, reporter).run())
-        except JobError as error:
-            reporter.failure(error)
-            if isinstance(error.__cause__, NothingToLearnError):
-                self._say(str(error))
-                return None
-            remedy = f"; {error.remedy}" if error.remedy else ""
-            raise AgentError(f"{pinned}: was not learned: {error}{remedy}") from error
-        except Exception as error:
-            reporter.failure(JobError("crashed", f"{type(error).__name__}: {error}"))
-            raise
-        finally:
-            seconds = round(time.monotonic() - started, 3)
-            session.run(self._record(due, lines.getvalue(), spec.staging, seconds))
-            # The dataset of a job is in its chain from its first attempt on.
-            InputStore(paths.inputs).forget(place)
-            # What the log took is in it; the rest is made again.
-            shutil.rmtree(spec.staging, ignore_errors=True)
-            session.settle_models()
-        return session.ask(partial(_checkpoint_of, folder=self._folder))
-
-    def _due(
-        self, view: sqlite3.Connection, *, parent: CheckpointRow | None
-    ) -> tuple[DueJob, TrainTacticsSpec]:
-        paths, pinned, trainer = self._session.settings.paths, self._pinned, self._trainer
-        # This commit's trace, not the repository's newest: training and evaluation use the same one.
-        trace = pinned.trace(view)
-        chain, before = paths.models / TACTICS, None if parent is None else parent.checkpoint
-        above = model_queries.ancestry(model_queries.learned(view, TACTICS), before)
-        tasks = (
-            LearnedTask(name=one.repository, dataset=dataset_of(chain, one.job))
-            for one in newest_of_each(above)
-            if one.repository != pinned.key
-        )
-        spec = TrainTacticsSpec(
-            repository=pinned.key,
-            trace=None if trace is None else trace.trace,
-            chain=chain,
-            parent=before,
-            tasks=tuple(tasks),
-        )
-        what = json.dumps([trainer.kind, trainer.follows_from()], sort_keys=True, default=str)
-        job = job_id(TRAINER_JOB, pinned.key, pinned.commit, str(self._folder.absolute()), what)
-        standing = ReadinessOfJobs(view, now=datetime.now(UTC)).of(job)
-        due = DueJob(
-            job=job,
-            kind=TRAINER_JOB,
-            attempt=standing.attempt + (standing.state == "done"),
-            lane="models",
-            repository=pinned.key,
-            branch=pinned.branch,
-            sha=pinned.commit,
-            describes=f"train a tactic model ({trainer.kind}) on {pinned}, in the agent's process",
-            spec=spec,
-        )
-        return due, spec
-
-    async def _record(self, due: DueJob, lines: str, staging: Path, seconds: float) -> None:
-        """Append the job's events and its end."""
-        store = self._session.store
-        # Without a last line the user has interrupted it.
-        reason = "the agent was stopped"
-        end: EventBody = JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
-        for raw in lines.encode().splitlines():
-            match parse_line(raw, job=due):
-                case Batch() as batch:
-                    payloads = {digest: staging / digest for digest in batch.cites}
-                    await store.append(batch.events, blobs=payloads)
-                case (Result() | Failure()) as last:
-                    peak = last.peak_rss_bytes
-                    end = ended_event(due, last, seconds=seconds, peak_rss_bytes=peak)
-        await store.append([of_attempt(due, end)])

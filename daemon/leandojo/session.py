@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence, Set
 from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -36,7 +36,7 @@ from daemon.scheduling.scheduler import leans_of
 from daemon.settings import ConfigError, Settings, load
 from daemon.state.context import Context
 from daemon.state.store_service import StoreFailedError, StoreService
-from pipeline.jobs.kinds import Kind
+from pipeline.jobs.kinds import TRAININGS, Kind
 from pipeline.jobs.ladder import WaitingRung
 from pipeline.jobs.specs import Rung
 from pipeline.lean.backend import CHOICES
@@ -216,7 +216,7 @@ class AgentSession:
         """Return a query's answer from the view."""
         return self.run(self.store.ask(question))
 
-    def work_off(self, kinds: Collection[Kind]) -> Sequence[JobRow]:
+    def work_off(self, kinds: Set[Kind]) -> Sequence[JobRow]:
         """Run the due jobs of these kinds until none is due, retries included; return the ended ones.
 
         Raises:
@@ -241,7 +241,7 @@ class AgentSession:
         ladder = ladder_of(self.settings, no_models=no_models, tactics=self.tactics)
         return ladder.climb(self.ask(model_queries.in_use))
 
-    async def _work_off(self, kinds: Collection[Kind]) -> list[JobRow]:
+    async def _work_off(self, kinds: Set[Kind]) -> list[JobRow]:
         started: set[str] = set()
         reported: set[tuple[str, int]] = set()
         while True:
@@ -265,7 +265,7 @@ class AgentSession:
             if self.store.failure is not None:
                 raise StoreFailedError(str(self.store.failure))
 
-    async def _start_due(self, kinds: Collection[Kind], now: datetime) -> set[str]:
+    async def _start_due(self, kinds: Set[Kind], now: datetime) -> set[str]:
         settings, runner = self.settings, self._runner
         plan = await self.store.ask(
             partial(
@@ -273,7 +273,7 @@ class AgentSession:
                 settings=settings,
                 leans=self.leans,
                 builds=await asyncio.to_thread(present, settings.paths.cache),
-                trainable="train" in kinds and not why_not_trainable(settings.train),
+                trainable=not kinds.isdisjoint(TRAININGS) and not why_not_trainable(settings.train),
                 no_models=why_no_models(settings.prove),
                 tactics=self.tactics,
                 now=now,

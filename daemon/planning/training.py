@@ -73,7 +73,7 @@ class TrainingJobs:
         self._models = [
             _Training(view, learning, settings=settings, leans=leans, standings=standings, counted=counted)
             for learning in map(settings.train.of, TRAINS)
-            if learning.enabled
+            if learning.enabled or model_queries.offers(view, learning.model)
         ]
 
     def of(self, repo: Repo) -> Iterator[DueJob]:
@@ -99,6 +99,7 @@ class _Training:
     ) -> None:
         self._view = view
         self._model = learning.model
+        self._trains = learning.enabled
         self._kind = TRAINS[learning.model]
         self._config = learning.config
         self._grpo = learning.grpo
@@ -124,12 +125,51 @@ class _Training:
 
     def of(self, repo: Repo, build_first: BuildFirst) -> Iterator[DueJob]:
         """Yield a repository's due jobs."""
+        yield from self._offered(repo)
+        if not self._trains:
+            return
         if self._model == EVALUATED:
             yield from self._evaluate(repo)
         trains = [*self._train(repo)]
         yield from trains
         if self._grpo is not None and not trains:
             yield from self._train_with_rewards(repo, self._grpo, build_first)
+
+    def _offered(self, repo: Repo) -> Iterator[DueJob]:
+        """Yield the measurement of each model that a user gave, on this repository and all earlier tasks."""
+        for offer in model_queries.offers(self._view, self._model):
+            traces = trace_queries.traces(self._view, repository=repo.key)
+            newest = trace_queries.newest_trace(self._view, repo.key)
+            trace = next((one for one in traces if one.trace == offer.trace), newest)
+            identity = job_id(self._kind, "offered", offer.weights, offer.repository, offer.trace or "")
+            standing = self._standings.of(identity)
+            if offer.repository != repo.key or trace is None or standing.state != "ready":
+                continue
+            parent = self._parent()
+            chain = newest_of_each(ancestry(self._known, parent))
+            there = newest_of_each([one for one in reversed(self._known) if one.removed_at is None])
+            measured = {one.repository for one in chain}
+            tasks = (*chain, *(one for one in there if one.repository not in measured))
+            others = [job for job in self._unfinished if job != identity]
+            spec = self._to_train(repo, parent, tasks[::-1], others)
+            given = {
+                "taken": Path(offer.folder),
+                "learned": offer.learned,
+                "trace": trace.trace,
+                "alone": False,
+            }
+            yield DueJob(
+                job=identity,
+                kind=self._kind,
+                attempt=standing.attempt,
+                lane=_LANE,
+                repository=repo.key,
+                branch=_branch(trace),
+                sha=trace.sha,
+                describes=f"measure the {_called(self._model)} in {offer.folder} on {repo.key}",
+                spec=spec.model_copy(update=given),
+                **self._limits(),
+            )
 
     def _train(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the repository's newest trace as a task, if it is due."""

@@ -22,11 +22,17 @@ from pipeline.models.model_files import files_in, weights_of
 from store import promotion
 from store.errors import ConcurrencyError
 from store.events.base import EventBody
-from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointRemoved, ModelKind
+from store.events.models import (
+    CheckpointPromoted,
+    CheckpointRefused,
+    CheckpointRemoved,
+    ModelKind,
+    ModelOffered,
+)
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
-from store.view import model_queries, queries
+from store.view import model_queries, queries, trace_queries
 from store.view.rows import CheckpointRow
 
 log = structlog.get_logger("daemon.results.models")
@@ -84,6 +90,17 @@ class Models:
                 if body is not None:
                     recorded.append(body)
         return tuple(recorded)
+
+    async def offer(self, body: ModelOffered) -> ModelOffered:
+        """Record a model that a user gives; the plan has it measured, and then the rule decides.
+
+        Raises:
+            KeyError: the repository has no trace to measure on.
+        """
+        if await self._store.ask(partial(trace_queries.newest_trace, repository=body.repository)) is None:
+            raise KeyError(body.repository)
+        await self._store.append([NewEvent(_stream(body.model), body, actor="control")])
+        return body
 
     async def remove_unneeded(self, *, keep: int, embeddings: Path) -> tuple[CheckpointRemoved, ...]:
         """Remove the files of the checkpoints that are not needed again (`promotion.needed`).

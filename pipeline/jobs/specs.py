@@ -672,6 +672,8 @@ class TrainSpec(Spec):
         keep: the other jobs whose datasets are still needed (of the chain's checkpoints, of unfinished jobs); the rest
             are removed. None: none is removed.
         alone: no other training is unfinished, so that the files of other runs are of no use.
+        taken: the folder of a model that is taken instead of training; None: one is trained.
+        learned: of such a model, whether it was trained on the trace.
 
     Its inputs `DATASET`… are the dataset.
     """
@@ -685,6 +687,8 @@ class TrainSpec(Spec):
     tasks: tuple[LearnedTask, ...] = ()
     keep: tuple[str, ...] | None = None
     alone: bool = False
+    taken: Path | None = None
+    learned: bool = False
 
 
 class TrainRetrieverSpec(TrainSpec):

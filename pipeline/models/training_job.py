@@ -12,6 +12,9 @@ repeats the kept measurements word for word, and makes the missing ones:
 
     <chain>/.evaluations/<evaluation>.json      the measurement, as the event has it, and its scores
 
+A job whose specification names a folder does not train: it takes the model that lies there (`pipeline.models.added`),
+and measures it in the same way.
+
 Fails with the `reason` of a LearningError; no failure makes a checkpoint, and none changes another.
 """
 
@@ -31,14 +34,17 @@ from pydantic import BaseModel
 
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import DATASET, TrainSpec
+from pipeline.models.added import add
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData, exported_position, forget, forget_others, freeze
 from pipeline.models.errors import (
     CheckpointError,
+    ConfigError,
     DatasetError,
     LearningError,
+    ModelError,
     NothingToLearnError,
 )
 from pipeline.models.measures import Evaluation, with_bounds
@@ -309,6 +315,38 @@ class TrainingJob(abc.ABC, Generic[C]):
     def evaluator(self, checkpoint: str, recorder: Recorder) -> Evaluator[C]:
         """Return the evaluator of a checkpoint."""
 
+    @abc.abstractmethod
+    def facts_of(self, folder: Path) -> dict[str, Any]:
+        """Load a model's folder; return what a checkpoint.json of its kind has beside.
+
+        Raises:
+            LearningError: it holds no such model.
+        """
+
+    def complete(self, copy: Path, folder: Path) -> None:
+        """Finish a copy of a model's folder beside the chain's checkpoints."""
+
+    def _made(self, task: TaskData) -> Checkpoint:
+        """Train the task, or take the model that the specification names."""
+        folder = self.order.taken
+        if folder is None:
+            return self.learn(task, StepReports(self.reporter, f"training on {task.name}"))
+        self.reporter.progress(0, 1, f"taking {folder}")
+        try:
+            facts = self.facts_of(folder)
+        except (CheckpointError, ModelError) as error:
+            # As it lies there, it would fail again.
+            raise ConfigError(str(error)) from error
+        return add(
+            folder,
+            task if self.order.learned else replace(task, data_seq=0),
+            self.chain,
+            self.config.to_dict(),
+            parent=self.order.parent,
+            facts=facts,
+            complete=lambda copy: self.complete(copy, folder),
+        )
+
     def run(self) -> dict[str, Any]:
         """Train and measure; return the job's summary.
 
@@ -320,7 +358,7 @@ class TrainingJob(abc.ABC, Generic[C]):
             with failures(order.repository):
                 dataset, position = self.dataset()
                 task = TaskData(order.repository, dataset, position)
-                made = self.learn(task, StepReports(self.reporter, f"training on {task.name}"))
+                made = self._made(task)
         except JobError as error:
             if error.deterministic:
                 with failures(order.repository):

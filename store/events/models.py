@@ -13,10 +13,11 @@ class CheckpointSaved(EventBody):
     """A training run ended with these weights, the next link of its model's chain.
 
     `checkpoint` is its id, `parent` the checkpoint that the run started from (None: from `base`, a hub name or
-    folder). `data_seq` is the log position of the training data. `weights` is the SHA-256 of the weights' file (of
-    several parts: of the names and SHA-256 of all) and `fisher` of the Fisher information's, safetensors below the
-    artifact folder; neither is in the log. `size_bytes` is that of all parts. `curve` is JSON: of each measure of the
-    training, its loss among them, the steps and the values (`pipeline.models.curve`). None: it was not kept.
+    folder), or of a model that was offered the one in use. `data_seq` is the log position of the training data.
+    `weights` is the SHA-256 of the weights' file (of several parts: of the names and SHA-256 of all) and `fisher` of
+    the Fisher information's, safetensors below the artifact folder; neither is in the log. `size_bytes` is that of all
+    parts. `curve` is JSON: of each measure of the training, its loss among them, the steps and the values
+    (`pipeline.models.curve`). None: it was not kept.
     """
 
     type: ClassVar[str] = "checkpoint_saved"
@@ -36,6 +37,24 @@ class CheckpointSaved(EventBody):
     device: str
     seconds: float
     job: str
+
+
+class ModelOffered(EventBody):
+    """A user gives a model that was trained elsewhere: it is measured, and decided on as one that was trained here.
+
+    `folder` holds it, with weights of this SHA-256. It is measured on the repository's test set beside those of all
+    earlier tasks; `learned`: that repository is what it was trained on. `trace` is the repository's trace; None: its
+    newest one.
+    """
+
+    type: ClassVar[str] = "model_offered"
+    model: ModelKind
+    folder: str
+    weights: Digest
+    repository: str
+    trace: str | None
+    learned: bool
+    by: str
 
 
 class CheckpointPromoted(EventBody):

@@ -13,7 +13,7 @@ from typing import Literal
 from store.domain.identity import split_key
 from store.domain.splits import files_of, held_out
 from store.view.reading import columns, make_all, read
-from store.view.rows import CheckpointRow, EvaluationRow, ProofRow, TraceRow
+from store.view.rows import CheckpointRow, EvaluationRow, OfferRow, ProofRow, TraceRow
 
 
 def checkpoints(db: sqlite3.Connection, model: str | None = None) -> list[CheckpointRow]:
@@ -37,6 +37,11 @@ def checkpoint_in_use(db: sqlite3.Connection, model: str) -> CheckpointRow | Non
 def in_use(db: sqlite3.Connection) -> dict[str, str]:
     """Return the checkpoint in use of each model that has one."""
     return dict(db.execute("SELECT model, checkpoint FROM checkpoints WHERE promoted = 1"))
+
+
+def offers(db: sqlite3.Connection, model: str) -> list[OfferRow]:
+    """Return the models of this kind that users gave, oldest first."""
+    return read(db, OfferRow, "offers", equal={"model": model}, order="offered_at, weights")
 
 
 def evaluations(db: sqlite3.Connection, checkpoint: str | None = None) -> list[EvaluationRow]:

@@ -646,6 +646,20 @@ class TriggerRow:
         return self.job is None and self.ended is None
 
 
+@table("offers", key=("model", "weights", "repository"))
+class OfferRow:
+    """A model that a user gives, to be measured on a repository; see `store.events.models.ModelOffered`."""
+
+    model: str
+    weights: str
+    repository: str
+    folder: str
+    trace: str | None
+    learned: bool
+    by: str
+    offered_at: str
+
+
 @table("notifiers", key=("channel",))
 class NotifierRow:
     """A channel, as its events left it (`store.events.service`). Events up to `position` are not sent again.

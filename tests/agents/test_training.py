@@ -1,4 +1,4 @@
-"""A trainer in the agent's own process: how a training that does not end well is recorded."""
+"""A trainer in the agent's own process: what comes of its model, and of a training that does not end well."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest
 
 from daemon.leandojo import AgentError, HFAgent, LeanAgent
 from daemon.place.lock import holder
-from pipeline.models.errors import DivergedError, NothingToLearnError
+from pipeline.models.errors import DivergedError
 from pipeline.models.retriever import TrainingConfig
 from pipeline.models.tactics import SFTTrainer
+from pipeline.models.tactics.training import RepositoryTrainer
+from pipeline.models.trainer_folder import publish
 from tests.support.daemon.remote import Remote
 from tests.support.daemon.traced_project import TracedProject
 
@@ -28,18 +30,6 @@ def agent(study: TracedProject, says_rfl: str) -> HFAgent:
     return made
 
 
-def test_another_spelling_of_the_address_is_the_same_repository(
-    study: TracedProject, says_rfl: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = SFTTrainer(says_rfl, output_dir=study.folder / "outputs", device="cpu", say=lambda _line: None)
-    made = HFAgent(trainer, say=lambda _line: None)
-    made.setup_local_repository(study.remote.path)
-    assert len(study.events("commit_traced")) == 1
-    monkeypatch.setattr(trainer, "train", ends_with(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        made.train()
-
-
 def ends_with(error: BaseException) -> Any:
     def train(*_: Any, **__: Any) -> None:
         raise error
@@ -47,47 +37,47 @@ def ends_with(error: BaseException) -> Any:
     return train
 
 
-def test_a_training_that_is_stopped_is_recorded_so_and_can_be_begun_again(
+def learns_nothing(trainer: RepositoryTrainer) -> Any:
+    """Return a training of no step: the model that it begins with, and what a trainer says of it."""
+
+    def train(repos: Any, *_: Any) -> None:
+        def write(folder: Path) -> None:
+            shutil.copytree(trainer.model_name, folder, dirs_exist_ok=True)
+
+        about = {"kind": "sft", **trainer.follows_from(), "rows": "", "fitted": {"steps": 0}, "seconds": 0.0}
+        learned = [{"url": repo.url, "commit": repo.commit} for repo in repos]
+        publish(Path(trainer.output_dir), write, {**about, "repositories": learned, "device": "cpu"})
+
+    return train
+
+
+def test_a_training_that_is_stopped_or_fails_leaves_no_checkpoint_and_gives_the_folder_back(
     study: TracedProject, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent.trainer, "train", ends_with(KeyboardInterrupt()))
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            agent.train()
-    ended = study.events("job_interrupted")
-    assert [(event.data["attempt"], event.data["reason"]) for event in ended] == [
-        (1, "the agent was stopped"),
-        (2, "the agent was stopped"),
-    ]
+    with pytest.raises(KeyboardInterrupt):
+        agent.train()
+    monkeypatch.setattr(agent.trainer, "train", ends_with(DivergedError("the loss is nan")))
+    with pytest.raises(AgentError, match=r"was not learned: the loss is nan"):
+        agent.train()
+    monkeypatch.setattr(agent.trainer, "train", lambda *_: [])
+    assert agent.train() == ()
     assert holder(study.paths.lock) is None
-    assert not study.events("checkpoint_saved")
+    assert not study.events("checkpoint_saved", "model_offered")
 
 
-def test_a_training_that_fails_is_a_failed_job_with_its_reason(
+def test_a_trained_model_that_cannot_be_measured_is_a_failed_job_with_its_reason(
     study: TracedProject, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent.trainer, "train", ends_with(DivergedError("the loss is nan")))
-    with pytest.raises(AgentError, match=r"was not learned: .*the loss is nan"):
+    def train(*given: Any) -> None:
+        learns_nothing(agent.trainer)(*given)
+        (study.folder / "outputs" / "tokenizer_config.json").write_text("{")
+
+    monkeypatch.setattr(agent.trainer, "train", train)
+    with pytest.raises(AgentError, match=r"train_tactics failed: .*the tokenizer of .* cannot be loaded"):
         agent.train()
     (failed,) = study.events("job_failed")
-    assert (failed.data["reason"], failed.data["deterministic"]) == (
-        DivergedError.reason,
-        DivergedError.for_good,
-    )
-    (job,) = [row for row in study.everlean("jobs")["jobs"] if row["kind"] == "train_tactics"]
-    assert job["state"] == "failed"
-
-
-def test_a_repository_without_a_step_to_learn_is_reported_and_skipped(
-    study: TracedProject, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent.trainer, "train", lambda *_: [])
-    said: list[str] = []
-    again = HFAgent(agent.trainer, say=said.append)
-    again.setup_github_repository(study.url, study.sha)
-    assert again.train() == ()
-    assert "has no step of a proof to learn from" in said[-1]
-    assert [event.data["reason"] for event in study.events("job_failed")] == [NothingToLearnError.reason]
+    assert failed.data["deterministic"]
 
 
 def test_an_agent_is_measured_on_the_commit_that_it_was_set_up_at_whatever_was_traced_since(
@@ -103,9 +93,9 @@ def test_an_agent_is_measured_on_the_commit_that_it_was_set_up_at_whatever_was_t
     with pytest.raises(AgentError, match=r"was traced since, .* set the repository up again"):
         retrieving.train()
     assert len(study.events("commit_traced")) == 2
-    monkeypatch.setattr(agent.trainer, "train", ends_with(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        agent.train()
+    monkeypatch.setattr(agent.trainer, "train", learns_nothing(agent.trainer))
+    (made,) = agent.train()
+    assert (made.promoted, made.data_seq > 0) == (True, True)
     (dataset,) = (study.paths.models / "tactics" / ".datasets").iterdir()
     theorems = [
         theorem["full_name"]
@@ -114,6 +104,7 @@ def test_an_agent_is_measured_on_the_commit_that_it_was_set_up_at_whatever_was_t
     ]
     assert "use2" in theorems
     assert not [name for name in theorems if name.startswith("later")]
+    assert agent.train() == (), "what was added is not added again"
 
 
 def test_a_lean_agent_trains_as_leandojo_s_configuration_says_whether_it_is_given_one_or_none(

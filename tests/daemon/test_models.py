@@ -39,6 +39,7 @@ from tests.support.models import (
     checkpoint_removed,
     checkpoint_saved,
     evaluation_finished,
+    model_offered,
 )
 
 
@@ -509,6 +510,8 @@ def test_the_command_line_promotes_and_rolls_back_through_the_daemon(
             ("/promote", {}, 400),
             ("/promote", {"checkpoint": 1}, 400),
             ("/promote", None, 400),
+            ("/offer", model_offered().model_dump(mode="json"), 404),
+            ("/offer", {"model": "x"}, 400),
             ("/rollback", {"model": "x"}, 404),
             ("/rollback", None, 400),
             ("/rollback", {"model": "progress"}, 409),

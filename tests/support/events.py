@@ -98,6 +98,7 @@ from tests.support.models import (
     checkpoint_removed,
     checkpoint_saved,
     evaluation_finished,
+    model_offered,
 )
 from tests.support.traced_repository import TraceStory, sample_events
 
@@ -592,6 +593,7 @@ def samples() -> dict[str, EventBody]:
         checkpoint_promoted(),
         checkpoint_refused(),
         checkpoint_removed(),
+        model_offered(),
         evaluation_finished(),
         NotificationsSwitched(channel="webhook", kinds=("proof_verified",), position=3),
         NotificationSent(channel="webhook", message="m-1", events=("e-1", "e-2"), position=9, attempts=2),

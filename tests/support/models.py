@@ -12,6 +12,7 @@ from store.events.models import (
     CheckpointSaved,
     EvaluationFinished,
     ModelKind,
+    ModelOffered,
 )
 
 
@@ -72,6 +73,20 @@ def checkpoint_refused(
         in_use=in_use,
         reason="recall@10 0.31 < 0.38",
     )
+
+
+def model_offered(model: ModelKind = "tactics", **changes: Any) -> ModelOffered:
+    """Return the offer of a model that was trained elsewhere, with changes."""
+    made = ModelOffered(
+        model=model,
+        folder="/srv/outputs",
+        weights=short_hash("weights", "offered") * 4,
+        repository="example.org/one",
+        trace=None,
+        learned=True,
+        by="ada",
+    )
+    return made.model_copy(update=changes)
 
 
 def checkpoint_removed(

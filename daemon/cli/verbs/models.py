@@ -34,7 +34,7 @@ from store.view.rows import EvaluationRow
 if TYPE_CHECKING:
     from store.curriculum import CurriculumRepository, Ordered
 
-GROUPS["models"] = "List trained checkpoints, compare two, promote one, or go back to the one before."
+GROUPS["models"] = "List trained checkpoints, compare two, add or promote one, or go back to the one before."
 ModelName = Literal["retriever", "tactics", "progress"]
 Model = Annotated[
     ModelName | None, typer.Option("--model", metavar="M", help="Only: retriever, tactics, progress.")
@@ -80,6 +80,24 @@ class PutInUse:
     """in use before"""
     reason: str
     """as recorded"""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    model: str
+    """`retriever`, `tactics` or `progress`"""
+    folder: str
+    """of the model; a copy of it goes into the chain"""
+    weights: str
+    """their SHA-256"""
+    repository: str
+    """on whose test set it is measured, beside those of all earlier tasks"""
+    trace: str | None
+    """of the repository; null: its newest one"""
+    learned: bool
+    """the repository is what it was trained on"""
+    by: str
+    """the user"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +279,54 @@ def export(
         ) from error
     done = Written(row.checkpoint, written, str(out))
     return Answer(done, f"{done.checkpoint}: {clean(done.place)}, as {done.format}")
+
+
+@verb("models add", Offered)
+def add(
+    call: Call,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="What a trainer wrote, or `hf download` made.", exists=True),
+    ],
+    repo: Annotated[
+        str | None,
+        typer.Option(
+            "--repo",
+            metavar="REPO",
+            help="The repository that it was trained on; default: none of ours, and it is measured on the one that was "
+            "traced last.",
+        ),
+    ] = None,
+    model: Annotated[
+        ModelName | None, typer.Option("--model", metavar="M", help="What it is; default: as its files say.")
+    ] = None,
+) -> Answer:
+    """Measure a model that was trained elsewhere, and let the promotion rule decide on it."""
+    from pipeline.models.added import kind_of
+    from pipeline.models.errors import CheckpointError
+    from pipeline.models.model_files import begun
+    from store.view import trace_queries
+
+    place = folder.resolve()
+    try:
+        kind = kind_of(place)
+    except CheckpointError as error:
+        raise CliError(str(error)) from error
+    if repo is None:
+        with call.view() as database:
+            traces = trace_queries.newest_traces(database)
+        if not traces:
+            raise CliError("no repository is traced yet, and a model is measured on the theorems of one")
+        key = max(traces, key=lambda row: row.seq).repository
+    else:
+        key = call.key(repo)
+    given = {"model": model or kind, "folder": str(place), "weights": begun(place), "repository": key}
+    done = read_answer(Offered, call.command("/offer", **given, trace=None, learned=repo is not None))
+    return Answer(
+        done,
+        f"{done.folder}: is measured as a {done.model} model on {done.repository} and on all earlier tasks; `everlean "
+        "models` shows how it did and what the promotion rule said",
+    )
 
 
 @verb("models promote", PutInUse)

@@ -274,6 +274,9 @@ class ProgressJob(TrainingJob[ProgressConfig]):
             on_step=on_step,
         )
 
+    def facts_of(self, folder: Path) -> dict[str, Any]:
+        return {"max_length": ProgressModel(folder, device=self.config.device).max_length}
+
     def evaluator(self, checkpoint: str, recorder: Recorder) -> ProgressEvaluator:
         return ProgressEvaluator(self.chain, checkpoint, self.measured_with, recorder)
 

@@ -20,9 +20,10 @@ from pipeline.jobs.specs import EvaluateSpec, TrainRetrieverSpec
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError
+from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import RetrieverConfig, for_a_job
-from pipeline.models.retriever.encoder import Encoder
+from pipeline.models.retriever.encoder import Encoder, load_encoder
 from pipeline.models.retriever.learning import encoder_of, learn, measure
 from pipeline.models.training_job import (
     Evaluator,
@@ -92,6 +93,9 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
             indices=self.indices,
             on_step=on_step,
         )
+
+    def facts_of(self, folder: Path) -> dict[str, Any]:
+        return {"digest": tensors_digest(load_encoder(folder).state_dict())}
 
     def evaluator(self, checkpoint: str, recorder: Recorder) -> RetrieverEvaluator:
         return RetrieverEvaluator(self.chain, checkpoint, self.measured_with, recorder, self.indices)

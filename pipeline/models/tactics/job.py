@@ -14,19 +14,15 @@ step has none:
                         is shown those before; the mean over steps
 
 A tactic that is longer than the model may answer is a miss.
-
-`TrainerJob` is the same job with a trainer that the caller made in the place of its own training. Such a trainer may
-have what no spec file can carry: a reward function, an adapter's shape.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,20 +31,19 @@ from peft import LoraConfig, PeftModel
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import TrainSpec
 from pipeline.models.batching import by_length, padded
-from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, checkpoint_id
+from pipeline.models.chain import Chain, Checkpoint, TrainingFacts
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import NothingToLearnError
+from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
-from pipeline.models.model_files import read_about, start_of, versions
+from pipeline.models.model_files import ADAPTERS, versions
 from pipeline.models.running import Saves
 from pipeline.models.tactics.adapters import base_of, model_for, name_base, started, written
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson
-from pipeline.models.tactics.models import TacticModel, load_model
+from pipeline.models.tactics.models import TacticModel, load_model, read_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import (
     NO_PREMISES,
@@ -59,7 +54,7 @@ from pipeline.models.tactics.rows import (
     drawn,
     read_rows,
 )
-from pipeline.models.tactics.training import Database, Repository, RepositoryTrainer, SFTTrainer
+from pipeline.models.tactics.training import SFTTrainer
 from pipeline.models.training_job import (
     Evaluator,
     OnStep,
@@ -383,99 +378,19 @@ class TacticsJob(TrainingJob[TacticsConfig]):
             on_step=on_step,
         )
 
+    def facts_of(self, folder: Path) -> dict[str, Any]:
+        parent = self.order.parent
+        if parent is not None and (self.chain.path(parent) / ADAPTERS).is_dir():
+            raise ConfigError(
+                f"the checkpoint in use, {parent}, has an adapter for each repository (lora_by_repository), and "
+                f"{folder} is one model for all. Set lora_by_repository = false, and begin another chain of checkpoints"
+            )
+        read_model(folder)
+        return {}
+
+    def complete(self, copy: Path, folder: Path) -> None:
+        # The relative path to an adapter's base differs here.
+        name_base(copy, base_of(folder), home=copy)
+
     def evaluator(self, checkpoint: str, recorder: Recorder) -> TacticsEvaluator:
         return TacticsEvaluator(self.chain, checkpoint, self.measured_with, recorder, self._premises)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingInput:
-    """The input of a training: the repositories in order, of which the last is the new one, and their database."""
-
-    repos: Sequence[Repository]
-    database: Database
-    data_path: Path
-
-
-class TrainerJob(TacticsJob):
-    """The job `train_tactics` with a trainer in the place of its own training."""
-
-    def __init__(
-        self, trainer: RepositoryTrainer, work: TrainingInput, spec: JobSpec[TrainSpec], reporter: Reporter
-    ) -> None:
-        config = TacticsConfig(
-            model_name=trainer.model_name,
-            epochs=trainer.settings.epochs_per_repo,
-            batch_size=trainer.settings.batch_size,
-            lr=trainer.settings.lr,
-            lora=trainer.use_lora,
-            max_seq_len=trainer.settings.max_seq_len,
-            device="cuda" if trainer.device.type == "cuda" else "cpu",
-            seed=trainer.settings.seed,
-        )
-        super().__init__(config, spec, reporter)
-        self._trainer = trainer
-        self._work = work
-
-    def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:  # noqa: ARG002 - the trainer's own
-        """Train, and add the result to the chain.
-
-        Raises:
-            NothingToLearnError: the repository has no step to learn from.
-            LearningError: training failed.
-        """
-        last = self._work.repos[-1]
-        self._trainer.train(self._work.repos, self._work.database, self._work.data_path)
-        folder = Path(self._trainer.output_dir)
-        about = read_about(folder)
-        if about is None or {"url": last.url, "commit": last.commit} not in about["repositories"]:
-            raise NothingToLearnError(f"{last.url} at {last.commit} has no step of a proof to learn from")
-        return self._adopted(folder, about, task)
-
-    def evaluator(self, checkpoint: str, recorder: Recorder) -> TacticsEvaluator:
-        return _TrainerEvaluator(self._trainer, self.chain, checkpoint, self.config, recorder)
-
-    def _adopted(self, folder: Path, about: dict[str, Any], task: TaskData) -> Checkpoint:
-        parent, config = self.order.parent, {"kind": about["kind"], **about["settings"]}
-        identity = checkpoint_id(
-            parent=parent,
-            base=about["base"],
-            begun=about["begun"],
-            task=task.name,
-            # With the weights: a reward function's answers are recorded nowhere else.
-            data=f"{about['rows']} {start_of(folder)}",
-            config=config,
-        )
-        seed = int(config["seed"])
-        step = Step(identity, parent, about["base"], str(folder), task, about["rows"], config, seed)
-        if parent is not None:
-            started(step, self.chain, by_repository=False)
-        facts = TrainingFacts(
-            steps=int(about["fitted"]["steps"]),
-            device=about["device"],
-            seconds=float(about["seconds"]),
-            versions=about["versions"],
-            about={name: about[name] for name in _ADOPTED if name in about},
-        )
-
-        def copied(beside: Path) -> None:
-            for name in about["files"]:
-                shutil.copy2(folder / name, beside / name)
-            # The relative path to the base differs here.
-            name_base(beside, base_of(folder), home=beside)
-
-        return self.chain.once(step, lambda _run: self.chain.put(step, copied, facts))
-
-
-_ADOPTED = ("fitted", "repositories", "grpo", "lean")
-"""Fields of a trainer's description that a checkpoint.json has too."""
-
-
-class _TrainerEvaluator(TacticsEvaluator):
-    """Measures the model that the trainer has in memory: the GPU might not hold a second one."""
-
-    def __init__(self, trainer: RepositoryTrainer, *given: Any) -> None:
-        super().__init__(*given)
-        self._trainer = trainer
-
-    def loaded(self, task: TaskData) -> TacticModel:  # noqa: ARG002 - one model for all
-        return self._trainer.loaded()

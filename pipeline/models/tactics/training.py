@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import gc
 import importlib.metadata
 import json
 import logging
@@ -351,6 +352,13 @@ class RepositoryTrainer(abc.ABC):
             self.tokenizer = found.tokenizer
             self._learned = [] if about is None else list(about["repositories"])
         return self._loaded
+
+    def unload(self) -> None:
+        """Free the memory of the model, which is loaded again when it is next asked for."""
+        self._loaded = None
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     @abc.abstractmethod
     def fit(self, rows: Rows) -> FitResult:

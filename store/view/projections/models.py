@@ -10,6 +10,7 @@ from store.events.models import (
     CheckpointRemoved,
     CheckpointSaved,
     EvaluationFinished,
+    ModelOffered,
 )
 from store.log.envelope import StoredEvent
 from store.view.projections.rows import as_json, upsert
@@ -43,6 +44,23 @@ def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: Checkpoin
             "removed_reason": "",
         },
         once={"promoted": 0, "reason": "", "refused_reason": ""},
+    )
+
+
+def model_offered(db: sqlite3.Connection, event: StoredEvent, body: ModelOffered) -> None:
+    """Note a model that someone gives; the same weights are the same model."""
+    upsert(
+        db,
+        "offers",
+        key={"model": body.model, "weights": body.weights, "repository": body.repository},
+        values={
+            "folder": body.folder,
+            "trace": body.trace,
+            "learned": body.learned,
+            "by": body.by,
+            "offered_at": event.recorded_at,
+        },
+        once={},
     )
 
 

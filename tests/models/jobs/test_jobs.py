@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.models.added import kind_of
 from pipeline.models.chain import Chain
 from pipeline.models.curve import read_curve
 from pipeline.models.datasets import TaskData, dataset_of
+from pipeline.models.model_files import begun
 from pipeline.models.progress import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, file_of
 from pipeline.models.retriever import learning as retriever_learning
@@ -97,6 +99,28 @@ def theorems_of(dataset: Path, split: str, of: Split = "random") -> set[str]:
     lines = file_of(dataset, of, TEST if split == "test" else LEARN).read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     return {row["theorem"] for row in rows if split == "test" or row["side"] == split}
+
+
+def test_a_folder_is_taken_as_it_is_and_measured_as_what_is_trained(learned: Learned) -> None:
+    bench, model, first = learned.bench, learned.model, learned.first
+    trained = Chain(bench.chain(model)).path(first.summary["checkpoint"])
+    about = {
+        "parent": first.summary["checkpoint"],
+        "tasks": [{"name": FIRST, "dataset": first.summary["dataset"]}],
+    }
+    for folder, knows in ((trained, True), (bench.models[model], False)):
+        assert kind_of(folder) == model
+        given = bench.train(
+            model, "Second", job=f"{model}-{knows}", taken=str(folder), learned=knows, **about
+        )
+        (saved,) = given.of("checkpoint_saved")
+        assert saved["weights"] == begun(folder)
+        assert (saved["parent"], saved["data_seq"] > 0) == (first.summary["checkpoint"], knows)
+        measured = [(item["repository"], item["split"]) for item in given.of("evaluation_finished")]
+        assert measured == [(FIRST, "test"), (SECOND, "test"), (SECOND, "val")]
+        place = Chain(bench.chain(model)).path(saved["checkpoint"])
+        assert Chain(bench.chain(model)).read(saved["checkpoint"], verify=True).config["added"] == str(folder)
+        shutil.rmtree(place)
 
 
 def test_each_task_is_a_link_and_is_measured_on_all_tasks_so_far(learned: Learned) -> None:

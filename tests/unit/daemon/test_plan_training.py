@@ -36,6 +36,7 @@ from tests.support.models import (
     checkpoint_refused,
     checkpoint_saved,
     evaluation_finished,
+    model_offered,
 )
 from tests.support.planning import (
     LEAN,
@@ -478,6 +479,28 @@ def test_each_model_has_a_chain_of_its_own(world: World, table: str, kind: Kind)
     assert task.name == ONE
     assert task.dataset.parts[-3:] == (KINDS[kind].model, ".datasets", first.job)
     assert asked(second, TrainSpec).keep == (first.job,)
+
+
+def test_a_model_that_is_given_is_measured_once_on_all_tasks_whether_its_kind_is_trained_or_not(
+    world: World,
+) -> None:
+    at = world.trace(ONE)
+    world.configure(train=f"new_theorems = 10\n{TACTICS}")
+    retriever, tactics = world.plan().due
+    world.learn(retriever, "r-1", at=at)
+    world.learn(tactics, "t-1", at=at)
+    world.trace(TWO, seed=1)
+    world.configure(train="new_theorems = 1000")
+    world.tell(model_offered(repository=TWO), model_offered(repository=TWO, learned=False))
+    job = world.one()
+    order = asked(job, TrainSpec)
+    assert (job.kind, job.repository) == ("train_tactics", TWO)
+    assert (order.taken, order.learned) == (Path("/srv/outputs"), False)
+    assert (order.parent, [task.name for task in order.tasks]) == ("t-1", [ONE])
+    world.learn(job, "t-2", at=0, promote=False)
+    assert world.plan().due == ()
+    world.configure(train=f"new_theorems = 10\n{TACTICS}")
+    assert "train_tactics" in kinds(world.plan()), "what was given did not learn the repository"
 
 
 def test_the_jobs_can_read_their_specs(world: World) -> None:

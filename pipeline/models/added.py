@@ -1,0 +1,113 @@
+"""Folders with a trained model that are taken into a chain, where the daemon did not train it (`everlean models add`).
+
+A folder is that of any trainer here, with its `checkpoint.json`, or one of the hub's, such as `hf download` makes.
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, checkpoint_id
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import CheckpointError
+from pipeline.models.model_files import DESCRIPTION, MODEL_FILES, begun, read_about, start_of, versions
+from store.events.models import ModelKind
+
+_OF_ENCODERS = ("modules.json", "*_Pooling/config.json", "sentence_bert_config.json")
+"""How sentence-transformers says what a retriever's pooling is."""
+_BY_ARCHITECTURE: Mapping[str, ModelKind] = {
+    "ForSequenceClassification": "progress",
+    "ForCausalLM": "tactics",
+    "ForConditionalGeneration": "tactics",
+    "LMHeadModel": "tactics",
+}
+
+_SAID: tuple[str, ...] = ("fitted", "repositories", "grpo", "lean", "max_length")
+"""Fields of a trainer's description that a checkpoint.json has too."""
+
+
+def kind_of(folder: Path) -> ModelKind:
+    """Return which model a folder holds; one without a head for another purpose is a retriever.
+
+    Raises:
+        CheckpointError: it holds no model, or its config.json cannot be read.
+    """
+    if not begun(folder):
+        raise CheckpointError(
+            f"{folder} holds no model: there are no weights in it. Name the folder that a trainer wrote, or one that "
+            "`hf download` made"
+        )
+    if (folder / "adapter_config.json").is_file():
+        return "tactics"
+    try:
+        named = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") or [""]
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder / 'config.json'} cannot be read ({error}). Restore the folder"
+        ) from error
+    return next((kind for end, kind in _BY_ARCHITECTURE.items() if str(named[0]).endswith(end)), "retriever")
+
+
+def add(
+    folder: Path,
+    task: TaskData,
+    chain: Chain,
+    config: Mapping[str, Any],
+    *,
+    parent: str | None,
+    facts: Mapping[str, Any],
+    complete: Callable[[Path], object] = lambda _copy: None,
+) -> Checkpoint:
+    """Add a copy of a model's folder to a chain, as the checkpoint after `parent`; one that is there is not made again.
+
+    Args:
+        folder: of the model; it stays as it is.
+        task: on which it is measured.
+        chain: of its model.
+        config: of the measurements.
+        parent: the checkpoint in use; None: there is none.
+        facts: further fields of the checkpoint's description.
+        complete: finishes the copy.
+
+    Raises:
+        CheckpointError: a file is not what was saved, or the copy cannot be written.
+    """
+    about = read_about(folder, verify=True) or {}
+    fitted = about.get("fitted") or {}
+    how = about.get("config") or {"kind": about.get("kind", ""), **about.get("settings", {})}
+    base, weights = str(about.get("base", folder)), start_of(folder)
+    # On another split what it learned from would be measured on, whatever it was trained with.
+    config = {**how, "split": config["split"], "added": str(folder)}
+    seed = int(about.get("seed", how.get("seed", 0)))
+    identity = checkpoint_id(
+        parent=parent, base=base, begun=weights, task=task.name, data=weights, config=config
+    )
+    step = Step(identity, parent, base, str(folder), task, str(about.get("rows", weights)), config, seed)
+    said: dict[str, Any] = {name: about[name] for name in _SAID if name in about}
+    made = TrainingFacts(
+        steps=int(about.get("steps", fitted.get("steps", 0))),
+        device=str(about.get("device", "cpu")),
+        seconds=float(about.get("seconds", 0.0)),
+        versions=about.get("versions") or versions(()),
+        about={**said, **facts},
+    )
+
+    def write(copy: Path) -> None:
+        for name in sorted(_files(folder, about)):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(folder / name, copy / name)
+        complete(copy)
+
+    return chain.once(step, lambda _run: chain.put(step, write, made))
+
+
+def _files(folder: Path, about: Mapping[str, Any]) -> set[str]:
+    if about:
+        return set(about["files"])
+    found = (path for pattern in (*MODEL_FILES, *_OF_ENCODERS) for path in folder.glob(pattern))
+    return {path.relative_to(folder).as_posix() for path in found if path.is_file()} - {DESCRIPTION}
