@@ -52,6 +52,8 @@ LOOK_FOR_ROOM = Backoff(1.0, 60.0)
 """Between looks at a full disk, after each time that the room there was not enough."""
 _SOON_S = 120.0
 
+_FOLDED_IN_EVERY_S = 10.0
+"""So often at most the log's -wal is folded into its file, in a turn in which nothing is appended."""
 _CHECKED_AT_START_S = 2.0
 _CHECKED_AT_REST_S = 0.05
 _PARTS_EVERY_S = 5.0
@@ -174,17 +176,26 @@ class _Waiting:
     outcome: Appended | Exception | None = None
 
 
+_NO_FILE = (0, 0)
+
+
 def _identity(path: Path) -> tuple[int, int]:
     try:
         found = path.stat()
     except OSError:
-        return 0, 0
+        return _NO_FILE
     return found.st_dev, found.st_ino
 
 
-def _size(path: Path) -> int:
-    """A file's size in bytes; none where there is no file."""
-    return path.stat().st_size if path.exists() else 0
+def _of_the_log(paths: Paths) -> tuple[Path, ...]:
+    return paths.events_db, paths.events_db.with_name(f"{paths.events_db.name}-wal")
+
+
+def _watched(paths: Paths) -> list[Path]:
+    """Return the folder of the store, its files, what SQLite and we keep beside them, and the locks."""
+    databases = (paths.events_db, paths.database_db)
+    beside = [path.with_name(path.name + suffix) for path in databases for suffix in ("-wal", "-shm", ".lock")]
+    return [*databases, *beside, anchor_path(paths.events_db), paths.lock, paths.state]
 
 
 def _name_now(identity: tuple[int, int]) -> Path | None:
@@ -222,6 +233,9 @@ class StoreService:
         """Where the log ended when the next part of it was last due to be checked."""
         self.check_pause_s = _REST_S
         """The seconds until `check_next_part` is due: a day after the whole log was checked."""
+        self._folded_in = 0
+        """Where the log ended when its -wal was last folded in."""
+        self._fold_in_at = 0.0
         self._writer_thread = 0
         self._paths = paths
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-write")
@@ -360,7 +374,7 @@ class StoreService:
         await self._in(self._writer, run)
 
     async def check(self) -> None:
-        """Find out whether the files are still those that were opened, and whether there is room again.
+        """Find out whether the files are still those that were opened, and whether there is room again; fold the -wal in.
 
         Nothing may be appended for hours, so this belongs into each turn of the loop. An append since the last turn has
         looked at the files, and is followed by the view, so that only a turn without one asks the writer.
@@ -374,6 +388,7 @@ class StoreService:
                 return False
             self._check_files()
             self._busy = False
+            self._fold_in(self._log)
             return self._use_room()
 
         if self._busy and self.failure is None and not self.room.problem:
@@ -463,8 +478,9 @@ class StoreService:
         self.check_pause_s = _CHECKED_EVERY_S if ended else _PARTS_EVERY_S
 
     def _open_view(self) -> None:
-        self._files = {path: _identity(path) for path in (self._paths.events_db, self._paths.database_db)}
         self._view = queries.connect(self._paths.database_db)
+        found = {path: _identity(path) for path in _watched(self._paths)}
+        self._files = {path: identity for path, identity in found.items() if identity != _NO_FILE}
 
     def _append_pending(self) -> None:
         """Record every pending batch, in as many transactions as it takes; calls that find none do nothing."""
@@ -567,21 +583,35 @@ class StoreService:
                 tried = not self._behind
         return tried
 
+    def _fold_in(self, log: EventLog) -> None:
+        if self._folded_in == log.head.seq or time.monotonic() < self._fold_in_at:
+            return
+        self._folded_in, self._fold_in_at = log.head.seq, time.monotonic() + _FOLDED_IN_EVERY_S
+        try:
+            log.fold_in()
+        except (LogError, sqlite3.Error, OSError) as error:
+            self._refused(error)
+
     def _check_files(self) -> None:
-        """Refuse to write into removed files: SQLite would write on without an error."""
+        """Refuse to write into removed files: SQLite would write on without an error.
+
+        Without its -wal a log lacks what was not folded in; without a lock file another daemon may begin on it.
+        """
         gone = [path for path, identity in self._files.items() if _identity(path) != identity]
         if not gone:
             return
         text = f"{' and '.join(map(str, gone))} removed or replaced while the daemon runs"
-        if self._paths.events_db in gone and self._log is not None:
-            text += f"; {self._saved(self._log, self._files[self._paths.events_db])}"
+        if self._log is not None:
+            text += f"; {self._saved(self._log)}"
         raise self._fail(DatabaseIOError(f"{text}; start the daemon again"))
 
-    def _saved(self, log: EventLog, identity: tuple[int, int]) -> str:
-        """Return the path of the recorded log; write it to a new file if no name leads to it any more."""
-        moved = _name_now(identity)
-        if moved is not None:
-            return f"the log is now {moved}: put it back"
+    def _saved(self, log: EventLog) -> str:
+        """Return the path of the recorded log; write it to a new file if no name leads to it and its -wal any more."""
+        moved = [_name_now(self._files[path]) for path in _of_the_log(self._paths) if path in self._files]
+        if None not in moved:
+            if moved[0] == self._paths.events_db:
+                return "the log itself is all there"
+            return f"the log is now {moved[0]}: put it back"
         refused = ""
         for folder in (
             self._paths.state,
@@ -597,7 +627,10 @@ class StoreService:
             except (LogError, OSError) as error:
                 refused = refused or str(error)
             else:
-                return f"everything recorded is in {rescued}: put it in the place of events.db"
+                return (
+                    f"everything recorded is in {rescued}: where `everlean db check` finds events.db damaged or gone, move "
+                    "all events.db* away and put it in their place"
+                )
         return f"the log could not be saved: {refused}"
 
     def _refused(self, error: Exception, folder: Path | None = None) -> StoreFailedError:

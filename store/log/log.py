@@ -299,6 +299,14 @@ class EventLog:
         """Open a reader of this log, with its own connection."""
         return LogReader.open(self.path)
 
+    def fold_in(self) -> None:
+        """Bring what lies in the -wal into the file as well, as far as no reader needs the file as it was.
+
+        Until then a young log lies in its -wal alone.
+        """
+        with self._lock, translated(self.path):
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
     def copy_to(self, target: Path) -> None:
         """Write everything into a new file: the way out when the log's own file was taken from under the daemon."""
         with self._lock, translated(target):

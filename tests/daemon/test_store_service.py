@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from store.log.backup import check
 from store.log.chain import Link
 from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import Batch, EventLog
+from store.log.reader import LogReader
 from store.view.rebuild import verify
 from store.view.view import View
 from tests.support.daemon.deployment import Deployment
@@ -301,3 +303,71 @@ def test_to_a_ledger_that_is_not_patient_a_full_disk_is_a_failure_as_any_other(
             await store.close()
 
     asyncio.run(scenario())
+
+
+GOES = ("events.db-wal", "events.db-shm", "events.db-anchor", "events.db.lock", "database.db-wal", "daemon.lock", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [*((name, "removed") for name in GOES), ("events.db-wal", "replaced"), ("events.db", "replaced")]
+)
+def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_nothing(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    """SQLite writes on into a -wal that has no name any more; and a second daemon could take a lock that has none."""
+    deployment = Deployment(tmp_path)
+    paths = deployment.write(repos=[]).paths
+    paths.state.mkdir(parents=True)
+    paths.lock.touch()
+    said = []
+
+    async def scenario() -> None:
+        store = await StoreService.open(paths)
+        await store.append([event(number) for number in range(3)])
+        if name:
+            (paths.state / name).unlink()
+        else:
+            paths.state.rename(tmp_path / "moved")
+            paths.state.mkdir()
+        if how == "replaced" and name:
+            (paths.state / name).touch()
+        with pytest.raises(StoreFailedError, match="removed or replaced while the daemon runs"):
+            await store.append([event(9)])
+        assert store.failed.is_set()
+        said.append(str(store.failure))
+        # As a kill would end it, but for the descriptors: nothing is folded in.
+        for rescued in paths.state.glob("events.db.rescued-*"):
+            rescued.rename(tmp_path / "rescued.db")
+        await store.close()
+
+    asyncio.run(scenario())
+    if name in ("events.db", "events.db-wal"):
+        assert "everything recorded is in" in said[0]
+        left = tmp_path / "rescued.db"
+    elif not name:
+        assert f"the log is now {tmp_path / 'moved' / 'events.db'}: put it back" in said[0]
+        left = tmp_path / "moved" / "events.db"
+    else:
+        assert "the log itself is all there; start the daemon again" in said[0]
+        left = paths.events_db
+    with LogReader.open(left) as log:
+        assert [one.data["pid"] for one in log.read()] == [0, 1, 2]
+
+
+def test_in_a_turn_without_an_append_the_wal_is_folded_in(tmp_path: Path) -> None:
+    """A young log lies in its -wal alone, and would be lost with it."""
+    paths = Deployment(tmp_path).write(repos=[]).paths
+    paths.state.mkdir(parents=True)
+
+    async def scenario() -> None:
+        store = await StoreService.open(paths)
+        await store.append([event(1), event(2)])
+        await store.check()
+        await store.check()
+        (alone := tmp_path / "alone").mkdir()
+        shutil.copy(paths.events_db, alone)
+        await store.close()
+
+    asyncio.run(scenario())
+    with LogReader.open(tmp_path / "alone" / "events.db") as log:
+        assert log.position() == 2
