@@ -44,6 +44,11 @@ class Paths:
         return self.state / "database.db"
 
     @property
+    def second_view(self) -> Path:
+        """The view that the first is compared with, while that goes on (`store.view.checking`)."""
+        return self.cache / "second-view.db"
+
+    @property
     def lock(self) -> Path:
         """Held (flock) by the daemon while it lives; contains its process id."""
         return self.state / "daemon.lock"

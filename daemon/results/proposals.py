@@ -37,7 +37,9 @@ from daemon.state.store_service import StoreFailedError, StoreService
 from store.documents.proofs import Proof
 from store.errors import LogError
 from store.events.proofs import PullRequestOpened
+from store.log.reader import LogReader
 from store.text import clean
+from store.view.checking import as_recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,19 @@ class Plan:
         return f"{owner}:{branch_name(row)}"
 
 
-def check(settings: Settings, database: sqlite3.Connection, row: Proof) -> None:
+def check(settings: Settings, database: sqlite3.Connection, log: LogReader, row: Proof) -> None:
     """Refuse a proof that may not be proposed.
 
     Raises:
         ProposalError: with the reason.
+        LogError: the log cannot be read.
     """
     check_proof(row)
+    if not as_recorded(row, log):
+        raise ProposalError(
+            f"proof {row.proof}: the view has it otherwise than the log, so it is not proposed; stop the daemon and run"
+            " `everlean db rebuild`"
+        )
     check_consent(database, row, settings)
 
 

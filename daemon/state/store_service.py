@@ -40,7 +40,8 @@ from store.log.log import CALLERS_MISTAKES, Batch, EventLog
 from store.log.reader import LogReader
 from store.sqlite import translate_os
 from store.view import queries
-from store.view.rebuild import opened
+from store.view.checking import ViewCheck
+from store.view.rebuild import opened, rebuild
 from store.view.view import View, refuse_lost_end
 
 # ---- Room on the disk, once there was none: what waits for it, and when it is looked for again
@@ -194,7 +195,9 @@ def _of_the_log(paths: Paths) -> tuple[Path, ...]:
 def _watched(paths: Paths) -> list[Path]:
     """Return the folder of the store, its files, what SQLite and we keep beside them, and the locks."""
     databases = (paths.events_db, paths.database_db)
-    beside = [path.with_name(path.name + suffix) for path in databases for suffix in ("-wal", "-shm", ".lock")]
+    beside = [
+        path.with_name(path.name + suffix) for path in databases for suffix in ("-wal", "-shm", ".lock")
+    ]
     return [*databases, *beside, anchor_path(paths.events_db), paths.lock, paths.state]
 
 
@@ -231,6 +234,8 @@ class StoreService:
         """Whether something was appended since the last turn of the loop."""
         self._checked_at = 0
         """Where the log ended when the next part of it was last due to be checked."""
+        self._view_check: ViewCheck | None = None
+        """The check of the view, which follows that of the log."""
         self.check_pause_s = _REST_S
         """The seconds until `check_next_part` is due: a day after the whole log was checked."""
         self._folded_in = 0
@@ -374,7 +379,7 @@ class StoreService:
         await self._in(self._writer, run)
 
     async def check(self) -> None:
-        """Find out whether the files are still those that were opened, and whether there is room again; fold the -wal in.
+        """Find out whether the files are those that were opened, and there is room again; fold the -wal in.
 
         Nothing may be appended for hours, so this belongs into each turn of the loop. An append since the last turn has
         looked at the files, and is followed by the view, so that only a turn without one asks the writer.
@@ -398,10 +403,12 @@ class StoreService:
             self.room.try_again()
 
     async def check_next_part(self) -> None:
-        """Check the next part of the log against its chain, where nothing was appended since the last call.
+        """Check the next part of the log against its chain, or then of the view against the log.
+
+        Only where nothing was appended since the last call. A view that is not what the log says is made anew.
 
         Raises:
-            StoreFailedError: it is not what was recorded; the daemon stops.
+            StoreFailedError: the log is not what was recorded; the daemon stops.
         """
 
         def run() -> None:
@@ -412,7 +419,10 @@ class StoreService:
                 self.check_pause_s = _REST_S
                 return
             try:
-                self._check_part(_CHECKED_AT_REST_S)
+                if self._view_check is None:
+                    self._check_part(_CHECKED_AT_REST_S)
+                else:
+                    self._check_view(self._view_check)
             except (LogError, sqlite3.Error, OSError) as error:
                 raise self._fail(error) from error
 
@@ -445,6 +455,7 @@ class StoreService:
         await asyncio.to_thread(self._asker.shutdown)
         await asyncio.to_thread(self._writer.shutdown)
         first: Exception | None = None
+        await asyncio.to_thread(self._end_view_check)
         for thing in (self._view, self._reader, self._database, self._log):
             try:
                 if thing is not None:
@@ -473,11 +484,39 @@ class StoreService:
         self._database, self.rebuilt = opened(self._paths.database_db, self._reader)
 
     def _check_part(self, seconds: float) -> None:
-        """Check the next part of the log against its chain; after the last one, rest for a day."""
-        ended = check_part(self._paths.events_db, seconds=seconds)
-        self.check_pause_s = _CHECKED_EVERY_S if ended else _PARTS_EVERY_S
+        """Check the next part of the log against its chain; the view comes behind the last one."""
+        self.check_pause_s = _PARTS_EVERY_S
+        if check_part(self._paths.events_db, seconds=seconds):
+            paths = self._paths
+            self._view_check = ViewCheck(paths.events_db, paths.database_db, paths.second_view)
+
+    def _check_view(self, check: ViewCheck) -> None:
+        """Check the next part of the view; after the last one, rest for a day. Make anew what is wrong."""
+        try:
+            if not check.check_part(_CHECKED_AT_REST_S):
+                return
+        except LogError as error:
+            # The second view found no room, or the cache fails; tomorrow it may be otherwise.
+            log.warning("view_not_checked", reason=str(error))
+        self._end_view_check()
+        if check.differences and self._database is not None and self._reader is not None:
+            wrong = "; ".join(map(str, check.differences))[:2000]
+            log.error("view_rebuilt", reason=f"it was not what the log says: {wrong}")
+            self._database.close()
+            rebuild(self._paths.events_db, self._paths.database_db)
+            self._database, _ = opened(self._paths.database_db, self._reader)
+            self.rebuilt = wrong
+            self._asker.submit(self._open_view).result()
+
+    def _end_view_check(self) -> None:
+        self.check_pause_s = _CHECKED_EVERY_S
+        if self._view_check is not None:
+            self._view_check.close()
+            self._view_check = None
 
     def _open_view(self) -> None:
+        if self._view is not None:
+            self._view.close()
         self._view = queries.connect(self._paths.database_db)
         found = {path: _identity(path) for path in _watched(self._paths)}
         self._files = {path: identity for path, identity in found.items() if identity != _NO_FILE}
@@ -628,8 +667,8 @@ class StoreService:
                 refused = refused or str(error)
             else:
                 return (
-                    f"everything recorded is in {rescued}: where `everlean db check` finds events.db damaged or gone, move "
-                    "all events.db* away and put it in their place"
+                    f"everything recorded is in {rescued}: where `everlean db check` finds events.db damaged or gone, "
+                    "move all events.db* away and put it in their place"
                 )
         return f"the log could not be saved: {refused}"
 

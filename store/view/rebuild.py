@@ -354,7 +354,7 @@ def verify(log_path: Path, database_path: Path, *, scratch: Path | None = None) 
             return VerifyReport(0, {}, {}, (difference,), 1, time.monotonic() - started)
         position = read_checkpoint(live).seq
         folder = _scratch_folder(Path(tempfile.gettempdir()) if scratch is None else scratch, after)
-        most_bytes = _room(folder.parent, needed_bytes=_size(database_path) * 5 // 4)
+        most_bytes = require_room(folder.parent, for_view=database_path)
         temporary = folder / database_path.name
         after.callback(remove, temporary)
         stopped = build(temporary, log, upto=position, polls=[], most_bytes=most_bytes)
@@ -379,12 +379,13 @@ def _scratch_folder(scratch: Path, after: ExitStack) -> Path:
     return Path(after.enter_context(made))
 
 
-def _room(folder: Path, *, needed_bytes: int) -> int:
+def require_room(folder: Path, *, for_view: Path) -> int:
     """Return what a second view may take there.
 
     Raises:
         DatabaseFullError: less than it needs.
     """
+    needed_bytes = _size(for_view) * 5 // 4
     room = shutil.disk_usage(folder).free - _LEFT_FREE_BYTES
     if room < needed_bytes:
         raise DatabaseFullError(

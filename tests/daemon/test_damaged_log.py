@@ -101,9 +101,6 @@ def test_a_log_that_lost_its_end_is_refused_and_recovered_and_the_daemon_finds_t
     assert (event.type, event.data["kept"]) == ("log_recovered", said["kept"])
     assert event.data["lost"] == (len(recorded) if said["lost"] else 0)
 
-        "a frame's pages come again in later frames"
-    )
-
     with deployment.daemon() as process:
         deployment.wait_for(
             lambda: (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -370,6 +372,13 @@ def test_only_what_lean_verified_is_proposed(unproved: World) -> None:
     world, github = unproved, unproved.github
     world.tell(world.found)
     assert "is candidate, and only what Lean verified" in world.refused()
+    # A row that says more than the log does is believed by nobody.
+    view = world.deployment.settings().paths.database_db
+    with closing(sqlite3.connect(view)) as database, database:
+        database.execute("UPDATE proofs SET state = 'verified'")
+    assert "the view has it otherwise than the log" in world.refused()
+    with closing(sqlite3.connect(view)) as database, database:
+        database.execute("UPDATE proofs SET state = 'candidate'")
     world.tell(proof_rejected(world.found, conditional_on=("aa" * 8,)))
     assert "rests on sorries that are still open" in world.refused()
     assert github.requests == []

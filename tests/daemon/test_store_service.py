@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import MutableMapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -24,10 +27,12 @@ from store.log.chain import Link
 from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import Batch, EventLog
 from store.log.reader import LogReader
-from store.view.rebuild import verify
+from store.view import checking
+from store.view.checking import ViewCheck
+from store.view.rebuild import rebuild, verify
 from store.view.view import View
 from tests.support.daemon.deployment import Deployment
-from tests.support.events import declaration, file_scanned, scanned
+from tests.support.events import declaration, file_scanned, record_story, scanned
 
 CITING, PAYLOAD = file_scanned(scanned("A.lean", [declaration("a")]), commit="a" * 40, blob="b" * 40)
 
@@ -305,11 +310,20 @@ def test_to_a_ledger_that_is_not_patient_a_full_disk_is_a_failure_as_any_other(
     asyncio.run(scenario())
 
 
-GOES = ("events.db-wal", "events.db-shm", "events.db-anchor", "events.db.lock", "database.db-wal", "daemon.lock", "")
+GOES = (
+    "events.db-wal",
+    "events.db-shm",
+    "events.db-anchor",
+    "events.db.lock",
+    "database.db-wal",
+    "daemon.lock",
+    "",
+)
 
 
 @pytest.mark.parametrize(
-    ("name", "how"), [*((name, "removed") for name in GOES), ("events.db-wal", "replaced"), ("events.db", "replaced")]
+    ("name", "how"),
+    [*((name, "removed") for name in GOES), ("events.db-wal", "replaced"), ("events.db", "replaced")],
 )
 def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_nothing(
     tmp_path: Path, name: str, how: str
@@ -371,3 +385,62 @@ def test_in_a_turn_without_an_append_the_wal_is_folded_in(tmp_path: Path) -> Non
     asyncio.run(scenario())
     with LogReader.open(tmp_path / "alone" / "events.db") as log:
         assert log.position() == 2
+
+
+def test_a_view_that_is_not_what_the_log_says_is_found_at_rest_made_anew_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows gone, changed and made up, while no daemon ran: nothing that a start looks at."""
+    paths = Deployment(tmp_path).write(repos=[]).paths
+    paths.state.mkdir(parents=True)
+    monkeypatch.setattr(checking, "_EVENTS", 50)
+    monkeypatch.setattr(checking, "_ROWS", 3)
+    with EventLog.open(paths.events_db) as log:
+        record_story(log, tmp_path, seed=5, batches=40)
+    rebuild(paths.events_db, paths.database_db)
+    with closing(sqlite3.connect(paths.database_db)) as view, view:
+        view.execute("UPDATE proofs SET state = 'verified' WHERE proof IN (SELECT max(proof) FROM proofs)")
+        view.execute("DELETE FROM sorries WHERE sorry IN (SELECT min(sorry) FROM sorries)")
+        view.execute("INSERT INTO pauses VALUES ('prove', 'nobody', '', '')")
+
+    async def scenario() -> list[MutableMapping[str, Any]]:
+        store = await StoreService.open(paths)
+        parts = 0
+        with capture_logs() as said:
+            while not store.rebuilt:
+                await store.check_next_part()
+                parts += 1
+                assert parts < 1000
+        assert store.check_pause_s > 3600
+        await store.append([event(1)])
+        assert await store.ask(lambda view: view.execute("SELECT count(*) FROM pauses").fetchone()[0]) == 0
+        await store.close()
+        return said
+
+    (said,) = asyncio.run(scenario())
+    assert said["event"] == "view_rebuilt"
+    for table in ("proofs", "sorries", "pauses"):
+        assert f"{table} " in said["reason"]
+    assert verify(paths.events_db, paths.database_db).ok
+    assert not paths.second_view.exists()
+
+
+def test_a_sound_view_is_looked_through_while_events_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_path, view_path = tmp_path / "events.db", tmp_path / "database.db"
+    monkeypatch.setattr(checking, "_ROWS", 3)
+    with EventLog.open(log_path) as log, LogReader.open(log_path) as reader:
+        record_story(log, tmp_path, seed=5, batches=10)
+        with View.open(view_path, reader) as view:
+            view.catch_up()
+            check = ViewCheck(log_path, view_path, tmp_path / "second.db")
+            for seed in range(60):
+                ended = check.check_part(0)
+                record_story(log, tmp_path, seed=seed, batches=1)
+                view.catch_up()
+            assert not ended
+            while not check.check_part(0.01):
+                pass
+            assert check.differences == []
+            check.close()

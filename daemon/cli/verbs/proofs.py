@@ -341,7 +341,8 @@ def pull_request(
                 row.proof, row.repository, "recorded", row.pull_request_url, None, None, None, None, None
             )
             return Answer(recorded, f"{clean(row.pull_request_url)}: {told}")
-        proposals.check(settings, database, row)
+        with call.log() as log:
+            proposals.check(settings, database, log, row)
     if dry_run:
         done = proposals.plan(instance, settings, row)
     else:
