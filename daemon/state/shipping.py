@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -57,6 +58,8 @@ class Shipping:
         """Held during a pass: one that is under way when the daemon ends is not the last."""
         self._store: SegmentStore | None = None
         self._end: End | None = None
+        self._unmerged = segments.MOST_SEGMENTS
+        """How many segments there may be that were not merged: at first nobody knows."""
         self._refused = ""
         self._current_at = time.monotonic()
         self._failures = 0
@@ -145,7 +148,17 @@ class Shipping:
             self._store.put(segment, self._spool)
             self._end = end
             self._spool.unlink()
+            self._unmerged += 1
             log.debug("segment_shipped", segment=segment.name)
+
+        if self._unmerged >= segments.MOST_SEGMENTS:
+            # One a pass: what is recorded meanwhile waits for it.
+            may = partial(require_unfenced, self._store, self._epoch, self._path)
+            there = len(self._store.segments())
+            if there < segments.MOST_SEGMENTS or not segments.merge(
+                self._store, self._path, self._spool, epoch=self._epoch, may=may
+            ):
+                self._unmerged = there if there < segments.MOST_SEGMENTS else 0
 
     def _written(self, end: End) -> tuple[Segment, End] | None:
         return segments.write(self._path, end, self._spool, most_bytes=SEGMENT_BYTES, epoch=self._epoch)

@@ -6,7 +6,7 @@ A segment holds events n to m with the payloads that they brought. It is JSON li
 
 so that `sha256sum` checks it. Its first line is the header:
 
-    {"format": 1, "epoch": <number>, "previous": <SHA-256 of the segment before, or 64 zeros>,
+    {"format": 1, "epoch": <number>, "previous": <SHA-256 of the segment shipped before, or 64 zeros>,
      "before": {"seq", "blobs", "hash"}, "after": {"seq", "blobs", "hash"}}
 
 with the links of the log's own chain (`store.log.chain`) before its first event and at its last. Each further line is
@@ -17,6 +17,9 @@ one event, with the payloads that it covers, their content in base64 as the log 
 Whoever reads them computes the log's chain anew, so that a log restored from them has the same hashes. What a folder of
 segments alone cannot tell is that its last ones were removed, or that somebody forged all of it: the log can, by its
 hash at the last event.
+
+Small segments are merged, as a restore opens each: a segment takes the place of several once it is there, and those
+that another one holds whole count no more. What follows what, the links say.
 
 An epoch begins when another daemon takes the log over: it creates the file epoch-<number, 12 digits>.json, which says
 up to which event it had the log, and which only one can create. A segment of epoch e > 0 is named
@@ -42,7 +45,7 @@ import shutil
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +77,10 @@ _CREATES = {"s3", "s3a", "gs", "gcs", "memory"}
 _ROW_BYTES = 400
 """About what an event's columns take beside `data`."""
 _READ_AT_ONCE = 500
+MOST_SEGMENTS = 1_000
+"""More of them are merged, but for the newest tenth, which a follower is about to read."""
+MERGED_BYTES = 2**26
+"""No segment of so many bytes is merged, and none becomes larger by it."""
 _CHUNK = 2**20
 _BLOB = ("id", "sha256", "size_bytes", "content")
 _INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
@@ -138,15 +145,39 @@ class SegmentStore:
         self._epochs: dict[int, Epoch] = {}
 
     def segments(self) -> list[Segment]:
-        """Return the segments that lie there, by their first event, without the void ones and files of other names."""
-        names = self._names()
+        """Return the segments that lie there, by their first event.
+
+        Without the void ones, those that were merged into another, and files of other names.
+        """
+        return self._listed()[0]
+
+    def _listed(self) -> tuple[list[Segment], list[Segment]]:
+        """Return the segments, and those whose events others hold too."""
+        names = [*self._sizes()]
         epochs = self._epochs_of(names)
         found = [match for name in names if (match := _NAME.fullmatch(name))]
-        return [
+        valid = [
             one
-            for one in sorted(Segment(int(m[1]), int(m[2]), m[3], int(m[4] or 0)) for m in found)
+            for one in (Segment(int(m[1]), int(m[2]), m[3], int(m[4] or 0)) for m in found)
             if all(one.last <= later.after.seq for later in epochs if later.number > one.epoch)
         ]
+        kept: list[Segment] = []
+        merged: list[Segment] = []
+        for one in sorted(valid, key=lambda one: (one.first, -one.last, one.sha256)):
+            whole = not kept or one.last > kept[-1].last or one[:2] == kept[-1][:2]
+            (kept if whole else merged).append(one)
+        return kept, merged
+
+    def sizes(self, segments: Iterable[Segment]) -> list[int]:
+        """Return the size of each of the segments in bytes."""
+        sizes = self._sizes()
+        return [sizes.get(one.name, 0) for one in segments]
+
+    def remove_merged(self) -> None:
+        """Remove the segments that others hold whole."""
+        for one in self._listed()[1]:
+            with self._asked("removed", one.name):
+                self._files.rm_file(self._path(one.name))
 
     def epochs(self) -> list[Epoch]:
         """Return the epochs that began, the oldest first.
@@ -154,7 +185,7 @@ class SegmentStore:
         Raises:
             SegmentError: the file of one cannot be read.
         """
-        return self._epochs_of(self._names())
+        return self._epochs_of(self._sizes())
 
     def epoch(self, number: int) -> Epoch | None:
         """Return one epoch, None if it has not begun. Asks for one file and lists nothing.
@@ -228,7 +259,7 @@ class SegmentStore:
 
     def clear(self) -> None:
         """Remove what an interrupted `put` left under a temporary name."""
-        for name in self._names():
+        for name in self._sizes():
             if name.endswith(_TEMPORARY):
                 with self._asked("removed", name):
                     self._files.rm_file(self._path(name))
@@ -275,14 +306,14 @@ class SegmentStore:
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
 
-    def _names(self) -> list[str]:
+    def _sizes(self) -> dict[str, int]:
         with self._asked("listed"):
             self._files.invalidate_cache()
             try:
-                paths = self._files.ls(self._root, detail=False)
+                found = self._files.ls(self._root, detail=True)
             except FileNotFoundError:
-                return []
-        return [str(path).rstrip("/").rpartition("/")[2] for path in paths]
+                return {}
+        return {str(one["name"]).rstrip("/").rpartition("/")[2]: int(one["size"] or 0) for one in found}
 
     @contextmanager
     def _asked(self, what: str, name: str = "") -> Iterator[None]:
@@ -362,17 +393,65 @@ def _require_log(store: SegmentStore, last: Segment, shipped: Link, log_path: Pa
         )
 
 
+def merge(store: SegmentStore, log_path: Path, spool: Path, *, epoch: int, may: Callable[[], None]) -> bool:
+    """Put one larger segment in the place of the oldest small ones; return whether there were any.
+
+    Killed anywhere, the store holds the same events: a segment goes when the one that holds them too is there.
+
+    Args:
+        spool: where the segment is written first.
+        may: raises if this daemon may not write the store any more.
+
+    Raises:
+        SegmentError: the store's segments do not follow one another, or go further than the log.
+        SegmentStoreError: the store cannot be read or written.
+        LogError: the log cannot be read.
+    """
+    found = store.segments()
+    _require_order(store, found)
+    group = _fit_for_one(store, found[: -MOST_SEGMENTS // 10])
+    if group:
+        with chain.raw(log_path) as connection:
+            before, last = (chain.link_at(connection, seq) for seq in (group[0].first - 1, group[-1].last))
+        if before is None or last is None:
+            raise SegmentError(store.url, group[-1].name, f"{log_path} ends before it")
+        made = write(log_path, End(before, _NONE), spool, most_bytes=0, epoch=epoch, upto=last)
+        assert made is not None
+        may()
+        store.put(made[0], spool)
+        spool.unlink()
+    may()
+    store.remove_merged()
+    return bool(group)
+
+
+def _fit_for_one(store: SegmentStore, segments: Sequence[Segment]) -> list[Segment]:
+    """Return the first that follow one another and can be one segment; none where no two can."""
+    group: list[Segment] = []
+    total = 0
+    for one, size_bytes in zip(segments, store.sizes(segments), strict=True):
+        if group and (total + size_bytes > MERGED_BYTES or len(group) == MOST_SEGMENTS):
+            if len(group) > 1:
+                break
+            group, total = [], 0
+        group.append(one)
+        total += size_bytes
+    return group if len(group) > 1 else []
+
+
 def write(
-    log_path: Path, after: End, target: Path, *, most_bytes: int, epoch: int = 0
+    log_path: Path, after: End, target: Path, *, most_bytes: int, epoch: int = 0, upto: Link | None = None
 ) -> tuple[Segment, End] | None:
-    """Write the next segment of a log to a file: about `most_bytes` of it, at least one event; None if there is none.
+    """Write the next segment of a log to a file; None if there is nothing more.
+
+    About `most_bytes` of it and at least one event, or what lies before a link.
 
     Raises:
         LogDamagedError: an event is not what was recorded: it is not shipped.
         LogError: the log cannot be read, or the file not be written.
     """
     with chain.raw(log_path) as connection:
-        last = _upto(connection, after.link, most_bytes)
+        last = upto or _upto(connection, after.link, most_bytes)
         if last.seq == after.link.seq:
             return None
         header = {
@@ -534,13 +613,14 @@ def follow(store: SegmentStore, log: EventLog, reached: End | None = None) -> It
     """
     segments = store.segments()
     _require_order(store, segments)
-    known = [one for one in segments if one.last <= log.head.seq]
-    last = known[-1] if known else None
-    if reached is None:
+    # The one in which the log ends, or that ended last: where small ones were merged it goes further.
+    last = next((one for one in reversed(segments) if one.first <= log.head.seq), None)
+    if reached is None or last is None or last.last > log.head.seq:
         reached = NOTHING
         for line in _lines(store, last, None) if last else ():
-            reached = End(line.link, last.sha256 if last else "")
-    if reached.link != log.head or reached.segment != (last.sha256 if last else _NONE):
+            if line.link.seq <= log.head.seq:
+                reached = End(line.link, last.sha256 if last else _NONE)
+    if reached.link != log.head:
         raise SegmentError(
             store.url,
             last.name if last else "",
@@ -549,8 +629,11 @@ def follow(store: SegmentStore, log: EventLog, reached: End | None = None) -> It
             "move events.db* and database.db* to another folder, to begin with a copy",
         )
     yield reached
-    for segment in segments[len(known) :]:
-        log.copy((line.event, line.blobs) for line in _lines(store, segment, reached))
+    for segment in segments:
+        if segment.last <= log.head.seq:
+            continue
+        held, follows = log.head.seq, reached if segment.first == log.head.seq + 1 else None
+        log.copy((line.event, line.blobs) for line in _lines(store, segment, follows) if line.link.seq > held)
         reached = End(log.head, segment.sha256)
         yield reached
 
@@ -614,7 +697,7 @@ def _lines(store: SegmentStore, segment: Segment, before: End | None) -> Iterato
             link, after = _link(header["before"]), _link(header["after"])
             if header.get("epoch", 0) != segment.epoch:
                 raise SegmentError(store.url, segment.name, "its name says another epoch than its header")
-            if before is not None and (header["previous"], link) != (before.segment, before.link):
+            if before is not None and link != before.link:
                 raise SegmentError(store.url, segment.name, "it does not follow the segment before it")
             if link.seq + 1 != segment.first or after.seq != segment.last:
                 raise SegmentError(store.url, segment.name, "its name says other events than its header")

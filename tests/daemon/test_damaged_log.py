@@ -25,7 +25,8 @@ def remote(deployment: Deployment) -> Remote:
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem one : 1 = 1 := by sorry\n"})
     deployment.write(repos=[remote.path], every="1s")
-    with deployment.daemon() as process:
+    in_the_wal = "import daemon.state.store_service as s\ns.StoreService._fold_in = lambda *_: None"
+    with deployment.daemon(prelude=in_the_wal) as process:
         deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first commit's scan")
         log = deployment.settings().paths.events_db
         deployment.wait_for(
@@ -101,7 +102,9 @@ def test_a_log_that_lost_its_end_is_refused_and_recovered_and_the_daemon_finds_t
     assert (event.type, event.data["kept"]) == ("log_recovered", said["kept"])
     assert event.data["lost"] == (len(recorded) if said["lost"] else 0)
 
+    ready = deployment.log().count('"daemon_ready"')
     with deployment.daemon() as process:
+        deployment.wait_for(lambda: deployment.log().count('"daemon_ready"') > ready, what="the daemon")
         deployment.wait_for(
             lambda: (
                 [event for event in deployment.events("commit_scanned") if event.seq > said["kept"]]

@@ -9,6 +9,7 @@ import re
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -116,9 +117,9 @@ def test_a_missing_a_doubled_and_a_changed_segment_are_refused_by_name_and_leave
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         refused("its file was changed")
     path.write_bytes(content)
-    double = folder / second._replace(last=second.first).name
+    double = folder / second._replace(first=second.first + 1, last=second.last + 1).name
     double.write_bytes(content)
-    refused("holds events that .* holds too")
+    refused("holds events that .* holds too", double.name)
     double.unlink()
     # One whose name was made to fit the changed content.
     text = gzip.decompress(content).replace(b'"actor":"', b'"actor":"x', 1)
@@ -270,3 +271,52 @@ def test_a_follower_killed_again_and_again_has_the_same_log(log_path: Path, tmp_
     follow(store, copy)
     assert rows(copy) == rows(log_path)
     assert check(copy).ok
+
+
+def test_merged_segments_are_the_same_log_also_after_a_kill_and_for_who_follows(
+    log_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "MOST_SEGMENTS", 30)
+    store = ship(log_path, str(tmp_path / "store"), most_bytes=1)
+    before, spool = store.segments(), tmp_path / "spool"
+    link = segments.verify(store, log_path).end.link
+    assert len(before) > 100
+    monkeypatch.setattr(segments, "MERGED_BYTES", sum(store.sizes(before)) // 3)
+    copies = {}
+    for upto in (1, len(before) // 2, len(before)):
+        copies[upto] = tmp_path / f"copy-{upto}.db"
+        segments.restore(store, copies[upto], upto=upto)
+
+    left = 4
+
+    def merge_all(may: Callable[[], None]) -> None:
+        while segments.merge(store, log_path, spool, epoch=0, may=may):
+            pass
+
+    def may() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):  # some of the merged ones are there, and all small ones
+        merge_all(may)
+    assert segments.verify(store, log_path).end.link == link
+    merge_all(lambda: None)
+    after = store.segments()
+    assert len(after) < 10
+    assert after[-3:] == before[-3:], "the newest stay"
+    assert len([*(tmp_path / "store").iterdir()]) == len(after)
+    assert segments.verify(store, log_path).end.link == link
+    whole = rows(log_path)
+    segments.restore(store, tmp_path / "new.db")
+    assert rows(tmp_path / "new.db") == whole
+    for copy in copies.values():  # each ends within a segment now, but for the last
+        with EventLog.open(copy) as log:
+            *_, reached = segments.follow(store, log)
+            assert reached.link == link
+        assert rows(copy) == whole
+
+
+class StoppedError(Exception):
+    """What ends a merge in between."""
