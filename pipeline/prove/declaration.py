@@ -1,4 +1,4 @@
-"""The search for proofs of one declaration's sorries, and for a proof of its negation.
+"""The search for proofs of one declaration's sorries, and for a proof of its negation; or an author's whole proofs.
 
 The declaration is elaborated in its frame: the scanner's preamble (open namespaces, sections, variables, options)
 precedes its text, because each REPL call starts with a fresh scope. The REPL's goals carry no positions, so a found
@@ -17,13 +17,23 @@ from pipeline.gate.axioms import ALLOWED_AXIOMS, PRINTED_FOR, read_axioms
 from pipeline.jobs.specs import Budget, KnownProof, Lemma
 from pipeline.lean.client.errors import ReplDied, ReplRefused
 from pipeline.lean.client.messages import Goal, Unit, first_error
+from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool.session import Session, State, StateLost, Stepped
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
 from pipeline.prove.effort import DeclarationResult, Effort, Joint, SolvedSorry
 from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring
 from pipeline.prove.lemmas import RecallProposer, cite, small_budget
+from pipeline.prove.premises import ShownPremises
 from pipeline.prove.search import Search
-from pipeline.prove.whole_proof import Cost
+from pipeline.prove.whole_proof import (
+    Author,
+    AuthorAnswers,
+    Cost,
+    SorryCheck,
+    WholeAsk,
+    block_of,
+    prove_whole,
+)
 from store.domain.records import Sorry
 
 # ---- The negation of a theorem
@@ -142,6 +152,10 @@ def _is_sound(units: Sequence[Unit], name: str) -> bool:
     return len(found) == 1 and ALLOWED_AXIOMS.issuperset(found[0])
 
 
+# A line at the left edge that begins so continues the tactic above it.
+_GOES_ON = ("|", "<;>", ")", "]", "}", "⟩")
+
+
 class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the caller
     """The declaration cannot be worked on; the message is recorded with the attempt."""
 
@@ -182,6 +196,16 @@ class SearchMethod:
         return int(getattr(self.proposer, "asked", 0)), int(getattr(self.proposer, "failed", 0))
 
 
+@dataclass(frozen=True, slots=True)
+class WholeProofMethod:
+    """The author of whole proofs: `proofs` of them a turn, with `repairs` turns after the first."""
+
+    author: Author
+    proofs: int = 4
+    repairs: int = 2
+    seed: int = 0
+
+
 class DeclarationProver:
     """Works on the sorries of one declaration. `result` has the proofs and the failed efforts so far."""
 
@@ -191,14 +215,14 @@ class DeclarationProver:
         declaration: Declaration,
         *,
         budget: Budget,
-        method: SearchMethod | None,
+        method: SearchMethod,
         known: Mapping[int, Sequence[KnownProof]] | None = None,
     ) -> None:
         """Args:
         session: at the declaration's place in its file.
         declaration: with its sorries.
         budget: of one search.
-        method: of searching; None: no search.
+        method: of searching.
         known: by ordinal, proofs of the same statement from elsewhere, which are tried first.
         """
         self.result = DeclarationResult()
@@ -261,7 +285,6 @@ class DeclarationProver:
         Raises:
             ReplError: no process gets as far as a search (see `Session`), or a search is incomplete (`StateLost`).
         """
-        assert self._method is not None
         method, (state, at) = self._method, self.goals[number]
         failed = await self.recall(state, at, likely=likely)
         if failed is None:
@@ -298,6 +321,74 @@ class DeclarationProver:
                 effort = await self._negate(state.goals[at], effort)
         self._fail(effort, likely)
 
+    async def write(
+        self,
+        number: int,
+        sorry: Sorry,
+        *,
+        wholly: WholeProofMethod,
+        context: str,
+        premises: ShownPremises | None,
+    ) -> None:
+        """Prove a sorry with an author, which writes the text for its place, and by Lean's errors mends it; before that
+        by known proofs, after it by a search with lemmas.
+
+        Args:
+            number: of the sorry, and of its goal where Lean has as many.
+            sorry: the declaration's.
+            wholly: the author, whose session's process is parked for other searches meanwhile.
+            context: the file's text before the declaration, for the author.
+            premises: what the author is shown beside a goal; None: nothing.
+
+        Raises:
+            ReplError: no process gets as far as the declaration (see `Session`).
+        """
+        matched = len(self.goals) == len(self._declaration.sorries)
+        failed: list[Effort] | None = []
+        goal = ""
+        shown: tuple[str, ...] = ()
+        if matched:
+            state, at = self.goals[number]
+            goal = state.goals[at].render()
+            failed = await self.recall(state, at, likely=sorry.ordinal)
+        if failed is None or sorry.ordinal in self.result.solved:
+            return
+        if premises is not None and matched:
+            shown = await premises.texts(state_of([state.goals[at]]))
+        timeout_s, calls = max(self._budget.seconds, 10.0), self._session.calls
+        check = SorryCheck(self._session, self._declaration, sorry, timeout_s=timeout_s)
+        result = await prove_whole(
+            WholeAsk(
+                context,
+                self._declaration.text,
+                goal,
+                count=wholly.proofs,
+                seed=wholly.seed,
+                ordinal=sorry.ordinal,
+                premises=shown,
+            ),
+            author=_Parking(wholly.author, self._session),
+            check=check,
+            seconds=self._budget.seconds,
+            repairs=wholly.repairs,
+        )
+        if result.failure is not None:
+            raise result.failure
+        effort = Effort.of_whole(result, repl_calls=self._session.calls - calls).after(*failed)
+        if premises is not None and result.found is None:
+            effort = replace(effort, detail="; ".join(filter(None, (effort.detail, premises.reason))))
+        if result.found is not None and check.replacement is not None:
+            self.result.solved[sorry.ordinal] = SolvedSorry(
+                tactics_of(result.found), check.replacement, effort
+            )
+            return
+        if matched and result.outcome != "error":
+            again = await self.cite(state, at, effort, likely=sorry.ordinal, author="rung 0's")
+            if again is None:
+                return
+            effort = again
+        self._fail(effort, sorry.ordinal)
+
     async def recall(self, state: State, at: int, *, likely: int | None) -> list[Effort] | None:
         """Try the known proofs on a goal; return the failed efforts, None if a proof was placed."""
         failed: list[Effort] = []
@@ -322,7 +413,6 @@ class DeclarationProver:
         Args:
             author: of the method's tactics, if it is not the rung itself: then only a proof that cites a lemma counts.
         """
-        assert self._method is not None
         spent_since, method = self._meter(effort), self._method
         before = method.cost
         try:
@@ -361,7 +451,6 @@ class DeclarationProver:
 
     async def _negate(self, goal: Goal, effort: Effort) -> Effort:
         """Search for a proof of the negation; return the whole effort, with the outcome "disproved" if there is one."""
-        assert self._method is not None
         spent_since, method = self._meter(effort), self._method
         try:
             tactics = await disprove(
@@ -383,7 +472,6 @@ class DeclarationProver:
 
     def _meter(self, effort: Effort) -> Callable[[], Effort]:
         """Return a function that adds the calls, time and cost since now to an effort."""
-        assert self._method is not None
         session, method = self._session, self._method
         calls, began, before = session.calls, time.monotonic(), method.cost
         return lambda: replace(
@@ -450,14 +538,23 @@ async def prove_declaration(
     method: SearchMethod,
     budget: Budget,
     known: Mapping[int, Sequence[KnownProof]] | None = None,
+    wholly: WholeProofMethod | None = None,
+    context: str = "",
+    premises: ShownPremises | None = None,
 ) -> DeclarationResult:
-    """Search for a proof of every sorry of the declaration; see `DeclarationProver` for the arguments.
+    """Prove every sorry of the declaration, one after the other: by a search or, if there is one, by an author.
+
+    See `DeclarationProver` and its `write` for the arguments.
 
     Raises:
         CannotAttempt, ReplError: see `DeclarationProver.start` and `DeclarationProver.search`.
     """
     prover = DeclarationProver(session, declaration, budget=budget, method=method, known=known)
     await prover.start()
+    if wholly is not None:
+        for number, sorry in enumerate(declaration.sorries):
+            await prover.write(number, sorry, wholly=wholly, context=context, premises=premises)
+        return await prover.finish()
     ordinals = [sorry.ordinal for sorry in declaration.sorries]
     for number in range(len(prover.goals)):
         if len(prover.result.solved) == len(ordinals):
@@ -465,6 +562,32 @@ async def prove_declaration(
         # Goals mostly come in the order of their sorries.
         await prover.search(number, likely=ordinals[number] if len(prover.goals) == len(ordinals) else None)
     return await prover.finish()
+
+
+def tactics_of(proof: str) -> tuple[str, ...]:
+    """Return the tactics of a proof text, each with its continuation lines; for a term, `exact` and the term."""
+    lines = block_of(proof)
+    if lines is None:
+        return (f"exact {proof}",)
+    tactics: list[str] = []
+    for line in lines:
+        if tactics and (line[:1].isspace() or line.startswith(_GOES_ON)):
+            tactics[-1] += f"\n{line}"
+        else:
+            tactics.append(line)
+    return tuple(tactics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parking:
+    """An author that parks the session's process for other searches meanwhile: a model may write for a minute."""
+
+    author: Author
+    session: Session
+
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
+        self.session.park()
+        return await self.author.write(ask)
 
 
 async def _complaint(session: Session, declaration: Declaration, replacement: Replacement) -> str | None:

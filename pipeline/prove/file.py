@@ -24,7 +24,6 @@ from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
 from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, FoundProof, in_vain, text_hash
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
-from pipeline.prove.whole_declaration import prove_declaration_wholly
 from store.domain.identity import git_blob
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
 
@@ -225,18 +224,16 @@ class FileProver:
             negate=self._engine.again,
             lemmas=self._citable(piece),
         )
-        if self._engine.wholly is not None:
-            return await prove_declaration_wholly(
-                session,
-                declaration,
-                wholly=self._engine.wholly,
-                budget=self._budget,
-                context=self._data[: command.byte_start].decode(),
-                known=known,
-                method=method,
-                premises=shown,
-            )
-        return await prove_declaration(session, declaration, method=method, budget=self._budget, known=known)
+        return await prove_declaration(
+            session,
+            declaration,
+            method=method,
+            budget=self._budget,
+            known=known,
+            wholly=self._engine.wholly,
+            context=self._data[: command.byte_start].decode(),
+            premises=shown,
+        )
 
     def _citable(self, piece: _Piece) -> tuple[Lemma, ...]:
         """Return the lemmas but for the sorries' own; none for a paid endpoint."""

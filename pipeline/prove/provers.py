@@ -39,7 +39,7 @@ from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
-from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
+from pipeline.prove.declaration import CannotAttempt, SearchMethod, WholeProofMethod, prove_declaration
 from pipeline.prove.effort import DeclarationResult, Outcome
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer
 from pipeline.prove.graph import ModelScoring
@@ -56,7 +56,6 @@ from pipeline.prove.server import (
     restate_theorem,
 )
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_declaration import WholeProofMethod
 from pipeline.prove.whole_proof import (
     Author,
     AuthorAnswers,

@@ -32,10 +32,10 @@ from pipeline.jobs.specs import (
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.service import GenerationStoppedError
 from pipeline.prove.curated import CuratedTactics, CuratedWithPremises
+from pipeline.prove.declaration import WholeProofMethod
 from pipeline.prove.graph import ModelScoring, Proposer, Remaining, Scoring
 from pipeline.prove.premises import ShownPremises
-from pipeline.prove.whole_declaration import WholeProofMethod
-from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, AuthorWrapper, WholeAsk
+from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, WholeAsk
 from store.errors import LogError
 from store.text import first_line
 
@@ -109,11 +109,11 @@ def outage(reason: str, message: str) -> JobError | None:
     return JobError(reason, message, remedy=_CAP_REMEDY if capped else ENDPOINT_REMEDY, deterministic=capped)
 
 
-class WatchedAuthor(AuthorWrapper):
+class WatchedAuthor:
     """An author whose answers and failures are recorded; an outage ends the job."""
 
     def __init__(self, author: Author, answering: ModelHealth) -> None:
-        super().__init__(author)
+        self._author = author
         self._answering = answering
 
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
@@ -123,7 +123,7 @@ class WatchedAuthor(AuthorWrapper):
             JobError: the endpoint is down.
         """
         try:
-            written = await super().write(ask)
+            written = await self._author.write(ask)
         except AuthorError as error:
             if (ends := outage(error.reason, str(error))) is not None:
                 raise ends from error

@@ -314,39 +314,12 @@ class AuthorError(Exception):
 class Author(Protocol):
     """An author of whole proofs. Takes requests for several sorries at once."""
 
-    @property
-    def name(self) -> str:
-        """The kind of author: "whole" or "external"."""
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
         """Return answers.
 
         Raises:
             AuthorError: the author has none.
         """
-
-
-class AuthorWrapper:
-    """An author that forwards requests to another one, under that one's name."""
-
-    def __init__(self, author: Author) -> None:
-        self._author = author
-
-    @property
-    def name(self) -> str:
-        return self._author.name
-
-    @property
-    def model(self) -> str:
-        return self._author.model
-
-    async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        """Return the other author's answers. See `Author`."""
-        return await self._author.write(ask)
 
 
 @dataclass(frozen=True, slots=True)

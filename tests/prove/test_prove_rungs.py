@@ -15,12 +15,12 @@ from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import KnownProof
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
+from pipeline.prove.declaration import WholeProofMethod, tactics_of
 from pipeline.prove.effort import Attempt
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.rungs import Engine
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_declaration import WholeProofMethod, tactics_of
 from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, WholeAsk
 from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.lean.scripted import Script
