@@ -32,6 +32,7 @@ from pipeline.prove.whole_proof import (
     SorryCheck,
     WholeAsk,
     block_of,
+    errors_with,
     prove_whole,
 )
 from store.domain.records import Sorry
@@ -524,10 +525,10 @@ class DeclarationProver:
             declaration_start=declaration.byte_start,
             declaration_end=declaration.byte_end,
         ):
-            complaint = await _complaint(self._session, declaration, replacement)
-            if complaint is None:
+            errors = await errors_with(self._session, declaration, replacement)
+            if not errors:
                 return replacement
-            first = first or complaint
+            first = first or _first_line(errors[0])
         return first
 
 
@@ -588,21 +589,6 @@ class _Parking:
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
         self.session.park()
         return await self.author.write(ask)
-
-
-async def _complaint(session: Session, declaration: Declaration, replacement: Replacement) -> str | None:
-    """Return Lean's first error about the declaration with the replacement in place, None without one."""
-    try:
-        units = await session.process(declaration.framed(splice(declaration.data, replacement)))
-    except ReplDied as death:
-        return f"Lean ends on the text: {_first_line(str(death))}"
-    error = first_error(units)
-    if error is not None:
-        return _first_line(error.data)
-    # Of several sorries the others are still there.
-    if len(declaration.sorries) == 1 and any(unit.uses_sorry for unit in units):
-        return "Lean says that the proof uses sorry"
-    return None
 
 
 def _first_line(text: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from pipeline.lean.client.errors import ReplDied, ReplError, ReplRefused
-from pipeline.lean.client.messages import Message, Unit
+from pipeline.lean.client.messages import Message
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.lexer import Token, lex, tokens_of_text
@@ -543,7 +543,9 @@ class SorryCheck:
         """
         first: tuple[str, ...] = ()
         for replacement in self.replacements(proof):
-            errors = await self._errors(replacement)
+            errors = await errors_with(
+                self._session, self._declaration, replacement, timeout_s=self._timeout_s
+            )
             if not errors:
                 self.replacement = replacement
                 return ()
@@ -565,23 +567,28 @@ class SorryCheck:
             declaration_end=self._declaration.byte_end,
         )
 
-    async def _errors(self, replacement: Replacement) -> tuple[str, ...]:
-        text = self._declaration.framed(splice(self._declaration.data, replacement))
-        try:
-            units = await self._session.process(text, timeout_s=self._timeout_s)
-        except ReplDied as death:
-            return (f"Lean ends on this text: {death}",)
-        except ReplRefused as error:
-            return (f"Lean does not get through this text: {error.desc}",)
-        lines = text.split("\n")
-        errors = tuple(_with_line(message, lines) for unit in units for message in unit.errors)
-        if errors or len(self._declaration.sorries) > 1:
-            return errors
-        return ("Lean says that the proof uses sorry",) if _unproved(units) else ()
 
+async def errors_with(
+    session: Session, declaration: Declaration, replacement: Replacement, *, timeout_s: float | None = None
+) -> tuple[str, ...]:
+    """Return Lean's errors about a declaration with a replacement in its place; none if it accepts it.
 
-def _unproved(units: Sequence[Unit]) -> bool:
-    return any(unit.uses_sorry for unit in units)
+    Raises:
+        ReplError: no process can be started (see `Session`).
+    """
+    text = declaration.framed(splice(declaration.data, replacement))
+    try:
+        units = await session.process(text, timeout_s=timeout_s)
+    except ReplDied as death:
+        return (f"Lean ends on this text: {death}",)
+    except ReplRefused as error:
+        return (f"Lean does not get through this text: {error.desc}",)
+    lines = text.split("\n")
+    errors = tuple(_with_line(message, lines) for unit in units for message in unit.errors)
+    # Of several sorries the others are still there.
+    if errors or len(declaration.sorries) > 1:
+        return errors
+    return ("Lean says that the proof uses sorry",) if any(unit.uses_sorry for unit in units) else ()
 
 
 def _with_line(message: Message, lines: Sequence[str]) -> str:

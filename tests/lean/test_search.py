@@ -12,11 +12,12 @@ from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Replacement
 from pipeline.prove.curated import CuratedTactics
-from pipeline.prove.declaration import CannotAttempt, SearchMethod, _complaint, prove_declaration
+from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
 from pipeline.prove.effort import DeclarationResult
 from pipeline.prove.graph import Candidate, ModelScoring, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine
 from pipeline.prove.search import Search, SearchResult
+from pipeline.prove.whole_proof import errors_with
 from tests.support.prove import Searches, declared
 from tests.support.trace import lean_itself
 
@@ -122,8 +123,8 @@ def test_a_text_that_compiles_with_a_sorry_in_it_is_no_proof(lean: Searches) -> 
     declaration = declared("theorem t (p q : Prop) : p → q := sorry\n")
     (sorry,) = declaration.sorries
     text = Replacement(sorry.byte_start, sorry.byte_end, "by\n  intro h\n  sorry")
-    complaint = lean.use(lambda session: _complaint(session, declaration, text))
-    assert complaint == "Lean says that the proof uses sorry"
+    errors = lean.use(lambda session: errors_with(session, declaration, text))
+    assert errors == ("Lean says that the proof uses sorry",)
 
 
 def test_one_of_two_sorries_is_filled_alone_where_the_other_cannot_be(lean: Searches) -> None:
