@@ -44,6 +44,8 @@ from store.view.rows import BranchRow, TraceRow
 EVALUATED: ModelKind = "retriever"
 """The model that the kind `evaluate` measures."""
 _LANE = "models"
+"""The lane of trainings on the processor: one at a time. On GPUs each model has one of its own, and trains beside the
+others where GPUs are free."""
 TRIES = 2
 """Trainings of a trace on top of the same checkpoint: a refusal may be a seed's bad luck once, and seldom twice."""
 Counted = MutableMapping[tuple[str, int, int, Learnable], int]
@@ -101,6 +103,7 @@ class _Training:
         self._model = learning.model
         self._trains = learning.enabled
         self._kind = TRAINS[learning.model]
+        self._lane = f"{_LANE} {learning.model}" if settings.train.device == "cuda" else _LANE
         self._config = learning.config
         self._grpo = learning.grpo
         self._settings = settings
@@ -162,7 +165,7 @@ class _Training:
                 job=identity,
                 kind=self._kind,
                 attempt=standing.attempt,
-                lane=_LANE,
+                lane=self._lane,
                 repository=repo.key,
                 branch=_branch(trace),
                 sha=trace.sha,
@@ -191,7 +194,7 @@ class _Training:
             job=identity,
             kind=self._kind,
             attempt=standing.attempt,
-            lane=_LANE,
+            lane=self._lane,
             repository=repo.key,
             branch=_branch(trace),
             sha=trace.sha,
@@ -257,7 +260,7 @@ class _Training:
             job=identity,
             kind=_REWARDS,
             attempt=standing.attempt,
-            lane=_LANE,
+            lane=self._lane,
             repository=repo.key,
             branch=_branch(trace),
             sha=trace.sha,
@@ -405,7 +408,7 @@ class _Training:
             job=identity,
             kind="evaluate",
             attempt=standing.attempt,
-            lane=_LANE,
+            lane=self._lane,
             repository=repo.key,
             branch=row.branch or "",
             sha=row.sha or "",

@@ -86,6 +86,19 @@ class UnloadedModel:
         """Return whether the model of this name is an adapter."""
         return self.base != str(model)
 
+    def count_weights(self) -> int:
+        """Return how many weights it has, from its configuration alone.
+
+        Raises:
+            ModelError: the configuration is of no model that answers.
+        """
+        try:
+            with torch.device("meta"), quiet_libraries():
+                made = _family(self.config).from_config(self.config)
+        except UNLOADABLE as error:
+            raise _unloadable(self.base, error) from error
+        return sum(weight.numel() for weight in made.parameters())
+
 
 @dataclass(frozen=True, slots=True)
 class TacticModel:

@@ -68,10 +68,11 @@ from pipeline.models.libraries import (
     load_tokenizer,
     quiet_libraries,
 )
+from pipeline.models.memory import hold_that_it_fits
 from pipeline.models.model_files import read_about, start_of
 from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, mean_loss, run, trackers, wait
 from pipeline.models.tactics.adapters import name_base
-from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model
+from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Rows, read_rows
 from pipeline.models.trainer_folder import lock_folder, publish, set_aside, settle
@@ -311,15 +312,23 @@ class RepositoryTrainer(abc.ABC):
 
         Raises:
             ModelError, CheckpointError: it cannot be loaded.
+            ConfigError: it cannot be trained in the memory that there is.
         """
         if self._loaded is None:
             folder = Path(self.output_dir)
             about = self._earlier(folder)
             start = self.model_name if about is None else folder
+            dtype = dtype_of(self.settings.dtype, self.device, adapter=self.use_lora)
+            unloaded = read_model(start)
+            # A quantised model's configuration does not say what its weights take.
+            if not getattr(unloaded.config, "quantization_config", None):
+                adapter = self.use_lora or unloaded.is_adapter_of(start)
+                weights = unloaded.count_weights()
+                hold_that_it_fits(unloaded.base, weights, device=self.device, dtype=dtype, adapter=adapter)
             found = load_model(
                 start,
                 device=self.device,
-                dtype=dtype_of(self.settings.dtype, self.device, adapter=self.use_lora),
+                dtype=dtype,
                 max_seq_len=self.settings.max_seq_len,
                 enable_thinking=self.settings.enable_thinking,
                 trainable=True,

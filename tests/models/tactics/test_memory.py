@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,9 @@ import pytest
 import torch
 from peft import LoraConfig
 
+from pipeline.models import memory
+from pipeline.models.errors import ConfigError, ModelError
+from pipeline.models.libraries import DType
 from pipeline.models.running import CHECKPOINTING
 from pipeline.models.tactics.grpo import GRPOTrainer
 from pipeline.models.tactics.rows import Row, Rows
@@ -93,3 +98,45 @@ def test_weights_in_bfloat16_are_trained_where_that_is_asked_for(tmp_path: Path,
     begun = SFTTrainer(str(causal), str(tmp_path / "begun"), dtype="bfloat16", device="cpu", max_seq_len=400)
     before = dict(begun.model.named_parameters())
     assert any(not torch.equal(before[name], value) for name, value in weights.items()), "it has learned"
+
+
+SEVEN_BILLION = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 30,
+    "vocab_size": 102400,
+}
+"""The shape of DeepSeek-Prover-V2-7B."""
+
+
+@pytest.mark.parametrize(
+    ("has_gb", "dtype", "adapter", "refused"),
+    [
+        (
+            80,
+            "float32",
+            False,
+            (r"6\.9 billion weights, .* 103\.0G .*float32\), where cpu has 80\.0G\. "
+            r"What fits: every weight in bfloat16 .*: 51\.5G; an adapter .*: 12\.9G"),
+        ),
+        (80, "bfloat16", False, ""),
+        (24, "bfloat16", False, r"What fits: an adapter .*: 12\.9G"),
+        (24, "bfloat16", True, ""),
+        (8, "bfloat16", True, r"the weights alone, bfloat16\).* Take a smaller model"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_fit_is_refused_by_arithmetic_before_it_is_loaded(
+    causal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    has_gb: int, dtype: DType, adapter: bool, refused: str,
+) -> None:  # fmt: skip
+    folder = tmp_path / "large"
+    shutil.copytree(causal, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    (folder / "config.json").write_text(json.dumps(SEVEN_BILLION))
+    monkeypatch.setattr(memory, "memory_of", lambda _device: has_gb * 2**30)
+    lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if adapter else None
+    trainer = SFTTrainer(str(folder), str(tmp_path / "out"), lora_config=lora, dtype=dtype, device="cpu")
+    with pytest.raises(ConfigError if refused else ModelError, match=refused or "cannot be loaded"):
+        trainer.loaded()

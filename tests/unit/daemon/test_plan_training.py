@@ -67,11 +67,13 @@ class World:
         self.settings = self.configure()
         self.traced = 0
 
-    def configure(self, *, train: str = "new_theorems = 10", entry: str = "") -> Settings:
+    def configure(
+        self, *, train: str = "new_theorems = 10", entry: str = "", device: str = "cpu"
+    ) -> Settings:
         self.settings = self.deployment.write(
             repos=[self.deployment.folder / "remotes" / name for name in ("one", "two")],
             entry=entry,
-            extra=f'{QUIET}[train]\ndevice = "cpu"\n{train}\n',
+            extra=f'{QUIET}[train]\ndevice = "{device}"\n{train}\n',
         )
         return self.settings
 
@@ -331,7 +333,7 @@ def kinds(plan: Plan) -> list[Kind]:
     return [job.kind for job in plan.due]
 
 
-def test_the_other_models_learn_where_they_are_asked_to_one_at_a_time_and_after_the_retriever(
+def test_the_other_models_learn_where_they_are_asked_to_one_at_a_time_or_each_on_a_gpu_of_its_own(
     world: World,
 ) -> None:
     world.trace(ONE)
@@ -350,6 +352,11 @@ def test_the_other_models_learn_where_they_are_asked_to_one_at_a_time_and_after_
     assert asked(progress, TrainSpec).config["epochs"] == 2
     assert "enabled" not in asked(progress, TrainSpec).config
     assert len(admit(plan, running=(), max_running=8).start) == 1
+    world.configure(train=f"new_theorems = 10\n{TACTICS}{PROGRESS}", device="cuda")
+    two = [FREE, replace(FREE, uuid="GPU-b", index=1)]
+    begun = admit(world.plan(), running=(), max_running=8, gpus=two)
+    assert [(one.due.kind, one.gpu) for one in begun.start] == [("train", two[0]), ("train_tactics", two[1])]
+    assert "a GPU" in begun.waits[world.plan().due[2].job], "each has a GPU of its own"
     world.configure(train=f"new_theorems = 10\nenabled = false\n{TACTICS}")
     assert world.plan().due == ()
 
