@@ -227,7 +227,18 @@ def work_routes(desk: Operator, read: Read) -> list[Route]:
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"job": job}, status_code=202)
 
+    async def accept(request: Request) -> JSONResponse:
+        remedy = 'send {"repository": key}'
+        repository = _control_work_text(await read(request, remedy=remedy), "repository", remedy)
+        try:
+            accepted = await desk.accept(repository, by=_who(request))
+        except KeyError:
+            message = f"{repository}: not watched; `everlean repos` lists what is"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse(accepted.model_dump(mode="json"))
+
     verbs = {
+        "accept": accept,
         "pause": pause,
         "resume": resume,
         "trigger": trigger,

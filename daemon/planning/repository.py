@@ -185,6 +185,9 @@ class RepositoryJobs:
         return [*self._due(repo)]
 
     def _due(self, repo: Repo) -> Iterator[DueJob]:
+        row = queries.repository(self._view, repo.key)
+        if row is not None and row.replaced_by is not None:
+            return  # whose it is, a person has to say first
         branches = [
             row
             for row in queries.branches(self._view, repo.key)

@@ -23,6 +23,19 @@ class RemoteError(Exception):
         self.retry_at = retry_at
 
 
+class ReplacedError(RemoteError):
+    """Another repository has the name: `before` is the number of the one that is watched, `forge_id` of this one."""
+
+    def __init__(self, key: str, *, before: int, forge_id: int) -> None:
+        super().__init__(
+            "replaced",
+            f"{key}: its forge has another repository under this name: it has number {forge_id}, and number {before} is"
+            " watched; nothing of it is taken, and no job works on what was taken before",
+            remedy=f"everlean repos accept {key}, if this one is meant; else correct its url, or remove the entry",
+        )
+        self.before, self.forge_id = before, forge_id
+
+
 class GitError(RemoteError):
     """git failed."""
 
@@ -46,6 +59,7 @@ _REMEDIES: dict[RepositoryProblem, str] = {
     "unreachable": "check the network and the url; the daemon tries again",
     "rate_limited": "wait, or configure a token; the daemon tries again",
     "empty": "push a first commit",
+    "replaced": "say whether this one is meant (everlean repos accept), or correct the url",
     "invalid": "see the message; if the mirror in the cache folder is damaged, delete it and it is fetched again",
 }
 # The first pattern that matches decides, so the specific ones come first.

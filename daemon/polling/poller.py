@@ -24,7 +24,7 @@ import structlog
 
 from daemon.place.paths import Paths
 from daemon.polling.branch_diff import Changes, RemoteState, Tips, is_mirror
-from daemon.polling.errors import RemoteError
+from daemon.polling.errors import RemoteError, ReplacedError
 from daemon.polling.git import Git
 from daemon.polling.github import GitHub, RequestMemory
 from daemon.polling.intervals import after_answer, after_failure, spread
@@ -36,9 +36,11 @@ from store.domain.identity import event_id, short_hash, slug
 from store.events.repositories import (
     RepositoryArchived,
     RepositoryFailed,
+    RepositoryIdentified,
     RepositoryProblem,
     RepositoryRecovered,
     RepositoryRenamed,
+    RepositoryReplaced,
 )
 from store.log.envelope import NewEvent, utc_text
 from store.view import queries
@@ -145,6 +147,8 @@ class _Known:
     archived: bool
     memo: PollMemory
     branches: Tips
+    forge_id: int | None
+    replaced_by: int | None
 
 
 class Poller:
@@ -267,7 +271,10 @@ class Poller:
         basis = basis_of(repo, known.branches)
         # An unchanged remote has to be fetched all the same where the cache was deleted.
         usable = known.memo.basis == basis and is_mirror(self.mirror(repo.key))
-        found = await self._look(repo, name, known.memo, usable=usable)
+        found = await self._look(repo, name, known, usable=usable)
+        before, number = known.forge_id, found.number
+        if before is not None and number is not None and before != number:
+            raise ReplacedError(repo.key, before=before, forge_id=number)
         if found.renamed is not None:
             # By itself: what is recorded already may be repeated alone, but not in a batch with news.
             await self._store.append([_renaming(found.renamed)], wait=True)
@@ -288,7 +295,7 @@ class Poller:
         archived = known.archived if found.archived is None else found.archived
         return outcome, commits, self._memo(known.memo, found, basis, changes), archived
 
-    async def _look(self, repo: Repo, name: str | None, memo: PollMemory, *, usable: bool) -> RemoteState:
+    async def _look(self, repo: Repo, name: str | None, known: _Known, *, usable: bool) -> RemoteState:
         """Return the state of the remote, from the forge's API for a repository with a `name` there, else from git.
 
         `usable`: the memo's ETags belong to the history that the database has.
@@ -299,11 +306,13 @@ class Poller:
         if self.github is None or name is None:
             refs = await self.git.ls_remote(repo.url)
             return RemoteState(refs.heads, refs.default_branch)
+        memo = known.memo
         since = seconds_since(memo.about_at, self._now())
         answer = await self.github.look(
             name,
             remembered=RequestMemory(memo.etags, memo.default, memo.moved, memo.number)
-            if usable
+            # Without its number all is asked: a 304 does not say it.
+            if usable and known.forge_id is not None and known.replaced_by is None
             else RequestMemory(),
             ask_about=repo.key in self._ask_all or since is None or since > _ASK_ABOUT_EVERY_S,
         )
@@ -330,6 +339,9 @@ class Poller:
         stream, events = _stream(repo), []
         if known.state in PROBLEMS:
             events.append(NewEvent(stream, RepositoryRecovered(repository=repo.key), actor="poll"))
+        if known.forge_id is None and found.number is not None:
+            identified = RepositoryIdentified(repository=repo.key, forge_id=found.number, by="")
+            events.append(NewEvent(stream, identified, actor="poll"))
         if found.archived is not None and found.archived != known.archived:
             body = RepositoryArchived(repository=repo.key, archived=found.archived)
             events.append(NewEvent(stream, body, actor="poll"))
@@ -352,14 +364,20 @@ class Poller:
         )
 
     async def _record_failure(self, repo: Repo, known: _Known, error: RemoteError) -> None:
-        if known.state == error.problem:
+        body: RepositoryFailed | RepositoryReplaced
+        reason = redact(str(error))[:1000]
+        if isinstance(error, ReplacedError):
+            if known.replaced_by == error.forge_id:
+                return
+            numbers = {"before": error.before, "forge_id": error.forge_id}
+            body = RepositoryReplaced(repository=repo.key, reason=reason, remedy=error.remedy, **numbers)
+        elif known.state == error.problem or known.replaced_by is not None:
+            # Who has to be asked about a replacement has to be asked still, when the forge is out of reach meanwhile.
             return
-        body = RepositoryFailed(
-            repository=repo.key,
-            problem=error.problem,
-            reason=redact(str(error))[:1000],
-            remedy=error.remedy,
-        )
+        else:
+            body = RepositoryFailed(
+                repository=repo.key, problem=error.problem, reason=reason, remedy=error.remedy
+            )
         await self._store.append([NewEvent(_stream(repo), body, actor="poll")], wait=True)
 
 
@@ -373,6 +391,8 @@ def _what_is_known(view: sqlite3.Connection, *, repository: str) -> _Known:
             branch.branch: (branch.tip, branch.state == "live")
             for branch in queries.branches(view, repository)
         },
+        forge_id=row.forge_id if row else None,
+        replaced_by=row.replaced_by if row else None,
     )
 
 

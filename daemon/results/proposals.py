@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from daemon.place import control_client
-from daemon.place.instance import Instance
+from daemon.place.instance import Instance, open_view
 from daemon.place.lock import DaemonLock
 from daemon.polling.git import Git
 from daemon.polling.github import Calls, GitHub, ProposalError
@@ -40,6 +40,7 @@ from store.events.proofs import PullRequestOpened
 from store.log.reader import LogReader
 from store.text import clean
 from store.view.checking import as_recorded
+from store.view import queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,12 @@ async def _propose(
                 " [github] api_url only, so send the patch by hand (`everlean proofs patch`)"
             )
         requests = PullRequests(Calls(github, secrets=(token,)))
-        wanted = NewPullRequest(row.proof, name, row.path, branch_name(row))
+        with open_view(instance) as database:
+            known = queries.repository(database, row.repository)
+        if known is not None and known.replaced_by is not None:
+            raise ProposalError(f"{known.reason}; {known.remedy}")
+        forge_id = None if known is None else known.forge_id
+        wanted = NewPullRequest(row.proof, name, row.path, branch_name(row), forge_id)
         ground = await requests.look(wanted)
         if ground.opened is not None:
             if not dry_run:

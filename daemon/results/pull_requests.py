@@ -49,12 +49,16 @@ _MARK = "Everlean-Proof: "
 
 @dataclass(frozen=True, slots=True)
 class NewPullRequest:
-    """A pull request to open. `name` is owner/name, `branch` ours, `path` the one file that changes."""
+    """A pull request to open. `name` is owner/name, `branch` ours, `path` the one file that changes.
+
+    `forge_id`: the number that the repository has to have at its forge, where it is known.
+    """
 
     proof: str
     name: str
     path: str
     branch: str
+    forge_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,11 @@ class PullRequests:
             raise ProposalError(
                 f"{wanted.name}: belongs to others now, as {name}, and it is not known that they agree; ask them, then"
                 " watch it by its new address, with pull_requests = true"
+            )
+        if wanted.forge_id is not None and about.get("id") not in (None, wanted.forge_id):
+            raise ProposalError(
+                f"{wanted.name}: is another repository by now, with number {about.get('id')} in place of"
+                f" {wanted.forge_id}, and it is not known that its people agree; ask them, then `everlean repos accept`"
             )
         if about.get("archived") is True:
             raise ProposalError(f"{name}: is archived, and takes no pull requests; nothing can be done")

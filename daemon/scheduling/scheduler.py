@@ -49,6 +49,7 @@ from store.events.jobs import (
     WorkTriggered,
 )
 from store.events.proofs import AttemptFinished
+from store.events.repositories import RepositoryIdentified
 from store.events.service import LeanBuild, LeanChosen
 from store.log.envelope import NewEvent
 from store.view import queries
@@ -399,6 +400,23 @@ class Operator:
             log.info("work_triggered", work=work, repository=repository, by=by)
         wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_work(work)
         return {"triggered": not waiting, "waits": None if wait is None else wait.text}
+
+    async def accept(self, repository: str, *, by: str) -> RepositoryIdentified:
+        """Take what its forge has under a watched repository's name for the one that is meant; return the event.
+
+        Raises:
+            KeyError: no such repository was ever watched.
+            WorkStateError: it was not replaced.
+        """
+        row = await self.store.ask(partial(queries.repository, key=repository))
+        if row is None:
+            raise KeyError(repository)
+        if row.replaced_by is None:
+            raise WorkStateError(f"{repository}: no other repository was seen under its name")
+        body = RepositoryIdentified(repository=repository, forge_id=row.replaced_by, by=by)
+        await self.store.append([NewEvent(f"repository:{repository}", body, actor=f"user:{by}")])
+        log.info("repository_accepted", repository=repository, forge_id=row.replaced_by, by=by)
+        return body
 
     async def bump(
         self, repository: str, *, toolchain: str, package: str, rev: str, by: str

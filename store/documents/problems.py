@@ -70,6 +70,8 @@ class ProblemCode(enum.StrEnum):
     """the forge wants to be asked less. A token or a larger `[poll] every`."""
     REPOSITORY_EMPTY = "repository_empty"
     """it has no branch yet. Nothing."""
+    REPOSITORY_REPLACED = "repository_replaced"
+    """its forge has another repository under its name. `everlean repos accept`, if that one is meant."""
     REPOSITORY_INVALID = "repository_invalid"
     """it answers as no repository does. As the message says."""
     JOB_FAILED = "job_failed"

@@ -32,10 +32,19 @@ class RepositoryUnwatched(EventBody):
 
 
 RepositoryProblem = Literal[
-    "unreachable", "not_found", "gone", "auth_failed", "other_owner", "rate_limited", "empty", "invalid"
+    "unreachable",
+    "not_found",
+    "gone",
+    "auth_failed",
+    "other_owner",
+    "rate_limited",
+    "empty",
+    "invalid",
+    "replaced",
 ]
 """`not_found`: nothing is there, and never was as far as is known; `gone`: it was there, or its forge says so;
-`other_owner`: a path whose files belong to another user, which git does not read unless it is told to."""
+`other_owner`: a path whose files belong to another user, which git does not read unless it is told to; `replaced`: its
+forge has another repository under the same name."""
 
 
 class RepositoryFailed(EventBody):
@@ -76,6 +85,32 @@ class RepositoryRenamed(EventBody):
     repository: str
     new_url: str
     forge_id: int | None
+
+
+class RepositoryIdentified(EventBody):
+    """The number that its forge gives the repository, which it keeps for life.
+
+    `by`: who said that this one is meant from now on, in place of the one before; "" for the first that was seen.
+    """
+
+    type: ClassVar[str] = "repository_identified"
+    repository: str
+    forge_id: int
+    by: str
+
+
+class RepositoryReplaced(EventBody):
+    """The forge has another repository under the name, as its number says. Nothing of it is taken.
+
+    `before`: the number of the one that is watched; `forge_id`: that of the other one.
+    """
+
+    type: ClassVar[str] = "repository_replaced"
+    repository: str
+    before: int
+    forge_id: int
+    reason: str
+    remedy: str
 
 
 class RepositoryArchived(EventBody):

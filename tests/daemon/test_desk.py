@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,7 @@ from store.events.bumps import BumpAsked
 from store.events.jobs import JobFailed, JobStarted, WorkPaused
 from store.events.places import SorryPlace
 from store.events.projects import Project
-from store.events.repositories import BranchCreated
+from store.events.repositories import BranchCreated, RepositoryReplaced
 from store.events.scans import SorryOpened
 from store.log.envelope import NewEvent
 from store.view import queries
@@ -81,6 +82,29 @@ def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(deploymen
         ("work_resumed", "user:bob"),
         ("work_paused", "user:ada"),
     ]
+
+
+def test_another_repository_in_the_place_of_a_watched_one_is_accepted_by_a_person(
+    deployment: Deployment,
+) -> None:
+    async def go() -> tuple[int, int | None]:
+        async with desk(deployment) as (it, b):
+            key = b.parts.repo.key
+            with pytest.raises(KeyError):
+                await it.accept("nobody/knows/it", by="ada")
+            with pytest.raises(WorkStateError, match="no other repository was seen under its name"):
+                await it.accept(key, by="ada")
+            body = RepositoryReplaced(
+                repository=key, before=1, forge_id=2, reason="another", remedy="say which"
+            )
+            await b.parts.store.append([NewEvent(f"repository:{key}", body)], wait=True)
+            accepted = await it.accept(key, by="ada")
+            row = await b.parts.store.ask(partial(queries.repository, key=key))
+            assert row is not None
+            return accepted.forge_id, row.replaced_by
+
+    assert asyncio.run(go()) == (2, None)
+    assert deployment.events("repository_identified")[-1].actor == "user:ada"
 
 
 def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(

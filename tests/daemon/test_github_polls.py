@@ -14,6 +14,8 @@ from daemon.polling import github as github_api
 from daemon.polling.errors import RemoteError
 from daemon.polling.github import Forge, GitHub
 from daemon.polling.poller import PollResult
+from store.events.repositories import RepositoryIdentified
+from store.log.envelope import NewEvent
 from store.view import queries
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import GitHubServer
@@ -159,7 +161,7 @@ def test_a_renamed_repository_costs_one_request_again_until_someone_asks_by_its_
     assert len(deployment.events("repository_renamed")) == 1
 
 
-def test_a_name_that_was_given_to_another_repository_is_found_when_the_one_that_moved_is_gone(
+def test_a_name_that_was_given_to_another_repository_is_not_followed_when_the_one_that_moved_is_gone(
     deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     poll(deployment, github)
@@ -171,13 +173,71 @@ def test_a_name_that_was_given_to_another_repository_is_found_when_the_one_that_
     github.remove("elsewhere/better-name")
     told = len(github.requests)
     (found,) = poll(deployment, github)
-    assert (found.outcome, found.commits) == ("changed", 1)
+    assert (found.outcome, found.commits) == ("replaced", 0)
     asked = [(one.path.split("/git")[0], one.status) for one in github.requests[told:]]
     assert asked == [("/repositories/1000", 404), ("/repos/remotes/demo", 200), ("/repos/remotes/demo", 200)]
     assert not deployment.events("repository_failed")
+
+
+def state(deployment: Deployment) -> tuple[str, int | None, int | None]:
+    """Return what the view says of the repository: its state, who has its name, and its own number."""
+    view = queries.connect(deployment.folder / "state" / "database.db")
+    (row,) = queries.repositories(view)
+    view.close()
+    return row.state, row.replaced_by, row.forge_id
+
+
+def test_another_repository_under_the_same_name_stops_it_until_a_person_says_which_is_meant(
+    deployment: Deployment, github: GitHubServer, remote: Remote
+) -> None:
+    """Somebody else takes a name that was given back: GitHub lets them."""
+    poll(deployment, github)
+    (identified,) = deployment.events("repository_identified")
+    assert (identified.data["forge_id"], identified.data["by"]) == (1000, "")
+    events = len(deployment.events())
     github.remove("remotes/demo")
-    (gone,) = poll(deployment, github)
-    assert gone.outcome == "gone"
+    github.add("remotes/demo", remote.path, forge_id=777)
+    remote.git("commit", "--amend", "--allow-empty", "-m", "theirs")
+    found = poll(deployment, github, times=2)
+    assert [(one.outcome, one.commits) for one in found] == [("replaced", 0)] * 2
+    (replaced,) = deployment.events()[events:]
+    assert (replaced.type, replaced.data["before"], replaced.data["forge_id"]) == (
+        "repository_replaced",
+        1000,
+        777,
+    )
+    assert "everlean repos accept local/remotes/demo" in replaced.data["remedy"]
+    assert state(deployment) == ("replaced", 777, 1000)
+
+    async def accept() -> tuple[str, str]:
+        client = GitHub(api_url=github.url, token=TOKEN, timeout_s=5, local=True)
+        async with deployment.opened(github=client) as parts:
+            body = RepositoryIdentified(repository=parts.repo.key, forge_id=777, by="ann")
+            await parts.store.append([NewEvent(f"repository:{parts.repo.key}", body)])
+            first = await parts.poller.poll(parts.repo)
+            return first.outcome, (await parts.poller.poll(parts.repo)).outcome
+
+    assert asyncio.run(accept()) == ("changed", "unchanged")
+    told = [one.type for one in deployment.events()[events + 1 :]]
+    assert told[:2] == ["repository_identified", "repository_recovered"]
+    assert "branch_rewritten" in told
+
+
+def test_the_first_one_that_comes_back_under_its_name_goes_on_by_itself(
+    deployment: Deployment, github: GitHubServer, remote: Remote
+) -> None:
+    poll(deployment, github)
+    github.remove("remotes/demo")
+    github.add("remotes/demo", remote.path, forge_id=777)
+    remote.commit("second")
+    assert poll(deployment, github)[0].outcome == "replaced"
+    github.remove("remotes/demo")
+    assert poll(deployment, github)[0].outcome == "gone"
+    assert state(deployment) == ("replaced", 777, 1000)
+    github.add("remotes/demo", remote.path, forge_id=1000)
+    (back,) = poll(deployment, github)
+    assert (back.outcome, back.commits) == ("changed", 1)
+    assert state(deployment) == ("ok", None, 1000)
 
 
 def test_a_used_up_rate_limit_is_waited_out_and_stops_all_requests(
@@ -209,7 +269,7 @@ def test_a_secondary_limit_without_a_word_of_how_long_is_no_matter_of_access(
     assert statuses(github) == [403]
     github.secondary = False
     assert poll(deployment, github)[0].outcome == "changed"
-    assert [event.type for event in deployment.events()][-4:-2] == [
+    assert [event.type for event in deployment.events()][-5:-3] == [
         "repository_failed",
         "repository_recovered",
     ]
@@ -344,13 +404,13 @@ def test_an_archived_repository_is_marked_once_and_asked_seldom_until_it_is_open
 def test_no_answer_of_one_repository_keeps_the_others_waiting_or_speaks_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each of the bad ones ends by the deadline as its own problem; the good ones are answered in between."""
+    """Those that never end go on till the deadline; the good ones, asked last, are answered long before."""
     monkeypatch.setattr(github_api, "_MOST_PAGES", 3)
-    asked = [*CASES, "good", "good2", "good3"]
+    good = ("good", "good2", "good3")
 
-    async def go() -> dict[str, str]:
+    async def go() -> tuple[dict[str, str], list[str]]:
         with HostileServer() as server:
-            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=6.0, local=True)
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=20.0, local=True)
             found: dict[str, str] = {}
 
             async def look(name: str) -> None:
@@ -361,16 +421,19 @@ def test_no_answer_of_one_repository_keeps_the_others_waiting_or_speaks_for_them
                     # It speaks of the one that was asked about.
                     found[name] = error.problem if f"o/{name}" in str(error) else str(error)
 
-            # Those that never end are asked first; the good ones do not wait for their deadlines.
-            await asyncio.gather(*map(look, asked))
-            order = list(found)
-            assert {"good", "good2", "good3"} < set(order[: order.index("silent")])
+            looks = {name: asyncio.create_task(look(name)) for name in (*CASES, *good)}
+            await asyncio.wait([looks[name] for name in good])
+            going_on = [name for name, one in looks.items() if not one.done()]
+            for name in going_on:
+                looks[name].cancel()
+            await asyncio.gather(*looks.values(), return_exceptions=True)
             await client.close()
-            return found
+            return found, going_on
 
-    found = asyncio.run(go())
-    assert {found.pop(name) for name in ("good", "good2", "good3")} == {"main"}
-    assert found == {name: "invalid" if name in ("pages", "circle") else "unreachable" for name in CASES}
+    found, going_on = asyncio.run(go())
+    assert {found.pop(name) for name in good} == {"main"}
+    assert {"silent", "drips", "drips_head"} <= set(going_on)
+    assert set(found.values()) == {"invalid", "unreachable"}
 
 
 def test_a_hundred_repositories_at_an_api_that_is_silent_end_together() -> None:

@@ -15,7 +15,7 @@ from daemon.cli.completion import repositories
 from daemon.cli.context import GROUPS, Call, CliError, files, verb
 from daemon.cli.options import Repo
 from daemon.cli.render import note, say
-from daemon.place.instance import Instance
+from daemon.place.instance import Instance, command
 from daemon.place.paths import SYSTEM_CONFIG, user_config
 from store.documents.lookup import resolve
 from store.documents.repositories import (
@@ -32,7 +32,9 @@ from store.view.rows import LARGER, too_large_said
 if TYPE_CHECKING:
     from daemon.settings.watchlist import LeftOut
 
-GROUPS["repos"] = "List repositories: state, tips, polls, traces. Add one to the watchlist, or remove one."
+GROUPS["repos"] = (
+    "List repositories: state, tips, polls, traces. Add one to the watchlist, remove one, accept another in its place."
+)
 AS_OWNER = "write it as its owner (sudo), or name another file with --config"
 
 
@@ -188,6 +190,30 @@ def remove(
         key, left = removed(path, name)
     done = f"removed {key} from {path}; its history stays; {_takes_effect(call.instance)}"
     return Answer(Watchlist(path, key, left), done)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    repository: str
+    forge_id: int
+    """the number that its forge gives it"""
+
+
+@verb("repos accept", Accepted)
+def accept(
+    call: Call,
+    repo: Annotated[
+        str,
+        typer.Argument(metavar="R", help="Its key, or a part that only it has.", autocompletion=repositories),
+    ],
+) -> Answer:
+    """Go on with another repository that its forge has under the same name: say that it is the one meant."""
+    with call.view() as database:
+        key = resolve(database, repo)
+    done = command(call.instance, "/accept", {"repository": key})
+    command(call.instance, "/poll", {"repository": key})
+    told = f"{key} is number {done['forge_id']} from now on; it is polled now"
+    return Answer(Accepted(str(key), int(done["forge_id"])), told)
 
 
 def _takes_effect(instance: Instance) -> str:

@@ -13,8 +13,10 @@ from store.events.repositories import (
     RepositoryArchived,
     RepositoryFailed,
     RepositoryFailing,
+    RepositoryIdentified,
     RepositoryRecovered,
     RepositoryRenamed,
+    RepositoryReplaced,
     RepositoryUnwatched,
     RepositoryWatched,
 )
@@ -90,7 +92,8 @@ def repository_failing(db: sqlite3.Connection, _event: StoredEvent, body: Reposi
 def repository_recovered(db: sqlite3.Connection, _event: StoredEvent, body: RepositoryRecovered) -> None:
     """Clear the problem."""
     db.execute(
-        "UPDATE repositories SET state = 'ok', reason = '', remedy = '', failing_since = NULL, failing_told = 0 "
+        "UPDATE repositories SET state = 'ok', reason = '', remedy = '', failing_since = NULL, failing_told = 0, "
+        "replaced_by = NULL "
         "WHERE repository = ?",
         (body.repository,),
     )
@@ -101,6 +104,23 @@ def repository_renamed(db: sqlite3.Connection, _event: StoredEvent, body: Reposi
     db.execute(
         "UPDATE repositories SET url = ?, forge_id = coalesce(?, forge_id) WHERE repository = ?",
         (body.new_url, body.forge_id, body.repository),
+    )
+
+
+def repository_identified(db: sqlite3.Connection, _event: StoredEvent, body: RepositoryIdentified) -> None:
+    """Take the number for its own."""
+    db.execute(
+        "UPDATE repositories SET forge_id = ?, replaced_by = NULL WHERE repository = ?",
+        (body.forge_id, body.repository),
+    )
+
+
+def repository_replaced(db: sqlite3.Connection, event: StoredEvent, body: RepositoryReplaced) -> None:
+    """Set that as its state, with the number that a person may accept."""
+    db.execute(
+        "UPDATE repositories SET state = 'replaced', reason = ?, remedy = ?, replaced_by = ?, "
+        "failing_since = coalesce(failing_since, ?) WHERE repository = ?",
+        (body.reason, body.remedy, body.forge_id, event.recorded_at, body.repository),
     )
 
 

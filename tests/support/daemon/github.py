@@ -113,9 +113,19 @@ class GitHubServer:
         """The value for `[github] api_url`."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def add(self, name: str, path: Path, *, private: bool = False, may_push: bool = False) -> FakeRepository:
+    def add(
+        self,
+        name: str,
+        path: Path,
+        *,
+        private: bool = False,
+        may_push: bool = False,
+        forge_id: int | None = None,
+    ) -> FakeRepository:
         """Serve the repository at `path` as owner/name; `may_push`: the token permits pushes."""
-        repository = FakeRepository(name, path, forge_id=1000 + len(self._repositories), private=private)
+        repository = FakeRepository(
+            name, path, forge_id=forge_id or 1000 + len(self._repositories), private=private
+        )
         self._repositories[name.lower()] = repository
         self._writable[name.lower()] = Writable(name, path, may_push=may_push)
         return repository
