@@ -4,6 +4,10 @@ A claim is an event and ends by the clock, so that it outlives the daemon and ne
 sorry's declaration, since work on one sorry of it is work on all. Who has one is asked by the claim's id: the daemon
 knows users, and several agents may be one. The plan leaves alone what is claimed (`daemon.planning.proving`).
 
+Users have a measure: so many claims at a time, proofs that wait for their check, and events a minute; who has it full
+is told when to come back. A renewal is recorded only where less than half of the time is left: a loop that renews is no
+loop of events.
+
 A submitted proof is recorded as a search's is, and judged by the same job. Where it goes is the daemon's to say: to the
 bytes of the sorry, in the newest scanned version of the file.
 """
@@ -11,9 +15,11 @@ bytes of the sorry, in the newest scanned version of the file.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,6 +30,7 @@ from daemon.jobs.runner import JobRunner
 from daemon.planning.proving import exercises
 from daemon.scheduling.scheduler import Scheduler, WorkStateError
 from daemon.settings import Repo
+from daemon.state.clock import elapsed_s
 from daemon.state.context import Context
 from daemon.state.store_service import StoreService
 from pipeline.jobs.mirror import Mirror
@@ -48,6 +55,13 @@ from store.view.rows import BranchRow, ClaimRow, SorryRow
 LONGEST_S = 4 * 3600.0
 """A lease is renewed before it ends; a longer one would keep a sorry from everybody after its agent has died."""
 SHORTEST_S = 1.0
+MOST_CLAIMS = 50
+"""The claims of one user that may stand at a time: what is claimed is kept from everybody else."""
+MOST_PENDING = 100
+"""The proofs of one user that may wait for their check at a time."""
+MOST_A_MINUTE = 60
+"""What of one user is recorded in a minute: it stays in the log for good."""
+_MINUTE_S = 60.0
 _STREAM = "work"
 
 log = structlog.get_logger("daemon.agents.claims")
@@ -61,12 +75,17 @@ class Claims:
     runner: JobRunner
     work: Scheduler
     context: Context
+    elapsed: Callable[[], float] = elapsed_s
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _recorded: dict[str, deque[float]] = field(default_factory=dict)
+    _submitted: dict[str, set[str]] = field(default_factory=dict)
 
     async def claim(
         self, sorry: str, *, agent: str, by: str, seconds: float, claim: str | None = None
     ) -> SorryClaimed:
-        """Give an open sorry to an agent, or renew its claim; return what was recorded.
+        """Give an open sorry to an agent, or renew its claim; return what is recorded of it.
+
+        A claim that has half of the time left yet, or more, stays as it is.
 
         Args:
             sorry: its whole id.
@@ -90,6 +109,15 @@ class Claims:
                 raise WorkStateError(
                     f"{row.declaration}: the daemon's job {job} works on it; take another sorry, or ask again later"
                 )
+            held = next((one for one in standing if one.claim == claim), None)
+            if held is not None and _rest_s(held) >= seconds / 2:
+                return SorryClaimed(
+                    repository=repo.key, sorry=sorry, claim=held.claim, agent=held.agent, by=held.by,
+                    until=datetime.fromisoformat(held.until),
+                )  # fmt: skip
+            if held is None:
+                await self._check_claims(by)
+            self._count(by, 1)
             body = SorryClaimed(
                 repository=repo.key,
                 sorry=sorry,
@@ -111,6 +139,7 @@ class Claims:
         async with self._turn:
             standing = await self.store.ask(partial(queries.claims, now=now_text()))
             held = {one.claim: one for one in standing}[claim]
+            self._count(by, 1)
             body = ClaimReleased(repository=held.repository, sorry=held.sorry, claim=claim, by=by)
             await self.store.append([NewEvent(_STREAM, body, actor=f"user:{by}")])
         log.info("claim_released", sorry=held.sorry, agent=held.agent, by=by)
@@ -142,9 +171,14 @@ class Claims:
             _refuse_others(row, standing, claim, agent=agent, taken=proofs)
             found = await self._found(taken, repo, proofs)
             events = []
-            for body in found:
-                if await self.store.ask(partial(queries.proofs_by_prefix, prefix=body.proof)):
-                    continue
+            new = [
+                one
+                for one in found
+                if not await self.store.ask(partial(queries.proofs_by_prefix, prefix=one.proof))
+            ]
+            pending = await self._check_pending(by, len(new))
+            self._count(by, 2 * len(new))
+            for body in new:
                 attempt = _attempt(body, agent, beside=len(others))
                 events += [
                     NewEvent(stream, one, event_id=event_id(one.type, AGENT, body.proof), actor=f"user:{by}")
@@ -152,9 +186,59 @@ class Claims:
                 ]
             if events:
                 await self.store.append(events)
+                self._submitted[by] = pending | {one.proof for one in new}
         for body in found:
             log.info("proof_submitted", sorry=body.sorry, proof=body.proof, agent=agent, by=by)
         return found
+
+    async def _check_claims(self, by: str) -> None:
+        """Refuse another claim to who has as many as may stand.
+
+        Raises:
+            WorkStateError: with when the first of them ends.
+        """
+        standing = await self.store.ask(partial(queries.claims, now=now_text()))
+        until = sorted(one.until for one in standing if one.by == by)
+        if len(until) >= MOST_CLAIMS:
+            raise WorkStateError(
+                f"{by}: {len(until)} claims of this user stand, and no more may; give one back, or come back at"
+                f" {until[0]}, when the first of them ends"
+            )
+
+    async def _check_pending(self, by: str, more: int) -> set[str]:
+        """Return the proofs of a user that wait for their check.
+
+        Raises:
+            WorkStateError: with so many more they would be too many.
+        """
+        mine = self._submitted.get(by, set())
+        waiting = {row.proof for row in await self.store.ask(queries.proofs_to_check)} if mine else set()
+        pending = mine & waiting
+        if more and len(pending) + more > MOST_PENDING:
+            raise WorkStateError(
+                f"{by}: {len(pending)} proofs of this user wait for their check, and no more than {MOST_PENDING} may;"
+                " come back when some of them are judged, in a minute"
+            )
+        return pending
+
+    def _count(self, by: str, events: int) -> None:
+        """Take so many events from what a user may have recorded in this minute.
+
+        Raises:
+            WorkStateError: there is not as much left.
+        """
+        now = self.elapsed()
+        recorded = self._recorded.setdefault(by, deque())
+        while recorded and now - recorded[0] >= _MINUTE_S:
+            recorded.popleft()
+        # One that alone is more than a minute's is let through: it is bounded by what one text may hold.
+        if recorded and len(recorded) + events > MOST_A_MINUTE:
+            wait_s = math.ceil(_MINUTE_S - (now - recorded[0]))
+            raise WorkStateError(
+                f"{by}: {len(recorded)} events of this user were recorded within a minute, and no more than"
+                f" {MOST_A_MINUTE} are; come back in {wait_s} s"
+            )
+        recorded.extend([now] * events)
 
     async def _found(
         self, taken: Sequence[SorryRow], repo: Repo, proofs: Mapping[str, str]
@@ -239,6 +323,11 @@ class Claims:
                 f"{row.declaration}: its sorry is there by design ({why}), to stay; take another"
             )
         return row, repo
+
+
+def _rest_s(held: ClaimRow) -> float:
+    """Return the seconds that a lease has left."""
+    return (datetime.fromisoformat(held.until) - datetime.now(UTC)).total_seconds()
 
 
 def _of_the_same(row: SorryRow, sorry: str, beside: Sequence[SorryRow]) -> SorryRow:

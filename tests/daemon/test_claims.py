@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from mcp import Client
 from typer.testing import CliRunner
 
+from daemon.agents import claims as claims_of_agents
 from daemon.agents.claims import Claims
 from daemon.agents.server import Tools, make_server
 from daemon.cli.app import build
@@ -217,3 +218,57 @@ def test_without_the_daemon_nothing_is_claimed_and_the_remedy_is_said(stopped: D
     done, said = ask(stopped, "claim_sorry", sorry=sorry_of(stopped, "b"), agent="one")
     assert (done, "no daemon listens there; start it with `everlean run`" in said) == (False, True)
     assert str(stopped.folder) not in said
+
+
+def test_a_user_has_a_measure_of_claims_proofs_and_events_and_hears_when_to_come_back(
+    stopped: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped.write(repos=[stopped.folder / "remotes" / "demo"])
+    monkeypatch.setattr(claims_of_agents, "MOST_CLAIMS", 1)
+    monkeypatch.setattr(claims_of_agents, "MOST_PENDING", 2)
+    clock = SimpleNamespace(now=100.0)
+    said: list[str] = []
+
+    async def go() -> None:
+        async with stopped.opened() as parts:
+            runner: Any = SimpleNamespace(proving=lambda *_: None)
+            lean = SimpleNamespace(kind="server", toolchain="")
+            work: Any = SimpleNamespace(
+                beginning=asyncio.Lock(), leans=SimpleNamespace(for_toolchain=lambda _: lean)
+            )
+            rows = await parts.store.ask(queries.sorries)
+            of = {row.declaration: row.sorry for row in rows}
+            claims = Claims(parts.store, runner, work, parts.context, elapsed=lambda: clock.now)
+
+            async def refused(what: Coroutine[Any, Any, Any]) -> None:
+                with pytest.raises(WorkStateError) as error:
+                    await what
+                said.append(str(error.value))
+
+            mine = await claims.claim(of["b"], agent="one", by="ada", seconds=3600)
+            # A loop of renewals: the lease has more than half of its time.
+            for _ in range(400):
+                again = await claims.claim(of["b"], agent="one", by="ada", seconds=3600, claim=mine.claim)
+                assert again.until == mine.until
+            assert len(stopped.events("sorry_claimed")) == 1
+            longer = await claims.claim(of["b"], agent="one", by="ada", seconds=14400, claim=mine.claim)
+            assert longer.until > mine.until
+            await refused(claims.claim(of["a"], agent="two", by="ada", seconds=60))
+            assert (await claims.claim(of["a"], agent="three", by="bob", seconds=60)).by == "bob"
+            for text in ("trivial", "simp"):
+                await claims.submit({of["b"]: text}, agent="one", by="ada", claim=mine.claim)
+            await refused(claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim))
+            monkeypatch.setattr(claims_of_agents, "MOST_A_MINUTE", 6)
+            monkeypatch.setattr(claims_of_agents, "MOST_PENDING", 9)
+            clock.now += 10
+            await refused(claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim))
+            clock.now += 50
+            await claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim)
+
+    asyncio.run(go())
+    assert len(stopped.events("proof_found")) == 3
+    (standing, pending, minute) = said
+    assert "ada: 1 claims of this user stand, and no more may; give one back, or come back at 20" in standing
+    assert "ada: 2 proofs of this user wait for their check, and no more than 2 may; come back" in pending
+    assert "ada: 6 events of this user were recorded within a minute" in minute
+    assert "come back in 50 s" in minute
