@@ -25,7 +25,7 @@ from daemon.place.lock import DaemonLock, FolderError, close_folder, keep_privat
 from daemon.place.logs import configure
 from daemon.process.service import Service, held_secrets
 from daemon.settings import Settings, load
-from daemon.state.standby import FencedError, check_at_start
+from daemon.state.standby import FencedError, check_at_start, is_fenced
 from daemon.state.store_service import StoreFailedError
 from pipeline.redact import redact
 from store.errors import LogError
@@ -106,8 +106,9 @@ async def serve(config_path: Path) -> int:
             finally:
                 await service.stop()
         pool.shutdown(wait=False, cancel_futures=True)
-        _leave_no_threads(1 if service.failed else 0)
-        return 1 if service.failed else 0
+        status = 0 if not service.failed else FENCED if is_fenced(settings.paths) else 1
+        _leave_no_threads(status)
+        return status
 
 
 async def _lock(service: Service) -> DaemonLock | None:

@@ -39,8 +39,8 @@ from store.errors import LogError
 from store.events.proofs import PullRequestOpened
 from store.log.reader import LogReader
 from store.text import clean
-from store.view.checking import as_recorded
 from store.view import queries
+from store.view.checking import as_recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from functools import partial
 import structlog
 
 from daemon.state.context import Context
-from daemon.state.standby import FencedError, epoch_of, require_unfenced
+from daemon.state.standby import FencedError, epoch_of, note_fenced, require_unfenced
 from pipeline.redact import redact
 from store.backoff import Backoff
 from store.errors import LogError
@@ -116,6 +116,7 @@ class Shipping:
             self._ship(url)
         except FencedError as error:
             self._refused = str(error)
+            note_fenced(self._context.settings.paths, url, error)
             self._fenced(error)
             return False
         except (LogError, OSError) as error:

@@ -30,7 +30,7 @@ import structlog
 
 from daemon.place.paths import Paths
 from pipeline.redact import redact
-from store.errors import LogError, SegmentError
+from store.errors import EpochTakenError, LogError, SegmentError
 from store.files import write_whole
 from store.log import chain, segments
 from store.log.log import EventLog
@@ -109,11 +109,21 @@ def check_at_start(settings: Settings) -> None:
         try:
             require_unfenced(store, epoch_of(store, paths), paths.events_db)
         except FencedError as error:
-            before = standby or Standby(settings.log.ship, token=_NOBODY)
-            _note(paths, replace(before, problem=str(error), fenced=True))
+            note_fenced(paths, settings.log.ship, error)
             raise
     if standby is not None and standby.fenced:
         _note(paths, replace(standby, problem="", fenced=False))
+
+
+def note_fenced(paths: Paths, url: str, error: FencedError) -> None:
+    """Write down that another machine took the log over, for `everlean status` and for who would start here again."""
+    _note(paths, replace(read(paths) or Standby(url, token=_NOBODY), problem=str(error), fenced=True))
+
+
+def is_fenced(paths: Paths) -> bool:
+    """Return whether a daemon found here that another machine took the log over."""
+    standby = read(paths)
+    return standby is not None and standby.fenced
 
 
 def require_own(paths: Paths) -> None:
@@ -242,15 +252,24 @@ class Follower:
         _note(self._paths, self._said)
         return self._said
 
-    def take_over(self) -> Epoch:
+    def take_over(self, *, force: bool = False) -> Epoch:
         """Follow to the end and begin an epoch there; from then on a daemon may start here, and the other is fenced.
 
+        Args:
+            force: also where another take-over came before, whose daemon has shipped nothing yet.
+
         Raises:
-            EpochTakenError: another machine did at the same moment.
+            EpochTakenError: another machine did, at the same moment or just before.
             LogError: the store cannot be read, or cannot make sure that only one takes over; nothing was changed.
         """
         self._follow()
-        number = max((one.number for one in self._store.epochs()), default=0) + 1
+        before = max(self._store.epochs(), key=lambda one: one.number, default=None)
+        if before is not None and before.after == self._log.head and not force:
+            raise EpochTakenError(
+                f"{self._store.url}: {before.host} took it over at {before.taken_at}, and its daemon has shipped"
+                " nothing yet: start the daemon there, or repeat with --force if that machine is lost too"
+            )
+        number = 1 if before is None else before.number + 1
         now = datetime.now(UTC).isoformat(timespec="seconds")
         epoch = Epoch(number, secrets.token_hex(16), platform.node(), now, self._log.head)
         self._store.begin(epoch)

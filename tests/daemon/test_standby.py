@@ -139,8 +139,17 @@ def test_a_daemon_that_runs_when_another_takes_over_ends_before_it_ships_again(t
     with old.daemon() as process:
         old.wait_for(lambda: old.events("commit_scanned"), what="the first commit's scan")
         until(lambda: everlean(new, "standby", "--take-over").returncode == 0)
-        assert process.wait(timeout=30) == 1
+        # Whoever comes second hears of the first, whose daemon has not begun.
+        hasty = everlean(machine(tmp_path / "third", shipped, remote.path), "standby", "--take-over")
+        assert hasty.returncode != 0
+        assert (
+            "its daemon has shipped nothing yet: start the daemon there, or repeat with --force"
+            in hasty.stderr
+        )
+        assert process.wait(timeout=30) == 75
     assert "took the log over" in old.log()
+    code, severity, said = problem(old)
+    assert (code, severity, "took the log over" in said) == ("fenced", "error", True)
     assert not old.events("daemon_stopped"), "nothing is recorded behind the take-over"
     assert "took the log over" in refused(old)
     store = SegmentStore(str(shipped))

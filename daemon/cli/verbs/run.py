@@ -68,6 +68,12 @@ def standby(
             "--take-over", help="Follow to the end, fence the other daemon, and end: start the daemon then."
         ),
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="With --take-over: also behind another take-over whose daemon has not begun yet."
+        ),
+    ] = False,
     once: Annotated[
         bool, typer.Option("--once", help="Follow to the end of what was shipped, and end.")
     ] = False,
@@ -88,7 +94,7 @@ def standby(
     try:
         with Follower(url, settings.paths, hidden=held_secrets(settings)) as follower:
             if take_over:
-                epoch = follower.take_over()
+                epoch = follower.take_over(force=force)
                 last = epoch.after.seq
                 return Answer(
                     Following(url, last, last, epoch.taken_at, None, epoch.number),
