@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Coroutine
 from types import TracebackType
@@ -18,6 +19,8 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._forever, name=name, daemon=True)
         self._thread.start()
+        # What nobody closed ends before the interpreter does, and not in the middle of a task.
+        atexit.register(self.close)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run on the loop and return the result; an interrupt of the caller cancels it."""
@@ -34,6 +37,7 @@ class LoopThread:
 
     def close(self) -> None:
         """Cancel the tasks that still run and end the loop."""
+        atexit.unregister(self.close)
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -1,7 +1,7 @@
 """LeanDojo's formats, in and out: what moves a LeanDojo-v2 or LeanAgent user over, and back.
 
 In: `reading`, of the `records` of a file or a folder. Out: `exporting`; `merging` has LeanDojo's own splits too. The
-names of LeanDojo's `database` package are in `compat`, which is loaded when one is used (reading verbs pay for none):
+names of LeanDojo's `database` package are in `database`, which is loaded when one is used (reading verbs pay for none):
 
     from store.leandojo import DynamicDatabase, Repository, Theorem
 """
@@ -12,14 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store.leandojo.compat import AnnotatedTactic as AnnotatedTactic
-    from store.leandojo.compat import Annotation as Annotation
-    from store.leandojo.compat import DynamicDatabase as DynamicDatabase
-    from store.leandojo.compat import Pos as Pos
-    from store.leandojo.compat import Premise as Premise
-    from store.leandojo.compat import PremiseFile as PremiseFile
-    from store.leandojo.compat import Repository as Repository
-    from store.leandojo.compat import Theorem as Theorem
+    from store.leandojo.database import AnnotatedTactic as AnnotatedTactic
+    from store.leandojo.database import Annotation as Annotation
+    from store.leandojo.database import DynamicDatabase as DynamicDatabase
+    from store.leandojo.database import Pos as Pos
+    from store.leandojo.database import Premise as Premise
+    from store.leandojo.database import PremiseFile as PremiseFile
+    from store.leandojo.database import Repository as Repository
+    from store.leandojo.database import Theorem as Theorem
 
 _NAMES = (
     "AnnotatedTactic",
@@ -35,5 +35,5 @@ _NAMES = (
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
-        return getattr(importlib.import_module("store.leandojo.compat"), name)
+        return getattr(importlib.import_module("store.leandojo.database"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from pipeline.models.errors import ModelError
 from pipeline.models.tactics.requests import Decoding
 from pipeline.prove.provers import HFProver
 from pipeline.prove.server import Server, ServerError
-from store.leandojo.compat import Pos, Theorem
+from store.leandojo.database import Pos, Theorem
 from tests.support.lean.scripted import NOWHERE
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 from tests.support.trace import lean_itself

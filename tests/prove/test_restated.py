@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.models.retriever.finder import Place
 from pipeline.prove.server import Server, StatementError, restate_goal, restate_theorem
-from store.leandojo.compat import Pos, Theorem
+from store.leandojo.database import Pos, Theorem
 from tests.support.lean.scripted import NOWHERE
 
 FILE = """\

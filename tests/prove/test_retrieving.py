@@ -26,7 +26,7 @@ from pipeline.prove.provers import RetrievalProver
 from pipeline.prove.retrieval import Retrieval, read_corpus
 from pipeline.prove.server import Server
 from store.leandojo.choosing import choose
-from store.leandojo.compat import Pos, Theorem
+from store.leandojo.database import Pos, Theorem
 from store.leandojo.reading import import_leandojo
 from store.log.log import EventLog
 from store.recording import record_trace

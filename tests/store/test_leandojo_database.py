@@ -26,7 +26,7 @@ from store.leandojo import (
     Repository,
     Theorem,
 )
-from store.leandojo.compat import TracerMissingError
+from store.leandojo.database import TracerMissingError
 from store.leandojo.folder import NotReplaceableError
 from store.leandojo.records import ImportFormatError
 from store.log.log import EventLog

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +171,22 @@ class TrainingConfig(RetrieverConfig):
             return cls.from_dict(values)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
+
+
+def _change(config: TrainingConfig, name: str, value: Any) -> None:
+    """Change a field, as LeanDojo's configuration allows; it is checked as in a new one. A trainer keeps what it got.
+
+    Raises:
+        AttributeError: there is no such field.
+        ConfigError: the value is not taken.
+    """
+    if name not in {one.name for one in fields(config)}:
+        raise AttributeError(f"TrainingConfig has no field {name!r}")
+    object.__setattr__(config, name, getattr(replace(config, **{name: value}), name))
+
+
+# The class below it is frozen, and so must this one be declared.
+TrainingConfig.__setattr__ = _change  # type: ignore[assignment, method-assign]
 
 
 class RetrievalTrainer:

@@ -133,7 +133,10 @@ def test_a_model_that_is_kept_near_is_the_one_that_the_repository_found(
     assert same(made.trainer(examples).ref_model, made.model)
     made.train(database.repositories[:1], database, tmp_path / "merged")
     assert same(made.trainer(examples).ref_model, made.model)
-    assert not same(load_model(causal).model, made.model)
+    first = load_model(causal).model
+    assert not same(first, made.model)
+    made.reference_model = str(causal)
+    assert same(made.trainer(examples).ref_model, first)
 
 
 def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
@@ -256,6 +259,7 @@ def test_an_adapter_that_was_trained_on_tactics_is_trained_further_on_goals(
         ({"reward_func": "coq"}, "reward_func is 'coq': it takes a function, \"lean\", or a list of these"),
         ({"num_generations": 1}, "num_generations is 1: it takes a whole number from 2"),
         ({"kl_beta": -1.0}, r"kl_beta is -1.0: it takes a number from 0"),
+        ({"reference_model": "base"}, r"reference_model is 'base': kl_beta is 0"),
         ({"temperature": 0.0}, r"temperature is 0.0: it takes a number above 0"),
         ({"reward_weights": [1.0, 2.0]}, "reward_weights are 2 for 1 rewards"),
     ],

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import fields
@@ -13,6 +12,7 @@ import pytest
 from pipeline.models.errors import ConfigError
 from pipeline.models.retriever.compat import TrainingConfig
 from pipeline.models.retriever.config import LEANDOJO_ALONE, AgainstForgetting, RetrieverConfig, for_a_job
+from tests.support.leandojo_peer import FOLDER, PACKAGE, needs_peer
 
 # LeanDojo-v2 1.0.9, lean_agent/config.py.
 LEANDOJO: dict[str, Any] = {
@@ -65,11 +65,9 @@ def test_every_field_of_leandojo_s_is_there_with_its_default() -> None:
     assert set(LEANDOJO) - {item.name for item in fields(RetrieverConfig)} == set(LEANDOJO_ALONE)
 
 
-def test_the_list_above_is_that_of_an_installed_leandojo() -> None:
-    installed = importlib.util.find_spec("lean_dojo_v2")
-    if installed is None or installed.origin is None:
-        pytest.skip("LeanDojo-v2 is not installed")
-    source = Path(installed.origin).parent / "lean_agent" / "config.py"
+@needs_peer
+def test_the_list_above_is_that_of_leandojo_itself() -> None:
+    source = FOLDER / PACKAGE / "lean_agent" / "config.py"
     classes = [node for node in ast.parse(source.read_text()).body if isinstance(node, ast.ClassDef)]
     found = next(node for node in classes if node.name == "TrainingConfig")
     theirs = [node.target.id for node in found.body
@@ -191,3 +189,14 @@ def test_the_defaults_are_those_of_contrastive_training_in_large_batches() -> No
 def test_a_job_of_the_daemon_takes_no_field_that_is_leandojo_s_alone(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is a field of LeanDojo's TrainingConfig .* remove it"):
         for_a_job({name: LEANDOJO_ALONE[name]})
+
+
+def test_leandojo_s_configuration_can_be_changed_and_is_checked_again() -> None:
+    config = TrainingConfig()
+    config.lr = 5e-4  # type: ignore[misc]
+    assert (config.lr, config.translated().lr) == (5e-4, 5e-4)
+    with pytest.raises(ConfigError, match="lr is -1"):
+        config.lr = -1.0  # type: ignore[misc]
+    assert config.lr == 5e-4
+    with pytest.raises(AttributeError, match="has no field 'learning_rate'"):
+        config.learning_rate = 1e-3  # type: ignore[attr-defined]

@@ -18,11 +18,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 from store.curriculum import compat_difficulty, curriculum, difficulty, rating
 from store.domain.records import holds_sorry
@@ -71,8 +71,52 @@ class Pos:
         return f"({self.line_nb}, {self.column_nb})"
 
 
+class _Record:
+    """A record of LeanDojo's: its JSON has its fields by name, in the order of `_JSON` where that is another one."""
+
+    _JSON: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], **given: Any) -> Self:
+        """Read a record; a field without a default must be there.
+
+        Raises:
+            ValueError: one is missing, or a position is none.
+        """
+        codec = _codec(cls)  # type: ignore[arg-type]
+        require(data, [name for name in codec.needed if name not in given], cls.__name__)
+        read = {name: one(data[name]) for name, one in codec.read if name in data and name not in given}
+        return cls(**given, **read)
+
+    def to_dict(self) -> dict[str, Any]:
+        codec = _codec(type(self))  # type: ignore[arg-type]
+        return {name: one(getattr(self, name)) for name, one in codec.written}
+
+
+class _Codec(NamedTuple):
+    """How the fields of a record are read and written, by name; `needed` are those without a default."""
+
+    needed: tuple[str, ...]
+    read: tuple[tuple[str, Callable[[Any], Any]], ...]
+    written: tuple[tuple[str, Callable[[Any], Any]], ...]
+
+
+@cache
+def _codec(cls: type[_Record]) -> _Codec:
+    kinds = {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
+    return _Codec(
+        tuple(name for name, one in kinds.items() if one.default is one.default_factory is MISSING),
+        tuple((name, _READ.get(str(one.type), _as_it_is)) for name, one in kinds.items()),
+        tuple((name, _WRITE.get(str(kinds[name].type), _as_it_is)) for name in cls._JSON or kinds),
+    )
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 @dataclass
-class Annotation:
+class Annotation(_Record):
     """A premise that a tactic names: its full name, and the place of that name in its definition."""
 
     full_name: str
@@ -80,24 +124,9 @@ class Annotation:
     def_pos: Pos
     def_end_pos: Pos
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Annotation:
-        require(data, ("full_name", "def_path", "def_pos", "def_end_pos"), "Annotation")
-        return cls(
-            data["full_name"], data["def_path"], parse_pos(data["def_pos"]), parse_pos(data["def_end_pos"])
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "full_name": self.full_name,
-            "def_path": str(self.def_path),
-            "def_pos": repr(self.def_pos),
-            "def_end_pos": repr(self.def_end_pos),
-        }
-
 
 @dataclass
-class AnnotatedTactic:
+class AnnotatedTactic(_Record):
     """A tactic step. `annotated_tactic` is its text with `<a>` marks, and one annotation a mark."""
 
     tactic: str
@@ -105,29 +134,9 @@ class AnnotatedTactic:
     state_before: str
     state_after: str
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> AnnotatedTactic:
-        require(data, ("tactic", "annotated_tactic", "state_before", "state_after"), "AnnotatedTactic")
-        text, annotations = data["annotated_tactic"]
-        return cls(
-            tactic=data["tactic"],
-            annotated_tactic=(text, [Annotation.from_dict(item) for item in annotations]),
-            state_before=data["state_before"],
-            state_after=data["state_after"],
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        text, annotations = self.annotated_tactic
-        return {
-            "tactic": self.tactic,
-            "annotated_tactic": [text, [item.to_dict() for item in annotations]],
-            "state_before": self.state_before,
-            "state_after": self.state_after,
-        }
-
 
 @dataclass(eq=False)
-class Theorem:
+class Theorem(_Record):
     """A theorem at its place. Two are equal when name, file and both ends are; it cannot be hashed."""
 
     full_name: str
@@ -140,6 +149,10 @@ class Theorem:
     traced_tactics: list[AnnotatedTactic] | None = field(default_factory=list)
     difficulty_rating: float | None = None
 
+    _JSON = (
+        "full_name", "theorem_statement", "file_path", "start", "end", "url", "commit", "traced_tactics",
+        "difficulty_rating",
+    )  # fmt: skip
     __hash__ = None  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:
@@ -161,36 +174,12 @@ class Theorem:
         )
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], url: str, commit: str) -> Theorem:
-        require(data, ("full_name", "file_path", "start", "end"), "Theorem")
-        return cls(
-            full_name=data["full_name"],
-            theorem_statement=data.get("theorem_statement"),
-            file_path=Path(data["file_path"]),
-            start=parse_pos(data["start"]),
-            end=parse_pos(data["end"]),
-            url=url,
-            commit=commit,
-            traced_tactics=[AnnotatedTactic.from_dict(item) for item in data.get("traced_tactics") or []],
-            difficulty_rating=data.get("difficulty_rating"),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "full_name": self.full_name,
-            "theorem_statement": self.theorem_statement,
-            "file_path": str(self.file_path),
-            "start": repr(self.start),
-            "end": repr(self.end),
-            "url": self.url,
-            "commit": self.commit,
-            "traced_tactics": [item.to_dict() for item in self.traced_tactics or []],
-            "difficulty_rating": self.difficulty_rating,
-        }
+    def from_dict(cls, data: Mapping[str, Any], url: str, commit: str) -> Theorem:  # type: ignore[override]
+        return super().from_dict(data, url=url, commit=commit)
 
 
 @dataclass
-class Premise:
+class Premise(_Record):
     """A declaration that proofs may use: the statement of a theorem, the whole text of anything else."""
 
     full_name: str
@@ -199,44 +188,14 @@ class Premise:
     end: Pos
     kind: str
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Premise:
-        require(data, ("full_name", "code", "start", "end", "kind"), "Premise")
-        return cls(
-            data["full_name"], data["code"], parse_pos(data["start"]), parse_pos(data["end"]), data["kind"]
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "full_name": self.full_name,
-            "code": self.code,
-            "start": repr(self.start),
-            "end": repr(self.end),
-            "kind": self.kind,
-        }
-
 
 @dataclass
-class PremiseFile:
+class PremiseFile(_Record):
     """A file of the corpus: the paths that it imports, and its premises."""
 
     path: Path
     imports: list[str]
     premises: list[Premise]
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PremiseFile:
-        require(data, ("path", "imports", "premises"), "PremiseFile")
-        return cls(
-            Path(data["path"]), data["imports"], [Premise.from_dict(item) for item in data["premises"]]
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "path": str(self.path),
-            "imports": [str(item) for item in self.imports],
-            "premises": [item.to_dict() for item in self.premises],
-        }
 
 
 @dataclass(eq=False)
@@ -464,6 +423,35 @@ def require(data: Mapping[str, Any], names: Iterable[str], what: str) -> None:
     missing = [name for name in names if name not in data]
     if missing:
         raise ValueError(f"Invalid {what} data format: it has no {', '.join(repr(name) for name in missing)}")
+
+
+def _read_list(of: type[_Record]) -> Callable[[Any], Any]:
+    return lambda items: [of.from_dict(item) for item in items or ()]
+
+
+def _written(items: Sequence[_Record] | None) -> list[dict[str, Any]]:
+    return [item.to_dict() for item in items or ()]
+
+
+_TACTICS, _ANNOTATED = "list[AnnotatedTactic] | None", "tuple[str, list[Annotation]]"
+_READ: dict[str, Callable[[Any], Any]] = {
+    "Path": Path,
+    "Pos": parse_pos,
+    "list[Premise]": _read_list(Premise),
+    _TACTICS: _read_list(AnnotatedTactic),
+    _ANNOTATED: lambda pair: (pair[0], _read_list(Annotation)(pair[1])),
+}
+"""By the type of a field, how its value is read from JSON; any other is as it is there."""
+_WRITE: dict[str, Callable[[Any], Any]] = {
+    "Path": str,
+    "str": lambda text: str(text) if isinstance(text, Path) else text,
+    "list[str]": lambda texts: [str(text) for text in texts],
+    "Pos": repr,
+    "list[Premise]": _written,
+    _TACTICS: _written,
+    _ANNOTATED: lambda pair: [pair[0], _written(pair[1])],
+}
+"""And written."""
 
 
 Tracer = Callable[[str, str, bool], Repository | None]
