@@ -11,24 +11,22 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from pipeline.gate.axioms import ALLOWED_AXIOMS, PRINTED_FOR, read_axioms
-from pipeline.jobs.specs import Budget, KnownProof, Lemma
+from pipeline.jobs.specs import Budget, KnownProof
 from pipeline.lean.client.errors import ReplDied, ReplRefused
 from pipeline.lean.client.messages import Goal, Unit, first_error
 from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool.session import Session, State, StateLost, Stepped
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
 from pipeline.prove.effort import DeclarationResult, Effort, Joint, SolvedSorry
-from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring
+from pipeline.prove.graph import Failures
 from pipeline.prove.lemmas import RecallProposer, cite, small_budget
 from pipeline.prove.premises import ShownPremises
-from pipeline.prove.search import Search
+from pipeline.prove.search import Search, SearchMethod
 from pipeline.prove.whole_proof import (
     Author,
     AuthorAnswers,
-    Cost,
     SorryCheck,
     WholeAsk,
     block_of,
@@ -60,10 +58,8 @@ async def disprove(
     declaration: Declaration,
     goal: Goal,
     *,
-    proposer: Proposer,
-    scoring: Scoring | None,
+    method: SearchMethod,
     budget: Budget,
-    seed: int = 0,
 ) -> tuple[str, ...] | None:
     """Return the tactics of a proof of the declaration's negation; None without one.
 
@@ -71,7 +67,7 @@ async def disprove(
         session: at the declaration's place in its file.
         declaration: a theorem with one sorry for its whole proof.
         goal: the sorry's.
-        proposer, scoring, seed: of the search for the goal itself.
+        method: of the search for the goal itself.
         budget: of that search.
 
     Raises:
@@ -91,8 +87,7 @@ async def disprove(
     if len(states) != 1 or len(states[0].goals) != 1:
         session.release(states)
         return None
-    search = Search(session, proposer, budget=few, scoring=scoring, seed=seed)
-    result = await search.run(states[0])
+    result = await method.search(session, few).run(states[0])
     session.release(states)
     if result.script is None or not await _contradicts(
         session, theorem, declaration.name, claim, result.script
@@ -159,42 +154,6 @@ _GOES_ON = ("|", "<;>", ")", "]", "}", "⟩")
 
 class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the caller
     """The declaration cannot be worked on; the message is recorded with the attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchMethod:
-    """The parts of a search.
-
-    Attributes:
-        proposer: of tactics.
-        scoring: ranks the states; None: rung 0's.
-        remaining: a progress model, if any.
-        seed: of the sampling.
-        negate: whether the negation is tried after a search without a proof.
-        lemmas: that a second search may cite after a search without a proof.
-    """
-
-    proposer: Proposer
-    scoring: Scoring | None = None
-    remaining: Remaining | None = None
-    seed: int = 0
-    negate: bool = False
-    lemmas: Sequence[Lemma] = ()
-
-    @property
-    def reason(self) -> str:
-        """The proposer's own failure; "" for none."""
-        return str(getattr(self.proposer, "reason", ""))
-
-    @property
-    def cost(self) -> Cost:
-        """The cost of the proposer's model so far; nothing without a model."""
-        return cast(Cost, getattr(self.proposer, "cost", Cost()))
-
-    @property
-    def failures(self) -> tuple[int, int]:
-        """The number of requests for tactics so far, and of those without any answer."""
-        return int(getattr(self.proposer, "asked", 0)), int(getattr(self.proposer, "failed", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,15 +249,7 @@ class DeclarationProver:
         failed = await self.recall(state, at, likely=likely)
         if failed is None:
             return
-        search = Search(
-            self._session,
-            method.proposer,
-            budget=self._budget,
-            scoring=method.scoring,
-            remaining=method.remaining,
-            seed=method.seed,
-            failures=self._failures,
-        )
+        search = method.search(self._session, self._budget, failures=self._failures)
         before, (requests, unanswered) = method.cost, method.failures
         result = await search.run(state, goal=at)
         effort = Effort.of_search(result, detail="" if result.script else method.reason).after(*failed)
@@ -418,16 +369,7 @@ class DeclarationProver:
         before = method.cost
         try:
             cited = await cite(
-                self._session,
-                state,
-                at,
-                lemmas=method.lemmas,
-                proposer=method.proposer,
-                scoring=method.scoring,
-                remaining=method.remaining,
-                budget=self._budget,
-                seed=method.seed,
-                failures=self._failures,
+                self._session, state, at, method=method, budget=self._budget, failures=self._failures
             )
         except StateLost:
             # The result of the search without lemmas remains.
@@ -458,10 +400,8 @@ class DeclarationProver:
                 self._session,
                 self._declaration,
                 goal,
-                proposer=method.proposer,
-                scoring=method.scoring,
+                method=replace(method, remaining=None),
                 budget=self._budget,
-                seed=method.seed,
             )
         except StateLost:
             # The result of the theorem's own search remains.

@@ -21,9 +21,10 @@ from pipeline.lean.source.imports import closure
 from pipeline.lean.source.scanner import Command, SourceFile, parse
 from pipeline.lean.source.splice import Declaration, splice
 from pipeline.lean.source.worktree import read_inside
-from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
+from pipeline.prove.declaration import CannotAttempt, prove_declaration
 from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, FoundProof, in_vain, text_hash
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
+from pipeline.prove.search import SearchMethod
 from store.domain.identity import git_blob
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
 

@@ -280,8 +280,8 @@ def _line(text: str) -> str:
 
 # ---- The ranking of states: lower scores first
 # Rung 0 adds steps so far, the last step's cost and open goals. A model's rung uses log-probabilities: BFS-Prover (Xin
-# and others, arXiv:2502.03438) divides their sum by L^alpha, L the number of steps, so that deep proofs are not
-# starved; alpha 0 is the plain sum, 1 the mean. A progress model's estimate of the steps left is mixed in by a weight.
+# and others, arXiv:2502.03438) divides their sum by a power of the number of steps, so that deep proofs are not
+# starved; here it is the square root. A progress model's estimate of the steps left is mixed in by a weight.
 
 
 _GOAL_WEIGHT = 2
@@ -313,52 +313,30 @@ class Scoring(Protocol):
         """Return the score, lower first; infinite: last."""
 
 
-@dataclass(frozen=True, slots=True)
 class StepScoring:
-    """Rung 0's: steps, cost and open goals. `progress_weight` as in `ModelScoring`."""
-
-    progress_weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        _check_weight(self.progress_weight)
+    """Rung 0's: steps, cost and open goals. No progress model rates its steps."""
 
     def score(self, reached: ReachedState) -> float:
-        counted = reached.depth + reached.cost + _GOAL_WEIGHT * reached.goals
-        return _blended(counted, reached.remaining, self.progress_weight)
+        return reached.depth + reached.cost + _GOAL_WEIGHT * reached.goals
 
 
 @dataclass(frozen=True, slots=True)
 class ModelScoring:
-    """By log-probability, normalised by length.
+    """By log-probability over the square root of the length.
 
     Attributes:
-        alpha: exponent of the length, 0..1.
         progress_weight: share of the remaining steps in the score, 0..1; the rest is the model's. 0.5 weighs a
             remaining step like one nat of surprise.
     """
 
-    alpha: float = 0.5
     progress_weight: float = 0.5
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"scoring: alpha is {self.alpha}; it must be between 0 and 1")
-        _check_weight(self.progress_weight)
-
     def score(self, reached: ReachedState) -> float:
-        normalised = (0.0 - reached.log_probability) / reached.depth**self.alpha
-        return _blended(normalised, reached.remaining, self.progress_weight)
-
-
-def _blended(own: float, remaining: float | None, weight: float) -> float:
-    """Mix the two. NaN ranks last, like infinity: a broken model must not come first."""
-    mixed = own if remaining is None or not weight else (1 - weight) * own + weight * remaining
-    return math.inf if math.isnan(mixed) or (remaining is not None and math.isinf(remaining)) else mixed
-
-
-def _check_weight(weight: float) -> None:
-    if not 0 <= weight <= 1:
-        raise ValueError(f"scoring: progress_weight is {weight}; it must be between 0 and 1")
+        """Mix the two. NaN ranks last, like infinity: a broken model must not come first."""
+        own, weight = (0.0 - reached.log_probability) / math.sqrt(reached.depth), self.progress_weight
+        remaining = reached.remaining
+        mixed = own if remaining is None or not weight else (1 - weight) * own + weight * remaining
+        return math.inf if math.isnan(mixed) or (remaining is not None and math.isinf(remaining)) else mixed
 
 
 @dataclass(eq=False, slots=True)

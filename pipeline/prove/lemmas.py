@@ -27,8 +27,8 @@ from pipeline.lean.source.lexer import tokens_of_text, words
 from pipeline.lean.source.splice import Script
 from pipeline.lean.tactic_text import LONGEST
 from pipeline.models.tactics.goals import NAME, statement
-from pipeline.prove.graph import Candidate, Failures, Proposer, Remaining, Scoring, TacticRequest
-from pipeline.prove.search import Search, SearchResult
+from pipeline.prove.graph import Candidate, Failures, Proposer, TacticRequest
+from pipeline.prove.search import SearchMethod, SearchResult
 
 
 class RecallProposer:
@@ -324,12 +324,8 @@ async def cite(
     state: State,
     at: int,
     *,
-    lemmas: Sequence[Lemma],
-    proposer: Proposer,
-    scoring: Scoring | None,
-    remaining: Remaining | None,
+    method: SearchMethod,
     budget: Budget,
-    seed: int,
     failures: Failures,
 ) -> CitingResult | None:
     """Search for a proof of a goal that cites lemmas; None if none has anything in common with the goal.
@@ -338,24 +334,15 @@ async def cite(
         session: at the goal's place in its file.
         state: with the goal.
         at: its index there.
-        lemmas: the candidates; equals keep their order.
-        proposer, scoring, remaining, seed, failures: of the search without lemmas.
-        budget: of that search.
+        method, budget, failures: of the search without lemmas. Of equally near ones of its lemmas the order counts.
 
     Raises:
         StateLost, ReplError: as `Search.run`.
     """
     # Many lemmas take seconds the first time, so a thread ranks them.
-    near = await asyncio.to_thread(nearest, lemmas, state.goals[at])
+    near = await asyncio.to_thread(nearest, method.lemmas, state.goals[at])
     if not near:
         return None
-    search = Search(
-        session,
-        CitingProposer(proposer, near, model=scoring is not None),
-        budget=small_budget(budget, nodes=NODES, calls=CALLS),
-        scoring=scoring,
-        remaining=remaining,
-        seed=seed,
-        failures=failures,
-    )
+    citing = replace(method, proposer=CitingProposer(method.proposer, near, model=method.scoring is not None))
+    search = citing.search(session, small_budget(budget, nodes=NODES, calls=CALLS), failures=failures)
     return CitingResult(await search.run(state, goal=at), near)

@@ -39,13 +39,14 @@ from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
-from pipeline.prove.declaration import CannotAttempt, SearchMethod, WholeProofMethod, prove_declaration
+from pipeline.prove.declaration import CannotAttempt, WholeProofMethod, prove_declaration
 from pipeline.prove.effort import DeclarationResult, Outcome
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer
 from pipeline.prove.graph import ModelScoring
 from pipeline.prove.premises import ShownPremises
 from pipeline.prove.retrieval import Retrieval, read_corpus
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
+from pipeline.prove.search import SearchMethod
 from pipeline.prove.server import (
     RestatedTheorem,
     Server,

@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
-from pipeline.jobs.specs import Budget
+from pipeline.jobs.specs import Budget, Lemma
 from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool.session import Session, State, StateLost
 from pipeline.lean.source.splice import Script
@@ -37,6 +37,7 @@ from pipeline.prove.graph import (
     outline,
 )
 from pipeline.prove.tree import Tree
+from pipeline.prove.whole_proof import Cost
 
 Outcome = Literal["found", "exhausted", "budget"]
 Limit = Literal["", "nodes", "seconds", "calls"]
@@ -246,6 +247,54 @@ class Search:
             if not thinking.done():
                 thinking.cancel()
                 await asyncio.wait({thinking})
+
+
+@dataclass(frozen=True, slots=True)
+class SearchMethod:
+    """The parts of a search.
+
+    Attributes:
+        proposer: of tactics.
+        scoring: ranks the states; None: rung 0's.
+        remaining: a progress model, if any.
+        seed: of the sampling.
+        negate: whether the negation is tried after a search without a proof.
+        lemmas: that a second search may cite after a search without a proof.
+    """
+
+    proposer: Proposer
+    scoring: Scoring | None = None
+    remaining: Remaining | None = None
+    seed: int = 0
+    negate: bool = False
+    lemmas: Sequence[Lemma] = ()
+
+    @property
+    def reason(self) -> str:
+        """The proposer's own failure; "" for none."""
+        return str(getattr(self.proposer, "reason", ""))
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of the proposer's model so far; nothing without a model."""
+        return cast(Cost, getattr(self.proposer, "cost", Cost()))
+
+    @property
+    def failures(self) -> tuple[int, int]:
+        """The number of requests for tactics so far, and of those without any answer."""
+        return int(getattr(self.proposer, "asked", 0)), int(getattr(self.proposer, "failed", 0))
+
+    def search(self, session: Session, budget: Budget, *, failures: Failures | None = None) -> Search:
+        """Return a search by this method."""
+        return Search(
+            session,
+            self.proposer,
+            budget=budget,
+            scoring=self.scoring,
+            remaining=self.remaining,
+            seed=self.seed,
+            failures=failures,
+        )
 
 
 def derived_seed(seed: int, key: str) -> int:

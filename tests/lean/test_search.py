@@ -12,11 +12,11 @@ from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Replacement
 from pipeline.prove.curated import CuratedTactics
-from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
+from pipeline.prove.declaration import CannotAttempt, prove_declaration
 from pipeline.prove.effort import DeclarationResult
 from pipeline.prove.graph import Candidate, ModelScoring, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine
-from pipeline.prove.search import Search, SearchResult
+from pipeline.prove.search import Search, SearchMethod, SearchResult
 from pipeline.prove.whole_proof import errors_with
 from tests.support.prove import Searches, declared
 from tests.support.trace import lean_itself
