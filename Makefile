@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Compile at install time even where the environment says not to: an uncompiled install starts several times slower.
 PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Of the libraries pip compiles one file after the other; this takes all processors. Some hold files that are no Python,
+# which pip passes over as well.
+COMPILE_LIBRARIES := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || :
 PREFIX ?= /usr/local
 DESTDIR ?=
 
@@ -44,13 +47,15 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 # What training and the server need. torch is large, and on Linux larger still with CUDA: see docs/install.md for the CPU build.
 $(VENV)/.train: pyproject.toml constraints.txt $(VENV)/.core
 	@echo "installing torch and what else trains models: about a minute, and minutes with CUDA"
-	@$(PIP) install -c constraints.txt -e ".[train,serve]"
+	@$(PIP) install --no-compile -c constraints.txt -e ".[train,serve]"
+	@$(COMPILE_LIBRARIES)
 	@touch $@
 
 # What tests and linters need beside torch.
 $(VENV)/.test: pyproject.toml constraints.txt $(VENV)/.core
 	@echo "installing what the tests use"
-	@$(PIP) install -c constraints.txt -e ".[mcp,dev]"
+	@$(PIP) install --no-compile -c constraints.txt -e ".[mcp,dev]"
+	@$(COMPILE_LIBRARIES)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.train $(VENV)/.test

@@ -213,10 +213,11 @@ def test_dates_are_believed_as_far_as_they_agree_with_those_of_the_other_commits
     assert (" ".join(one.sha for one in found), begins) == (taken, whole)
 
 
-def test_a_hundred_thousand_commits_take_seconds(deployment: Deployment) -> None:
+@pytest.mark.parametrize("commits", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_a_long_past_takes_seconds(deployment: Deployment, commits: int) -> None:
     remote = deployment.remote("long")
     remote.serve_partially()
-    remote.import_files(100_000, lambda number: (f"F{number % 7}.lean", lean(f"t{number}")))
+    remote.import_files(commits, lambda number: (f"F{number % 7}.lean", lean(f"t{number}")))
     deployment.write(repos=[remote.path], extra=HISTORY)
     began = asyncio.run(asyncio.sleep(0, datetime.now(UTC)))
     with_parts(deployment, look)
