@@ -56,7 +56,7 @@ def test_outside_systemd_nothing_is_sent_and_nothing_fails(tmp_path: Path) -> No
     ("environment", "interval_s"),
     [
         ({"WATCHDOG_USEC": "60000000"}, 30.0),
-        ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": str(os.getpid())}, 30.0),
+        ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "ours"}, 30.0),
         ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}, None),
         ({"WATCHDOG_USEC": "nonsense"}, None),
         ({}, None),
@@ -65,4 +65,6 @@ def test_outside_systemd_nothing_is_sent_and_nothing_fails(tmp_path: Path) -> No
 def test_the_watchdog_is_pinged_at_half_its_time(
     environment: dict[str, str], interval_s: float | None
 ) -> None:
+    if environment.get("WATCHDOG_PID") == "ours":  # the tests may be collected by another process
+        environment = {**environment, "WATCHDOG_PID": str(os.getpid())}
     assert Notifier({"NOTIFY_SOCKET": "/x", **environment}).watchdog_interval_s == interval_s
