@@ -22,7 +22,7 @@ help:
 	@echo "make test-fast  two minutes of tests: what neither torch nor a daemon is needed for"
 	@echo "make test-changed    the tests that what differs from a commit can affect (BASE=origin/main)"
 	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
-	@echo "make nightly    the long variants of tests"
+	@echo "make nightly    the long variants of tests, and the table of what the harness did to daemons and logs"
 	@echo "make acceptance the whole loop with Lean's own toolchains, by elan (ACCEPTANCE=\"--newest 1 --mathlib\")"
 	@echo "make lint       ruff, the layers of imports, and mypy"
 	@echo "make lock       choose the dependencies' versions anew and write their hashes to locks/ (needs the network)"
@@ -129,10 +129,10 @@ test-all: $(VENV)/.dev $(VENV)/.lean435 $(VENV)/.leandojo
 	@[ ! -f $(VENV)/skipped ] || { sum=0; while read -r count why; do sum=$$((sum + count)); reason=$$why; done <$(VENV)/skipped; \
 	  echo "$$sum tests of the sandbox were skipped: $$reason"; }
 
-# The long variants of tests: many more cases of the same; and whether a locked version has become a dangerous one.
+# The long variants of tests: many more cases of the same; the table of what the harness did and found; and whether a locked version has become a dangerous one.
 nightly: $(VENV)/.dev $(VENV)/.audit
 	$(COMPILE)
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow or harness"
 
 # What runs Lean's own toolchains needs elan and the network, and of the tests' packages only those that the marked tests need.
 ACCEPTANCE ?= --newest 1

@@ -66,6 +66,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(name)
 
 
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Show what the harness found, a line for each of its tests."""
+    if "harness" not in config.getoption("markexpr"):
+        return
+    rows = [
+        (report.outcome, f"{report.duration:.0f} s", *map(str, said))
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, ())
+        for name, said in report.user_properties
+        if name == "harness"
+    ]
+    terminalreporter.section("the harness")
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in sorted(rows, key=lambda row: row[2]):
+        terminalreporter.write_line(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
+    """Return what tells the nightly table what was done to the daemon or its files, how often, and what that cost."""
+    return lambda done, cost: record_property("harness", (done, cost))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Say last of all how much of the sandbox went untested, and tell it to what runs the tests in several parts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -321,12 +321,13 @@ GOES = (
 )
 
 
+@pytest.mark.harness
 @pytest.mark.parametrize(
     ("name", "how"),
     [*((name, "removed") for name in GOES), ("events.db-wal", "replaced"), ("events.db", "replaced")],
 )
 def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_nothing(
-    tmp_path: Path, name: str, how: str
+    tmp_path: Path, name: str, how: str, tell: Callable[[str, str], None]
 ) -> None:
     """SQLite writes on into a -wal that has no name any more; and a second daemon could take a lock that has none."""
     deployment = Deployment(tmp_path)
@@ -366,6 +367,7 @@ def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_nothing(
         left = paths.events_db
     with LogReader.open(left) as log:
         assert [one.data["pid"] for one in log.read()] == [0, 1, 2]
+    tell(f"{name or 'the state folder'} {how} under a running daemon", "events lost: 0")
 
 
 def test_in_a_turn_without_an_append_the_wal_is_folded_in(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ in tests/daemon/test_crash_points.py and tests/store/test_crash.py.
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import shutil
 import signal
@@ -34,7 +33,7 @@ from tests.support.daemon import kills, witness
 from tests.support.daemon.at_work import APPENDING, PATIENCE_S, Linger, Works
 from tests.support.daemon.deployment import Deployment
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("real_lean")]
+pytestmark = [pytest.mark.harness, pytest.mark.timeout(400), pytest.mark.usefixtures("real_lean")]
 
 
 JOBS: tuple[Kind, ...] = ("scan", "build", "trace", "prove", "check")
@@ -132,12 +131,11 @@ class Harness:
     [(1, 1, ()), pytest.param(5, 5, MODELS, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
 )
 def test_a_daemon_that_is_killed_at_all_that_it_does_loses_nothing_and_does_it_all(
-    tmp_path: Path, rounds: int, burst: int, learn: Sequence[ModelKind]
+    tmp_path: Path, rounds: int, burst: int, learn: Sequence[ModelKind], tell: Callable[[str, str], None]
 ) -> None:
     works = Works(tmp_path)
     paths = works.settings.paths
     harness = Harness(works, random.Random(20261124))
-    began = time.monotonic()
     with witness.watching(paths.events_db, tmp_path / "seen") as seen:
         for _ in range(rounds):
             for kind in JOBS:
@@ -163,18 +161,13 @@ def test_a_daemon_that_is_killed_at_all_that_it_does_loses_nothing_and_does_it_a
         works.deployment.wait_for(
             lambda: len(witness.noted(seen)) == len(kills.read(paths)), what="the reader to see the end"
         )
-    measured = {
-        "kills": dict(harness.hits),
-        "missed": dict(harness.missed),
-        "children": dict(harness.children),
-        "events seen": len(witness.noted(seen)),
-        "lost": len(witness.missing(seen, paths.events_db)),
-        "seconds": round(time.monotonic() - began),
-    }
-    (tmp_path / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
+    tell(
+        f"kill -9 of a daemon {harness.hits.total()} times, of its children {harness.children.total()} times",
+        f"of {len(witness.noted(seen))} events lost or changed: {len(witness.missing(seen, paths.events_db))}",
+    )
     asked = dict.fromkeys([*JOBS, "patch", "append"], rounds * burst)
     asked |= dict.fromkeys(TRAININGS, TRAINING_KILLS) if learn else {}
-    assert all(harness.hits[aim] >= times for aim, times in asked.items()), measured
+    assert all(harness.hits[aim] >= times for aim, times in asked.items()), (harness.hits, harness.missed)
     assert witness.missing(seen, paths.events_db) == []
     assert_all_is_there(works, harness)
 

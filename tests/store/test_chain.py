@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -125,7 +126,10 @@ def places(path: Path) -> list[tuple[str, int]]:
     return found
 
 
-def test_every_single_bit_that_flips_in_a_column_or_a_payload_is_found(tmp_path: Path) -> None:
+@pytest.mark.harness
+def test_every_single_bit_that_flips_in_a_column_or_a_payload_is_found(
+    tmp_path: Path, tell: Callable[[str, str], None]
+) -> None:
     path = write(tmp_path)
     assert check(path).ok
     sound = path.read_bytes()
@@ -148,6 +152,7 @@ def test_every_single_bit_that_flips_in_a_column_or_a_payload_is_found(tmp_path:
         if not found:
             missed.append((name, at, bit))
         path.write_bytes(sound)
+    tell(f"{FLIPS} single bits flipped in a log", f"not found: {len(missed)}")
     assert missed == []
 
 
@@ -301,9 +306,10 @@ def test_killed_between_the_commit_and_the_anchor_the_log_opens_and_goes_on(
     assert check(path).ok
 
 
+@pytest.mark.harness
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_bit_that_flips_in_the_first_page_is_found_and_costs_no_event(
-    tmp_path: Path, restored: bool
+    tmp_path: Path, restored: bool, tell: Callable[[str, str], None]
 ) -> None:
     """The header and the schema: what SQLite cannot read, or reads as another database, is refused and recovered."""
     (work := tmp_path / "work").mkdir()
@@ -336,6 +342,7 @@ def test_a_bit_that_flips_in_the_first_page_is_found_and_costs_no_event(
             assert recover(log, folder / "database.db", reached=0) is None
             assert list(folder.glob("*.recovered*")) == []
     assert found > 6
+    tell(f"{len(flips)} bits flipped in a log's first page", "events lost: 0")
 
 
 def test_a_schema_that_is_no_utf8_is_refused_as_damage_by_the_writer_too(tmp_path: Path) -> None:
@@ -394,7 +401,10 @@ def events_of(path: Path) -> list[StoredEvent]:
         return list(reader.read())
 
 
-def test_killed_at_any_step_of_a_recovery_the_next_one_ends_it_and_keeps_as_much(tmp_path: Path) -> None:
+@pytest.mark.harness
+def test_killed_at_any_step_of_a_recovery_the_next_one_ends_it_and_keeps_as_much(
+    tmp_path: Path, tell: Callable[[str, str], None]
+) -> None:
     """All of the log lies in the -wal, as a kill leaves it: without its -wal nothing of it can be read."""
     path = as_a_kill_leaves_it(tmp_path)
     wal = path.with_name("events.db-wal")
@@ -433,6 +443,7 @@ def test_killed_at_any_step_of_a_recovery_the_next_one_ends_it_and_keeps_as_much
     assert told == [told[0]] * len(told)
     assert (kind, lost) == ("log_recovered", last.seq)
     assert len(before) < first + behind < lost, "more than SQLite reads"
+    tell(f"kill -9 of a recovery at each of {step} steps", "other outcomes than of one that is not killed: 0")
 
 
 def test_a_log_that_went_on_after_a_killed_recovery_is_not_taken_back_to_it(tmp_path: Path) -> None:
