@@ -116,7 +116,8 @@ def why_not_trainable(train: Train, *, devices: Path = DEVICES) -> str:
     """Return what training lacks, with the remedy; "" where nothing is missing."""
     enabled = [name for name in ("tactics", "progress") if getattr(train, name).get("enabled", False)]
     libraries = dict.fromkeys(library for model in ("retriever", *enabled) for library in _TO_TRAIN[model])
-    return _missing([*libraries]) or _no_gpu(train.device, "[train]", devices)
+    reports = () if train.report_to == "none" else (train.report_to,)
+    return _missing([*libraries, *reports]) or _no_gpu(train.device, "[train]", devices)
 
 
 def why_no_models(prove: Prove, *, devices: Path = DEVICES) -> str:

@@ -290,6 +290,7 @@ class _Training:
             ),
             keep=(*self._datasets_needed(), *others),
             alone=not others,
+            tensorboard=paths.state / "tensorboard" if self._settings.train.report_to != "none" else None,
         )
         match self._model:
             case "retriever":

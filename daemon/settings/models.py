@@ -423,6 +423,10 @@ class Train(Section):
     measurements ([the rule](how-it-works.md#what-may-be-promoted)). The first checkpoint of a model is promoted
     whatever its figures. The other models have tolerances of their own. Raise it where what is new matters more than
     what was learned"""
+    report_to: Literal["none", "tensorboard"] = "none"
+    """`tensorboard`: each training writes its losses as it goes, as TensorBoard's files in a folder of its own below
+    `state_dir`/tensorboard; nothing leaves the machine. `none`: the curves are in the log alone. Set it to watch a
+    training while it runs (`tensorboard --logdir`)"""
     memory_bytes: Annotated[int, Size("256M")] = 2**35
     """Memory of each training process. Raise it for larger models"""
     timeout_s: Annotated[float, Duration("1s", "30d")] = 172_800.0

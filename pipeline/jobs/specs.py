@@ -672,6 +672,7 @@ class TrainSpec(Spec):
         keep: the other jobs whose datasets are still needed (of the chain's checkpoints, of unfinished jobs); the rest
             are removed. None: none is removed.
         alone: no other training is unfinished, so that the files of other runs are of no use.
+        tensorboard: the folder where each training has one of its own for TensorBoard's files; None: none are written.
         taken: the folder of a model that is taken instead of training; None: one is trained.
         learned: of such a model, whether it was trained on the trace.
 
@@ -687,6 +688,7 @@ class TrainSpec(Spec):
     tasks: tuple[LearnedTask, ...] = ()
     keep: tuple[str, ...] | None = None
     alone: bool = False
+    tensorboard: Path | None = None
     taken: Path | None = None
     learned: bool = False
 

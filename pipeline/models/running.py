@@ -58,10 +58,17 @@ class Saves:
         folder: of this run alone: of the same model, data and settings.
         every_s: seconds from one save to the next; infinite: only at the end, where the trainer itself is set to save,
             and where a job is preempted (`pipeline.jobs.preemption`).
+        tensorboard: the folder for TensorBoard's files; None: one beside the saves, where the trainer reports to it.
     """
 
     folder: Path
     every_s: float = math.inf
+    tensorboard: Path | None = None
+
+    @property
+    def report_to(self) -> str:
+        """The tracker that a trainer with these saves reports to."""
+        return "none" if self.tensorboard is None else "tensorboard"
 
 
 def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
@@ -95,7 +102,7 @@ def _run_saved(trainer: Any, saves: Saves) -> None:
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TensorBoardCallback) and callback.logging_dir is None:
             # Beside the saves, which are removed in the end.
-            callback.logging_dir = str(saves.folder.parent / default_logdir())
+            callback.logging_dir = str(saves.tensorboard or saves.folder.parent / default_logdir())
     try:
         begun = _newest_whole(saves.folder)
         with preemption.region():

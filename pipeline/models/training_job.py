@@ -292,6 +292,11 @@ class TrainingJob(abc.ABC, Generic[C]):
         """The earlier tasks to replay, an earlier version of this one among them."""
         return [TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed]
 
+    @property
+    def tensorboard(self) -> Path | None:
+        """The folder for TensorBoard's files of this training; None: none are written."""
+        return None if self.order.tensorboard is None else self.order.tensorboard / self.spec.job
+
     def dataset(self) -> tuple[Path, int]:
         """Return the task's dataset and the log position that it shows.
 

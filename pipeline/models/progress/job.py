@@ -56,6 +56,7 @@ def learn(
     *,
     parent: str | None,
     earlier: Sequence[TaskData] = (),
+    tensorboard: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
@@ -69,6 +70,7 @@ def learn(
         config: how.
         parent: the checkpoint to start from.
         earlier: the tasks to replay, an earlier version of this one among them.
+        tensorboard: the folder for TensorBoard's files; None: none are written.
         on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
@@ -83,6 +85,7 @@ def learn(
     step = chain.step(task, config, parent=parent, data=data.digest)
 
     def make(run: Path) -> Checkpoint:
+        saves = Saves(run / "steps", 60 * config.save_minutes, tensorboard)
         trainer = ProgressTrainer(
             path,
             step.start,
@@ -93,8 +96,9 @@ def learn(
             learning_rate=config.lr,
             seed=config.seed,
             device=config.device,
+            report_to=saves.report_to,
         )
-        made = trainer.fit(data, on_step, Saves(run / "steps", 60 * config.save_minutes))
+        made = trainer.fit(data, on_step, saves)
         facts = TrainingFacts(
             steps=made.steps,
             device=made.device,
@@ -271,6 +275,7 @@ class ProgressJob(TrainingJob[ProgressConfig]):
             self.config,
             parent=self.order.parent,
             earlier=self.replayed,
+            tensorboard=self.tensorboard,
             on_step=on_step,
         )
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
-from pytorch_lightning.loggers import Logger
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
 from pytorch_lightning.strategies import DDPStrategy
 
@@ -71,6 +71,20 @@ class Watchers:
 
 
 NO_WATCHERS = Watchers()
+
+
+def tensorboard(folder: Path) -> Watchers:
+    """Return what writes a run's losses and measures into a folder, as TensorBoard's files.
+
+    Raises:
+        ConfigError: TensorBoard is not installed.
+    """
+    try:
+        return Watchers((TensorBoardLogger(folder.parent, name="", version=folder.name),))
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "report_to is 'tensorboard', which is not installed: pip install tensorboard"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

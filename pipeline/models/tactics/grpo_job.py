@@ -45,6 +45,7 @@ def learn(
     folder: str,
     limits: PoolLimits,
     premises: RowPremises = NO_PREMISES,
+    tensorboard: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
 ) -> Checkpoint:
     """Train on a task's goals from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
@@ -63,6 +64,7 @@ def learn(
         folder: where in its repository it lies.
         limits: of Lean's processes.
         premises: what the prompts have beside their goals.
+        tensorboard: the folder for TensorBoard's files; None: none are written.
         on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
@@ -82,6 +84,7 @@ def learn(
 
     def make(run: Path) -> Checkpoint:
         began = time.monotonic()
+        saves = Saves(run / "steps", 60 * config.save_minutes, tensorboard)
         trainer = GRPOTrainer(
             step.start,
             LEAN,
@@ -100,11 +103,12 @@ def learn(
             enable_thinking=config.enable_thinking,
             device=config.device,
             seed=config.seed,
+            report_to=saves.report_to,
             say=lambda _line: None,
             on_step=on_step,
         )
         shown = rows.shown(premises.of(task.dataset), seed=config.seed)
-        fitted = trainer.fit(shown, Saves(run / "steps", 60 * config.save_minutes))
+        fitted = trainer.fit(shown, saves)
         trainer.check_finite()
         if fitted.measures.get("unjudged", 0.0) >= 1.0:
             raise NothingToLearnError(
@@ -170,5 +174,6 @@ class GrpoJob(TacticsJob):
             folder=order.folder,
             limits=order.limits,
             premises=self._premises,
+            tensorboard=self.tensorboard,
             on_step=on_step,
         )

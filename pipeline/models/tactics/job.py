@@ -217,6 +217,7 @@ def learn(
     parent: str | None,
     earlier: Sequence[TaskData] = (),
     premises: RowPremises = NO_PREMISES,
+    tensorboard: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
@@ -231,6 +232,7 @@ def learn(
         parent: the checkpoint to start from.
         earlier: the tasks to replay, an earlier version of this one among them.
         premises: what the rows are shown beside their states, but for the share of `config.premise_dropout`.
+        tensorboard: the folder for TensorBoard's files; None: none are written.
         on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
@@ -249,9 +251,10 @@ def learn(
 
     def make(run: Path) -> Checkpoint:
         began = time.monotonic()
-        trainer = _trainer(config, step.start, run, on_step)
+        saves = Saves(run / "steps", 60 * config.save_minutes, tensorboard)
+        trainer = _trainer(config, step.start, run, saves.report_to, on_step)
         shown = given.shown(premises, task, config)
-        fitted = trainer.fit(shown, Saves(run / "steps", 60 * config.save_minutes))
+        fitted = trainer.fit(shown, saves)
         trainer.check_finite()
         warnings = (
             (f"{fitted.dropped} of {len(shown.rows)} steps were left out: their tactics are too long",)
@@ -290,7 +293,7 @@ def learning_rate(config: TacticsConfig, start: str) -> float:
     return config.lr or (_LR_OF_AN_ADAPTER if adapter else _LR)
 
 
-def _trainer(config: TacticsConfig, start: str, run: Path, on_step: OnStep) -> SFTTrainer:
+def _trainer(config: TacticsConfig, start: str, run: Path, report_to: str, on_step: OnStep) -> SFTTrainer:
     return SFTTrainer(
         start,
         # Nothing is written there: the checkpoint goes into the chain.
@@ -304,6 +307,7 @@ def _trainer(config: TacticsConfig, start: str, run: Path, on_step: OnStep) -> S
         enable_thinking=config.enable_thinking,
         device=config.device,
         seed=config.seed,
+        report_to=report_to,
         # The run's log and the checkpoint's warnings have it.
         say=lambda _line: None,
         on_step=on_step,
@@ -375,6 +379,7 @@ class TacticsJob(TrainingJob[TacticsConfig]):
             parent=self.order.parent,
             earlier=self.replayed,
             premises=self._premises,
+            tensorboard=self.tensorboard,
             on_step=on_step,
         )
 

@@ -101,6 +101,19 @@ def theorems_of(dataset: Path, split: str, of: Split = "random") -> set[str]:
     return {row["theorem"] for row in rows if split == "test" or row["side"] == split}
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_a_training_can_be_looked_at_in_tensorboard(traced: Bench, tmp_path: Path, model: ModelKind) -> None:
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    bench = Bench(traced.root, traced.jobs, traced.models)
+    done = bench.train(
+        model, "First", job=f"{model}-seen", chain=str(tmp_path), tensorboard=str(tmp_path / "board")
+    )
+    curve = read_curve((tmp_path / done.summary["checkpoint"] / "curve.json").read_bytes())["loss"]
+    shown = reading.EventAccumulator(str(tmp_path / "board" / f"{model}-seen")).Reload()
+    (name,) = [tag for tag in shown.Tags()["scalars"] if tag in ("train/loss", "loss_train")]
+    assert [one.value for one in shown.Scalars(name)] == pytest.approx([loss for _, loss in curve])
+
+
 def test_a_folder_is_taken_as_it_is_and_measured_as_what_is_trained(learned: Learned) -> None:
     bench, model, first = learned.bench, learned.model, learned.first
     trained = Chain(bench.chain(model)).path(first.summary["checkpoint"])
