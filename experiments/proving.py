@@ -31,8 +31,9 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.model_files import file_digest
 from pipeline.models.retriever.baselines import BM25
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.retriever.learning import learn
+from pipeline.models.retriever.places import Place
 from pipeline.prove.curated import CuratedTactics, CuratedWithPremises
 from pipeline.prove.graph import Proposer
 from pipeline.prove.premises import Find, ShownPremises

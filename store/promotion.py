@@ -223,6 +223,41 @@ def measured_tasks(evaluations: Iterable[EvaluationRow]) -> list[EvaluationRow]:
     return sorted(_newest_by_task(evaluations).values(), key=lambda row: (row.repository or "", row.split))
 
 
+WORDS = "bm25"
+"""What finds premises without a trained retriever, or beside one; its metrics are in a retriever's evaluations."""
+
+
+def ladder_models(db: sqlite3.Connection) -> dict[str, str]:
+    """Return the models that the ladder climbs with: the checkpoints in use; of the retriever what finds premises."""
+    found = model_queries.in_use(db)
+    if "retriever" in found:
+        found["retriever"] = finds_premises(
+            found["retriever"], model_queries.evaluations(db, found["retriever"])
+        )
+    return found
+
+
+def finds_premises(checkpoint: str, evaluations: Iterable[EvaluationRow]) -> str:
+    """Return what finds premises while a retriever's checkpoint is in use: what found most on its test sets.
+
+    Returns:
+        "bm25", the checkpoint, or "<checkpoint>+bm25" for both rankings together; what was never compared with BM25
+        counts as better.
+    """
+    tests = [row for row in measured_tasks(evaluations) if f"{WORDS} {_FOUND}" in row.metrics]
+
+    def recall(who: str) -> float:
+        return sum(row.n * row.metrics.get(f"{who}{_FOUND}", 0.0) for row in tests)
+
+    own, words, both = recall(""), recall(f"{WORDS} "), recall("fused ")
+    if tests and max(own, both) <= words:
+        return WORDS
+    return f"{checkpoint}+{WORDS}" if both > own else checkpoint
+
+
+_FOUND = "recall@10"
+
+
 def before_last(promotions: Sequence[str]) -> str | None:
     """Return the checkpoint to roll back to, from all that one model had in use, oldest first; None if there is none.
 

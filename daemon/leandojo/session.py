@@ -42,8 +42,9 @@ from pipeline.jobs.specs import Rung
 from pipeline.lean.backend import CHOICES
 from pipeline.lean.build.build_cache import present
 from pipeline.loop_thread import LoopThread
+from store import promotion
 from store.errors import LogError
-from store.view import model_queries, queries
+from store.view import queries
 from store.view.rows import JobRow
 
 T = TypeVar("T")
@@ -239,7 +240,7 @@ class AgentSession:
         """Return what of the settings' ladder can be climbed and what cannot, as the plan has it."""
         no_models = why_no_models(self.settings.prove)
         ladder = ladder_of(self.settings, no_models=no_models, tactics=self.tactics)
-        return ladder.climb(self.ask(model_queries.in_use))
+        return ladder.climb(self.ask(promotion.ladder_models))
 
     async def _work_off(self, kinds: Set[Kind]) -> list[JobRow]:
         started: set[str] = set()

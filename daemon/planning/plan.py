@@ -38,6 +38,7 @@ from daemon.settings import Repo, Settings
 from pipeline.jobs.kinds import BY_PRIORITY, KINDS, TRAININGS, Kind
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildKey
+from store import promotion
 from store.documents.ladder import Rung
 from store.events.base import EventBody
 from store.events.jobs import JobStarted
@@ -49,7 +50,7 @@ from store.events.models import (
     EvaluationFinished,
 )
 from store.events.proofs import AttemptFinished
-from store.view import model_queries, queries
+from store.view import queries
 
 _OF_THE_BUILD_ITSELF = 2**30
 """[build] memory is lake's and what it starts."""
@@ -403,7 +404,7 @@ class Planner:
         """Mark the repositories whose part of the last plan, made of the inputs `before`, may be out of date."""
         about, models = self._read_changes(view, running)
         if models or before is None:
-            in_use = model_queries.in_use(view)
+            in_use = promotion.ladder_models(view)
             another, self._in_use = in_use != self._in_use, in_use
         else:
             another = False

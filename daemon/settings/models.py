@@ -130,8 +130,9 @@ class Generator(Section):
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False)
     """Temperature of whole proofs at rung 3, and of an endpoint's tactics. Raise it where proofs are too much alike"""
     premises: Integer = Field(10, ge=0, le=1000)
-    """Premises that the retriever in use finds for a goal: every rung is shown them, and so are the rows that the
-    tactic model learns from. Lower it for models with a short context; 0 shows none"""
+    """Premises that are found for a goal in a traced repository, by the retriever in use or by BM25, whichever finds
+    more on the test sets: every rung is shown them. The rows that the tactic model learns from are shown as many of the
+    retriever's. Lower it for models with a short context; 0 shows none"""
     seconds_per_sorry: SearchTime = None
     """Search time for one sorry at rungs 1 and 2; `""`: that of `[prove]`. Raise it where the models are slow"""
 

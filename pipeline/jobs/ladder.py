@@ -3,9 +3,10 @@
 The plan, `everlean serve` at each request, a bump and LeanDojo's face all climb this one.
 
 The model of rung 1 is the retriever in use together with the generator of the settings, of rung 2 the tactic model in
-use, of rungs 3 and 4 what the settings name. The retriever in use finds premises for every rung; but at rung 1, it is a
-part of the budget. At rung 4 only the number of premises is: another retriever alone is not worth the money. The
-progress model in use orders the searches of rungs 1 and 2; it is no part of what an attempt is remembered by.
+use, of rungs 3 and 4 what the settings name. For every rung the retriever in use finds premises, or BM25 where none
+beats it, or both; at rung 1 it is a part of the model, elsewhere of the budget. At rung 4 only the number of premises
+is: another retriever alone is not worth the money. The progress model in use orders the searches of rungs 1 and 2; it
+is no part of what an attempt is remembered by.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import (
+    WORDS,
     AnyRung,
     Budget,
     CuratedRung,
@@ -85,11 +87,12 @@ class Ladder(Spec):
         """Return what can be climbed and what cannot, in the ladder's order.
 
         Args:
-            in_use: the checkpoint in use of each model that has one.
+            in_use: the checkpoint in use of each model that has one; of the retriever what finds premises
+                (`store.promotion.ladder_models`).
             traced: the repository has a trace, of which the premises are.
         """
-        shows = "retriever" in in_use and self.premises > 0 and not self.no_models and traced
-        shown = self.retriever(in_use["retriever"]) if shows else None
+        shows = self.premises > 0 and not self.no_models and traced
+        shown = self.retriever(in_use.get("retriever", WORDS)) if shows else None
         rungs: list[Rung] = []
         waiting: list[WaitingRung] = []
         for number in self.rungs:
@@ -167,7 +170,7 @@ class Ladder(Spec):
 
     def _climb(self, rung: AnyRung, model: str) -> Rung:
         budget = self.budgets[rung.number]
-        has_model = isinstance(rung, LocalRung) or rung.retriever is not None
+        has_model = isinstance(rung, LocalRung) or (rung.retriever is not None and rung.retriever.trained)
         return Rung(
             spec=rung,
             model=model,

@@ -351,10 +351,15 @@ class GeneratorSpec(Spec):
     temperature: _Temperature = 0.7
 
 
-class RetrieverSpec(Spec):
-    """A retriever's checkpoint in its chain. `premises` is how many a goal is shown.
+WORDS = "bm25"
+"""What finds premises without a trained retriever, or beside one."""
 
-    A prove job searches those of its input `CORPUS`, a training those of its dataset.
+
+class RetrieverSpec(Spec):
+    """What finds premises: a retriever's checkpoint in its chain, BM25 (`WORDS`), or both ("<checkpoint>+bm25").
+
+    A prove job searches those of its input `CORPUS`, a training those of its dataset. `premises` is how many a goal is
+    shown.
     """
 
     chain: Path
@@ -362,6 +367,11 @@ class RetrieverSpec(Spec):
     indices: Path
     device: str = "auto"
     premises: _Count = 10
+
+    @property
+    def trained(self) -> str:
+        """The checkpoint's id alone; "" for BM25 alone."""
+        return "" if self.checkpoint == WORDS else self.checkpoint.removesuffix(f"+{WORDS}")
 
 
 class ProgressSpec(Spec):

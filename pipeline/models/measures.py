@@ -50,8 +50,9 @@ def _cuts(retrieved: int) -> tuple[int, ...]:
 METRICS = metrics_of(max(CUTS))
 
 
-BASELINES: Mapping[str, str] = {"bm25": "BM25", "mepo": "MePo"}
-"""Selectors that learn nothing, by the word before their metrics ("bm25 recall@10"): what people call them."""
+BASELINES: Mapping[str, str] = {"bm25": "BM25", "mepo": "MePo", "fused": "with BM25"}
+"""What is measured beside a retriever, by the word before its metrics ("bm25 recall@10"): what people call it.
+Selectors that learn nothing, and the retriever's ranking fused with BM25's."""
 
 
 def baselines_of(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:

@@ -12,7 +12,8 @@ from pipeline.jobs.specs import RetrieverSpec, TrainGrpoSpec, TrainTacticsSpec
 from pipeline.models.config import tactics_config
 from pipeline.models.libraries import device_of
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.finder import PremiseFinder
+from pipeline.models.retriever.places import Place
 from pipeline.models.tactics.job import TacticsJob
 from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises
 from pipeline.models.training_job import configured

@@ -33,7 +33,8 @@ from pipeline.models.config import Device
 from pipeline.models.errors import ModelError
 from pipeline.models.loading import load_generator, load_retriever
 from pipeline.models.model_files import begun
-from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.finder import PremiseFinder
+from pipeline.models.retriever.places import Place
 from pipeline.models.tactics.adapters import ADAPTER
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 
 from pipeline.models.errors import CorpusError
+from pipeline.models.retriever.baselines import Finder
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.places import Place
 from pipeline.models.tactics.service import Batching
 
 _BATCH = 32
@@ -20,7 +21,7 @@ _BATCH = 32
 class Retrieval:
     """A finder for all the searches of a job. A context, on one event loop."""
 
-    def __init__(self, finder: PremiseFinder) -> None:
+    def __init__(self, finder: Finder) -> None:
         """Hold a finder for exclusive use while the context is open."""
         self._service: Batching[tuple[str, Place], tuple[Premise, ...]] = Batching(
             finder.find, at_once=_BATCH, name="retriever"

@@ -283,7 +283,7 @@ async def _shown(given: ProveSpec, premises: Callable[[], Corpus], open_: AsyncE
             raise failure
 
         return lambda place, _name, _position: ShownPremises(fails, place.path)
-    from pipeline.models.retriever.finder import Place
+    from pipeline.models.retriever.places import Place
 
     def show(place: FilePlace, name: str, position: tuple[int, int]) -> ShownPremises:
         return ShownPremises(find.at(Place(place.path, position, name, place.imports)), place.path)
@@ -293,20 +293,19 @@ async def _shown(given: ProveSpec, premises: Callable[[], Corpus], open_: AsyncE
 
 async def _retrieval(part: RetrieverSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Retrieval:
     def load() -> Retrieval:
-        from pipeline.models.libraries import device_of
-        from pipeline.models.retriever.finder import PremiseFinder
+        from pipeline.models.retriever.baselines import Finder, WordFinder
         from pipeline.prove.retrieval import Retrieval
 
-        with _loads("retriever", part.chain / part.checkpoint):
+        with _loads("retriever", part.chain / part.trained):
             corpus = premises()
-            finder = PremiseFinder.of_checkpoint(
-                part.chain,
-                part.checkpoint,
-                corpus,
-                indices=part.indices,
-                premises=part.premises,
-                device=device_of(part.device),
-            )
+            finder: Finder | None = None
+            if part.trained:
+                # BM25 alone needs no torch.
+                from pipeline.models.loading import load_finder
+
+                finder = load_finder(part, corpus)
+            if finder is None or part.checkpoint != part.trained:
+                finder = WordFinder(corpus, premises=part.premises, beside=finder)
             return Retrieval(finder)
 
     return await open_.enter_async_context(await asyncio.to_thread(load))

@@ -61,8 +61,8 @@ from pipeline.serve.spec import ServeSpec
 from pipeline.serve.workspace import Workspace, job
 from store.errors import LogError
 from store.events.proofs import AttemptFinished, ProofFound
+from store.promotion import ladder_models
 from store.view import queries
-from store.view.model_queries import in_use
 from store.view.rows import SorryRow
 
 
@@ -323,7 +323,7 @@ def rungs_now(spec: ServeSpec, wanted: Sequence[int] | None) -> tuple[list[Rung]
     numbers = ladder.rungs if wanted is None else tuple(dict.fromkeys(wanted))
     try:
         with closing(queries.connect(spec.view)) as view:
-            rungs, waiting = ladder.only(numbers).climb(in_use(view))
+            rungs, waiting = ladder.only(numbers).climb(ladder_models(view))
     except LogError as error:
         raise no_view(error) from error
     absent = [number for number in numbers if number not in ladder.rungs]

@@ -203,7 +203,7 @@ class Premises:
                 the disk failed.
         """
         # A process that holds a retriever has loaded torch; the server answers before that.
-        from pipeline.models.retriever.finder import Place, accessible
+        from pipeline.models.retriever.places import Place, accessible
 
         indexed = await self._indexed(retriever, asked.repository, patience_s=self._patience_s)
         if indexed.corpus.file(asked.file) is None:

@@ -271,7 +271,11 @@ def test_the_retriever_s_premises_reach_the_generator(
     assert all(premises == wanted for premises in shown)
 
 
-def test_rung_0_names_the_premises_in_its_tactics(tmp_path: Path, retriever: dict[str, Any]) -> None:
+@pytest.mark.parametrize("finds", ["retriever-1", "bm25", "retriever-1+bm25"])
+def test_rung_0_names_the_premises_in_its_tactics(
+    tmp_path: Path, retriever: dict[str, Any], finds: str
+) -> None:
+    retriever["checkpoint"] = finds
     alone = attempts(run_job(parameters(tmp_path, PREMISED), tmp_path / "alone")[0])
     assert alone["wanted"].outcome == "exhausted"
     bodies, events = run_job(

@@ -18,8 +18,9 @@ from pipeline.jobs.specs import Budget
 from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
 from pipeline.models.retriever import finder as finding
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import Place, PremiseFinder, Retriever, accessible
+from pipeline.models.retriever.finder import PremiseFinder, Retriever
 from pipeline.models.retriever.index import embed_texts
+from pipeline.models.retriever.places import Place, accessible
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.requests import Completion, Decoding
 from pipeline.prove.provers import RetrievalProver

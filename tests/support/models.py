@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from store.domain.identity import short_hash
@@ -103,6 +104,7 @@ def evaluation_finished(
     *,
     recall: float = 0.41,
     model: ModelKind = "retriever",
+    metrics: Mapping[str, float] | None = None,
 ) -> EvaluationFinished:
     """Return the measurement of a checkpoint."""
     return EvaluationFinished(
@@ -112,7 +114,7 @@ def evaluation_finished(
         repository=None,
         split="random",
         dataset="d" * 64,
-        metrics={"recall@1": recall / 2, "recall@10": recall},
+        metrics=dict(metrics or {"recall@1": recall / 2, "recall@10": recall}),
         n=250,
         scores=None,
         seconds=3.25,

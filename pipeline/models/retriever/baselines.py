@@ -1,7 +1,8 @@
-"""Selectors that learn nothing, measured on the same steps as a retriever: BM25, and MePo by the overlap of symbols.
+"""Selectors that learn nothing, BM25 and MePo by the overlap of symbols; and rankings fused with a retriever's.
 
-A retriever that does not beat them has learned nothing worth its price. Both rank what a theorem may use, from the same
-texts: of a premise its name and code, of a step its state.
+Both rank what a theorem may use, from the same texts: of a premise its name and code, of a step its state. They are
+measured on the same steps as a retriever: one that does not beat BM25 finds no premises in its place, and where both
+together are better, both do (`store.promotion.finds_premises`). Imports no torch.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.models.measures import Interval, metrics_of, rate, summarise
-from pipeline.models.retriever.batches import Example
-from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.corpus import Corpus, Premise
+from pipeline.models.retriever.places import Place, accessible
+from pipeline.models.text import query_text
+
+if TYPE_CHECKING:
+    from pipeline.models.retriever.batches import Example
 
 _NAME = re.compile(r"[^\W\d][\w'!?]*(?:\.[^\W\d][\w'!?]*)*")
 _WORD = re.compile(r"[^\W\d_]+|\d+|[^\w\s(){}\[\]⟨⟩,:.«»]")
@@ -157,40 +163,95 @@ def _best(scores: npt.NDArray[np.float64], allowed: npt.NDArray[np.bool_], k: in
     return [int(index) for index in found[order]]
 
 
+class Finder(Protocol):
+    """Finds the premises of goals: a trained retriever (`finder.PremiseFinder`), BM25, or both."""
+
+    corpus: Corpus
+
+    def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
+        """Return the premises of each (state, place), the best first."""
+
+    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+        """Return the numbers of the k best premises of each (state, place), the best first."""
+
+
+class WordFinder:
+    """BM25 over one corpus, and with it a trained retriever's ranking where there is one. For one thread at a time."""
+
+    def __init__(self, corpus: Corpus, *, premises: int = 10, beside: Finder | None = None) -> None:
+        """Args:
+        corpus: of the premises.
+        premises: the number for a goal.
+        beside: a finder of the same corpus whose rankings are fused with BM25's.
+        """
+        self.corpus = corpus
+        self._premises = premises
+        self._words = BM25(corpus)
+        self._beside = beside
+        self._allowed = lru_cache(maxsize=_PLACES)(lambda place: accessible(corpus, place))
+
+    def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
+        """Return the premises of each (state, place), the best first. See `Finder`."""
+        ranked = self.rank(asked, self._premises)
+        return [tuple(self.corpus[number] for number in numbers) for numbers in ranked]
+
+    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+        """Return the numbers of the k best premises of each (state, place), the best first. See `Finder`."""
+        deep = k if self._beside is None else FUSED
+        found = [self._words.rank(query_text(state), self._allowed(place), deep) for state, place in asked]
+        if self._beside is None:
+            return found
+        both = zip(found, self._beside.rank(asked, deep), strict=True)
+        return [fused(rankings, k) for rankings in both]
+
+
+FUSED = 100
+"""How deep the rankings are that are fused."""
+_LATE = 60
+_PLACES = 64
+
+
+def fused(rankings: Iterable[Sequence[int]], k: int) -> list[int]:
+    """Return the k best of rankings together, by the sum of 1 / (60 + rank) (Cormack, Clarke and Büttcher 2009)."""
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, number in enumerate(ranking, start=1):
+            scores[number] = scores.get(number, 0.0) + 1 / (_LATE + rank)
+    return sorted(scores, key=lambda number: (-scores[number], number))[:k]
+
+
 SELECTORS: Mapping[str, Callable[[Corpus], Selector]] = {"bm25": BM25, "mepo": MePo}
 """By their names in `measures.BASELINES`."""
 
 
-def measure_baselines(
-    corpus: Corpus,
-    examples: Sequence[Example],
-    *,
-    retrieved: int,
-    seed: int,
-    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
-) -> dict[str, Interval]:
-    """Rate each baseline's rankings of the steps that have a positive: "bm25 recall@10", "mepo mrr", and so on.
-
-    Args:
-        corpus: the premises; examples are indices of it.
-        examples: the steps, at least one with a positive.
-        retrieved: length of a ranking.
-        seed: of the intervals.
-        on_batch: takes (steps done, steps in all).
-    """
-    asked = [example for example in examples if example.positives]
-    theorems = [(example.file_path, example.full_name, example.start) for example in asked]
+def rank_baselines(corpus: Corpus, asked: Sequence[Example], *, retrieved: int) -> dict[str, list[list[int]]]:
+    """Return each baseline's ranking of each step, by the baseline's name; `retrieved` is their length."""
     selectors = {name: make(corpus) for name, make in SELECTORS.items()}
-    rated: dict[str, list[tuple[float, ...]]] = {name: [] for name in selectors}
-    for done, example in enumerate(asked, start=1):
+    found: dict[str, list[list[int]]] = {name: [] for name in selectors}
+    for example in asked:
         allowed = corpus.accessible(example.file_path, example.start)
         for name, selector in selectors.items():
-            rated[name].append(
-                rate(example.positives, selector.rank(example.query, allowed, retrieved), retrieved=retrieved)
-            )
-        on_batch(done, len(asked))
-    return {
-        f"{name} {metric}": interval
-        for name, of in rated.items()
-        for metric, interval in summarise(of, theorems, seed=seed, names=metrics_of(retrieved)).items()
-    }
+            found[name].append(selector.rank(example.query, allowed, retrieved))
+    return found
+
+
+def rate_rankings(
+    rankings: Mapping[str, Sequence[Sequence[int]]], asked: Sequence[Example], *, retrieved: int, seed: int
+) -> dict[str, Interval]:
+    """Rate the rankings of steps, each with a positive: "bm25 recall@10", "mepo mrr", and so on.
+
+    Args:
+        rankings: of each step, by whose they are.
+        asked: the steps.
+        retrieved: length of a ranking.
+        seed: of the intervals.
+    """
+    theorems = [(example.file_path, example.full_name, example.start) for example in asked]
+    found: dict[str, Interval] = {}
+    for name, of in rankings.items():
+        rated = [
+            rate(one.positives, ranking, retrieved=retrieved) for one, ranking in zip(asked, of, strict=True)
+        ]
+        metrics = summarise(rated, theorems, seed=seed, names=metrics_of(retrieved))
+        found |= {f"{name} {metric}": interval for metric, interval in metrics.items()}
+    return found

@@ -1,8 +1,4 @@
-"""Premises for a goal: the retriever's nearest among all that the goal's theorem may use.
-
-As in training, a theorem may use the premises of all files that its file imports, and those above it in its own: never
-itself. Whoever is shown premises, a row of fine-tuning or a prover, has them from here.
-"""
+"""Premises for a goal: a trained retriever's nearest among all that the goal's theorem may use (`places`)."""
 
 from __future__ import annotations
 
@@ -11,42 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from pipeline.models.chain import Chain
-from pipeline.models.datasets import Position
 from pipeline.models.model_files import DESCRIPTION
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
 from pipeline.models.retriever.index import EmbeddingIndex, embed_premises, embed_texts, top_k
+from pipeline.models.retriever.places import Place, accessible
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.text import query_text
 
 _MASKS = 64
 _AT_ONCE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a goal's theorem.
-
-    Attributes:
-        path: of its file, as in the corpus; None: no file.
-        position: of its beginning: (line, column) from 1; None: no premise of its own file counts.
-        name: its full name. A theorem that the corpus has in that file keeps its traced position, however lines have
-            moved since.
-        imports: modules that its file imports, for a file that the corpus lacks. None, with a path of None: every
-            premise counts.
-    """
-
-    path: str | None = None
-    position: Position | None = None
-    name: str = ""
-    imports: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -154,17 +129,25 @@ class PremiseFinder:
         Raises:
             DivergedError: the retriever's weights are damaged.
         """
-        if len(self.corpus) == 0:
-            return [()] * len(asked)
-        parts = (asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE))
-        return [found for part in parts for found in self._found(part)]
+        ranked = self.rank(asked, self._premises)
+        return [tuple(self.corpus[number] for number in numbers) for numbers in ranked]
 
-    def _found(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
+    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+        """Return the numbers of the k nearest premises of each (state, place), the nearest first.
+
+        Raises:
+            DivergedError: the retriever's weights are damaged.
+        """
+        if len(self.corpus) == 0:
+            return [[]] * len(asked)
+        parts = (asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE))
+        return [found for part in parts for found in self._ranked(part, k)]
+
+    def _ranked(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         states = [query_text(state) for state, _ in asked]
         vectors = self._retriever.embed(states)
         allowed = torch.stack([self._allowed(place) for _, place in asked])
-        found = top_k(vectors, self._vectors, allowed, self._premises)
-        return [tuple(self.corpus[int(number)] for number in numbers) for numbers, _ in found]
+        return [numbers.tolist() for numbers, _ in top_k(vectors, self._vectors, allowed, k)]
 
     def _allowed(self, place: Place) -> Tensor:
         if place not in self._masks:
@@ -174,36 +157,3 @@ class PremiseFinder:
                 self._masks.popitem(last=False)
         self._masks.move_to_end(place)
         return self._masks[place]
-
-
-def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
-    """Return a mask of the premises that a theorem at a place may use: bool, shape (len(corpus),)."""
-    if place.path is not None and place.path in corpus:
-        mask: npt.NDArray[np.bool_] = corpus.imported_files(place.path)[corpus.file_of_premise]
-        position = _as_traced(corpus, place)
-        if position is not None:
-            mask[corpus.before(place.path, position)] = True
-        return mask
-    if place.imports is None and place.path is None:
-        return np.ones(len(corpus), dtype=np.bool_)
-    files = np.zeros(corpus.num_files, dtype=np.bool_)
-    wanted = {f"{module.replace('.', '/')}.lean" for module in place.imports or ()}
-    for number, file in enumerate(corpus.files):
-        # A library's files are below its own folder: ".lake/packages/mathlib/Mathlib/Order/Basic.lean".
-        if file.path in wanted or any(file.path.endswith(f"/{path}") for path in _ends(file.path, wanted)):
-            files |= corpus.imported_files(file.path)
-            files[number] = True
-    found: npt.NDArray[np.bool_] = files[corpus.file_of_premise]
-    return found
-
-
-def _as_traced(corpus: Corpus, place: Place) -> Position | None:
-    assert place.path is not None
-    known = (premise.start for premise in corpus.get_premises(place.path) if premise.full_name == place.name)
-    return next(known, place.position)
-
-
-def _ends(path: str, wanted: set[str]) -> list[str]:
-    """Return the wanted paths with the same last part, the only ones that this path could end with."""
-    last = path.rpartition("/")[2]
-    return [one for one in wanted if one.rpartition("/")[2] == last]

@@ -13,8 +13,8 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,10 +25,10 @@ from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import EmptySplitError, NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.measures import Evaluation, Interval, by_theorem, metrics_of, rate, summarise
+from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
 from pipeline.models.model_files import file_digest, versions
 from pipeline.models.replay import version_before
-from pipeline.models.retriever.baselines import measure_baselines
+from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
 from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
@@ -206,11 +206,13 @@ def measure(
     data: RetrievalDataModule = data_module(task.dataset, config, tokens_of=checkpoint)
     index = None if indices is None else EmbeddingIndex.of(indices, encoder, data.document_length)
     examples = data.examples(split).with_premises
+    rankings: list[list[int]] = []
     found = evaluate(
         encoder,
         data.tokens,
         data.corpus,
         examples,
+        rankings=rankings,
         index=index,
         max_seq_len=data.document_length,
         query_length=data.max_seq_len,
@@ -221,8 +223,11 @@ def measure(
     )
     if not config.baselines:
         return found
-    baselines = _baselines(found, data.corpus, examples, config, indices)
-    return replace(found, metrics={**found.metrics, **baselines})
+    ranked = _baselines(found, data.corpus, examples, config, indices)
+    pairs = zip(ranked["bm25"], rankings, strict=True)
+    ranked["fused"] = [fused(both, config.num_retrieved) for both in pairs]
+    rated = rate_rankings(ranked, examples, retrieved=config.num_retrieved, seed=config.seed)
+    return replace(found, metrics={**found.metrics, **rated})
 
 
 def encoder_of(checkpoint: Path | str, config: RetrieverConfig) -> Encoder:
@@ -239,17 +244,18 @@ def encoder_of(checkpoint: Path | str, config: RetrieverConfig) -> Encoder:
 
 def _baselines(
     found: Evaluation, corpus: Corpus, examples: Sequence[Example], config: RetrieverConfig, kept: Path | None
-) -> Mapping[str, Interval]:
-    """Return the measures of the baselines on a dataset; kept in a folder, they are made once."""
+) -> dict[str, list[list[int]]]:
+    """Return the baselines' rankings of a dataset's steps; kept in a folder, they are made once."""
     path = None
     if kept is not None:
-        path = kept / f"baselines-{found.dataset[:16]}-{config.num_retrieved}-{config.seed}.json"
+        path = kept / f"rankings-{found.dataset[:16]}-{config.num_retrieved}.json"
     if path is not None and path.is_file():
-        return {name: Interval(*values) for name, values in json.loads(path.read_bytes()).items()}
-    made = measure_baselines(corpus, examples, retrieved=config.num_retrieved, seed=config.seed)
+        known: dict[str, list[list[int]]] = json.loads(path.read_bytes())
+        return known
+    made = rank_baselines(corpus, examples, retrieved=config.num_retrieved)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({name: astuple(one) for name, one in made.items()}))
+        write_whole(path, json.dumps(made))
     return made
 
 
@@ -265,6 +271,7 @@ def evaluate(
     retrieved: int = 100,
     batch_size: int = 64,
     seed: int = 3407,
+    rankings: list[list[int]] | None = None,
     on_batch: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> Evaluation:
     """Rank the accessible premises of every step that has a positive, and rate the rankings.
@@ -280,6 +287,7 @@ def evaluate(
         retrieved: length of a ranking.
         batch_size: queries at a time.
         seed: of the intervals.
+        rankings: is given each step's ranking.
         on_batch: takes (steps done, steps in all).
 
     Raises:
@@ -294,11 +302,18 @@ def evaluate(
             "export?"
         )
     vectors, new = embed_premises(encoder, tokens, corpus, max_seq_len, index)
-    rated, names = [], metrics_of(retrieved)
+    rated: list[tuple[float, ...]] = []
+    names = metrics_of(retrieved)
     for start in range(0, len(asked), batch_size):
         part = asked[start : start + batch_size]
         queries = embed_texts(encoder, tokens, [example.query for example in part], query_length)
-        rated += _rate(queries, vectors, corpus, part, retrieved)
+        ranked = _ranked(queries, vectors, corpus, part, retrieved)
+        rated += [
+            rate(one.positives, ranking, retrieved=retrieved)
+            for one, ranking in zip(part, ranked, strict=True)
+        ]
+        if rankings is not None:
+            rankings += ranked
         on_batch(start + len(part), len(asked))
     theorems = [(example.file_path, example.full_name, example.start) for example in asked]
     return Evaluation(
@@ -312,17 +327,13 @@ def evaluate(
     )
 
 
-def _rate(
+def _ranked(
     queries: Tensor, vectors: Tensor, corpus: Corpus, examples: Sequence[Example], retrieved: int
-) -> list[tuple[float, ...]]:
+) -> list[list[int]]:
     allowed = accessible_masks(
         corpus, [(example.file_path, example.start) for example in examples], queries.device
     )
-    found = top_k(queries, vectors, allowed, retrieved)
-    return [
-        rate(example.positives, indices.tolist(), retrieved=retrieved)
-        for example, (indices, _) in zip(examples, found, strict=True)
-    ]
+    return [indices.tolist() for indices, _ in top_k(queries, vectors, allowed, retrieved)]
 
 
 @dataclass(frozen=True, slots=True)

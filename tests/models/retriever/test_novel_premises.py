@@ -45,11 +45,11 @@ def test_a_chain_learns_replays_and_is_measured_on_it_with_its_baselines(
     of = [
         baselines_of({name: one.mean for name, one in report.results[k, 0].metrics.items()}) for k in (0, 1)
     ]
-    assert of[0].keys() == {"", "bm25", "mepo"}
+    assert of[0].keys() == {"", "bm25", "mepo", "fused"}
     assert all(set(metrics) == set(METRICS) for metrics in of[0].values())
     # They learn nothing, and are measured on a dataset once.
     assert (of[0]["bm25"], of[0]["mepo"]) == (of[1]["bm25"], of[1]["mepo"])
-    assert len(list(indices.glob("baselines-*.json"))) == 4  # each task's test and val
+    assert len(list(indices.glob("rankings-*.json"))) == 4  # each task's test and val
     alone = measure(
         config.model_name,
         tasks[0],

@@ -34,7 +34,8 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.finder import PremiseFinder
+from pipeline.models.retriever.places import Place
 from pipeline.models.retriever.learning import learn_all
 
 model, folder = Path(sys.argv[1]), Path(sys.argv[2])

@@ -121,7 +121,7 @@ def sorry(name: str, number: int = 1) -> list[EventBody]:
 
 
 def attempted(name: str, *, settings: Settings) -> list[EventBody]:
-    ((zero, *_), _) = ladder_of(settings).climb({})
+    ((zero, *_), _) = ladder_of(settings).climb({}, traced=False)
     budget = f"{zero.budget_key}/{LEAN.summary.kind}"
     body = events.attempt(name, place(name), commit=sha(1), outcome="exhausted")
     return [body.model_copy(update={"repository": KEY, "budget": budget})]

@@ -22,6 +22,7 @@ from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.spec import HUB_KEY, KeyPlace, Spec
 from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, Rung
 from pipeline.lean.backend import Leans
+from store import promotion
 from store.domain.blueprint import Statement
 from store.domain.records import ConstantUse, ScannedFile, Sorry, TracedFile, TracedTheorem
 from store.events.base import EventBody
@@ -32,7 +33,7 @@ from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened
 from store.events.traces import FileTraced
 from store.log.envelope import NewEvent
-from store.view import model_queries, queries
+from store.view import queries
 from store.view.impact import Counting
 from store.view.rows import SorryRow
 from store.view.trace_queries import branch_line
@@ -53,7 +54,7 @@ from tests.support.events import (
     sha,
     stage,
 )
-from tests.support.models import checkpoint_promoted, checkpoint_saved
+from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
 from tests.support.planning import LEAN, TurnByTurn, failed, interrupted
 from tests.support.specs import asked
 from tests.support.traced_repository import closing, head
@@ -347,7 +348,7 @@ def climbed(world: World, *bodies: EventBody) -> dict[int, Rung]:
         async with world.deployment.opened() as parts:
             if bodies:
                 await parts.store.append([NewEvent(_stream(body), body) for body in bodies])
-            rungs, _ = ladder_of(world.settings).climb(await parts.store.ask(model_queries.in_use))
+            rungs, _ = ladder_of(world.settings).climb(await parts.store.ask(promotion.ladder_models))
             return {rung.number: rung for rung in rungs}
 
     return asyncio.run(go())
@@ -693,11 +694,13 @@ def test_a_repository_without_a_trace_is_searched_without_premises(world: World)
     assert world.plan(world.tried("a", again)).due == ()
 
 
-def test_a_rung_is_shown_premises_where_a_retriever_is_in_use_and_its_setting_wants_some(
+def test_a_rung_is_shown_the_premises_of_the_retriever_in_use_or_of_bm25_if_its_setting_wants_some(
     world: World,
 ) -> None:
     world.configure("rungs = [0, 2]", more=NAMED)
-    assert {part(rung.spec, "retriever") for rung in climbed(world).values()} == {None}
+    words = climbed(world)
+    assert {part(rung.spec, "retriever")["checkpoint"] for rung in words.values()} == {"bm25"}
+    assert words[0].memory_bytes == world.settings.jobs.memory_bytes, "no model is loaded"
     found = climbed(world, *promoted("r-1", model="retriever"))
     assert {part(rung.spec, "retriever")["checkpoint"] for rung in found.values()} == {"r-1"}
     memory_bytes = world.settings.prove.memory_bytes
@@ -705,6 +708,26 @@ def test_a_rung_is_shown_premises_where_a_retriever_is_in_use_and_its_setting_wa
     assert not found[0].gpu
     world.configure("rungs = [0, 2]", more=f"{NAMED}[prove.generator]\npremises = 0\n")
     assert {part(rung.spec, "retriever") for rung in climbed(world).values()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("own", "words", "fused", "finds"),
+    [
+        (0.3, 0.5, 0.4, "bm25"),
+        (0.5, 0.3, 0.4, "r-1"),
+        (0.5, 0.3, 0.6, "r-1+bm25"),
+        (0.3, 0.5, 0.6, "r-1+bm25"),
+    ],
+)
+def test_what_finds_premises_is_what_found_most_on_the_retriever_s_test_sets(
+    world: World, own: float, words: float, fused: float, finds: str
+) -> None:
+    metrics = {"recall@10": own, "bm25 recall@10": words, "fused recall@10": fused}
+    world.configure("rungs = [0]")
+    measured = evaluation_finished("r-1", metrics=metrics)
+    (rung,) = climbed(world, *promoted("r-1", model="retriever"), measured).values()
+    assert part(rung.spec, "retriever")["checkpoint"] == finds
+    assert rung.budget_key.endswith(f"p@{finds}")
 
 
 @pytest.mark.parametrize("model", ["t-1", "t-1+the/generator", "somebody/s-model"])

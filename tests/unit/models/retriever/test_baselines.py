@@ -5,14 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipeline.models.retriever.baselines import BM25, MePo, measure_baselines, words_of
+from pipeline.models.retriever.baselines import (
+    BM25,
+    MePo,
+    WordFinder,
+    fused,
+    rank_baselines,
+    rate_rankings,
+    words_of,
+)
 from pipeline.models.retriever.batches import Example
-from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.corpus import Corpus, Premise
+from pipeline.models.retriever.places import Place
 
 PREMISES = (
     ("Nat.add_comm", "theorem Nat.add_comm (n m : Nat) : n + m = m + n"),
@@ -91,10 +101,40 @@ def test_only_what_is_allowed_is_ranked_and_no_more_than_asked_for(
 
 def test_both_are_measured_as_a_retriever_is(corpus: Corpus) -> None:
     asked = Example("A.lean", "t", (50, 1), 0, "⊢ gcd a a = a", (5,), (5,))
-    without = Example("A.lean", "u", (60, 1), 0, "⊢ p", (), ())
-    found = measure_baselines(corpus, [asked, without], retrieved=32, seed=1)
+    ranked = rank_baselines(corpus, [asked], retrieved=32)
+    found = rate_rankings(ranked, [asked], retrieved=32, seed=1)
     assert {name.split()[0] for name in found} == {"bm25", "mepo"}
     assert {name.split()[1] for name in found} == {
         "recall@1", "recall@5", "recall@10", "recall@32", "mrr", "ndcg@10",
     }  # fmt: skip
     assert found["bm25 recall@5"].mean == found["mepo recall@5"].mean == 1.0
+
+
+def test_rankings_are_fused_by_reciprocal_ranks() -> None:
+    # 3: 1/61 + 1/62, 1: 1/62 + 1/63, 2: 1/61; what one has alone comes behind what both have.
+    assert fused([[3, 1], [2, 3, 1]], 3) == [3, 1, 2]
+    assert fused([[], [5, 4]], 1) == [5]
+
+
+def test_words_find_premises_alone_and_beside_another(corpus: Corpus) -> None:
+    place = Place("A.lean", (50, 1))
+    asked = [("1 goal\n⊢ gcd a a = a", place), ("⊢ nothing like it", Place("B.lean", (1, 1)))]
+    alone = WordFinder(corpus, premises=2)
+    (ranked, nothing), (found, _) = alone.rank(asked, 5), alone.find(asked)
+    assert [one.full_name for one in found] == [corpus[number].full_name for number in ranked[:2]]
+    assert nothing == []
+
+    class Other:
+        def __init__(self) -> None:
+            self.corpus = corpus
+
+        def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
+            raise NotImplementedError
+
+        def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+            return [[6, ranked[1]]] * len(asked)
+
+    both = WordFinder(corpus, beside=Other()).rank(asked, 3)
+    assert both[0] == fused([ranked, [6, ranked[1]]], 3)
+    assert both[0][0] == ranked[1]
+    assert both[1] == [6, ranked[1]]
