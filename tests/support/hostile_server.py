@@ -14,18 +14,18 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 BRANCH = [{"ref": "refs/heads/main", "object": {"sha": "1" * 40, "type": "commit"}}]
-ABOUT = {"id": 7, "default_branch": "main", "full_name": "o/good"}
 _DRIP_S = 0.02
 
 
 def _head(*lines: str, status: str = "200 OK") -> bytes:
-    return "\r\n".join([f"HTTP/1.1 {status}", "Content-Type: application/json", *lines, "", ""]).encode()
+    first = (f"HTTP/1.1 {status}", "Connection: close", "Content-Type: application/json")
+    return "\r\n".join([*first, *lines, "", ""]).encode()
 
 
 def _whole(body: bytes, *lines: str, status: str = "200 OK") -> Iterator[bytes]:
@@ -56,7 +56,7 @@ CASES: dict[str, Callable[[], Iterator[bytes]]] = {
     "drips": lambda: _drips(b" ", _head("Content-Length: 100000") + b"["),
     "drips_head": lambda: _drips(b"X: y\r\n", b"HTTP/1.1 200 OK\r\n"),
     "silent": lambda: _drips(b"", b""),
-    "endless": lambda: _endless(b"[],\n" * 5000, _head("Connection: close") + b"["),
+    "endless": lambda: _endless(b"[],\n" * 5000, _head() + b"["),
     "endless_head": lambda: _endless(b"X: y\r\n" * 5000, b"HTTP/1.1 200 OK\r\n"),
     "bomb": lambda: _whole(bomb(), "Content-Encoding: gzip"),
     "bombs_in_bomb": lambda: _whole(gzip.compress(bomb()), "Content-Encoding: gzip, gzip"),
@@ -72,12 +72,17 @@ CASES: dict[str, Callable[[], Iterator[bytes]]] = {
 
 
 class HostileServer:
-    """The server, in threads of its own. `asked` has the paths of what came in."""
+    """The server, in threads of its own.
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
+    Args:
+        tips: the commits of main by repository's name, of those that it answers well about.
+    """
+
+    def __init__(self, tips: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.times: list[tuple[float, str]] = []
+        """When what was asked, on the monotonic clock: the paths."""
         bomb()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self.asked))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self.times, tips))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
@@ -97,13 +102,15 @@ class HostileServer:
         self._thread.join()
 
 
-def _handler(asked: list[str]) -> type[BaseHTTPRequestHandler]:
+def _handler(times: list[tuple[float, str]], tips: Mapping[str, str]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
-            case = CASES.get(self.path.split("/")[3])
-            about = not self.path.split("/")[4:]
-            pieces = _whole(json.dumps(ABOUT if about else BRANCH).encode()) if case is None else case()
+            times.append((time.monotonic(), self.path))
+            _, _, owner, name, *rest = self.path.split("/")
+            case = CASES.get(name)
+            about = {"id": 7, "default_branch": "main", "full_name": f"{owner}/{name}"}
+            heads = [{"ref": "refs/heads/main", "object": {"sha": tips.get(name, "1" * 40)}}]
+            pieces = _whole(json.dumps(heads if rest else about).encode()) if case is None else case()
             self.close_connection = True
             try:
                 for piece in pieces:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -216,9 +217,10 @@ def steps(repository: str, number: int) -> Work:
     return found
 
 
+@pytest.mark.harness
 @pytest.mark.parametrize("at_once", [1, 120])
 def test_small_repositories_are_soon_traced_and_proved_beside_one_of_twenty_thousand_sorries(
-    at_once: int,
+    at_once: int, tell: Callable[[str, str], None]
 ) -> None:
     """The large one always has a trace and searches due, and proofs to check: one in ten seconds, or many at once."""
     schedule = Schedule(work("big", "trace", 3000), work("big", "prove", 9000))
@@ -235,6 +237,10 @@ def test_small_repositories_are_soon_traced_and_proved_beside_one_of_twenty_thou
         schedule.run(1)
     traced = [schedule.ended[f"trace-{name}"] - since for name, since in began.items()]
     proved = [schedule.ended[f"check-{name}"] - since for name, since in began.items()]
+    tell(
+        f"3 small repositories beside a large one, {at_once} checks at once",
+        f"commits traced after {max(traced):.0f} s, proved after {max(proved):.0f} s at most",
+    )
     assert max(traced) <= 60
     assert max(proved) <= 120
     assert sum(name.startswith("check-big") for name in schedule.ended) >= 58, (
