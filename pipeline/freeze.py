@@ -32,6 +32,7 @@ from pipeline.jobs.specs import (
     KNOWN,
     NO_CORPUS,
     BumpSpec,
+    ProgramRung,
     ProveSpec,
     TrainRetrieverSpec,
     TrainSpec,
@@ -173,7 +174,8 @@ def _known(view: sqlite3.Connection, order: ProveSpec | BumpSpec) -> dict[str, b
         view,
         repository=order.repository,
         branch=order.branch,
-        sorries=(one.sorry for one in order.sorries),
+        sorries=[one.sorry for one in order.sorries],
+        with_attempts=isinstance(order.rung, ProgramRung),
     )
     return {KNOWN: known.model_dump_json().encode()}
 

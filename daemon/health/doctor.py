@@ -72,6 +72,7 @@ def examine(config: Path | None) -> list[Finding]:
         _training(settings),
         *_environment(settings),
         *_ray(settings),
+        *_programs(settings),
     ]
 
 
@@ -372,6 +373,29 @@ def _ray(settings: Settings | None) -> Iterator[Finding]:
         )
     else:
         yield Finding("ray", "ok", f"{version}; the cluster at {settings.engine.address}, with a token")
+
+
+def _programs(settings: Settings | None) -> Iterator[Finding]:
+    """Judge what each of `[[prove.programs]]` needs on this machine; its sandbox is judged above."""
+    from pipeline.endpoint.credentials import job_key
+    from pipeline.lean.sandbox.command import find_program
+
+    for program in () if settings is None else settings.prove.programs:
+        name = f"program {program.name}"
+        found = find_program(program.run)
+        missing = [path for path in program.readable if not Path(path).exists()]
+        key = job_key(program.key)
+        if isinstance(found, str):
+            yield Finding(name, "missing", found, "install it for the daemon's user, or set its path in run")
+        elif missing:
+            yield Finding(name, "missing", f"not there: {listed(missing, 3)}", "correct its readable")
+        elif program.key is not None and key.key is None:
+            why = key.problem or f"there is no credential {program.credential} and no ${program.key.variable}"
+            yield Finding(
+                name, "warning", why, "see docs/install.md; a shell does not see a service's credentials"
+            )
+        else:
+            yield Finding(name, "ok", f"{found}; its network: {', '.join(program.network) or 'none'}")
 
 
 def version_tuple(text: str) -> tuple[int, ...]:

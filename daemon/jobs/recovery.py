@@ -22,7 +22,7 @@ from daemon.jobs.engine import Engine
 from daemon.place.paths import Paths
 from daemon.state.store_service import StoreService
 from pipeline.jobs.inputs import InputStore
-from pipeline.lean.build.build_cache import remove_tree
+from pipeline.lean.build.trees import remove_tree
 from store.domain.identity import event_id
 from store.events.jobs import JobInterrupted
 from store.log.envelope import NewEvent

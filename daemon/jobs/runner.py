@@ -52,7 +52,7 @@ from pipeline.jobs.lines import BadLineError, Batch, Failure, Progress, Result, 
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Sources
 from pipeline.jobs.spec import Spec
-from pipeline.jobs.specs import BumpSpec, EndpointRung, ProveSpec, ScanSpec, TraceSpec
+from pipeline.jobs.specs import BumpSpec, EndpointRung, ProgramRung, ProveSpec, ScanSpec, TraceSpec
 from pipeline.lean.source.manifest import MANIFEST, MOST_BYTES, ManifestError, read_manifest
 from pipeline.redact import redact
 from store.documents.live import JobProgress
@@ -491,11 +491,12 @@ class JobRunner:
 
     @property
     def at_endpoints(self) -> frozenset[str]:
-        """The running jobs that use an external endpoint (rung 4)."""
+        """The running jobs that use an external endpoint or a program (rungs 4 and 5)."""
         return frozenset(
             job
             for job, live in self._live.items()
-            if isinstance(live.due.spec, ProveSpec) and isinstance(live.due.spec.rung, EndpointRung)
+            if isinstance(live.due.spec, ProveSpec)
+            and isinstance(live.due.spec.rung, EndpointRung | ProgramRung)
         )
 
     def proving(self, repository: str, declaration: str) -> str | None:

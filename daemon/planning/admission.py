@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
@@ -18,7 +18,6 @@ from daemon.jobs.runner import SlotHolder
 from daemon.planning.ladder import spending
 from daemon.planning.plan import JobClass, Plan
 from daemon.settings import Settings
-from daemon.settings.models import External
 from pipeline.jobs.kinds import KINDS, Kind
 
 _SLOTS = "a slot; the running jobs have them all ([jobs] max_running)"
@@ -74,7 +73,7 @@ class Money:
     """
 
     def __init__(self) -> None:
-        self._spent: tuple[date, int, External] | None = None
+        self._spent: tuple[object, ...] | None = None
         self._until = datetime.min.replace(tzinfo=UTC)
 
     def spent(self, settings: Settings, *, now: datetime) -> None:
@@ -86,15 +85,15 @@ class Money:
         if now >= self._until or self._spent != _money(settings, now):
             return ""
         return (
-            "money; too little is left of today's (UTC) for the last job that asked ([prove.external] usd_per_day); "
+            "money; too little is left of today's (UTC) for the last job that asked (usd_per_day); "
             f"the next asks by {self._until.astimezone(UTC):%H:%M} UTC"
         )
 
 
-def _money(settings: Settings, now: datetime) -> tuple[date, int, External]:
+def _money(settings: Settings, now: datetime) -> tuple[object, ...]:
     ledger = spending(settings)
     size = ledger.stat().st_size if ledger.exists() else 0
-    return now.astimezone(UTC).date(), size, settings.prove.external
+    return now.astimezone(UTC).date(), size, settings.prove.external, settings.prove.programs
 
 
 _HALF_LIFE_S = _KEPT_S = 120.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from daemon.settings import Settings
+from daemon.settings.models import Program
 from pipeline.jobs.ladder import Ladder
 from pipeline.jobs.specs import (
     Budget,
@@ -12,10 +13,11 @@ from pipeline.jobs.specs import (
     EndpointSpec,
     EndpointTactics,
     GeneratorSpec,
+    ProgramRung,
+    ProgramSpec,
     WholeProofRung,
     WholeSpec,
 )
-from store.documents.ladder import PROVERS
 
 
 def ladder_of(settings: Settings, *, no_models: str = "", tactics: tuple[str, str] | None = None) -> Ladder:
@@ -45,7 +47,7 @@ def ladder_of(settings: Settings, *, no_models: str = "", tactics: tuple[str, st
         rungs=prove.rungs,
         budgets=tuple(
             Budget(prove.nodes_per_sorry, prove.seconds(number), prove.tactic_timeout_s)
-            for number in range(len(PROVERS))
+            for number in range(5)
         ),
         models=paths.models,
         indices=paths.embeddings / "retriever",
@@ -67,6 +69,7 @@ def ladder_of(settings: Settings, *, no_models: str = "", tactics: tuple[str, st
             if by_tactics
             else None,
         ),
+        programs=tuple(_program(program, settings) for program in prove.programs),
         memory_bytes=own or jobs.memory_bytes,
         model_memory_bytes=own or prove.memory_bytes,
         no_models=no_models,
@@ -89,6 +92,24 @@ def _endpoint(settings: Settings) -> EndpointSpec:
     )
 
 
+def _program(program: Program, settings: Settings) -> ProgramRung:
+    return ProgramRung(
+        program=ProgramSpec(
+            name=program.name,
+            run=program.run,
+            seconds=program.seconds,
+            readable=tuple(map(Path, program.readable)),
+            network=program.network,
+            repairs=program.repairs,
+            key=program.key,
+            key_variable=program.variable,
+            ledger=spending(settings),
+            cap_usd=program.usd_per_day,
+            usd_per_run=program.usd_per_run or 0.0,
+        )
+    )
+
+
 def spending(settings: Settings) -> Path:
-    """Return the file in which the jobs of rung 4 write what they spent."""
+    """Return the file in which the jobs of rungs 4 and 5 write what they spent."""
     return settings.paths.state / "spending.jsonl"

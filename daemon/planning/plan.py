@@ -345,7 +345,7 @@ class Planner:
             tactics=tactics,
             searches=() if left_s is None else searches_left(settings.prove, left_s),
             # What the day's cap kept from being asked is asked tomorrow.
-            day=now.astimezone(UTC).date().isoformat() if 4 in settings.prove.rungs else "",
+            day=now.astimezone(UTC).date().isoformat() if {4, 5}.intersection(settings.prove.rungs) else "",
             judges=judges,
         )
         # No inputs while the plan is made: after an error in between, the next plan starts anew.

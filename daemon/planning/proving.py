@@ -29,7 +29,7 @@ from daemon.settings import Repo, Settings
 from daemon.settings.models import Prove
 from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.ladder import Ladder
-from pipeline.jobs.specs import OF_THE_JOB, OF_THE_MACHINE, ProveSpec, Rung, SorryToProve
+from pipeline.jobs.specs import OF_THE_JOB, OF_THE_MACHINE, ProgramRung, ProveSpec, Rung, SorryToProve
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.globs import path_filter
@@ -293,9 +293,9 @@ class Proving:
 
         A declaration's go together as long as a job takes them: work on one is work on all of them.
         """
-        alike: dict[tuple[int, int], dict[tuple[str, str], list[_Wanted]]] = {}
+        alike: dict[tuple[int, int, str], dict[tuple[str, str], list[_Wanted]]] = {}
         for one in sorted(wanted, key=lambda wanted: wanted.order):
-            rungs = alike.setdefault((one.rank, one.rung.number), {})
+            rungs = alike.setdefault((one.rank, one.rung.number, one.rung.model), {})
             rungs.setdefault((one.row.path, one.row.declaration), []).append(one)
         for declarations in alike.values():
             rung = next(iter(declarations.values()))[0].rung
@@ -378,12 +378,16 @@ class Proving:
         """Return how many sorries a job takes: what ends within its time limit, and what today still has time for."""
         prove, seconds = self._settings.prove, rung.budget.seconds
         in_time = int(
-            _SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * self._settings.lean.repls / seconds
+            _SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * self._parallel(rung) / seconds
         )
         size = min(prove.sorries_per_job, max(1, in_time))
         if rung.number and self._left_s is not None:
             size = min(size, int(self._left_s / seconds))
         return size
+
+    def _parallel(self, rung: Rung) -> int:
+        """Return how many declarations a job works on at once: one where a program does, which has the job's memory."""
+        return 1 if isinstance(rung.spec, ProgramRung) else self._settings.lean.repls
 
     def _job(
         self,
@@ -400,9 +404,9 @@ class Proving:
         """Return a job, or one with a part of its sorries; add to `given_up` those that no job is to come for."""
         key = [f"{row.sorry}:{row.blob}" for row in sorries]
         what = [rung.prover, str(rung.number), *([rung.model] if rung.model else []), rung.budget_key]
-        if rung.capped:
+        if rung.cap_usd is not None:
             # What the day's cap kept it from is another job tomorrow, or with another cap, whatever became of this one.
-            what.append(f"{self._today}/{self._settings.prove.external.usd_per_day}")
+            what.append(f"{self._today}/{rung.cap_usd}")
         identity = job_id("prove", repo.key, branch.branch, branch.tip, *what, lean.toolchain, *key)
         standing = self._standings.of(identity)
         of_one = not standing.deterministic and standing.reason not in OF_THE_JOB | _NOT_BEGUN
@@ -454,7 +458,7 @@ class Proving:
                 seed=SEED,
                 budget=rung.budget,
                 budget_key=rung.budget_key,
-                parallel=settings.lean.repls,
+                parallel=self._parallel(rung),
                 sorries=tuple(
                     SorryToProve(
                         sorry=row.sorry,
@@ -519,7 +523,7 @@ def seconds_left(
 def searches_left(prove: Prove, left_s: float) -> tuple[int, ...]:
     """Return for how many sorries, at most a job's, the day has time left, by rung."""
     return tuple(
-        max(0, min(prove.sorries_per_job, int(left_s / prove.seconds(rung)))) for rung in prove.rungs
+        max(0, min(prove.sorries_per_job, int(left_s / seconds))) for _, seconds, _ in prove.searches
     )
 
 

@@ -90,7 +90,7 @@ def why_yield(
         runs_for_s: how long this attempt has run.
         holds_gpu: whether it has a GPU.
         waiting_for_gpu: what proofs that could begin but for a GPU are called.
-        asks_endpoint: whether it uses an external endpoint, as rung 4 does. What is under way there is paid for and
+        asks_endpoint: whether it uses an endpoint or a program, as rungs 4 and 5 do. What is under way is paid for and
             would be asked again: such a search goes on to its end.
     """
     trains = OF_SORT.get(kind) == "train"

@@ -273,7 +273,9 @@ def _of_files(settings: Settings) -> Iterator[str]:
 
 
 def _of_variables(settings: Settings) -> Iterator[str]:
-    named = {settings.prove.external.key.variable, *(model.key.variable for model in settings.serve.models)}
+    prove, serve = settings.prove, settings.serve
+    places = (prove.external.key, *(one.key for one in prove.programs), *(one.key for one in serve.models))
+    named = {place.variable for place in places if place is not None}
     yield from (value for name, value in os.environ.items() if _VARIABLE.fullmatch(name) or name in named)
 
 

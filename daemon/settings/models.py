@@ -35,6 +35,8 @@ from daemon.settings.types import (
     Size,
     Text,
     base_of,
+    check_host,
+    command_line,
     left_out,
     model_name,
     table_list,
@@ -203,6 +205,99 @@ class External(Section):
         return (self.usd_per_million_prompt, self.usd_per_million_completion) == (0, 0)
 
 
+def _program(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    if not value:
+        raise ValueError('names no program; write for instance run = ["./my-agent", "--turns", "20"]')
+    return command_line(value, info)
+
+
+def _paths(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    return tuple(os.path.normpath(base_of(info) / Path(path).expanduser()) for path in value)
+
+
+def _variable(value: str) -> str:
+    if value and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
+        raise ValueError('is no name of a variable; write for instance variable = "OPENAI_API_KEY"')
+    if value in ("PATH", "HOME") or value.startswith(("LD_", "EVERLEAN_")):
+        raise ValueError(
+            f"is {value}, which the sandbox sets or needs; name the variable that the program reads"
+        )
+    return value
+
+
+def _one_of_each(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    names = [one.name for one in value]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f'has the name "{name}" twice; give one of them another name')
+    return value
+
+
+def _plain_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        raise ValueError('is no name for records; letters, digits, ".", "_" and "-", such as "claude-code"')
+    return value
+
+
+class Program(Section):
+    """[[prove.programs]]: a program, such as an agent, that edits the file with the sorry (rung 5)."""
+
+    name: Annotated[Text, AfterValidator(_plain_name)] = Field(examples=["try-tactics"])
+    """What attempts and proofs call it. Give it another name when it is to try again what it has tried"""
+    run: Annotated[tuple[Text, ...], AfterValidator(_program), BeforeValidator(table_list)] = Field(
+        examples=[["./try_tactics.sh"]]
+    )
+    """The program, by its name on the daemon's PATH or a path relative to this file, and its arguments. Set it to the
+    agent's command without a terminal"""
+    seconds: Annotated[float, Duration("1s", "1d")] = 600.0
+    """Time for one sorry, with the runs that repair. Raise it for agents that work for long; `[jobs] timeout` has to
+    be longer"""
+    network: Annotated[
+        tuple[Annotated[Text, AfterValidator(check_host)], ...], BeforeValidator(table_list)
+    ] = Field((), examples=[["api.example.org"]])
+    """Hosts that it reaches, through a proxy and at ports 443 and 80; `[]`: none. Set it to the host of its model"""
+    readable: Annotated[tuple[Text, ...], AfterValidator(_paths), BeforeValidator(table_list)] = Field(
+        (), examples=[["/opt/agent"]]
+    )
+    """Folders and files that it may read beside `/usr`, Lean, its checkout and the program's own file. Set it where
+    the program is installed in parts"""
+    repairs: Integer = Field(1, ge=0, le=100)
+    """Runs after the first for one sorry, each with what Lean said to the text before. 0 for a program that tries the
+    same each time"""
+    credential: Name = Field("", examples=["agent-key"])
+    """Name of systemd's credential, else of the variable in capitals, with its key. Set it with `variable`"""
+    variable: Annotated[Text, AfterValidator(_variable)] = Field("", examples=["OPENAI_API_KEY"])
+    """Variable of its environment that has the key. Set it to what the program reads"""
+    usd_per_run: Dollars = Field(None, ge=0, allow_inf_nan=False)
+    """US dollars that a run counts at least, whatever the program says: 0 if it is free. Required with `network` or
+    `credential`. Set it to what a run may cost"""
+    usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
+    """Spending limit of a day (UTC), in US dollars, shared with rung 4 and all endpoints; a run that could exceed it
+    is not begun. Required unless a run is free. Set it to what a day may cost"""
+
+    @property
+    def key(self) -> KeyPlace | None:
+        """The place of the key; None where it has none."""
+        return key_place(self.credential) if self.credential else None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Program:
+        if bool(self.credential) != bool(self.variable):
+            raise ValueError(
+                'has one of credential and variable, and a key needs both; write credential = "agent-key" and'
+                ' variable = "OPENAI_API_KEY"'
+            )
+        if self.usd_per_run is None and (self.network or self.credential or self.usd_per_day):
+            raise ValueError(
+                "may cost money and has no usd_per_run; write usd_per_run = 1 or what a run may cost, 0 if it is free"
+            )
+        if self.usd_per_run and self.usd_per_day is None:
+            raise ValueError(
+                "costs money and has no usd_per_day; write usd_per_day = 5 or what a day may cost"
+            )
+        return self
+
+
 class Prove(Section):
     """[prove]: the ladder, and the budget of the search for one sorry."""
 
@@ -211,7 +306,7 @@ class Prove(Section):
     rungs: Annotated[tuple[Integer, ...], AfterValidator(_rungs), BeforeValidator(table_list)] = Field(
         (0,), examples=[[0, 2]]
     )
-    """The ladder: rungs from 0 to 4, in the order in which they are tried. Add a rung when its model is there"""
+    """The ladder: rungs from 0 to 5, in the order in which they are tried. Add a rung when its model is there"""
     seconds_per_sorry: Annotated[float, Duration("1s", "1d")] = 60.0
     """Search time for one sorry at one rung. The tables below can set another for theirs. Raise it where the machine
     has time to spare"""
@@ -237,14 +332,29 @@ class Prove(Section):
     generator: Generator = Field(default_factory=Generator)
     whole: Whole = Field(default_factory=Whole)
     external: External = Field(default_factory=External)
+    programs: Annotated[tuple[Program, ...], BeforeValidator(table_list), AfterValidator(_one_of_each)] = (
+        Field(())
+    )
+    """The tables `[[prove.programs]]`, each a rung 5, in their order. Add one to have an agent prove"""
 
     @property
     def seconds_per_day(self) -> float | None:
         """The machine time a day for the rungs above 0; None: there is no limit."""
         return None if self.hours_per_day is None else 3600 * self.hours_per_day
 
+    @property
+    def searches(self) -> list[tuple[int, float, str]]:
+        """The ladder's searches in their order: the rung, the seconds for one sorry, and the setting that says them."""
+        found = []
+        for rung in self.rungs:
+            if rung == 5:
+                found += [(5, one.seconds, f"seconds of {one.name}") for one in self.programs]
+            else:
+                found.append((rung, self.seconds(rung), "seconds_per_sorry"))
+        return found
+
     def seconds(self, rung: int) -> float:
-        """Return how long one sorry is searched for at a rung."""
+        """Return how long one sorry is searched for at a rung from 0 to 4; each program has a time of its own."""
         match rung:
             case 0:
                 own = None
@@ -281,12 +391,17 @@ def lacking(prove: Prove) -> Iterator[str]:
                 f"has rung {rung} ({PROVERS[rung]}), which needs {key} under [prove.{table}]; write {key} = {example},"
                 f" or take {rung} out of rungs"
             )
-    for rung in prove.rungs:
-        limit = prove.seconds_per_day
-        if rung and limit is not None and prove.seconds(rung) > limit:
+    if 5 in prove.rungs and not prove.programs:
+        yield (
+            "has rung 5 (program), and there are no [[prove.programs]]; add one, with a name and run ="
+            ' ["./my-agent"], or take 5 out of rungs'
+        )
+    limit = prove.seconds_per_day
+    for rung, seconds, setting in prove.searches:
+        if rung and limit is not None and seconds > limit:
             yield (
-                f"has rung {rung} ({PROVERS[rung]}), which may search one sorry for {prove.seconds(rung):g} s, and"
-                f" hours_per_day is {limit:g} s; raise hours_per_day, or lower seconds_per_sorry"
+                f"has rung {rung} ({PROVERS[rung]}), which may search one sorry for {seconds:g} s, and"
+                f" hours_per_day is {limit:g} s; raise hours_per_day, or lower {setting}"
             )
 
 
@@ -507,14 +622,6 @@ def _token_file(value: str, info: ValidationInfo) -> str:
     return path
 
 
-def _named_once(value: tuple[ServeModel, ...]) -> tuple[ServeModel, ...]:
-    names = [model.name for model in value]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f'has two models with the name "{name}"; give one of them another name')
-    return value
-
-
 def _called(value: str) -> str:
     if not value or len(value) > 200 or not value.isprintable():
         raise ValueError(f"is no name that a request can ask for; {_EXAMPLE}")
@@ -621,7 +728,7 @@ class Serve(Section):
     """Device of the models: `cpu`, `cuda` or `auto`. With `cuda` the server holds one GPU for as long as it runs, by
     the same lock as jobs; if none is free, it reports this and does not start. `auto`: a GPU if one works, else the
     CPU, until the server restarts. `cuda` where a GPU is left for editors"""
-    models: Annotated[tuple[ServeModel, ...], BeforeValidator(table_list), AfterValidator(_named_once)] = (
+    models: Annotated[tuple[ServeModel, ...], BeforeValidator(table_list), AfterValidator(_one_of_each)] = (
         Field(())
     )
     """The tables `[[serve.models]]`; `[]`: `tactics` and `retriever`, the checkpoints in use. Add one to serve more

@@ -33,6 +33,7 @@ from daemon.settings.types import (
     Size,
     Text,
     base_of,
+    command_line,
     resolve_url,
     table_list,
 )
@@ -100,9 +101,9 @@ class Schedule(Section):
     """Reasons to preempt a running training or search for proofs. `quiet`: its quiet hours begin. `pause`: a user
     pauses it. `prove`: a proof search waits for the GPU of a training that has run for at least ten minutes. A
     preempted training later resumes exactly where it was. Of a preempted search, the finished sorries are recorded
-    and the others begin again. A search that calls an endpoint (rung 4) is never preempted, since its calls are
-    already paid. Jobs of other kinds, checks included, run to their end. Take a reason out to let running work end,
-    add `prove` where proofs matter more than trainings"""
+    and the others begin again. A search that calls an endpoint or runs a program (rungs 4 and 5) is never preempted,
+    since what it does is already paid. Jobs of other kinds, checks included, run to their end. Take a reason out to
+    let running work end, add `prove` where proofs matter more than trainings"""
     quiet: Quiet = Field(default_factory=Quiet)
 
 
@@ -147,18 +148,6 @@ def _configured_url(value: str) -> str:
     if "@" in parts.netloc or parts.query or _SECRET_ADDRESSES.match(f"{parts.hostname}{parts.path}"):
         raise ValueError(f"is itself a secret (not shown), which this file must not hold; {_BY_CREDENTIAL}")
     return value
-
-
-def _command_line(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """The program's name is looked up on PATH when it is run; a path is relative to the configuration file."""
-    if not value:
-        return value
-    first, *rest = value
-    if not first or any("\0" in word for word in value):
-        raise ValueError('names no program; write run = ["/usr/local/bin/tell", "--here"]')
-    if "/" in first:
-        first = os.path.normpath(base_of(info) / Path(first).expanduser())
-    return (first, *rest)
 
 
 def address_of(listen: str) -> tuple[str, int]:
@@ -206,7 +195,7 @@ class Webhook(Section):
 class Command(Section):
     """[notify.command]: a program that is given the message as JSON on standard input."""
 
-    run: Annotated[tuple[Text, ...], BeforeValidator(table_list), AfterValidator(_command_line)] = Field(
+    run: Annotated[tuple[Text, ...], BeforeValidator(table_list), AfterValidator(command_line)] = Field(
         (), examples=[["/usr/local/bin/tell", "--here"]]
     )
     """The program and its arguments; a path is relative to this file. `[]`: no command. Set it to be told by mail, or

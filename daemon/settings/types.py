@@ -327,6 +327,18 @@ def model_name(value: str, info: ValidationInfo) -> str:
     return os.path.normpath(base_of(info) / Path(value).expanduser())
 
 
+def command_line(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Return a program and its arguments: its name is looked up on PATH when it is run; a path becomes whole."""
+    if not value:
+        return value
+    first, *rest = value
+    if not first or any("\0" in word for word in value):
+        raise ValueError('names no program; write run = ["/usr/local/bin/tell", "--here"]')
+    if "/" in first:
+        first = os.path.normpath(base_of(info) / Path(first).expanduser())
+    return (first, *rest)
+
+
 def table_list(value: Any) -> Any:
     """Read TOML's lists as tuples; anything else is pydantic's to refuse."""
     return tuple(value) if isinstance(value, list) else value

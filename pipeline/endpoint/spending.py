@@ -109,8 +109,21 @@ class Spending:
             SpendingCapError: the day's cap does not allow it; `RequestAboveCapError`: no day's does.
             SpendingError: the ledger cannot be read or written.
         """
-        at = self._now().astimezone(UTC)
         usd = None if self.prices is None else self.prices.usd(prompt_tokens, completion_tokens)
+        return self._reserve(prompt_tokens, completion_tokens, usd, model)
+
+    def reserve_usd(self, usd: float, *, what: str) -> Reservation:
+        """Reserve an amount that is known, of what no one counts in tokens.
+
+        Raises:
+            SpendingCapError, SpendingError: see `reserve`.
+        """
+        return self._reserve(0, 0, usd, what)
+
+    def _reserve(
+        self, prompt_tokens: int, completion_tokens: int, usd: float | None, model: str
+    ) -> Reservation:
+        at = self._now().astimezone(UTC)
         made = Reservation(uuid.uuid4().hex, at.date().isoformat(), prompt_tokens, completion_tokens, usd)
         if self._ledger is None:
             return made
@@ -131,6 +144,15 @@ class Spending:
         booked = self.usage((reserved.prompt_tokens, reserved.completion_tokens), usage)
         self._settle({"kind": "booked", **asdict(booked)}, reserved)
         return booked
+
+    def book_usd(self, reserved: Reservation, usd: float | None) -> None:
+        """Settle a reservation with what the spender says that it cost: with more than was reserved, never with less.
+
+        Raises:
+            SpendingError: the ledger cannot be written. The reservation counts as it is.
+        """
+        booked = Usage(usd=max(reserved.usd or 0.0, usd or 0.0), estimated=usd is None)
+        self._settle({"kind": "booked", **asdict(booked)}, reserved)
 
     def usage(self, most: tuple[int, int], counted: tuple[int, int] | None) -> Usage:
         """Return the cost of an answer: by the tokens that the endpoint counted, else by the most that it can be."""

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.jobs.protocol import JobError
-from pipeline.lean.build.build_cache import remove_tree
+from pipeline.lean.build.trees import remove_tree
 
 T = TypeVar("T")
 _MOST_TREE_BYTES = 4 * 2**30

@@ -33,7 +33,7 @@ from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
 MARK = "EVERLEAN_ATTEMPT"
 DAEMON_PID = "EVERLEAN_DAEMON_PID"
 # What a job may know of the parent's environment. Tokens, credentials and sockets are not among it; a job that needs
-# a key of someone's (rung 4's, or Hugging Face's) is handed that one by a pipe.
+# a key of someone's (rung 4's or 5's, or Hugging Face's) is handed that one by a pipe.
 _PASSED_ON = (
     "PATH",
     "HOME",

@@ -4,10 +4,11 @@ input `known.json` of a prove job."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pipeline.jobs.specs import (
     MOST_LEMMAS,
+    EarlierAttempt,
     KnownFile,
     KnownProof,
     Lemma,
@@ -17,15 +18,19 @@ from pipeline.jobs.specs import (
     StatedGoal,
     TraceKnown,
 )
+from store.documents.attempts import describe_attempts
 from store.domain.life import GivenProof
 from store.domain.matching import LivingSorry
 from store.domain.records import Seen, TraceGap
 from store.events.places import SorryPlace
+from store.text import cut
 from store.view import queries, trace_queries
 from store.view.rows import SorryGoalRow
 
 MOST_PROOFS = 3
 """The maximum of known proofs for a sorry, the newest first."""
+_MOST_ATTEMPTS = 10
+_LONGEST_MESSAGE = 1000
 
 
 def known_to_scan(
@@ -100,9 +105,15 @@ def _stated(row: SorryGoalRow | None) -> StatedGoal | None:
 
 
 def known_to_prove(
-    view: sqlite3.Connection, *, repository: str, branch: str, sorries: Iterable[str]
+    view: sqlite3.Connection,
+    *,
+    repository: str,
+    branch: str,
+    sorries: Collection[str],
+    with_attempts: bool = False,
 ) -> ProveKnown:
-    """Return the known proofs of the same statements as these sorries have, and the lemmas that a search may cite.
+    """Return the known proofs of the same statements as these sorries have, and the lemmas that a search may cite;
+    `with_attempts`: and the newest attempts on them.
 
     Raises:
         LogError: the view cannot be read.
@@ -120,4 +131,20 @@ def known_to_prove(
     return ProveKnown(
         proofs={sorry: tuple(offered.values()) for sorry, offered in found.items()},
         lemmas=tuple(lemmas.values()),
+        attempts=_attempts(view, sorries) if with_attempts else {},
     )
+
+
+def _attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, tuple[EarlierAttempt, ...]]:
+    return {
+        sorry: tuple(
+            EarlierAttempt(
+                one.by,
+                one.outcome,
+                "",
+                [cut(said, _LONGEST_MESSAGE) for said in (one.best, one.detail) if said],
+            )
+            for one in found[-_MOST_ATTEMPTS:]
+        )
+        for sorry, found in describe_attempts(view, sorries).items()
+    }

@@ -3,16 +3,16 @@
 The plan, `everlean serve` at each request, a bump and LeanDojo's face all climb this one.
 
 The model of rung 1 is the retriever in use together with the generator of the settings, of rung 2 the tactic model in
-use, of rungs 3 and 4 what the settings name. For every rung the retriever in use finds premises, or BM25 where none
-beats it, or both; at rung 1 it is a part of the model, elsewhere of the budget. At rung 4 only the number of premises
-is: another retriever alone is not worth the money. The progress model in use orders the searches of rungs 1 and 2; it
-is no part of what an attempt is remembered by.
+use, of rungs 3 to 5 what the settings name. For every rung the retriever in use finds premises, or BM25 where none
+beats it, or both; at rung 1 it is a part of the model, elsewhere of the budget. At rungs 4 and 5 only the number of
+premises is: another retriever alone is not worth the money. The progress model in use orders the searches of rungs 1
+and 2; it is no part of what an attempt is remembered by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.jobs.spec import Spec
@@ -25,6 +25,7 @@ from pipeline.jobs.specs import (
     GeneratorRung,
     GeneratorSpec,
     LocalRung,
+    ProgramRung,
     ProgressSpec,
     RetrievalRung,
     RetrieverSpec,
@@ -47,7 +48,7 @@ class Ladder(Spec):
 
     Attributes:
         rungs: by number, in the order in which they are tried.
-        budgets: of every number, of the ladder or not.
+        budgets: of every number from 0 to 4, of the ladder or not.
         models: one folder for each model ("retriever", "tactics", "progress"), and there one for each checkpoint.
         indices: where the embeddings of premises are kept.
         device: of the models that run in a job.
@@ -57,6 +58,7 @@ class Ladder(Spec):
         given: the id and the folder or hub name of the model that rung 2 asks instead of the one in use.
         whole: rung 3.
         endpoint: rung 4.
+        programs: rung 5, each of them in turn.
         memory_bytes, model_memory_bytes: of each process of a job, without and with a model in it.
         no_models: why no model can run here; "" where one can.
     """
@@ -72,6 +74,7 @@ class Ladder(Spec):
     given: tuple[str, str] | None = None
     whole: WholeProofRung
     endpoint: EndpointRung
+    programs: tuple[ProgramRung, ...] = ()
     memory_bytes: int
     model_memory_bytes: int
     no_models: str = ""
@@ -96,6 +99,9 @@ class Ladder(Spec):
         rungs: list[Rung] = []
         waiting: list[WaitingRung] = []
         for number in self.rungs:
+            if number == 5:
+                rungs += (self._program(one, shown) for one in self.programs)
+                continue
             found = self._rung(number, in_use, shown)
             rungs.append(found) if isinstance(found, Rung) else waiting.append(found)
         return rungs, waiting
@@ -103,17 +109,12 @@ class Ladder(Spec):
     def described(self, in_use: Mapping[str, str]) -> tuple[ladder.Rung, ...]:
         """Return the ladder for readers."""
         rungs, waiting = self.climb(in_use)
-        models, waits = {one.number: one.model for one in rungs}, {one.number: one.reason for one in waiting}
+        told = [(one.number, one.model, one.budget.seconds, "") for one in rungs]
+        told += [(one.number, "", self.budgets[one.number].seconds, one.reason) for one in waiting]
         return tuple(
-            ladder.Rung(
-                number,
-                ladder.PROVERS[number],
-                models.get(number, ""),
-                self.budgets[number].seconds,
-                ladder.RUNGS[number].costs,
-                waits.get(number, ""),
-            )
-            for number in self.rungs
+            ladder.Rung(number, kind.prover, model, seconds, kind.costs, waits)
+            for number, model, seconds, waits in sorted(told, key=lambda one: self.rungs.index(one[0]))
+            for kind in (ladder.RUNGS[number],)
         )
 
     def _rung(
@@ -168,8 +169,13 @@ class Ladder(Spec):
         rung = GeneratorRung(generator=generator, progress=self._progress(in_use), retriever=shown)
         return self._climb(rung, model)
 
-    def _climb(self, rung: AnyRung, model: str) -> Rung:
-        budget = self.budgets[rung.number]
+    def _program(self, rung: ProgramRung, shown: RetrieverSpec | None) -> Rung:
+        given = rung.program
+        budget = replace(self.budgets[0], seconds=given.seconds)
+        return self._climb(rung.model_copy(update={"retriever": _on_cpu(shown)}), given.name, budget)
+
+    def _climb(self, rung: AnyRung, model: str, budget: Budget | None = None) -> Rung:
+        budget = budget or self.budgets[rung.number]
         has_model = isinstance(rung, LocalRung) or (rung.retriever is not None and rung.retriever.trained)
         return Rung(
             spec=rung,
@@ -193,7 +199,7 @@ def _none_in_use(number: int, model: str, more: str = "") -> WaitingRung:
 
 
 def _on_cpu(shown: RetrieverSpec | None) -> RetrieverSpec | None:
-    """Return a retriever for rungs 0 and 4: they look up one goal a sorry, or wait for an endpoint, and for no GPU."""
+    """Return a retriever for rungs 0, 4 and 5, which wait for no GPU: they look up a goal, or wait for others."""
     return None if shown is None else shown.model_copy(update={"device": "cpu"})
 
 
@@ -217,7 +223,14 @@ def budget_key(rung: AnyRung, budget: Budget) -> str:
         case EndpointRung(endpoint=at, tactics=tactics) if tactics is not None:
             drawn = f"{tactics.candidates}xendpoint@{tactics.temperature:g}/{tactics.max_tokens}t"
             key = f"{search}/{drawn}/{at.base_url}"
+        # Another program has another name.
+        case ProgramRung(program=program):
+            key = f"{time}/1x{1 + program.repairs}"
     if rung.retriever is None:
         return key
-    of = "" if isinstance(rung, RetrievalRung | EndpointRung) else f"@{rung.retriever.checkpoint}"
+    of = (
+        ""
+        if isinstance(rung, RetrievalRung | EndpointRung | ProgramRung)
+        else f"@{rung.retriever.checkpoint}"
+    )
     return f"{key}/{rung.retriever.premises}p{of}"

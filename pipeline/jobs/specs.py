@@ -259,8 +259,8 @@ OF_AN_ENDPOINT = frozenset(
 )
 """Why an endpoint answers no request at all. Too many requests, an error of the server, no answer or an unreadable one
 may be one request's trouble: those fail that sorry, and the others continue; `UNANSWERED` is where all fail."""
-OF_THE_JOB = OF_AN_ENDPOINT | {UNANSWERED, "model_not_loaded", "bad_model"}
-"""Why a job fails whichever sorries it has: its model or its endpoint cannot be asked."""
+OF_THE_JOB = OF_AN_ENDPOINT | {UNANSWERED, "model_not_loaded", "bad_model", "program_missing"}
+"""Why a job fails whichever sorries it has: its model, its endpoint or its program cannot be asked."""
 OF_THE_MACHINE = OF_THE_JOB | {"lean_does_not_start", "database"}
 """Reasons that may pass in hours: nothing is wrong with the sorries, and the job is worth another try."""
 
@@ -326,16 +326,32 @@ class Lemma:
     tactics: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierAttempt:
+    """What was tried before, as a program is told."""
+
+    by: str
+    """What tried, such as "tactics, rung 0"; "this program" for a run of the same attempt"""
+    outcome: str
+    """`exhausted`, `budget`, `disproved`, `unsupported` or `error`; `refused` for a run of the same attempt"""
+    text: str
+    """What stood in the sorry's place; empty where it is not known"""
+    messages: list[str]
+    """What Lean, or the rules, said against it, or how far it got"""
+
+
 class ProveKnown(Spec):
     """The view's knowledge of a branch when a prove job is first started: its input `known.json`.
 
     Attributes:
         proofs: the repository's known proofs by sorry, without duplicates.
         lemmas: those that the branch's searches may cite, one proof a sorry, the newest first.
+        attempts: the earlier attempts by sorry, the newest last; for a program alone.
     """
 
     proofs: dict[str, tuple[KnownProof, ...]] = Field(default_factory=dict)
     lemmas: tuple[Lemma, ...] = ()
+    attempts: dict[str, tuple[EarlierAttempt, ...]] = Field(default_factory=dict)
 
 
 KNOWN, CORPUS, NO_CORPUS, DATASET = "known.json", "corpus.jsonl", "no-corpus.json", "dataset/"
@@ -423,6 +439,35 @@ class EndpointSpec(Spec):
     usd_per_million_completion: _Dollars | None = None
 
 
+class ProgramSpec(Spec):
+    """A program that edits the file with the sorry.
+
+    Attributes:
+        name: for the record.
+        run: the program, by name or path, and its arguments.
+        seconds: for one sorry.
+        readable: what its sandbox shows beside the system's own folders, Lean and the checkout.
+        network: the hosts that it reaches.
+        repairs: runs after the first, with Lean's errors.
+        key: where its key is, by name; None: it has none.
+        key_variable: the variable of its environment that has the key.
+        ledger, cap_usd: as an endpoint's.
+        usd_per_run: what a run counts at least towards the cap.
+    """
+
+    name: str
+    run: tuple[str, ...]
+    seconds: _Seconds
+    readable: tuple[Path, ...] = ()
+    network: tuple[str, ...] = ()
+    repairs: _Count = 0
+    key: KeyPlace | None = None
+    key_variable: str = ""
+    ledger: Path | None = None
+    cap_usd: _Dollars | None = None
+    usd_per_run: _Dollars = 0.0
+
+
 class RungSpec(Spec):
     """A rung of the ladder: its number, and the models that it asks.
 
@@ -483,10 +528,18 @@ class EndpointRung(RungSpec):
         return self
 
 
+class ProgramRung(RungSpec):
+    """A program, such as an agent, in a sandbox with a checkout."""
+
+    number: Literal[5] = 5
+    program: ProgramSpec
+
+
 LocalRung = RetrievalRung | GeneratorRung | WholeProofRung
 """The rungs whose models run in the job."""
 AnyRung = Annotated[
-    CuratedRung | RetrievalRung | GeneratorRung | WholeProofRung | EndpointRung, Field(discriminator="number")
+    CuratedRung | RetrievalRung | GeneratorRung | WholeProofRung | EndpointRung | ProgramRung,
+    Field(discriminator="number"),
 ]
 
 
@@ -525,9 +578,12 @@ class Rung(Spec):
         return isinstance(self.spec, LocalRung) and self.spec.generator.device != "cpu"
 
     @property
-    def capped(self) -> bool:
-        """Whether there is a limit to what it may spend in a day."""
-        return isinstance(self.spec, EndpointRung) and self.spec.endpoint.cap_usd is not None
+    def cap_usd(self) -> float | None:
+        """What may be spent in a day, by it and all that share its ledger; None: there is no limit."""
+        match self.spec:
+            case EndpointRung(endpoint=spends) | ProgramRung(program=spends):
+                return spends.cap_usd
+        return None
 
     @property
     def key(self) -> KeyPlace | None:
@@ -535,6 +591,8 @@ class Rung(Spec):
         match self.spec:
             case EndpointRung(endpoint=endpoint):
                 return KeyPlace(endpoint.credential, endpoint.key_variable)
+            case ProgramRung(program=program):
+                return program.key
             case CuratedRung():
                 return None
         return hub_key(self.spec.generator.path)

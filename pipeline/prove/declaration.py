@@ -27,11 +27,13 @@ from pipeline.prove.search import Search, SearchMethod
 from pipeline.prove.whole_proof import (
     Author,
     AuthorAnswers,
+    InFile,
     SorryCheck,
     WholeAsk,
     block_of,
     errors_with,
     prove_whole,
+    read_proof,
 )
 from store.domain.records import Sorry
 
@@ -158,12 +160,16 @@ class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the c
 
 @dataclass(frozen=True, slots=True)
 class WholeProofMethod:
-    """The author of whole proofs: `proofs` of them a turn, with `repairs` turns after the first."""
+    """The author of whole proofs: `proofs` of them a turn, with `repairs` turns after the first.
+
+    `verbatim`: its answers are what stands in the sorry's place.
+    """
 
     author: Author
     proofs: int = 4
     repairs: int = 2
     seed: int = 0
+    verbatim: bool = False
 
 
 class DeclarationProver:
@@ -279,6 +285,7 @@ class DeclarationProver:
         sorry: Sorry,
         *,
         wholly: WholeProofMethod,
+        path: str,
         context: str,
         premises: ShownPremises | None,
     ) -> None:
@@ -289,6 +296,7 @@ class DeclarationProver:
             number: of the sorry, and of its goal where Lean has as many.
             sorry: the declaration's.
             wholly: the author, whose session's process is parked for other searches meanwhile.
+            path: of the file in the project, for the author.
             context: the file's text before the declaration, for the author.
             premises: what the author is shown beside a goal; None: nothing.
 
@@ -299,16 +307,20 @@ class DeclarationProver:
         failed: list[Effort] | None = []
         goal = ""
         shown: tuple[str, ...] = ()
+        hypotheses: tuple[str, ...] = ()
         if matched:
             state, at = self.goals[number]
             goal = state.goals[at].render()
+            hypotheses = tuple(one.render() for one in state.goals[at].vars)
             failed = await self.recall(state, at, likely=sorry.ordinal)
         if failed is None or sorry.ordinal in self.result.solved:
             return
         if premises is not None and matched:
             shown = await premises.texts(state_of([state.goals[at]]))
         timeout_s, calls = max(self._budget.seconds, 10.0), self._session.calls
-        check = SorryCheck(self._session, self._declaration, sorry, timeout_s=timeout_s)
+        check = SorryCheck(
+            self._session, self._declaration, sorry, timeout_s=timeout_s, verbatim=wholly.verbatim
+        )
         result = await prove_whole(
             WholeAsk(
                 context,
@@ -318,11 +330,13 @@ class DeclarationProver:
                 seed=wholly.seed,
                 ordinal=sorry.ordinal,
                 premises=shown,
+                place=InFile(path, self._declaration, sorry, hypotheses),
             ),
             author=_Parking(wholly.author, self._session),
             check=check,
             seconds=self._budget.seconds,
             repairs=wholly.repairs,
+            verbatim=wholly.verbatim,
         )
         if result.failure is not None:
             raise result.failure
@@ -330,9 +344,8 @@ class DeclarationProver:
         if premises is not None and result.found is None:
             effort = replace(effort, detail="; ".join(filter(None, (effort.detail, premises.reason))))
         if result.found is not None and check.replacement is not None:
-            self.result.solved[sorry.ordinal] = SolvedSorry(
-                tactics_of(result.found), check.replacement, effort
-            )
+            proof = _laid_out(result.found, self._declaration, sorry) if wholly.verbatim else result.found
+            self.result.solved[sorry.ordinal] = SolvedSorry(tactics_of(proof), check.replacement, effort)
             return
         if matched and result.outcome != "error":
             again = await self.cite(state, at, effort, likely=sorry.ordinal, author="rung 0's")
@@ -480,6 +493,7 @@ async def prove_declaration(
     budget: Budget,
     known: Mapping[int, Sequence[KnownProof]] | None = None,
     wholly: WholeProofMethod | None = None,
+    path: str = "",
     context: str = "",
     premises: ShownPremises | None = None,
 ) -> DeclarationResult:
@@ -494,7 +508,7 @@ async def prove_declaration(
     await prover.start()
     if wholly is not None:
         for number, sorry in enumerate(declaration.sorries):
-            await prover.write(number, sorry, wholly=wholly, context=context, premises=premises)
+            await prover.write(number, sorry, wholly=wholly, path=path, context=context, premises=premises)
         return await prover.finish()
     ordinals = [sorry.ordinal for sorry in declaration.sorries]
     for number in range(len(prover.goals)):
@@ -503,6 +517,12 @@ async def prove_declaration(
         # Goals mostly come in the order of their sorries.
         await prover.search(number, likely=ordinals[number] if len(prover.goals) == len(ordinals) else None)
     return await prover.finish()
+
+
+def _laid_out(text: str, declaration: Declaration, sorry: Sorry) -> str:
+    """Return what stands in a sorry's place as `read_proof` lays proofs out; as it is where that cannot be read."""
+    read = read_proof(" " * sorry.column + text, declaration.text, ordinal=sorry.ordinal)
+    return read.proofs[0] if read.proofs else text
 
 
 def tactics_of(proof: str) -> tuple[str, ...]:

@@ -232,6 +232,7 @@ class FileProver:
             budget=self._budget,
             known=known,
             wholly=self._engine.wholly,
+            path=self._path,
             context=self._data[: command.byte_start].decode(),
             premises=shown,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,6 @@ from pipeline.jobs.specs import (
     CORPUS,
     KNOWN,
     NO_CORPUS,
-    KnownProof,
-    Lemma,
     ProveKnown,
     ProveSpec,
     SorryToProve,
@@ -82,17 +80,17 @@ class ProveJob:
         files: dict[str, list[SorryToProve]] = {}
         for wanted in given.sorries:
             files.setdefault(inside(wanted.path, given.folder), []).append(wanted)
-        known, lemmas = self._known()
+        known = self._known()
         await self._build(files)
         self._reporter.progress(0, len(given.sorries))
         # The model first: without it Lean need not start.
         async with (
-            nullcontext(self._own) if self._own else engine(given, self._corpus) as rung,
+            nullcontext(self._own) if self._own else engine(self._spec, self._corpus, known.attempts) as rung,
             self._pool(given.limits) as pool,
             asyncio.TaskGroup() as tasks,
         ):
             for path in sorted(files):
-                tasks.create_task(self._file(path, files[path], pool, rung, known, lemmas))
+                tasks.create_task(self._file(path, files[path], pool, rung, known))
         self._record_held(rung.answering)
         return {"sorries": len(given.sorries), **self._outcomes}
 
@@ -113,12 +111,11 @@ class ProveJob:
             if not built.ok:
                 print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
 
-    def _known(self) -> tuple[Mapping[str, Sequence[KnownProof]], Sequence[Lemma]]:
-        """Return, by sorry, the repository's proofs of the same statement; and the lemmas that searches may cite."""
+    def _known(self) -> ProveKnown:
+        """Return what the view knew of the sorries and their branch."""
         if KNOWN not in self._spec.inputs:
-            return {}, ()
-        known = ProveKnown.model_validate_json(self._spec.input(KNOWN).read_bytes())
-        return known.proofs, known.lemmas
+            return ProveKnown()
+        return ProveKnown.model_validate_json(self._spec.input(KNOWN).read_bytes())
 
     def _corpus(self) -> Corpus:
         """Return the premises that the retriever searches.
@@ -140,8 +137,7 @@ class ProveJob:
         wanted: list[SorryToProve],
         pool: ReplPool,
         rung: Engine,
-        known: Mapping[str, Sequence[KnownProof]],
-        lemmas: Sequence[Lemma],
+        known: ProveKnown,
     ) -> None:
         given = self._given
         finished: set[str] = set()
@@ -162,8 +158,8 @@ class ProveJob:
                 engine=rung,
                 slots=self._declarations,
                 seed=given.seed,
-                known=known,
-                lemmas=lemmas,
+                known=known.proofs,
+                lemmas=known.lemmas,
             )
             try:
                 await prover.run(wanted)

@@ -1,28 +1,31 @@
 """The rungs of the ladder: for each the engine that works on all sorries of a job.
 
 0 the curated tactics, 1 a generator that is made for premises, 2 the tactic model, 3 whole proofs by a local model,
-4 an external model: whole proofs, or tactics for searches. Where a retriever is in use, every one of them is shown the
-premises that it finds. A rung loads its models on its first use: rung 0 without a retriever needs no torch.
+4 an external model: whole proofs, or tactics for searches, 5 a program that edits the file. Where a retriever is in
+use, every one of them is shown the premises that it finds. A rung loads its models on its first use: rung 0 without a
+retriever needs no torch.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.jobs.protocol import JobError
+from pipeline.jobs.protocol import JobError, JobSpec
 from pipeline.jobs.specs import (
     OF_AN_ENDPOINT,
     UNANSWERED,
     CuratedRung,
+    EarlierAttempt,
     EndpointRung,
     EndpointTactics,
     GeneratorRung,
     GeneratorSpec,
+    ProgramRung,
     ProveSpec,
     RetrievalRung,
     RetrieverSpec,
@@ -37,6 +40,7 @@ from pipeline.prove.graph import ModelScoring, Proposer, Remaining, Scoring
 from pipeline.prove.premises import ShownPremises
 from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, WholeAsk
 from store.errors import LogError
+from store.events.projects import inside
 from store.text import first_line
 
 if TYPE_CHECKING:
@@ -54,7 +58,8 @@ if TYPE_CHECKING:
 
 
 ENDPOINT_REMEDY = "see [prove.external] in the configuration; the job is tried again"
-_CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorries are tried again tomorrow (UTC)"
+_PROGRAM_REMEDY = "see [[prove.programs]] in the configuration; the job is tried again"
+_CAP_REMEDY = "raise usd_per_day of the endpoint or program; else its sorries are tried again tomorrow (UTC)"
 _UNANSWERED_REMEDY = "see `everlean doctor` and what it answered; the job is tried again, later and later"
 # Other reasons (too long, refused) concern one prompt, and so one sorry.
 _OUTAGES = frozenset({"overloaded", "timeout", "hung_up", "forbidden", "not_understood", "model_failed"})
@@ -218,12 +223,20 @@ def ladder(show: Show = show_none) -> Engine:
 
 
 @asynccontextmanager
-async def engine(given: ProveSpec, premises: Callable[[], Corpus]) -> AsyncIterator[Engine]:
+async def engine(
+    spec: JobSpec[ProveSpec], premises: Callable[[], Corpus], attempts: Mapping[str, Sequence[EarlierAttempt]]
+) -> AsyncIterator[Engine]:
     """Load the engine of the job's rung; close its models at the end of the block.
+
+    Args:
+        spec: the job's.
+        premises: returns those that a retriever searches.
+        attempts: the earlier ones, by sorry.
 
     Raises:
         JobError: a model cannot be loaded.
     """
+    given = spec.parameters
     async with AsyncExitStack() as open_:
         show = await _shown(given, premises, open_)
         match given.rung:
@@ -235,6 +248,8 @@ async def engine(given: ProveSpec, premises: Callable[[], Corpus]) -> AsyncItera
                 yield replace(await _by_author(given, rung, open_), show=show)
             case EndpointRung() as rung:
                 yield replace(await _by_endpoint(given, rung, open_), show=show)
+            case ProgramRung() as rung:
+                yield replace(_by_program(spec, rung, attempts), show=show)
 
 
 async def _by_generator(
@@ -343,6 +358,38 @@ async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitSta
     assert rung.whole is not None  # the specification has one of both
     author = ExternalAuthor(client, max_tokens=rung.whole.max_tokens)
     return _written(author, answering, rung.whole, given.seed)
+
+
+def _by_program(
+    spec: JobSpec[ProveSpec], rung: ProgramRung, attempts: Mapping[str, Sequence[EarlierAttempt]]
+) -> Engine:
+    from pipeline.endpoint.credentials import read_key
+    from pipeline.endpoint.errors import ExternalError
+    from pipeline.prove.programs import ProgramAuthor
+
+    given, program = spec.parameters, rung.program
+    try:
+        key = read_key() if program.key_variable else None
+    except ExternalError as error:
+        raise JobError(error.reason, str(error), remedy=_PROGRAM_REMEDY) from error
+    if program.key_variable and key is None:
+        said = f"{program.name}: there is no key for its variable {program.key_variable}"
+        raise JobError("bad_credential", said, remedy=_PROGRAM_REMEDY)
+    author = ProgramAuthor(
+        program,
+        backend=given.lean,
+        worktree=spec.place,
+        project=spec.project(given.folder),
+        scratch=spec.directory,
+        key=key,
+        earlier={
+            (inside(one.path, given.folder), one.byte_start): attempts.get(one.sorry, ())
+            for one in given.sorries
+        },
+    )
+    answering = ModelHealth(alone=False)
+    wholly = WholeProofMethod(WatchedAuthor(author, answering), 1, program.repairs, given.seed, verbatim=True)
+    return Engine(ladder().propose, wholly=wholly, again=False, answering=answering)
 
 
 def _endpoint_searches(client: ChatClient, asked: EndpointTactics, answering: ModelHealth) -> Engine:

@@ -233,6 +233,16 @@ class FailedProof:
 
 
 @dataclass(frozen=True, slots=True)
+class InFile:
+    """A sorry where it stands: its file in the project, its declaration there, and its hypotheses."""
+
+    path: str
+    declaration: Declaration
+    sorry: Sorry
+    hypotheses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WholeAsk:
     """The request to an author.
 
@@ -246,6 +256,7 @@ class WholeAsk:
         ordinal: of the sorry in the declaration, from 0.
         seconds: the time limit; None for no limit.
         premises: marked code of the premises that are shown, the nearest first.
+        place: the sorry in its file; None where it is in none.
     """
 
     context: str
@@ -257,6 +268,7 @@ class WholeAsk:
     ordinal: int = 0
     seconds: float | None = None
     premises: tuple[str, ...] = ()
+    place: InFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +298,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class AuthorAnswers:
-    """An author's free-form answers, in the order of their tries, and their cost.
+    """An author's answers, in the order of their tries, and their cost.
 
-    `missing` is the reason for fewer answers than requested; "" for none.
+    `missing` is the reason for fewer answers than requested; "" for none. `refused` are those that are none, with the
+    reason. `note` is told with the attempt, however it ends.
     """
 
     texts: tuple[str, ...]
@@ -296,6 +309,8 @@ class AuthorAnswers:
     completion_tokens: int = 0
     usd: float | None = None
     missing: str = ""
+    refused: tuple[FailedProof, ...] = ()
+    note: str = ""
 
     @property
     def cost(self) -> Cost:
@@ -329,7 +344,7 @@ class WholeResult:
     Attributes:
         outcome: "found"; "exhausted": all turns are used up; "budget"; "error": the author or Lean failed.
         found: the proof that Lean accepted, exactly if the outcome is "found".
-        detail: the reason for no proof; "" with one.
+        detail: the reason for no proof, and the author's notes.
         best: the progress, in a line for people.
         turns: the number of requests to the author.
         tried: the number of different proofs that Lean judged.
@@ -360,6 +375,7 @@ async def prove_whole(
     check: Check,
     seconds: float,
     repairs: int,
+    verbatim: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> WholeResult:
     """Prove a sorry with an author.
@@ -370,9 +386,10 @@ async def prove_whole(
         check: Lean.
         seconds: the limit of the whole work.
         repairs: turns after the first, in which the author receives Lean's errors from the turn before.
+        verbatim: whether an answer is what stands in the sorry's place, and not a text that has a proof in it.
         clock: in seconds.
     """
-    work = _Work(ask, author, check, seconds, clock)
+    work = _Work(ask, author, check, seconds, verbatim, clock)
     outcome = await work.run(repairs + 1)
     return work.result(outcome)
 
@@ -383,12 +400,14 @@ class _Work:
     author: Author
     check: Check
     seconds: float
+    verbatim: bool
     clock: Callable[[], float]
     started: float = 0.0
     turns: int = 0
     cost: Cost = field(default_factory=Cost)
     found: str | None = None
     detail: str = ""
+    notes: list[str] = field(default_factory=list)
     failure: ReplError | None = None
     judged: list[FailedProof] = field(default_factory=list)
     refused: list[FailedProof] = field(default_factory=list)
@@ -412,7 +431,10 @@ class _Work:
                 return "error"
             self.cost += written.cost
             self.detail = written.missing
+            self.notes += [written.note] if written.note else []
             known = len(self.failed)
+            for failed in written.refused:
+                self._refuse(failed)
             outcome = await self._try(written.texts)
             if outcome is not None:
                 return outcome
@@ -421,10 +443,14 @@ class _Work:
         self.detail = f"none of {self.turns} turns brought a proof" + (
             f"; {self.detail}" if self.detail else ""
         )
-        return "exhausted"
+        return "budget" if self._over else "exhausted"
+
+    @property
+    def _over(self) -> bool:
+        return self.clock() - self.started >= self.seconds
 
     def _spent(self) -> bool:
-        if self.clock() - self.started < self.seconds:
+        if not self._over:
             return False
         self.detail = f"the budget of {self.seconds:g} s ended it"
         return True
@@ -432,7 +458,11 @@ class _Work:
     async def _try(self, texts: Sequence[str]) -> Outcome | None:
         """Judge a turn's answers in their order; return None for the next turn."""
         for text in texts:
-            read = read_proof(text, self.ask.declaration, ordinal=self.ask.ordinal)
+            read = (
+                ReadProof((text,))
+                if self.verbatim
+                else read_proof(text, self.ask.declaration, ordinal=self.ask.ordinal)
+            )
             if not read.proofs:
                 self._refuse(FailedProof(text.strip(), (read.why,)))
             first: FailedProof | None = None
@@ -446,7 +476,8 @@ class _Work:
                     )
                     first = first or self.refused[-1]
                     continue
-                if self._spent():
+                # What a program had written when its time was over is judged all the same.
+                if not self.verbatim and self._spent():
                     return "budget"
                 try:
                     errors = await self.check(proof)
@@ -465,7 +496,7 @@ class _Work:
         return None
 
     def _refuse(self, failed: FailedProof) -> None:
-        if failed.text in self.seen:
+        if failed.text and failed.text in self.seen:
             return
         self.seen.add(failed.text)
         self.refused.append(failed)
@@ -475,7 +506,7 @@ class _Work:
         return WholeResult(
             outcome,
             self.found,
-            self.detail,
+            "; ".join(filter(None, (self.detail, *self.notes))),
             self._best(),
             self.turns,
             len(self.judged),
@@ -521,14 +552,22 @@ class SorryCheck:
     """
 
     def __init__(
-        self, session: Session, declaration: Declaration, sorry: Sorry, *, timeout_s: float | None = None
+        self,
+        session: Session,
+        declaration: Declaration,
+        sorry: Sorry,
+        *,
+        timeout_s: float | None = None,
+        verbatim: bool = False,
     ) -> None:
         """Args:
         session: at the declaration's place in its file.
         declaration: with the sorry.
         sorry: one of the declaration's.
         timeout_s: of one elaboration.
+        verbatim: whether a proof is the text in the sorry's place as it is, and not laid out here.
         """
+        self._verbatim = verbatim
         self._session = session
         self._declaration = declaration
         self._sorry = sorry
@@ -554,6 +593,8 @@ class SorryCheck:
 
     def replacements(self, proof: str) -> tuple[Replacement, ...]:
         """Return the layouts of a proof in the sorry's place, most readable first."""
+        if self._verbatim:
+            return (Replacement(self._sorry.byte_start, self._sorry.byte_end, proof),)
         block = block_of(proof)
         return text_placements(
             self._declaration.data,

@@ -36,8 +36,8 @@ from pipeline.lean.build.build_cache import (
     all_builds,
     attach,
     empty_lake,
-    remove_tree,
 )
+from pipeline.lean.build.trees import remove_tree
 from pipeline.lean.source.projects import LAKEFILES
 from pipeline.lean.source.scanner import read_file
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, read_inside, safe_path

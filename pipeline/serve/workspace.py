@@ -29,7 +29,7 @@ from pipeline.jobs.lines import Assignment, BadLineError, Batch, Failure, Result
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import KeyPlace, Spec
 from pipeline.lean.backend import Leans, find_leans
-from pipeline.lean.build.build_cache import remove_tree
+from pipeline.lean.build.trees import remove_tree
 from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own
 from pipeline.serve.retrieve import Encodes, Premises
 from pipeline.serve.schemas import Problem

@@ -49,6 +49,13 @@ RUNGS = (
         "money, up to the day's cap",
         "in `[prove.external]` address, model, cap and prices",
     ),
+    RungKind(
+        5,
+        "program",
+        "a program of yours, such as an agent, that edits the file; several are tried in their order",
+        "what the program takes, money up to the day's cap",
+        "[`[[prove.programs]]`](#programs)",
+    ),
 )
 PROVERS = tuple(one.prover for one in RUNGS)
 """The provers' names, by the number of their rung."""

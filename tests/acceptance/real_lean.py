@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.lean.build.build_cache import remove_tree
+from pipeline.lean.build.trees import remove_tree
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.versions import VersionError, parse_version
 from tests.acceptance.real_lean_projects import MATHLIB, PROJECTS, SMALL, Project, requiring_mathlib

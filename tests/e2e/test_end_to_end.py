@@ -26,7 +26,10 @@ FIRST = {
     "lean-toolchain": f"{TOOLCHAIN}\n",
     "lakefile.toml": 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n',
     "Demo.lean": "import Demo.Logic\nimport Demo.Arithmetic\n",
-    "Demo/Logic.lean": "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n",
+    "Demo/Logic.lean": (
+        "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n\n"
+        "theorem root : ∃ n : Nat, n * n = 49 := by\n  sorry\n"
+    ),
     "Demo/Arithmetic.lean": (
         "theorem people (n : Nat) : n = n := by\n  sorry\n\ntheorem wrong : 17 * 17 = 288 := by\n  sorry\n"
     ),
@@ -35,6 +38,23 @@ SECOND = {
     "Demo/Arithmetic.lean": FIRST["Demo/Arithmetic.lean"].replace("n = n := by\n  sorry", "n = n := rfl"),
 }
 CANARY = "canary-3141592653"
+PROGRAM = """#!/bin/sh
+grep -q '"tactics, rung 0"' "$EVERLEAN_TASK" || exit 1
+echo "its key: $PROGRAM_KEY"
+echo 'everlean-usage: {"usd": 0.5}'
+sed -i '/^theorem root/{n;s/sorry/exact ⟨7, rfl⟩/}' "$(sed -n 's/^ "file": "\\(.*\\)",$/\\1/p' "$EVERLEAN_TASK")"
+"""
+SETTINGS = """
+[prove]
+rungs = [0, 5]
+[[prove.programs]]
+name = "agent"
+run = ["./agent"]
+credential = "everlean-model-key"
+variable = "PROGRAM_KEY"
+usd_per_run = 0.2
+usd_per_day = 5
+"""
 
 
 @pytest.fixture
@@ -46,7 +66,9 @@ def life(tmp_path: Path, lean: LeanOfTests, engine: str) -> tuple[Deployment, Re
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", FIRST)
-    extra = lean.settings + engine
+    (tmp_path / "agent").write_text(PROGRAM, "utf-8")
+    (tmp_path / "agent").chmod(0o755)
+    extra = lean.settings + engine + SETTINGS
     deployment.write(repos=[remote.path], every="1s", slowest="1s", extra=extra)
     text = deployment.config.read_text(encoding="utf-8")
     deployment.config.write_text(text.replace("[daemon]\n", '[daemon]\nlog_level = "debug"\n'), "utf-8")
@@ -83,7 +105,11 @@ def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(
         proofs = queries.proofs(view)
     assert states["people"] == "filled"
     assert states["wrong"] == "open", "no proof of a false statement"
-    assert {"swap", "people"} == {proof.declaration for proof in proofs}
+    provers = {proof.declaration: proof.prover for proof in proofs}
+    assert provers == {"swap": "tactics", "people": "tactics", "root": "program"}
+    (by_program,) = (one.data for one in deployment.events("attempt_finished") if one.data["rung"] == 5)
+    assert (by_program["model"], by_program["usd"]) == ("agent", 0.5)
+    assert "its key: ***" in by_program["detail"]
     outcomes = {event.data["outcome"] for event in deployment.events("attempt_finished")}
     assert "disproved" in outcomes, "the statement that is false is shown to be"
     patches = list(paths.patches.rglob("*.patch"))

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from pipeline.lean.build import build_cache
-from pipeline.lean.build.build_cache import Build, BuildKey, remove_tree
+from pipeline.lean.build.build_cache import Build, BuildKey
 from pipeline.lean.build.dependencies import read_dependencies
 from pipeline.lean.build.sources import read_sources
+from pipeline.lean.build.trees import remove_tree
 
 REPOSITORY = "github.com/ada/demo"
 KEY = "d" * 64

@@ -22,8 +22,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline.lean.build.build_cache import remove_tree
 from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
+from pipeline.lean.build.trees import remove_tree
 from pipeline.lean.sandbox import bounded, command
 from pipeline.lean.sandbox.command import SandboxError, bubblewrap
 

@@ -42,7 +42,7 @@ T = TypeVar("T")
 FILE = "A.lean"
 LINES = "lines"
 BUDGET = {"seconds": 20, "nodes": 20, "tactic_timeout_s": 5}
-OF_A_RUNG = ("generator", "retriever", "progress", "whole", "endpoint", "tactics")
+OF_A_RUNG = ("generator", "retriever", "progress", "whole", "endpoint", "tactics", "program")
 
 
 def wanted(source: str) -> list[SorryToProve]:

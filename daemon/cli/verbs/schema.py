@@ -23,6 +23,7 @@ DOCUMENTS = {
     "repository": "store.documents.repositories:Repository",
     "sorry": "store.documents.sorries:Sorry",
     "status": "daemon.health.status_report:Status",
+    "task": "pipeline.prove.task:Task",
     "theorem": "store.documents.theorems:Theorem",
 }
 """The class of each document, by its name."""

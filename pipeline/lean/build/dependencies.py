@@ -23,8 +23,9 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pipeline.lean.build.build_cache import put_aside, remove_tree, settle
+from pipeline.lean.build.build_cache import put_aside, settle
 from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
+from pipeline.lean.build.trees import remove_tree
 from pipeline.lean.sandbox.bounded import run_bounded
 from pipeline.lean.sandbox.network import Gateway, Refusal, Rules, forwarded
 from pipeline.lean.source.manifest import MOST_BYTES, GitPackage, Manifest

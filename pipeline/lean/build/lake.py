@@ -14,6 +14,7 @@ import dataclasses
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from pipeline.lean.sandbox.command import (
     Limits,
     SandboxError,
     bubblewrap,
+    secrets_file,
     unconfined,
 )
 from pipeline.lean.source.projects import LAKEFILES
@@ -46,7 +48,8 @@ class LakeRunner:
 
     `toolchain` is the folder of the toolchain, None where lake was found on PATH. `readable`, `writable` and
     `mounts` are those of `sandbox.bubblewrap`; with nothing writable lake can only read. `wrap` is put before the
-    program inside the sandbox (a forwarder that brings a network).
+    program inside the sandbox (a forwarder that brings a network). `secrets` are variables that no list of processes
+    shows.
     """
 
     program: Path
@@ -57,6 +60,7 @@ class LakeRunner:
     writable: tuple[Path, ...] = ()
     mounts: Mapping[Path, Path] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     wrap: tuple[str, ...] = ()
     certificates: bool = False
 
@@ -93,12 +97,17 @@ class LakeRunner:
         return self.execute((str(self.program), *arguments), bounds=bounds, on_line=on_line)
 
     def execute(
-        self, command: Sequence[str], *, bounds: Bounds, on_line: Callable[[str], None] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        bounds: Bounds,
+        stdin: Path | None = None,
+        on_line: Callable[[str], None] | None = None,
     ) -> Outcome:
         """Run a program (by absolute path) as lake would be run, and wait for the end of all that it starts.
 
         `bounds.memory_bytes` also becomes the limit of each process. With `disk_bytes` and nothing `watched`, what
-        may be written is watched. `on_line` gets each line of output.
+        may be written is watched. `stdin` is what it reads, `on_line` gets each line of output.
 
         Raises:
             SandboxError: the sandbox cannot be composed; nothing was run.
@@ -117,7 +126,8 @@ class LakeRunner:
                 unconfined(command, limits=limits),
                 cwd=self.project,
                 bounds=bounds,
-                environment=self._environment(),
+                environment={**self._environment(), **self.secrets},
+                stdin=stdin,
                 on_line=on_line,
             )
 
@@ -130,11 +140,13 @@ class LakeRunner:
                 mounts=self.mounts,
                 environment=self._environment(),
                 limits=limits,
+                secrets=secrets,
                 certificates=self.certificates,
                 info_fd=info_fd,
             )
 
-        return run_bounded(compose, cwd=self.project, bounds=bounds, on_line=on_line)
+        with secrets_file(self.secrets) if self.secrets else nullcontext() as secrets:
+            return run_bounded(compose, cwd=self.project, bounds=bounds, stdin=stdin, on_line=on_line)
 
     def _environment(self) -> dict[str, str]:
         listed = {

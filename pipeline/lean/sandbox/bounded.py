@@ -179,7 +179,8 @@ class Bounds:
     """The limits of a run; None is no limit.
 
     `memory_bytes` and `processes` are the whole tree's, `disk_bytes` is how much the folders `watched` may grow
-    together (hard links and sparse files by the blocks that they take, each file and folder at least 4 KiB).
+    together (hard links and sparse files by the blocks that they take, each file and folder at least 4 KiB). At its
+    time limit every process gets a SIGTERM, and `grace_s` to end; without any, and after it, SIGKILL.
     """
 
     timeout_s: float
@@ -187,6 +188,7 @@ class Bounds:
     processes: int | None = None
     disk_bytes: int | None = None
     watched: tuple[Path, ...] = ()
+    grace_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,19 +243,24 @@ def run_bounded(
     cwd: Path,
     bounds: Bounds,
     environment: Mapping[str, str] | None = None,
+    stdin: Path | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Run it to its end, or to the first bound, and end all that it started.
 
     `command` is an argument list, or a function from a descriptor to the argument list of a bubblewrap that reports
-    its child there (`info_fd`). `environment` is the whole of it, but for two marks that are added. Blocks; when an
-    exception passes through (a job's SIGTERM), everything is ended first.
+    its child there (`info_fd`). `environment` is the whole of it, but for two marks that are added. `stdin` is the file
+    that it reads; None: nothing. Blocks; when an exception passes through (a job's SIGTERM), everything is ended first.
     """
     started = time.monotonic()
-    with _Run(command, cwd=cwd, bounds=bounds, environment=environment or {}, on_line=on_line) as run:
+    with _Run(
+        command, cwd=cwd, bounds=bounds, environment=environment or {}, stdin=stdin, on_line=on_line
+    ) as run:
         if run.refusal is not None:
             return Outcome("not_started", None, None, run.refusal, 0, time.monotonic() - started, 0)
         broken = run.watch()
+        if broken == "timeout" and bounds.grace_s:
+            run.ask_to_end()
         status = run.finish()
     ending, code, number = _ending(broken, status, run.output)
     return Outcome(
@@ -324,9 +331,11 @@ class _Run:
         cwd: Path,
         bounds: Bounds,
         environment: Mapping[str, str],
+        stdin: Path | None,
         on_line: Callable[[str], None] | None,
     ) -> None:
         self._command = command
+        self._stdin = stdin
         self._environment = environment
         self._cwd = cwd
         self._bounds = bounds
@@ -355,16 +364,17 @@ class _Run:
         self._descriptors.append(read)
         try:
             argv = self._command(write) if callable(self._command) else self._command
-            self._popen = subprocess.Popen(
-                argv,
-                cwd=self._cwd,
-                env={**_attempt(), **self._environment, _MARK: self._mark},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(write,) if self._sandboxed else (),
-                start_new_session=True,
-            )
+            with (self._stdin or Path(os.devnull)).open("rb") as given:
+                self._popen = subprocess.Popen(
+                    argv,
+                    cwd=self._cwd,
+                    env={**_attempt(), **self._environment, _MARK: self._mark},
+                    stdin=given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(write,) if self._sandboxed else (),
+                    start_new_session=True,
+                )
         except OSError as error:
             self.refusal = f"{argv[0]}: cannot be started in {self._cwd}: {error}"
             self._close()
@@ -416,6 +426,18 @@ class _Run:
                     self._note_init(key.fd)
                 else:
                     self._read()
+
+    def ask_to_end(self) -> None:
+        """Send each of its processes a SIGTERM, and watch it for as long as it has to end by itself.
+
+        The first process of a sandbox, which bubblewrap is, and bubblewrap outside of it stay: they end with the rest.
+        """
+        assert self._popen is not None
+        for pid in (*below(self._popen.pid), *(() if self._sandboxed else (self._popen.pid,))):
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(pid).terminate()
+        self._deadline = time.monotonic() + self._bounds.grace_s
+        self.watch()
 
     def finish(self) -> int:
         """Kill what is left of it, wait until it is gone, read what it had said; return the exit status."""

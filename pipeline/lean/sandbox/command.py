@@ -30,7 +30,8 @@ import shutil
 import socket
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -267,6 +268,16 @@ class Limits:
     descriptors: int | None = 4096
 
 
+def find_program(run: Sequence[str]) -> Path | str:
+    """Return where a program is, by its path or on PATH, or one sentence on why it cannot be run."""
+    found = shutil.which(run[0])
+    if found is not None:
+        return Path(found).absolute()
+    there = "cannot be executed" if os.sep in run[0] and Path(run[0]).exists() else "is not there"
+    where = "" if os.sep in run[0] else " on PATH"
+    return f"the program {run[0]} {there}{where}"
+
+
 def bubblewrap_path() -> str | None:
     """Return where `bwrap` is, or None."""
     return shutil.which("bwrap")
@@ -312,6 +323,7 @@ def bubblewrap(
     mounts: Mapping[Path, Path] | None = None,
     environment: Mapping[str, str],
     limits: Limits | None = None,
+    secrets: str | None = None,
     certificates: bool = False,
     info_fd: int | None = None,
 ) -> tuple[str, ...]:
@@ -329,6 +341,7 @@ def bubblewrap(
         mounts: folders that may be written, at other paths: {path inside: folder outside}.
         environment: the whole environment of the program.
         limits: see `Limits`.
+        secrets: a file with more of the environment (`secrets_file`): every user may read a list of arguments.
         certificates: also show the machine's trusted certificates.
         info_fd: an inherited descriptor that bwrap tells its child's process id.
 
@@ -342,13 +355,15 @@ def bubblewrap(
             "bubblewrap: the program bwrap is not on PATH; install it (Debian: apt install bubblewrap),"
             ' or write sandbox = "none" under [lean] to run repository code without one'
         )
-    argv = [*_filtered(program, info_fd), *_NAMESPACES, *_namespaces(program)]
+    started, options = _opens({"--seccomp": filter_path(), "--args": secrets}, but=info_fd)
+    argv = [*started, program, *options.get("--seccomp", ()), *_NAMESPACES, *_namespaces(program)]
     # Root would keep its capabilities in the sandbox, and could make the read-only mounts writable again.
     argv += ["--cap-drop", "ALL", "--clearenv"]
     if info_fd is not None:
         argv += ["--info-fd", str(info_fd)]
     for name, value in sorted(environment.items()):
         argv += ["--setenv", name, value]
+    argv += options.get("--args", ())
     # /proc/sys belongs to the whole machine, and to root's own user id it is writable without any capability.
     argv += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
     argv += ["--size", str(SHM_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
@@ -398,16 +413,33 @@ def linked_packages(project: Path) -> Path | None:
     return target if complete and _PACKAGES.search(str(target.resolve())) and target.is_absolute() else None
 
 
-def _filtered(program: str, info_fd: int | None) -> tuple[str, ...]:
-    """Return how bwrap is started so that it finds the filter of system calls, and its option for that.
+@contextmanager
+def secrets_file(variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield a file of this process that says these variables to bubblewrap, and is on no disk; gone after the block."""
+    descriptor = os.memfd_create("everlean-secrets", os.MFD_CLOEXEC)
+    try:
+        words = [word for name, value in variables.items() for word in ("--setenv", name, value)]
+        os.write(descriptor, b"".join(word.encode() + b"\0" for word in words))
+        yield f"/proc/{os.getpid()}/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
-    It wants an open descriptor. A shell opens one, so that the caller need not know of it.
+
+def _opens(
+    files: Mapping[str, str | None], *, but: int | None
+) -> tuple[tuple[str, ...], dict[str, tuple[str, str]]]:
+    """Return how bubblewrap is started so that it finds these files of ours open, and each one's option and number.
+
+    It wants open descriptors. A shell opens them, so that the caller need not know of it.
     """
-    path = filter_path()
-    if path is None:
-        return (program,)
-    descriptor = "8" if info_fd == 9 else "9"
-    return ("/bin/sh", "-c", f'exec "$@" {descriptor}<"$0"', path, program, "--seccomp", descriptor)
+    free = (number for number in ("9", "8", "7") if number != str(but))
+    opened = {option: (path, next(free)) for option, path in files.items() if path is not None}
+    if not opened:
+        return (), {}
+    redirections = " ".join(f"{number}<{path}" for path, number in opened.values())
+    return ("/bin/sh", "-c", f'exec "$@" {redirections}', "sh"), {
+        option: (option, number) for option, (_, number) in opened.items()
+    }
 
 
 def _bindable(path: Path, project: Path) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +21,8 @@ _CHUNK_BYTES = 65536
 
 def main(arguments: list[str]) -> int:
     path, *command = arguments
+    # It goes to the program too, whose end we wait for. A handler, for it would inherit that we ignore it.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
     threading.Thread(target=_serve, args=(listener, path), daemon=True).start()

@@ -399,6 +399,25 @@ def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs
     assert not climbed(world)[2].gpu
 
 
+def test_each_program_is_a_rung_of_its_own_with_its_time_its_key_and_its_share_of_the_day_s_money(
+    world: World,
+) -> None:
+    money = "usd_per_run = 1\nusd_per_day = 5\ncredential = 'agent-key'\nvariable = 'KEY'\nseconds = '12m'\n"
+    one, other = (f"[[prove.programs]]\nname = '{name}'\nrun = ['./{name}']\n" for name in ("one", "other"))
+    world.configure("rungs = [5, 0]", more=one + money + other)
+    (first,) = world.plan(world.open("a") + world.open("b")).due
+    given = asked(first, ProveSpec)
+    program = part(given.rung, "program")
+    assert (given.prover, given.model, given.budget.seconds, given.parallel) == ("program", "one", 720, 1)
+    assert len(given.sorries) == 2, "as many as end within the time of a job"
+    assert Path(program["run"][0]).is_absolute(), "it is named from the file of the settings"
+    assert first.key == KeyPlace("agent-key", "AGENT_KEY")
+    (tomorrow,) = world.plan(now=world.now + timedelta(days=1)).due
+    assert tomorrow.job != first.job, "what the day's cap kept it from is another job"
+    (second,) = world.plan(world.tried("a", first), world.tried("b", first)).due
+    assert (asked(second, ProveSpec).model, second.key) == ("other", None)
+
+
 def test_what_the_day_s_cap_kept_a_job_from_is_due_again_the_next_day(world: World) -> None:
     endpoint = '[prove.external]\nbase_url = "https://api.example.org/v1"\nmodel = "m"\nusd_per_day = 5\n'
     for prices, another in (("1", True), ("0", False)):

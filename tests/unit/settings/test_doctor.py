@@ -156,3 +156,23 @@ def test_the_engine_ray_needs_a_ray_with_tokens_and_a_token(
     found = by_name(examine(tmp_path / "config.toml"))["ray"]
     assert (found.verdict, said in found.detail) == (verdict, True)
     assert "secret" not in found.detail
+
+
+def test_each_program_is_looked_for_with_what_it_reads_and_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finding(more: str) -> tuple[str, str]:
+        text = f"[[prove.programs]]\nname = 'agent'\nusd_per_run = 0\n{more}\n"
+        (tmp_path / "config.toml").write_text(text, "utf-8")
+        found = by_name(examine(tmp_path / "config.toml"))["program agent"]
+        return found.verdict, found.detail
+
+    assert finding("run = ['no-such-agent']") == ("missing", "the program no-such-agent is not there on PATH")
+    (tmp_path / "agent").touch()
+    assert finding("run = ['./agent']") == ("missing", f"the program {tmp_path}/agent cannot be executed")
+    assert finding("run = ['sh']\nreadable = ['tools']") == ("missing", f"not there: {tmp_path}/tools")
+    keyed = "run = ['sh']\nnetwork = ['x.example.org']\ncredential = 'agent-key'\nvariable = 'KEY'"
+    assert finding(keyed) == ("warning", "there is no credential agent-key and no $AGENT_KEY")
+    monkeypatch.setenv("AGENT_KEY", "a-key")
+    verdict, detail = finding(keyed)
+    assert (verdict, detail.partition("; ")[2]) == ("ok", "its network: x.example.org")

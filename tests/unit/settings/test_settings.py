@@ -17,6 +17,7 @@ from store.promotion import RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = ROOT / "config.toml"
+PROGRAM = "[[prove.programs]]\nname = 'agent'\nrun = ['./agent']\n"
 
 
 def errors(text: str, tmp_path: Path) -> list[str]:
@@ -49,7 +50,7 @@ def test_the_shipped_file_names_every_setting() -> None:
         model = type(field.get_default(call_default_factory=True))
         names = {setting.alias or name for name, setting in model.model_fields.items()}
         # Like the watchlist, tables with two brackets stand there as an example.
-        tables = {"models"} if section == "serve" else set()
+        tables = {"serve": {"models"}, "prove": {"programs"}}.get(section, set())
         assert set(raw[section]) == names - tables, section
 
 
@@ -139,7 +140,17 @@ exclude = ["/etc"]
         ("[jobs]\nmax_running = true", "config.toml:2: jobs.max_running: must be a whole number (got true)"),
         ("[prove]\nenabled = 1", "config.toml:2: prove.enabled: must be true or false (got 1)"),
         ("[prove]\nrungs = []", "config.toml:2: prove.rungs: names no rung"),
-        ("[prove]\nrungs = [0, 5]", "config.toml:2: prove.rungs: has no rung 5, they are 0 to 4"),
+        ("[prove]\nrungs = [0, 6]", "config.toml:2: prove.rungs: has no rung 6, they are 0 to 5"),
+        ("[prove]\nrungs = [0, 5]", "has rung 5 (program), and there are no [[prove.programs]]; add one"),
+        (PROGRAM.replace("agent'\nrun", "a b'\nrun"), "programs[0].name: is no name for records; letters, digits"),
+        (PROGRAM.replace("['./agent']", "[]"), 'programs[0].run: names no program; write for instance run = '),
+        (f"{PROGRAM}network = ['https://x.org/']", "network[0]: is no host name"),
+        (f"{PROGRAM}network = ['api.example.org']", "may cost money and has no usd_per_run; write usd_per_run = 1"),
+        (f"{PROGRAM}usd_per_run = 2", "costs money and has no usd_per_day; write usd_per_day = 5"),
+        (f"{PROGRAM}credential = 'agent-key'", "has one of credential and variable, and a key needs both"),
+        (f"{PROGRAM}variable = 'LD_PRELOAD'", "is LD_PRELOAD, which the sandbox sets or needs"),
+        (f"{PROGRAM}{PROGRAM}", 'prove.programs: has the name "agent" twice'),
+        (f"[prove]\nrungs = [5]\nhours_per_day = 0.01\n{PROGRAM}", "raise hours_per_day, or lower seconds of agent"),
         ("[prove]\nrungs = [2, 0, 2]", "config.toml:2: prove.rungs: names a rung twice"),
         ("[prove]\nrungs = [0, 1]", "which needs model under [prove.generator]; write model ="),
         ("[prove]\nrungs = [3]", "has rung 3 (whole), which needs model under [prove.whole]"),

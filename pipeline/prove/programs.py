@@ -1,0 +1,393 @@
+"""Proofs by programs, such as agents: each runs in a sandbox, in a checkout of its own, and edits the sorry's file.
+
+Nothing that a program says or leaves behind is believed. After its end the edited file is read, and what stands there
+in the place of the sorry is an author's answer like any other: Lean judges it in the job's own checkout, and the gate
+after that. A file in which anything else changed is refused, with the reason; the rest of the checkout is thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import resource
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.endpoint.errors import ExternalError
+from pipeline.endpoint.spending import Prices, Spending
+from pipeline.jobs.protocol import JobError
+from pipeline.jobs.specs import EarlierAttempt, ProgramSpec
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.build.lake import MOST_PROCESSES, SYSTEM_PATH, Bounds, LakeRunner, Outcome
+from pipeline.lean.build.trees import copy_tree, remove_tree
+from pipeline.lean.sandbox.command import SandboxError, find_program
+from pipeline.lean.sandbox.network import Gateway, Rules, forwarded
+from pipeline.lean.source.scanner import SourceFile, parse, scan_source
+from pipeline.lean.source.worktree import read_inside
+from pipeline.prove.task import Task
+from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, Cost, FailedProof, InFile, WholeAsk
+from pipeline.redact import redact
+from store.domain.records import Declaration
+from store.text import clean, clean_block, cut, listed, one_line
+
+TASK_VARIABLE = "EVERLEAN_TASK"
+"""The environment variable with the path of the task, which the program reads on its standard input too."""
+USAGE = "everlean-usage:"
+"""Begins a line of the program's that says in JSON what it cost; the last one counts."""
+DISK_BYTES = 2 * 2**30
+"""What it may write into its checkout."""
+GRACE_S = 5.0
+"""From SIGTERM to SIGKILL, once its time is over."""
+_LONGEST_PROOF = 200_000
+_OUTPUT = 1500
+"""Characters of its output that the attempt keeps: the end."""
+_NAMED = 5
+_DEEPEST = 200
+_MARKS = re.compile(r"</?a>")
+"""Around the name that a premise's code declares."""
+_FREE = Prices(0.0, 0.0)
+"""Of tokens: what is counted of a program are runs."""
+
+
+class RefusedEditError(Exception):
+    """The file holds no answer; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a program says that it used. Each is None where it does not say."""
+
+    usd: float | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Usage:
+        """Read the JSON object of the line, without what is none of its fields or no plain number from 0."""
+        try:
+            said = json.loads(text)
+        except (ValueError, RecursionError):
+            return cls()
+        fields = said if isinstance(said, dict) else {}
+        usd, prompt, completion = (_number(fields.get(name)) for name in cls.__slots__)
+        return cls(
+            usd, None if prompt is None else int(prompt), None if completion is None else int(completion)
+        )
+
+    def __str__(self) -> str:
+        if self.usd is None:
+            return "it did not say what it cost"
+        return f"by its own account it cost ${self.usd:.4f}"
+
+
+def _number(value: object) -> float | None:
+    plain = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    return float(value) if plain else None  # type: ignore[arg-type] # `plain` says that it is one
+
+
+class ProgramAuthor:
+    """A program that edits the file with the sorry (`pipeline.prove.whole_proof.Author`)."""
+
+    def __init__(
+        self,
+        given: ProgramSpec,
+        *,
+        backend: LeanBackend,
+        worktree: Path,
+        project: Path,
+        scratch: Path,
+        key: str | None = None,
+        earlier: Mapping[tuple[str, int], Sequence[EarlierAttempt]] | None = None,
+    ) -> None:
+        """Args:
+        given: the program.
+        backend: says which Lean its checkout has, and whether it is sandboxed.
+        worktree: the checkout that each run gets a copy of.
+        project: the Lake project's folder in it.
+        scratch: a folder for the copies.
+        key: for the variable that `given` names.
+        earlier: what was tried before, by the file and the first byte of the sorry.
+
+        Raises:
+            JobError: there is no such program.
+        """
+        program = find_program(given.run)
+        if isinstance(program, str):
+            raise JobError("program_missing", f"{given.name}: {program}", remedy="see `everlean doctor`")
+        self._name = given.name
+        self._given = given
+        self._program = program
+        self._backend = backend
+        self._worktree = worktree
+        self._folder = project.relative_to(worktree)
+        self._scratch = scratch
+        self._secrets = {given.key_variable: key} if given.key_variable and key else {}
+        self._earlier = earlier or {}
+        self._spending = Spending(ledger=given.ledger, prices=_FREE, cap_usd=given.cap_usd)
+
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
+        """Run the program; return what it wrote in the sorry's place. See `Author`.
+
+        Raises:
+            AuthorError: it failed, or today's money does not allow a run.
+            JobError: no sandbox can be made.
+        """
+        assert ask.place is not None, "a program edits a file"
+        assert ask.seconds is not None, "a program has a time limit"
+        try:
+            return await asyncio.to_thread(self._run, ask, ask.place, ask.seconds)
+        except ExternalError as error:
+            raise AuthorError(str(error), reason=error.reason) from error
+        except SandboxError as error:
+            raise JobError(
+                "sandbox_missing", f"{self._name}: {error}", remedy="see `everlean doctor`"
+            ) from error
+        except OSError as error:
+            raise AuthorError(f"its checkout cannot be made: {error}", reason="model_failed") from error
+
+    def _run(self, ask: WholeAsk, place: InFile, seconds: float) -> AuthorAnswers:
+        reserved = self._spending.reserve_usd(self._given.usd_per_run, what=self._name)
+        with self._checkout() as folder:
+            project = folder / "checkout" / self._folder
+            before = dict(_files(folder / "checkout"))
+            outcome, used, refusals = self._execute(ask, place, folder, project, seconds)
+            self._spending.book_usd(reserved, used.usd)
+            changed = _changes(before, dict(_files(folder / "checkout")), str(self._folder / place.path))
+            try:
+                text, refused = self._written(place, project), ""
+            except RefusedEditError as error:
+                text, refused = "", str(error)
+        ran_over = outcome.ending == "timeout"
+        ended = "" if outcome.ok else f"it ended with: {outcome.explain(Bounds(seconds))}"
+        note = "; ".join(filter(None, (ended, *changed, *refusals, str(used), self._said(outcome))))
+        note = f"{self._name}: {note}"
+        if not outcome.ok and not ran_over and refused == _UNCHANGED:
+            raise AuthorError(note, reason="model_failed", cost=_cost(used))
+        return AuthorAnswers(
+            () if refused else (text,),
+            used.prompt_tokens or 0,
+            used.completion_tokens or 0,
+            used.usd,
+            f"refused: {refused}" if refused else "",
+            (FailedProof("", (refused,)),) if refused else (),
+            note,
+        )
+
+    @contextmanager
+    def _checkout(self) -> Iterator[Path]:
+        """Yield a folder with a copy of the job's checkout in it, which is gone after the block."""
+        folder = Path(tempfile.mkdtemp(prefix="program-", dir=self._scratch))
+        try:
+            copy_tree(self._worktree, folder / "checkout")
+            yield folder
+        finally:
+            remove_tree(folder)
+
+    def _execute(
+        self, ask: WholeAsk, place: InFile, folder: Path, project: Path, seconds: float
+    ) -> tuple[Outcome, Usage, list[str]]:
+        """Run the program; return how it ended, what it says that it cost, and which hosts it was refused."""
+        lean, compiles = self._lean(project)
+        task = folder / "task.json"
+        task.write_text(self._task(ask, place, compiles, seconds).as_text(), encoding="utf-8")
+        used = Usage()
+
+        def hear(line: str) -> None:
+            nonlocal used
+            if line.startswith(USAGE):
+                used = Usage.read(line.removeprefix(USAGE))
+
+        system = self._program.is_relative_to("/usr")
+        with ExitStack() as held:
+            wrap, bound = (), ()  # type: tuple[str, ...], tuple[Path, ...]
+            gateway = None
+            environment = {
+                TASK_VARIABLE: str(task),
+                "PATH": f"{lean.program.parent}:{self._program.parent}:{SYSTEM_PATH}",
+            }
+            if self._given.network:
+                sandboxed = lean.sandbox == "bubblewrap"
+                gateway = held.enter_context(Gateway(Rules(self._given.network), tcp=not sandboxed))
+                if sandboxed:
+                    wrap, bound = forwarded(gateway.socket)
+                else:
+                    environment |= {"HTTPS_PROXY": gateway.url, "HTTP_PROXY": gateway.url}
+            runner = lean.with_(
+                readable=(task, *bound, *(() if system else (self._program,)), *self._given.readable),
+                writable=(folder / "checkout",),
+                environment=environment,
+                secrets=self._secrets,
+                wrap=wrap,
+                certificates=True,
+            )
+            limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+            outcome = runner.execute(
+                (str(self._program), *self._given.run[1:]),
+                bounds=Bounds(
+                    seconds,
+                    None if limit == resource.RLIM_INFINITY else limit,
+                    MOST_PROCESSES,
+                    DISK_BYTES,
+                    grace_s=GRACE_S,
+                ),
+                stdin=task,
+                on_line=hear,
+            )
+        refused = () if gateway is None else gateway.refusals
+        named = listed([f"{one.target} ({one.reason})" for one in refused], _NAMED)
+        return outcome, used, [f"hosts that it was refused: {named}"] if refused else []
+
+    def _lean(self, project: Path) -> tuple[LakeRunner, tuple[str, ...]]:
+        """Return what runs a program with the project's Lean, and the command that compiles a file there."""
+        found = LakeRunner.find(self._backend, project=project)
+        if isinstance(found, LakeRunner):
+            return found, ("lake", "env", "lean")
+        program, tools = Path(self._backend.argv[0]), self._backend.sysroot
+        if tools:
+            program = Path(tools) / "bin" / "lean"
+        runner = LakeRunner(program, Path(tools) if tools else None, self._backend.sandbox, project)
+        return runner, ("lean",)
+
+    def _task(self, ask: WholeAsk, place: InFile, lean: tuple[str, ...], seconds: float) -> Task:
+        sorry, data = place.sorry, place.declaration.data
+        before = self._earlier.get((place.path, sorry.byte_start), ())
+        return Task(
+            file=place.path,
+            declaration=sorry.declaration,
+            line=sorry.line,
+            column=sorry.column,
+            byte_start=sorry.byte_start,
+            byte_end=sorry.byte_end,
+            mode=sorry.mode,
+            source=ask.declaration,
+            statement=scan_source(data, path=place.path).declarations[sorry.index].statement,
+            goal=ask.goal,
+            hypotheses=place.hypotheses,
+            premises=tuple(_MARKS.sub("", one) for one in ask.premises),
+            toolchain=self._backend.toolchain,
+            lean=lean,
+            earlier=(
+                *before,
+                *(
+                    EarlierAttempt("this program", "refused", one.text, list(one.errors))
+                    for one in ask.earlier
+                ),
+            ),
+            seconds=round(seconds, 1),
+        )
+
+    def _written(self, place: InFile, project: Path) -> str:
+        """Return what stands in the sorry's place.
+
+        Raises:
+            RefusedEditError: the file holds nothing else than before, something else changed too, or it is no file.
+        """
+        try:
+            after = read_inside(project, place.path)
+        except OSError as error:
+            raise RefusedEditError(f"{place.path} is not what it was: {error.strerror}") from error
+        text = text_in_place(place, after)
+        if redact(text, secrets=self._secrets.values()) != redact(text):
+            raise RefusedEditError("the text holds the program's key")
+        return text
+
+    def _said(self, outcome: Outcome) -> str:
+        output = redact(outcome.output, secrets=self._secrets.values()).strip()
+        return f"it said: {clean_block(cut(output[::-1], _OUTPUT)[::-1])}" if output else ""
+
+
+_UNCHANGED = "the sorry is still there, as it was"
+
+
+def text_in_place(place: InFile, after: bytes) -> str:
+    """Return what stands in a sorry's place in an edited file. Line ends at the end of the file may have changed.
+
+    Raises:
+        RefusedEditError: nothing changed there, or something else did.
+    """
+    before, sorry = place.declaration.data, place.sorry
+    if after == before:
+        raise RefusedEditError(_UNCHANGED)
+    head, tail = before[: sorry.byte_start], before[sorry.byte_end :].rstrip(b"\r\n")
+    body = after.rstrip(b"\r\n")
+    if not (body.startswith(head) and body.endswith(tail) and len(head) + len(tail) <= len(body)):
+        raise RefusedEditError(_what_changed(place, after))
+    try:
+        text = body[len(head) : len(body) - len(tail)].decode()
+    except UnicodeDecodeError:
+        raise RefusedEditError("what stands in the sorry's place is no text") from None
+    if len(text) > _LONGEST_PROOF:
+        raise RefusedEditError(f"its text has {len(text)} characters, and {_LONGEST_PROOF} may be")
+    if not text.strip():
+        raise RefusedEditError("nothing stands in the sorry's place")
+    return text
+
+
+def _what_changed(place: InFile, after: bytes) -> str:
+    """Return what an edit changed beside the sorry."""
+    before = place.declaration.data
+    old, new = parse(before), parse(after)
+    if new.scanned.error is not None:
+        return f"the file does not scan any more: {new.scanned.error}"
+    if before[: old.header_end] != after[: new.header_end]:
+        return "the header of the file changed"
+    own = old.scanned.declarations[place.sorry.index]
+    now = next(
+        (one for one in new.scanned.declarations if (one.name, one.kind) == (own.name, own.kind)), None
+    )
+    if now is not None and now.statement_hash != own.statement_hash:
+        return f"the statement of {own.name} changed"
+    there = _commands(before, old, but=own)
+    kept = _commands(after, new, but=now)
+    if changed := [*(one for one in there if one not in kept), *(one for one in kept if one not in there)]:
+        return f"more than the sorry of {own.name} changed: {cut(listed(changed, 3), 300)}"
+    return f"more of {own.name} than this sorry changed; write the proof in its place, and keep the rest"
+
+
+def _commands(data: bytes, source: SourceFile, *, but: Declaration | None) -> list[str]:
+    """Return the texts of a file's commands, each in one line, without the one that has a declaration."""
+    own = None if but is None else source.command_at(but.byte_start)
+    return [
+        one_line(data[one.byte_start : one.byte_end].decode(errors="replace"))
+        for one in source.commands
+        if one != own
+    ]
+
+
+def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield what is below a folder, each with what tells whether it was written since: its number and its change time.
+
+    A program cannot set that time. What it makes deeper than we look counts for as little as the rest.
+    """
+    todo: list[tuple[str, int]] = [("", 0)]
+    while todo:
+        below, depth = todo.pop()
+        try:
+            entries = list(os.scandir(folder / below))
+        except OSError:
+            continue
+        for entry in entries:
+            name = f"{below}{entry.name}"
+            about = entry.stat(follow_symlinks=False)
+            if not entry.is_dir(follow_symlinks=False):
+                yield name, (about.st_ino, about.st_ctime_ns)
+            elif depth < _DEEPEST:
+                todo.append((f"{name}/", depth + 1))
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], own: str) -> list[str]:
+    """Say what a program changed beside the file of the sorry."""
+    named = sorted(clean(name) for name in {*before, *after} - {own} if before.get(name) != after.get(name))
+    if not named:
+        return []
+    return [f"what else it changed counts for nothing: {cut(listed(named, _NAMED), 300)}"]
+
+
+def _cost(used: Usage) -> Cost:
+    return Cost(used.prompt_tokens or 0, used.completion_tokens or 0, used.usd)
