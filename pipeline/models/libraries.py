@@ -131,6 +131,7 @@ _KNOWN = (
     r".*Experiment logs directory",
     # Lightning's own use of PyTorch.
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated",
+    r"torch\.distributed\.nn\.functional\.all_gather is deprecated",
     # PEFT's own use of transformers.
     r"`is_gradient_checkpointing` is deprecated",
 )

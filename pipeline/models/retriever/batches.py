@@ -328,9 +328,10 @@ _EPOCHS, _STEPS = 0, 1  # separate the streams of random numbers
 class Batch:
     """One process's part of one step: B queries and C = B * (1 + negatives) documents.
 
+    The documents of all processes of the run are columns of each row, D in number, those of the first process first.
     `label` is 1 where a column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"):
-    float32, shape (B, C). `ignore` marks columns that do not count for a row: bool, shape (B, C). Ids and masks are
-    int64, shape (B, length) and (C, length). `premises` are the columns' indices in the corpus, `pairs` the rows'
+    float32, shape (B, D). `ignore` marks columns that do not count for a row: bool, shape (B, D). Ids and masks are
+    int64, shape (B, length) and (C, length). `premises` are the own documents' indices in the corpus, `pairs` the rows'
     numbers.
     """
 
@@ -454,16 +455,21 @@ class Batches(IterableDataset[Batch]):
     def at(self, step: int) -> Batch:
         """Return this process's part of a step (from 0, through the epochs)."""
         numbers = self._order(step // self.steps_per_epoch)[step % self.steps_per_epoch]
-        own = numbers[self._rank * self._batch_size : (self._rank + 1) * self._batch_size]
-        rng = _generator(self._seed, _STEPS, step * self._world + self._rank)
-        rows = [self.pairs[number] for number in own]
-        drawn = [
-            self._sampler.draw(self.examples[example], positive, rng, self._hard_of(example))
-            for example, positive in rows
+        # What is drawn follows from the step alone: each process draws for all, and so knows all columns.
+        rng = _generator(self._seed, _STEPS, step)
+        drawn = []
+        for number in numbers:
+            example, positive = self.pairs[number]
+            found = self._sampler.draw(self.examples[example], positive, rng, self._hard_of(example))
+            drawn.append([positive, *found])
+        parts = [slice(first, first + self._batch_size) for first in range(0, len(numbers), self._batch_size)]
+        by_process = [
+            [row[i] for i in range(1 + self._sampler.negatives) for row in drawn[part]] for part in parts
         ]
-        columns = [positive for _, positive in rows]
-        columns += [row[i] for i in range(self._sampler.negatives) for row in drawn]
-        label, ignore = self._targets([self.examples[example] for example, _ in rows], columns)
+        own, columns = numbers[parts[self._rank]], by_process[self._rank]
+        rows = [self.pairs[number] for number in own]
+        every = [index for part in by_process for index in part]
+        label, ignore = self._targets([self.examples[example] for example, _ in rows], every)
         return Batch(
             *tensors_of([self._tokens(self.examples[number].query, self._max_seq_len) for number, _ in rows]),
             *tensors_of(

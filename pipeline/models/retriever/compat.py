@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -220,7 +221,8 @@ class RetrievalTrainer:
                 'with those before it, so that nothing is left to replay. Take "ewc" or "ewc+average", or LeanAgent'
             )
         self.chain = Chain(Path(checkpoints))
-        self._say = say if first_process() else (lambda _line: None)
+        self._first = first_process()
+        self._say = say if self._first else (lambda _line: None)
 
     @property
     def head(self) -> str | None:
@@ -282,6 +284,8 @@ class RetrievalTrainer:
                 self._say(f"{task.name}: {warning}")
             found_scores = scores if isinstance(scores, Scores) else None
             learned.append(LearnedRepository(task.name, task.dataset, made, found_scores))
+        if learned and not self._first:
+            shutil.rmtree(learned[-1].dataset)
         return learned
 
     def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Scores]:
@@ -321,6 +325,9 @@ class RetrievalTrainer:
         return scores
 
     def _export(self, repos: Sequence[Repository], database: DynamicDatabase, folder: Path) -> TaskData:
+        if not self._first:
+            # Another process may still read the dataset of the repository before: each has a copy of its own.
+            folder = folder.with_name(f".{folder.name}-{os.environ['LOCAL_RANK']}")
         database.export_merged_data(repos, folder)
         about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
         return TaskData(_task_of(repos[-1]), folder, int(about["everlean"]["position"]))

@@ -52,7 +52,8 @@ class RetrieverConfig(Config):
 
     Attributes (those not of LeanDojo; `pipeline.models.retriever.strategies` says what each way against forgetting
     does):
-        batch_size: pairs of a step and a premise; each pair's premises are negatives of the others' steps.
+        batch_size: pairs of a step and a premise, of each GPU; each pair's premises are negatives of the others' steps,
+            those of the other GPUs among them.
         precision: "auto": bfloat16 on a GPU that has it, else float32 (on a GPU TF32); or Lightning's name of one.
         gradient_checkpointing: whether a step computes the activations of each group of texts again for its gradient,
             a third more time for a fraction of the memory; "auto": on a GPU.

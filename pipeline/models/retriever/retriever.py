@@ -167,10 +167,16 @@ class PremiseRetriever(pl.LightningModule):
     # --- training -----------------------------------------------------------------------------------------
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, C)."""
+        """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, D).
+
+        Where several processes share the step, each embeds its own documents, and all are columns in each of them.
+        """
         again = self._recompute
         queries = embed(self.encoder, batch.context_ids, batch.context_mask, recompute=again)
         documents = embed(self.encoder, batch.premise_ids, batch.premise_mask, recompute=again)
+        if batch.label.shape[1] > len(documents):
+            # With gradients: another process's loss pulls at this one's documents. DDP takes the mean of the sums.
+            documents = self.all_gather(documents, sync_grads=True).flatten(0, 1)  # type: ignore[union-attr] # a tensor
         # In bfloat16 a cosine has two digits, and the temperature multiplies the rounding error by twenty.
         with torch.autocast(self.device.type, enabled=False), exact_float32():
             return queries.float() @ documents.float().T
@@ -197,7 +203,8 @@ class PremiseRetriever(pl.LightningModule):
                 f"the loss of step {self.trainer.global_step} is {float(loss.detach())}. The weights have diverged: "
                 "train with a smaller learning rate, or with precision 32-true"
             )
-        self.log("loss_train", loss.detach(), prog_bar=True, batch_size=len(batch))
+        # The mean over the processes, which is that of the whole step.
+        self.log("loss_train", loss.detach(), prog_bar=True, batch_size=len(batch), sync_dist=True)
         if self.trainer.global_step % _PENALTY_EVERY == 0:
             penalty = self.strategy.penalty(self.encoder)
             if penalty is not None:

@@ -21,12 +21,12 @@ from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.model_files import FISHER
 from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
-from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
 from pipeline.models.retriever.ewc import ElasticWeights
 from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.learning import evaluate
-from pipeline.models.retriever.losses import squared_error
+from pipeline.models.retriever.losses import row_losses, squared_error
 from store.leandojo import DynamicDatabase, Repository
 from tests.support import programs
 from tests.support.letters import Letters
@@ -51,21 +51,26 @@ from pipeline.models.retriever import (
 )
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.libraries import quiet_libraries
+from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.saving import BestWeights
 from tests.support.retrieval import small_config
 from store.leandojo import DynamicDatabase
 
 folder = Path(sys.argv[1])
 data = RetrievalDataModule(
-    folder / "data/random", folder / "data/corpus.jsonl", 3, 1, folder / "model", 4, 5, 64, 0
+    folder / "data/random", folder / "data/corpus.jsonl", 3, 1, folder / "model", 4, 5, 64, 0, loss="contrastive"
 )
-model = PremiseRetriever(folder / "model", 1e-3, 0, 64, query_length=64, total_steps=3)
+losses_of = row_losses("contrastive", temperature=0.05)
+model = PremiseRetriever(folder / "model", 1e-3, 0, 64, losses=losses_of, query_length=64, total_steps=3)
 model.train()
-taken = []
+taken, losses = [], []
 
 class Taken(pl.Callback):
     def on_train_batch_start(self, trainer, model, batch, number):
         taken.append(list(batch.pairs))
+
+    def on_train_batch_end(self, trainer, model, outputs, batch, number):
+        losses.append(float(trainer.callback_metrics["loss_train"]))
 
 
 with quiet_libraries():
@@ -76,7 +81,7 @@ with quiet_libraries():
     )
     trainer.fit(model, datamodule=data)
 measured = {key: float(value) for key, value in trainer.callback_metrics.items() if key != "loss_train"}
-said = {"taken": taken, "weights": tensors_digest(model.encoder.state_dict()), "measured": measured}
+said = {"taken": taken, "losses": losses, "weights": tensors_digest(model.encoder.state_dict()), "measured": measured}
 (folder / f"{trainer.global_rank}.json").write_text(json.dumps(said))
 if trainer.global_rank == 0:
     model.save(folder / "made")
@@ -95,8 +100,10 @@ links = [[one.checkpoint.checkpoint, one.checkpoint.parent, one.checkpoint.diges
 """
 
 
-def data_module(folder: Path, model: Path) -> RetrievalDataModule:
-    return RetrievalDataModule(folder / "random", folder / "corpus.jsonl", 3, 1, model, 4, 5, 64, 0)
+def data_module(folder: Path, model: Path, *, loss: Loss = "mse") -> RetrievalDataModule:
+    return RetrievalDataModule(
+        folder / "random", folder / "corpus.jsonl", 3, 1, model, 4, 5, 64, 0, loss=loss
+    )
 
 
 @dataclass(frozen=True)
@@ -174,22 +181,24 @@ def test_two_processes_share_each_step_end_with_the_same_weights_and_measure_wha
     }
 
 
-def test_two_processes_learn_what_one_does_that_takes_the_mean_of_both_gradients(
-    two_processes: Shared,
-) -> None:
+def test_two_processes_learn_what_one_does_with_the_batch_of_both(two_processes: Shared) -> None:
     folder = two_processes.folder
-    data = data_module(folder / "data", folder / "model")
-    alone = PremiseRetriever(folder / "model", 1e-3, 0, 64, query_length=64, total_steps=3)
+    data = data_module(folder / "data", folder / "model", loss="contrastive")
+    losses = row_losses("contrastive", temperature=0.05)
+    alone = PremiseRetriever(folder / "model", 1e-3, 0, 64, losses=losses, query_length=64, total_steps=3)
     made = alone.configure_optimizers()
     optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
+    curve = []
     for step in range(3):
         optimizer.zero_grad()
-        for rank in range(2):
-            batch = data.batches(rank=rank, world=2).at(step)
-            loss = squared_error(alone(batch), batch.label, batch.ignore).mean() / 2
-            loss.backward()  # type: ignore[no-untyped-call]
+        batch = data.batches(batch_size=8).at(step)
+        loss = losses(alone(batch), batch.label, batch.ignore).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        curve.append(float(loss.detach()))
         optimizer.step()
         schedule.step()
+    said = [json.loads((folder / f"{rank}.json").read_text())["losses"] for rank in range(2)]
+    assert said[0] == said[1] == pytest.approx(curve, rel=1e-5)
     together = load_encoder(folder / "made").state_dict()
     for name, value in alone.encoder.state_dict().items():
         torch.testing.assert_close(together[name], value, rtol=1e-5, atol=1e-6)
@@ -208,6 +217,7 @@ def test_a_chain_of_tasks_is_learned_by_two_processes_as_one_and_said_once(two_p
         f"https://example.org/demo/{name}@{str(number) * 40}: checkpoint {link[0]}"
         for (number, name), link in zip(enumerate(("ark", "bee"), start=1), first, strict=True)
     ]
+    assert not list(folder.glob(".exported-*")), "a process's own copy of the datasets"
     made = Chain(folder / "checkpoints").path(head)
     fisher = Fisher.load(made / FISHER)
     fisher.check(parameters_of(load_encoder(made)), base=str(folder / "model"))
