@@ -36,7 +36,7 @@ from pipeline.models.datasets import Position, Theorem, theorems
 from pipeline.models.errors import DatasetError, EmptySplitError
 from pipeline.models.retriever.config import Loss
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Tokens, load_tokens, tensors_of
+from pipeline.models.retriever.encoder import Tokens, load_tokens, query_ids, tensors_of
 from pipeline.models.text import query_text
 
 
@@ -471,7 +471,12 @@ class Batches(IterableDataset[Batch]):
         every = [index for part in by_process for index in part]
         label, ignore = self._targets([self.examples[example] for example, _ in rows], every)
         return Batch(
-            *tensors_of([self._tokens(self.examples[number].query, self._max_seq_len) for number, _ in rows]),
+            *tensors_of(
+                [
+                    query_ids(self._tokens, self.examples[number].query, self._max_seq_len)
+                    for number, _ in rows
+                ]
+            ),
             *tensors_of(
                 [self._tokens(self.corpus[index].serialize(), self._document_length) for index in columns]
             ),

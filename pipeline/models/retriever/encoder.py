@@ -35,6 +35,7 @@ from transformers.utils.hub import cached_file
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import UNLOADABLE, quiet_libraries
+from pipeline.models.text import fitting_state
 from store.text import first_line
 
 if TYPE_CHECKING:
@@ -74,6 +75,19 @@ class Tokens(Protocol):
     """Makes ids of a text, at most `max_length` of them with the end mark."""
 
     def __call__(self, text: str, max_length: int) -> Ids: ...
+
+
+def query_ids(tokens: Tokens, text: str, max_length: int) -> Ids:
+    """Return the ids of a query: a state that is too long loses goals and the oldest hypotheses before its goal.
+
+    A document loses its end, and so does a query that is longer than the model itself has positions.
+    """
+
+    def fits(shorter: str) -> bool:
+        return len(tokens(shorter, max_length + 1)) <= max_length
+
+    ids = tokens(text, max_length + 1)
+    return ids if len(ids) <= max_length else tokens(fitting_state(text, fits), max_length)
 
 
 Encoder: TypeAlias = PreTrainedModel

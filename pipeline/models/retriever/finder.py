@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from pipeline.models.chain import Chain
 from pipeline.models.model_files import DESCRIPTION
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
+from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens, query_ids
 from pipeline.models.retriever.index import EmbeddingIndex, embed_premises, embed_texts, top_k
 from pipeline.models.retriever.places import Place, accessible
 from pipeline.models.retriever.retriever import PremiseRetriever
@@ -72,7 +73,7 @@ class Retriever:
         Raises:
             DivergedError: one is no finite number.
         """
-        return embed_texts(self.encoder, self.tokens, texts, self.query_length)
+        return embed_texts(self.encoder, partial(query_ids, self.tokens), texts, self.query_length)
 
 
 class PremiseFinder:

@@ -22,6 +22,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ from pipeline.models.errors import DivergedError, LearningError
 from pipeline.models.libraries import computes_in_bfloat16, exact_float32, tensors_digest
 from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, Tokens, embed_padded, tensors_of
+from pipeline.models.retriever.encoder import Encoder, Tokens, embed_padded, query_ids, tensors_of
 from store.files import lock, sync
 
 _KEY = 32
@@ -280,7 +281,9 @@ def hard_negatives(
     found = np.full((len(examples), HARD), -1, dtype=np.int32)
     for start in range(0, len(examples), _ASKED_AT_ONCE):
         part = examples[start : start + _ASKED_AT_ONCE]
-        queries = embed_texts(encoder, tokens, [example.query for example in part], query_length)
+        queries = embed_texts(
+            encoder, partial(query_ids, tokens), [example.query for example in part], query_length
+        )
         places = [(example.file_path, example.start) for example in part]
         allowed = accessible_masks(corpus, places, queries.device)
         for row, example in enumerate(part):

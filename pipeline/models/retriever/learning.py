@@ -32,7 +32,7 @@ from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rank
 from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder
+from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder, query_ids
 from pipeline.models.retriever.index import (
     EmbeddingIndex,
     accessible_masks,
@@ -306,7 +306,7 @@ def evaluate(
     names = metrics_of(retrieved)
     for start in range(0, len(asked), batch_size):
         part = asked[start : start + batch_size]
-        queries = embed_texts(encoder, tokens, [example.query for example in part], query_length)
+        queries = embed_texts(encoder, partial(query_ids, tokens), [one.query for one in part], query_length)
         ranked = _ranked(queries, vectors, corpus, part, retrieved)
         rated += [
             rate(one.positives, ranking, retrieved=retrieved)

@@ -18,7 +18,7 @@ from pipeline.models.replay import Replay, chosen
 from pipeline.models.retriever.batches import Batch, read_examples
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Tokens, tensors_of
+from pipeline.models.retriever.encoder import Tokens, query_ids, tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ReplayRows(Replay[ReplayPair]):
         first = {document: place for place, document in reversed(list(enumerate(documents)))}
         repeated = [loss == "contrastive" and first[document] != at for at, document in enumerate(documents)]
         return Batch(
-            *tensors_of([tokens(pairs[place].query, max_seq_len) for place in own]),
+            *tensors_of([query_ids(tokens, pairs[place].query, max_seq_len) for place in own]),
             *tensors_of([tokens(document, document_length) for document in documents]),
             label=torch.from_numpy(label),
             ignore=torch.tensor(repeated).expand(len(own), -1).contiguous(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
 from pipeline.models.retriever.config import Schedule
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.encoder import embed, load_encoder, load_tokens
+from pipeline.models.retriever.encoder import embed, load_encoder, load_tokens, query_ids
 from pipeline.models.retriever.index import accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.losses import RowLosses, squared_error
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
@@ -340,7 +341,7 @@ class PremiseRetriever(pl.LightningModule):
         assert self._vectors is not None
         if not queries:
             return []
-        asked = embed_texts(self.encoder, self.tokens, queries, self.query_length)
+        asked = embed_texts(self.encoder, partial(query_ids, self.tokens), queries, self.query_length)
         found = top_k(asked, self._vectors, accessible_masks(corpus, places, asked.device), k)
         return [list(zip(indices.tolist(), scores.tolist(), strict=True)) for indices, scores in found]
 

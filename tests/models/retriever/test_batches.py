@@ -11,7 +11,7 @@ import torch
 from pipeline.models.errors import DatasetError
 from pipeline.models.retriever.batches import Batches, Example, read_examples
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import byte_ids
+from pipeline.models.retriever.encoder import byte_ids, query_ids
 from tests.support.retrieval import write_dataset
 
 
@@ -210,7 +210,7 @@ def test_texts_are_cut_where_their_kind_is_cut(dataset: Path) -> None:
     made = batches(dataset, max_seq_len=6, document_length=12)
     batch = made.at(0)
     for row, pair in enumerate(batch.pairs):
-        query = byte_ids(made.examples[made.pairs[pair][0]].query, 6).tolist()
+        query = query_ids(byte_ids, made.examples[made.pairs[pair][0]].query, 6).tolist()
         assert batch.context_ids[row, : len(query)].tolist() == query
         assert batch.context_mask[row].sum() == len(query)
     for column, index in enumerate(batch.premises):
