@@ -38,7 +38,7 @@ def test_the_server_is_off_and_for_this_machine_unless_the_file_says_otherwise(t
         ),
         (
             '[[serve.models]]\nname = "a"\nkind = "tactics"\n[[serve.models]]\nname = "a"\nkind = "retriever"',
-            'two models with the name "a"',
+            'has the name "a" twice',
         ),
     ],
 )  # fmt: skip
