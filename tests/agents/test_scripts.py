@@ -170,9 +170,11 @@ def test_lean_agent(
     (saved,) = study.everlean("models")["checkpoints"]
     assert (saved["model"], saved["promoted"]) == ("retriever", True)
     assert {event.data["model"] for event in study.events("evaluation_finished")} == {"retriever"}
-    assert {(one["rung"], one["model"]) for one in attempts(study).values()} == {
-        (1, f"{saved['checkpoint']}+{generator}")
-    }
+    (tried,) = attempts(study).values()
+    finder, _, model = tried["model"].partition("+")
+    # BM25 may find more than a model of random weights.
+    assert finder in {saved["checkpoint"], "bm25"}
+    assert (tried["rung"], model) == (1, str(generator))
     assert "four: not found: " in capsys.readouterr().out
     assert_every_job_ended_well(study)
 
