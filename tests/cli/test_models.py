@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,3 +248,15 @@ def test_every_field_of_the_json_is_documented(trained: Any, verb: tuple[str, ..
     keys = keys_of(trained.everlean(*verb, "--json").json) - {"schema", "daemon", "running", "pid"}
     body = CLI[CLI.index("### `everlean models`") : CLI.index("### `everlean events`")]
     assert {key for key in keys if f"`{key}`" not in body} == set()
+
+
+def test_a_folder_without_a_model_is_refused_and_one_with_a_model_needs_theorems_and_a_daemon(
+    trained: Any, tmp_path: Path
+) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    assert "holds no model" in trained.everlean("models", "add", str(given)).err
+    (given / "model.safetensors").write_bytes(b"weights")
+    (given / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
+    assert "no repository is traced yet" in trained.everlean("models", "add", str(given)).err
+    assert trained.everlean("models", "add", str(given), "--repo", "example.org/one").code == 3
