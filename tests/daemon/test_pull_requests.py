@@ -26,11 +26,12 @@ from store.domain.identity import git_blob, slug
 from store.events.base import EventBody
 from store.events.places import SorryPlace
 from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, ProofVerified, PullRequestOpened
+from store.events.repositories import RepositoryIdentified, RepositoryReplaced
 from store.log.envelope import NewEvent
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import Failure, GitHubServer
 from tests.support.daemon.remote import Remote
-from tests.support.events import ALL_PASSED, attempt, digest, proof_rejected, stage
+from tests.support.events import ALL_PASSED, attempt, digest, proof_rejected, stage, watched
 from tests.support.models import checkpoint_saved
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
@@ -365,6 +366,19 @@ def test_without_consent_no_one_is_asked_anything(world: World, entry: str, said
 def test_who_agreed_is_not_who_owns_the_repository_after_it_was_handed_over(world: World) -> None:
     world.github.rename(NAME, "heirs/demo")
     assert "belongs to others now, as heirs/demo" in world.refused()
+    assert world.github.made("POST", "PATCH") == []
+
+
+def test_another_repository_under_the_same_name_is_proposed_nothing(world: World) -> None:
+    key = KEY
+    world.tell(watched(repository=key), RepositoryIdentified(repository=key, forge_id=101, by=""))
+    assert "is another repository by now, with number 1000 in place of 101" in world.refused()
+    reason, remedy = "another has its name", "everlean repos accept"
+    world.tell(RepositoryReplaced(repository=key, before=101, forge_id=1000, reason=reason, remedy=remedy))
+    asked = len(world.github.requests)
+    assert f"{reason}; {remedy}" in world.refused()
+    assert len(world.github.requests) == asked
+    world.tell(RepositoryIdentified(repository=key, forge_id=1000, by="ada"))
     assert world.github.made("POST", "PATCH") == []
 
 
