@@ -185,8 +185,7 @@ class RepositoryJobs:
         return [*self._due(repo)]
 
     def _due(self, repo: Repo) -> Iterator[DueJob]:
-        row = queries.repository(self._view, repo.key)
-        if row is not None and row.replaced_by is not None:
+        if queries.is_replaced(self._view, repo.key):
             return  # whose it is, a person has to say first
         branches = [
             row

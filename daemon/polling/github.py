@@ -1,4 +1,4 @@
-"""Client of GitHub's REST API: one conditional request at a time, inside its rate limits.
+"""Client of GitHub's REST API: one question after the other while each is answered soon, inside its rate limits.
 
 Owns the questions, the rule for which repositories the API answers, the token in use (`Forge`), and the requests made
 for a person who waits (`Calls`). The poller's errors are tried again by themselves; those of `Calls` say what to do.

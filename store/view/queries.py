@@ -127,6 +127,12 @@ def repository(db: sqlite3.Connection, key: str) -> PolledRepository | None:
     return next(iter(make_all(PolledRepository, rows)), None)
 
 
+def is_replaced(db: sqlite3.Connection, key: str) -> bool:
+    """Return whether the forge of a repository has another one under its name, and nobody has accepted that."""
+    row = db.execute("SELECT replaced_by FROM repositories WHERE repository = ?", (key,)).fetchone()
+    return row is not None and row[0] is not None
+
+
 def branches(db: sqlite3.Connection, repository: str | None = None) -> list[BranchRow]:
     """Return the branches of one repository, or of all."""
     return read(db, BranchRow, "branches", equal={"repository": repository}, order="repository, branch")
