@@ -27,6 +27,7 @@ from store.files import sync
 from store.log import blobs, chain
 from store.log.anchor import check_end
 from store.log.envelope import COLUMNS
+from store.log.identity import damaged_header
 from store.log.reader import LogReader, connect, stored
 from store.log.upcast import read_body
 from store.sqlite import connect_readonly, in_memory, script, translated
@@ -113,7 +114,7 @@ def check(log_path: Path) -> CheckReport:
     Raises:
         LogError: it cannot be opened at all.
     """
-    connection = connect(log_path)
+    connection = _connect(log_path)
     try:
         with translated(log_path):
             problems = list(_damaged_pages(connection))
@@ -138,13 +139,19 @@ def check(log_path: Path) -> CheckReport:
     return CheckReport(events, n_blobs, tuple(problems))
 
 
+def _connect(log_path: Path) -> sqlite3.Connection:
+    if wrong := damaged_header(log_path):  # also one that SQLite does not mind
+        raise LogDamagedError(log_path, None, wrong)
+    return connect(log_path)
+
+
 def damaged_file(log_path: Path) -> str:
     """Return the first thing in which the file is not a log's, whatever its events say; empty: none.
 
     Raises:
         LogError: it cannot be opened at all.
     """
-    with closing(connect(log_path)) as connection, translated(log_path):
+    with closing(_connect(log_path)) as connection, translated(log_path):
         return next(itertools.chain(_damaged_pages(connection), _changed_tables(connection)), "")
 
 

@@ -67,12 +67,16 @@ def _is_ours(connection: sqlite3.Connection, found: list[bytes]) -> bool:
 
 
 _MAGIC = b"SQLite format 3\0"
-_FIXED = {16: b"\x10\x00", 20: b"\x00\x40\x20\x20"}
+_FIXED = {16: 0x10, 17: 0x00, 20: 0x00, 21: 0x40, 22: 0x20, 23: 0x20}
 """What SQLite writes into the header of each log before anything else: the size of pages, what is left free in them."""
 
 
 def damaged_header(path: Path) -> str:
-    """Return what is wrong with the bytes of the file's header that are the same in each log; empty: nothing."""
+    """Return what is wrong with the bytes of the file's header that are the same in each log; empty: nothing.
+
+    Not while this process has a connection to the log: closing the file gives back all of the process's locks on it,
+    also those that keep other programs from removing the -wal.
+    """
     try:
         with path.open("rb") as file:
             header = file.read(100)
@@ -81,7 +85,7 @@ def damaged_header(path: Path) -> str:
     if header[:16] == _MAGIC and len(header) == 100:
         # 1 until the log is first opened for writing, as in a restored one, then 2; SQLite writes nothing at any other.
         wrong = [18] if header[18] not in (1, 2) else []
-        wrong += [at for at, fixed in _FIXED.items() if header[at : at + len(fixed)] != fixed]
+        wrong += [at for at, fixed in _FIXED.items() if header[at] != fixed]
         if wrong:
             return f"its header is damaged: byte {wrong[0]} is {header[wrong[0]]}"
     return ""

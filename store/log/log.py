@@ -168,6 +168,8 @@ class EventLog:
         try:
             # Before a connection that may write: closing one folds the -wal in and removes what can still be saved.
             check_end(path)
+            if wrong := damaged_header(path):
+                raise LogDamagedError(path, None, wrong)
             with translated(path):
                 connection = connect_writable(path, pragmas=("foreign_keys = ON",))
                 try:
@@ -413,8 +415,6 @@ class EventLog:
 
 def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
     """Make the tables in an empty file, check the identity of any other."""
-    if wrong := damaged_header(path):
-        raise LogDamagedError(path, None, wrong)
     if read_schema(connection):
         check_identity(connection, path)
     elif connection.execute("PRAGMA application_id").fetchone()[0] not in {0, APPLICATION_ID}:

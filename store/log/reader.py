@@ -37,10 +37,10 @@ def connect(path: Path) -> sqlite3.Connection:
         LogError: see `store.sqlite.connect_readonly` and `check_identity`.
     """
     try:
-        if wrong := damaged_header(path):
-            raise LogDamagedError(path, None, wrong)
         return connect_readonly(path, check=check_identity)
     except LogError as error:
+        if is_damage(error) and (wrong := damaged_header(path)):
+            raise LogDamagedError(path, None, wrong) from error
         if is_damage(error) and not isinstance(error, LogDamagedError):
             check_end(path)
         raise

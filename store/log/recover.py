@@ -91,6 +91,10 @@ def recover(
             end = _acknowledged(log_path)
             known = max(last, reached, end.seq if end else 0)
             with closing(Finds(log_path, _scratch(fresh))) as finds:
+                if (
+                    not last and end is None
+                ):  # neither SQLite nor an anchor tells how far it went, as of a backup
+                    known = max(known, finds.known())
                 kept, behind = _write(finds, fresh, end, upto=known, aside=aside)
                 if behind and not projects(fresh):
                     _remove(fresh)

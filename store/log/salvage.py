@@ -72,6 +72,16 @@ class Finds:
         """Return the largest number of what looks like an event."""
         return int(self._rows.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
+    def known(self) -> int:
+        """Return how far the log went, where only the rows can tell: to the last event that the chain confirms.
+
+        And on, while each number has an event or a hash; one that stands alone may be made of damage.
+        """
+        seq = max((one.seq for one in self.sound(self.last(), None) if one.event is not None), default=0)
+        while self._events(seq + 1) or self._links(seq + 1, None):
+            seq += 1
+        return seq
+
     def blob(self, sha256: str) -> blob_table.Row | None:
         """Return the row of a payload whose content is what its name says."""
         row: blob_table.Row | None = self._rows.execute(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -368,6 +370,28 @@ def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_nothing(
     with LogReader.open(left) as log:
         assert [one.data["pid"] for one in log.read()] == [0, 1, 2]
     tell(f"{name or 'the state folder'} {how} under a running daemon", "events lost: 0")
+
+
+def test_another_program_that_closes_a_database_leaves_its_companions_to_the_daemon(tmp_path: Path) -> None:
+    """SQLite removes a -wal with the last connection, and knows of others by locks that a mere `close` gives back."""
+    paths = Deployment(tmp_path).write(repos=[]).paths
+    paths.state.mkdir(parents=True)
+    code = "import sqlite3, sys\nfor path in sys.argv[1:]:\n    view = sqlite3.connect(path)\n"
+    code += "    view.execute('SELECT count(*) FROM sqlite_schema').fetchone()\n    view.close()\n"
+
+    async def scenario() -> None:
+        store = await StoreService.open(paths)
+        await store.append([event(1)])
+        while store.check_pause_s < 3600:  # the log and the view are looked through
+            await store.check_next_part()
+        arguments = [sys.executable, "-S", "-c", code, paths.events_db, paths.database_db]
+        await asyncio.to_thread(subprocess.run, arguments, check=True)
+        await store.append([event(2)])
+        await store.close()
+
+    asyncio.run(scenario())
+    with LogReader.open(paths.events_db) as log:
+        assert log.position() == 2
 
 
 def test_in_a_turn_without_an_append_the_wal_is_folded_in(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from store.log.envelope import Expect, NewEvent, StoredEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.log.recover import recover
+from store.log.salvage import PAGE_BYTES
 from store.view.rebuild import rebuild
 from store.view.view import refuse_lost_end
 from tests.support.daemon import warm
@@ -343,6 +344,27 @@ def test_a_bit_that_flips_in_the_first_page_is_found_and_costs_no_event(
             assert list(folder.glob("*.recovered*")) == []
     assert found > 6
     tell(f"{len(flips)} bits flipped in a log's first page", "events lost: 0")
+
+
+@pytest.mark.parametrize("damaged", ["the header", "the last page of events"])
+def test_of_a_log_that_has_no_anchor_and_cannot_be_read_the_rows_say_how_far_it_went(
+    tmp_path: Path, damaged: str
+) -> None:
+    """As of a backup on a bad disk: neither an anchor nor a view knows its end."""
+    path = write(tmp_path)
+    before = events_of(path)
+    anchor.anchor_path(path).unlink()
+    content = bytearray(path.read_bytes())
+    at = 0 if damaged == "the header" else content.rindex(before[-1].data_json.encode()) // PAGE_BYTES
+    content[at * PAGE_BYTES + 20 : (at + 1) * PAGE_BYTES] = bytes(PAGE_BYTES - 20)
+    path.write_bytes(content)
+    done = recover(path, tmp_path / "database.db", reached=0)
+    assert done is not None
+    assert events_of(path)[:-1] == before[: done.kept]
+    if damaged == "the header":
+        assert (done.kept, done.lost) == (len(before), 0)
+    else:
+        assert 0 < done.kept < len(before) == done.lost
 
 
 def test_a_schema_that_is_no_utf8_is_refused_as_damage_by_the_writer_too(tmp_path: Path) -> None:
