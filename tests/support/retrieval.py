@@ -10,11 +10,16 @@ from __future__ import annotations
 import json
 import random
 import string
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.replay import ReplayPair, ReplayRows
 
 LETTERS = string.ascii_lowercase
 
@@ -146,3 +151,33 @@ def small_config(model: str | Path, **changes: Any) -> RetrieverConfig:
         fisher_samples=16,
     )
     return replace(config, **changes)
+
+
+def rows_of_texts(tasks: Mapping[str, Sequence[tuple[str, str]]]) -> ReplayRows:
+    """Return rows to replay, a query and a document that it needs each, by the task's name; of one that has several
+    times the same query, that needs all of them. Every premise may be used."""
+    rows: dict[str, list[ReplayPair]] = {}
+    corpora: dict[str, Corpus] = {}
+    for name, texts in tasks.items():
+        place = {document: number for number, document in enumerate(dict.fromkeys(text for _, text in texts))}
+        premises = [
+            {"full_name": f"premise {number}", "code": text, "start": [number + 1, 1], "end": [number + 1, 2]}
+            for text, number in place.items()
+        ]
+        lines = [
+            {"path": "P.lean", "imports": [], "premises": premises},
+            {"path": "T.lean", "imports": ["P.lean"], "premises": []},
+        ]
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+            file.flush()
+            corpora[name] = Corpus(file.name)
+        needed: dict[str, set[int]] = {}
+        for query, document in texts:
+            needed.setdefault(query, set()).add(place[document])
+        steps = {
+            query: Example("T.lean", query, (1, 1), 0, query, tuple(sorted(own)), tuple(sorted(own)))
+            for query, own in needed.items()
+        }
+        rows[name] = [ReplayPair(steps[query], place[document]) for query, document in texts]
+    return ReplayRows(rows, corpora, seed=0)

@@ -385,6 +385,7 @@ class Batches(IterableDataset[Batch]):
         world: int = 1,
         start_step: int = 0,
         end_step: int | None = None,
+        pairs: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Args:
             corpus: the premises.
@@ -403,6 +404,7 @@ class Batches(IterableDataset[Batch]):
                 accumulated gradients never cross from one epoch into the next.
             rank, world: which process of how many this is.
             start_step, end_step: the steps to iterate over; no end means for ever.
+            pairs: the places of examples, each with one of its premises; None: each with all.
 
         Raises:
             DatasetError: no step uses a premise of the corpus, or there are fewer pairs than one step takes.
@@ -422,7 +424,7 @@ class Batches(IterableDataset[Batch]):
         self._loss = loss
         self._rank, self._world = rank, world
         self.start_step, self.end_step = start_step, end_step
-        self.pairs = [
+        self.pairs = list(pairs or ()) or [
             (number, positive)
             for number, example in enumerate(self.examples)
             for positive in example.positives
@@ -456,13 +458,17 @@ class Batches(IterableDataset[Batch]):
         """Return this process's part of a step (from 0, through the epochs)."""
         numbers = self._order(step // self.steps_per_epoch)[step % self.steps_per_epoch]
         # What is drawn follows from the step alone: each process draws for all, and so knows all columns.
-        rng = _generator(self._seed, _STEPS, step)
+        return self.of(numbers, _generator(self._seed, _STEPS, step))
+
+    def of(self, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> Batch:
+        """Return this process's part of a step that learns some pairs, by their numbers: those of all processes."""
         drawn = []
         for number in numbers:
             example, positive = self.pairs[number]
             found = self._sampler.draw(self.examples[example], positive, rng, self._hard_of(example))
             drawn.append([positive, *found])
-        parts = [slice(first, first + self._batch_size) for first in range(0, len(numbers), self._batch_size)]
+        size = len(numbers) // self._world
+        parts = [slice(first, first + size) for first in range(0, len(numbers), size)]
         by_process = [
             [row[i] for i in range(1 + self._sampler.negatives) for row in drawn[part]] for part in parts
         ]

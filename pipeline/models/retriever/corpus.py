@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -76,6 +76,9 @@ class Corpus:
             raise CorpusError(
                 f"{self.source} cannot be read ({error.strerror}). Name the corpus.jsonl of an exported dataset"
             ) from error
+        self._lay_out()
+
+    def _lay_out(self) -> None:
         self._closures = self._close()
         sizes = np.array([len(file.premises) for file in self.files], dtype=np.intp)
         self.file_of_premise: npt.NDArray[np.int32] = np.repeat(
@@ -182,6 +185,31 @@ class Corpus:
             for file in self.files
         }
 
+    def only(self, indices: Sequence[int], paths: Collection[str]) -> Corpus:
+        """Return the corpus of some of its premises, in the same order, with their files and those at some paths.
+
+        What a theorem of one of the files may use is the same as here, as far as it is left.
+        """
+        kept = set(indices)
+        named = {path.removeprefix("./") for path in paths}
+        premises = [
+            tuple(one for index, one in enumerate(file.premises, file.first) if index in kept)
+            for file in self.files
+        ]
+        stays = np.array(
+            [bool(own) or file.path in named for own, file in zip(premises, self.files, strict=True)],
+            dtype=np.bool_,
+        )
+        cut = Corpus.__new__(Corpus)
+        cut.source, cut._files, cut.files, cut.all_premises = self.source, {}, [], []
+        for number in np.flatnonzero(stays):
+            path = self.files[number].path
+            # A file may import another through one that is left out.
+            imports = np.flatnonzero(self.imported_files(path) & stays)
+            cut._put(path, premises[number], tuple(self.files[other].path for other in imports))
+        cut._lay_out()
+        return cut
+
     def _add(self, line: bytes, where: str) -> None:
         record = _record(line, where)
         path = record["path"]
@@ -189,9 +217,11 @@ class Corpus:
             raise CorpusError(
                 f"{where}: {path} has a line already (line {self._files[path] + 1}); each path has one. {_AGAIN}"
             )
-        premises = tuple(_premises(record, path, where))
+        self._put(path, tuple(_premises(record, path, where)), tuple(record["imports"]))
+
+    def _put(self, path: str, premises: tuple[Premise, ...], imports: tuple[str, ...]) -> None:
         self._files[path] = len(self.files)
-        self.files.append(CorpusFile(path, premises, tuple(record["imports"]), len(self.all_premises)))
+        self.files.append(CorpusFile(path, premises, imports, len(self.all_premises)))
         self.all_premises.extend(premises)
 
     def _close(self) -> Bits:

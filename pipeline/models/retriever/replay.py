@@ -1,41 +1,60 @@
-"""Replay of the retriever: pairs of earlier tasks, and batches of them.
+"""Replay of the retriever: pairs of earlier tasks, learned again as they were learned first.
 
 All rows of a step are of one repository, and so are their negatives: told apart from another repository's premises, a
-document is found by that one's names. They are texts, not indices: each dataset numbers its premises anew.
+document is found by that one's names. A replayed row has the positives of its whole proof, the premises that its
+theorem may not use are no negatives of it, and some of its negatives are hard ones, all by the code of the first time
+(`batches.Batches`). What it lacks is most of its corpus: hundreds of repositories' do not fit into memory, so of each
+the premises are kept that the chosen rows need, and `_AROUND` times as many others as a row has negatives, drawn for
+each row from all that its theorem may use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import EmptySplitError
 from pipeline.models.replay import Replay, chosen
-from pipeline.models.retriever.batches import Batch, read_examples
-from pipeline.models.retriever.config import Loss, RetrieverConfig
+from pipeline.models.retriever.batches import (
+    Batches,
+    Example,
+    NegativeSampler,
+    dataset_digest,
+    read_examples,
+)
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Tokens, query_ids, tensors_of
+from pipeline.models.retriever.encoder import Tokens
+
+_AROUND = 2
+_NEGATIVES = 7
+"""Separates this stream of random numbers from `pipeline.models.replay`'s."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayPair:
-    """A query and a document that it needs, as the encoder reads them."""
+    """A step and a premise that it uses, indices of its task's corpus in `ReplayRows`."""
 
-    query: str
-    document: str
+    example: Example
+    positive: int
 
 
 class ReplayRows(Replay[ReplayPair]):
     """Pairs of earlier tasks, by the task's name."""
 
-    def __init__(self, rows: Mapping[str, Sequence[ReplayPair]], *, seed: int) -> None:
-        """As `Replay`."""
+    def __init__(
+        self, rows: Mapping[str, Sequence[ReplayPair]], corpora: Mapping[str, Corpus], *, seed: int
+    ) -> None:
+        """As `Replay`; `corpora` are the premises of each task's rows."""
         super().__init__(rows, seed=seed)
-        self._needed = {name: _documents_of(own) for name, own in self.tasks.items()}
+        self._corpora = corpora
+        self.hard: Sequence[npt.NDArray[np.int32]] = ()
+        """The hard negatives of each of `steps`; without any, none are drawn."""
 
     @classmethod
     def of(cls, earlier: Sequence[TaskData], config: RetrieverConfig) -> ReplayRows:
@@ -45,79 +64,79 @@ class ReplayRows(Replay[ReplayPair]):
         Raises:
             LearningError: a dataset cannot be read.
         """
+        corpora: dict[str, Corpus] = {}
 
         def read(task: TaskData, most: int) -> Sequence[ReplayPair]:
-            return _chosen(task, most, config)
+            rows, corpora[task.name] = _chosen(task, most, config)
+            return rows
 
-        return cls.of_tasks(earlier, read, size=config.replay_size, seed=config.seed)
+        rows = Replay.of_tasks(earlier, read, size=config.replay_size, seed=config.seed).tasks
+        return cls(rows, corpora, seed=config.seed)
 
-    def batch(
-        self,
-        step: int,
-        rows: int,
-        *,
-        negatives: int,
-        tokens: Tokens,
-        max_seq_len: int,
-        document_length: int,
-        loss: Loss,
-        rank: int = 0,
-    ) -> Batch | None:
-        """Return a step's replayed batch in LeanDojo's layout; None where there is no row.
+    def digest(self) -> str:
+        """Return the SHA-256 of the rows and of the premises beside them."""
+        parts = [super().digest(), *(dataset_digest(self._corpora[name], ()) for name in self.tasks)]
+        return hashlib.sha256("".join(parts).encode()).hexdigest()
 
-        Rows are drawn without repetition, from (seed, step, rank) alone. Negatives are documents of the repository's
-        other rows; one that a row's query is known to need is a positive. Its columns are of no corpus: `premises` are
-        all -1. `pairs` are places among the repository's rows.
+    def steps(self) -> list[tuple[Corpus, Sequence[Example]]]:
+        """Return each task's premises and the steps of its rows, in which hard negatives can be looked for."""
+        return [
+            (self._corpora[name], tuple(row.example for row in rows)) for name, rows in self.tasks.items()
+        ]
 
-        Args:
-            step: of the training run.
-            rows: how many pairs; all of the repository's where there are fewer.
-            negatives: columns a row beside its positive.
-            tokens: makes ids of texts.
-            max_seq_len: the longest query, in tokens.
-            document_length: the longest document.
-            loss: which labels: with "contrastive" a document in two columns counts once.
-            rank: of the process.
-        """
-        if not self.tasks:
-            return None
-        name = self.turn(step + rank)
-        pairs, needed = self.tasks[name], self._needed[name]
-        rng = self.draws(step, rank)
-        own = rng.choice(len(pairs), min(rows, len(pairs)), replace=False)
-        places = [*own, *rng.integers(len(pairs), size=negatives * len(own))]
-        documents = [pairs[place].document for place in places]
-        label = np.zeros((len(own), len(documents)), dtype=np.float32)
-        for row, place in enumerate(own):
-            label[row] = [document in needed[pairs[place].query] for document in documents]
-        first = {document: place for place, document in reversed(list(enumerate(documents)))}
-        repeated = [loss == "contrastive" and first[document] != at for at, document in enumerate(documents)]
-        return Batch(
-            *tensors_of([query_ids(tokens, pairs[place].query, max_seq_len) for place in own]),
-            *tensors_of([tokens(document, document_length) for document in documents]),
-            label=torch.from_numpy(label),
-            ignore=torch.tensor(repeated).expand(len(own), -1).contiguous(),
-            premises=(-1,) * len(documents),
-            pairs=tuple(map(int, own)),
-        )
+    def batches(self, tokens: Tokens, config: RetrieverConfig) -> dict[str, Batches]:
+        """Return what makes the batches of each task; a pair's number is its place among the task's rows."""
+        hard: Sequence[npt.NDArray[np.int32] | None] = self.hard or [None] * len(self.tasks)
+        return {
+            name: Batches(
+                corpus,
+                examples,
+                tokens,
+                batch_size=1,
+                negatives=config.num_negatives,
+                in_file_negatives=config.num_in_file_negatives,
+                hard_negatives=config.num_hard_negatives,
+                hard=ranked,
+                max_seq_len=config.data_max_seq_len,
+                document_length=config.document_length,
+                seed=config.seed,
+                loss=config.loss,
+                pairs=[(place, row.positive) for place, row in enumerate(rows)],
+            )
+            for (name, rows), (corpus, examples), ranked in zip(
+                self.tasks.items(), self.steps(), hard, strict=True
+            )
+        }
 
 
-def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> Sequence[ReplayPair]:
-    """Return at most so many pairs of a task's training split, each with the same chance, in their order."""
+def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> tuple[Sequence[ReplayPair], Corpus]:
+    """Return at most so many pairs of a task's training split, each with the same chance, in their order, and the
+    premises that they are learned beside."""
     corpus = Corpus(task.dataset / "corpus.jsonl")
     try:
         examples = read_examples(task.dataset / config.split / "train.json", corpus).with_premises
     except EmptySplitError:
-        return ()
+        return (), corpus.only((), ())
     places = [(example, positive) for example in examples for positive in example.positives]
-    return [
-        ReplayPair(example.query, corpus[positive].serialize())
-        for example, positive in chosen(places, most, config.seed)
+    pairs = chosen(places, most, config.seed)
+    sampler = NegativeSampler(
+        corpus,
+        negatives=_AROUND * config.num_negatives,
+        in_file=_AROUND * config.num_in_file_negatives,
+    )
+    rng = np.random.Generator(np.random.Philox(key=[config.seed, _NEGATIVES]))
+    needed = {index for example, _ in pairs for index in example.proof}
+    needed.update(index for pair in pairs for index in sampler.draw(*pair, rng))
+    kept = np.array(sorted(needed), dtype=np.int64)
+
+    def place(*indices: int) -> tuple[int, ...]:
+        return tuple(np.searchsorted(kept, indices).tolist())
+
+    rows = [
+        ReplayPair(
+            replace(example, positives=place(*example.positives), proof=place(*example.proof)),
+            *place(positive),
+        )
+        for example, positive in pairs
     ]
-
-
-def _documents_of(pairs: Iterable[ReplayPair]) -> Mapping[str, set[str]]:
-    needed: dict[str, set[str]] = {}
-    for pair in pairs:
-        needed.setdefault(pair.query, set()).add(pair.document)
-    return needed
+    return rows, corpus.only(kept.tolist(), {example.file_path for example, _ in pairs})

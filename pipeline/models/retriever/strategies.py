@@ -23,9 +23,9 @@ from torch import Tensor
 
 from pipeline.models.errors import CheckpointError
 from pipeline.models.model_files import FISHER
-from pipeline.models.retriever.batches import Batch
+from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, Tokens
+from pipeline.models.retriever.encoder import Encoder
 from pipeline.models.retriever.ewc import ElasticWeights
 from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.replay import ReplayRows
@@ -83,7 +83,7 @@ def make_strategy(
         path = None if state_folder is None else state_folder / FISHER
         made.append(ElasticWeights(config, Fisher.load(path) if path is not None and path.exists() else None))
     if "replay" in config.ways:
-        made.append(Replay(config, rows or ReplayRows({}, seed=config.seed)))
+        made.append(Replay(config, rows or ReplayRows({}, {}, seed=config.seed)))
     return made[0] if len(made) == 1 else Several(made)
 
 
@@ -150,23 +150,17 @@ class Replay(NoStrategy):
     def __init__(self, config: RetrieverConfig, rows: ReplayRows) -> None:
         self._config = config
         self._rows = rows
-        self._tokens: Tokens | None = None
+        self._batches: Mapping[str, Batches] = {}
 
     def before_task(self, encoder: Encoder, task: Task) -> None:
-        self._tokens = task.tokens
+        self._batches = self._rows.batches(task.tokens, self._config)
 
     def replayed(self, step: int, rank: int = 0) -> Batch | None:
         config = self._config
-        if self._tokens is None or config.replay_share == 0.0:
+        if not self._batches or config.replay_share == 0.0:
             return None
-        return self._rows.batch(
-            step,
-            # As many as make the share of the step's pairs, and where batches are small at least one.
-            max(1, round(config.batch_size * config.replay_share)),
-            negatives=config.num_negatives,
-            tokens=self._tokens,
-            max_seq_len=config.data_max_seq_len,
-            document_length=config.document_length,
-            loss=config.loss,
-            rank=rank,
-        )
+        batches = self._batches[self._rows.turn(step + rank)]
+        # As many as make the share of the step's pairs, where batches are small at least one; none is drawn twice.
+        rows = max(1, round(config.batch_size * config.replay_share))
+        rng, known = self._rows.draws(step, rank), len(batches.pairs)
+        return batches.of(rng.choice(known, min(rows, known), replace=False), rng)

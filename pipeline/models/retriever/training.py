@@ -6,7 +6,7 @@ exactly the weights of an uninterrupted one.
 
     <run>/steps/step=N.ckpt   the newest steps; gone when training is done
     <run>/epochs/epoch=N.pt   the best epoch's weights, where there is more than one epoch
-    <run>/negatives.pt        hard negatives, as the weights at the run's beginning found them
+    <run>/hard_negatives.pt   of the steps to learn and to replay, as the weights at the run's beginning found them
     <run>/trained.pt          the trained weights, so that the later steps (Fisher, checkpoint) can be repeated
 """
 
@@ -21,17 +21,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
 from pytorch_lightning.strategies import DDPStrategy
+from torch import Tensor
 
 from pipeline.jobs import preemption
 from pipeline.models.curve import LOSS, Curve
@@ -58,7 +58,7 @@ from pipeline.models.retriever.tasks import Task, TaskState
 
 OnStep = Callable[[int, int], object]
 _MADE = "trained.pt"
-_HARD = "negatives.pt"
+_HARD = "hard_negatives.pt"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -197,7 +197,7 @@ def train_task(
         total_steps=total,
     )
     if data.num_hard_negatives:
-        data.hard = _hard_negatives(model, data, config, run, indices)
+        _set_hard_negatives(model, data, rows, config, run, indices)
     task = Task(
         name=name,
         data=dataset_digest(data.corpus, data.to_learn),
@@ -225,36 +225,39 @@ def train_task(
     return model, kept, RunSummary(**made, curve=curve, seconds=time.monotonic() - started)
 
 
-def _hard_negatives(
+def _set_hard_negatives(
     model: PremiseRetriever,
     data: RetrievalDataModule,
+    rows: ReplayRows | None,
     config: RetrieverConfig,
     run: Path,
     indices: Path | None,
-) -> npt.NDArray[np.int32]:
-    """Return the hard negatives of the steps to learn, found once in a run."""
+) -> None:
+    """Give the steps to learn and those to replay their hard negatives, found once in a run."""
     kept = run / _HARD
     try:
         check_whole(kept)
-        return np.asarray(torch.load(kept, map_location="cpu", weights_only=True).numpy())
+        found: list[Tensor] = torch.load(kept, map_location="cpu", weights_only=True)
     except UNREADABLE:
-        pass
-    model.to("cuda" if on_cuda(config) else "cpu")
-    encoder = model.encoder
-    index = None if indices is None else EmbeddingIndex.of(indices, encoder, data.document_length)
-    found = hard_negatives(
-        encoder,
-        data.tokens,
-        data.corpus,
-        data.to_learn,
-        document_length=data.document_length,
-        query_length=data.max_seq_len,
-        index=index,
-    )
-    model.to("cpu")
-    if first_process():
-        save_whole(torch.from_numpy(found), kept)
-    return found
+        model.to("cuda" if on_cuda(config) else "cpu")
+        find = partial(
+            hard_negatives,
+            model.encoder,
+            data.tokens,
+            document_length=data.document_length,
+            query_length=data.max_seq_len,
+            index=None
+            if indices is None
+            else EmbeddingIndex.of(indices, model.encoder, data.document_length),
+        )
+        steps = [(data.corpus, data.to_learn), *([] if rows is None else rows.steps())]
+        found = [torch.from_numpy(find(corpus, examples)) for corpus, examples in steps]
+        model.to("cpu")
+        if first_process():
+            save_whole(found, kept)
+    data.hard, *earlier = (one.numpy() for one in found)
+    if rows is not None:
+        rows.hard = earlier
 
 
 def _fit(

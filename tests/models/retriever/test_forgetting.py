@@ -11,9 +11,10 @@ import torch
 from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, load_encoder
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.replay import ReplayPair, ReplayRows
+from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.strategies import make_strategy
 from tests.support.letters import Letters, loss_of, scores_of
+from tests.support.retrieval import rows_of_texts
 from tests.support.tiny_models import make_tiny_retriever
 
 TEMPERATURE = 0.1
@@ -28,7 +29,7 @@ LOSSES = row_losses("contrastive", temperature=TEMPERATURE)
 
 def rows_of(name: str, seed: int) -> ReplayRows:
     shown = [pair for step in range(STEPS) for pair in Letters(name, seed).texts(step)]
-    return ReplayRows({name: [ReplayPair(query, document) for query, document in shown]}, seed=0)
+    return rows_of_texts({name: shown})
 
 
 def recall_at_1(encoder: Encoder, name: str, seed: int) -> float:

@@ -95,7 +95,7 @@ def test_a_run_that_goes_on_has_those_that_it_began_with(
 
     data = data_module(tasks[0].dataset, config, tokens_of=config.model_name)
     train(data)
-    assert (tmp_path / "run" / "negatives.pt").is_file()
+    assert (tmp_path / "run" / "hard_negatives.pt").is_file()
     again = data_module(tasks[0].dataset, config, tokens_of=config.model_name)
     train(again)
     assert data.hard is not None

@@ -4,39 +4,69 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever.batches import Batch
+from pipeline.models.retriever.batches import Batch, read_examples
 from pipeline.models.retriever.config import Loss, RetrieverConfig
+from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids
-from pipeline.models.retriever.replay import ReplayPair, ReplayRows
-from tests.support.retrieval import write_dataset
+from pipeline.models.retriever.index import HARD
+from pipeline.models.retriever.losses import row_losses
+from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.strategies import make_strategy
+from tests.support.letters import Letters
+from tests.support.retrieval import rows_of_texts, write_dataset
 
 
-def pairs(task: str, n: int) -> list[ReplayPair]:
-    return [ReplayPair(f"{task} ⊢ {number}", f"theorem <a>{task}.{number}</a>") for number in range(n)]
+def pairs(task: str, n: int) -> list[tuple[str, str]]:
+    return [(f"{task} ⊢ {number}", f"theorem {task}.{number}") for number in range(n)]
 
 
 def drawn(
-    rows: ReplayRows, step: int, count: int, *, negatives: int = 0, loss: Loss = "mse", rank: int = 0
+    rows: ReplayRows,
+    step: int,
+    count: int,
+    *,
+    negatives: int = 0,
+    loss: Loss = "mse",
+    rank: int = 0,
+    length: int = 64,
 ) -> Batch:
-    made = rows.batch(
-        step,
-        count,
-        negatives=negatives,
-        tokens=byte_ids,
-        max_seq_len=64,
-        document_length=32,
+    config = RetrieverConfig(
+        against_forgetting="replay",
+        batch_size=2 * count,
+        replay_share=0.5,
+        num_negatives=negatives,
+        num_in_file_negatives=0,
+        data_max_seq_len=64,
+        max_seq_len=length,
         loss=loss,
-        rank=rank,
     )
+    strategy = make_strategy(config, None, rows)
+    strategy.before_task(None, Letters("a", 0).task(row_losses(loss, temperature=0.1)))
+    made = strategy.replayed(step, rank)
     assert made is not None
     return made
 
 
 def texts(ids: torch.Tensor) -> list[str]:
     return [bytes(int(byte) - 3 for byte in row if byte > 1).decode() for row in ids]
+
+
+def with_steps_of_one_premise(task: TaskData) -> TaskData:
+    """Give each premise that a theorem uses a step of its own."""
+    path = task.dataset / "random" / "train.json"
+    theorems = json.loads(path.read_text())
+    for theorem in theorems:
+        (step,) = theorem["traced_tactics"]
+        theorem["traced_tactics"] = [
+            {**step, "state_before": f"{theorem['full_name']} {number}", "annotated_tactic": ["", [used]]}
+            for number, used in enumerate(step["annotated_tactic"][1])
+        ]
+    path.write_text(json.dumps(theorems))
+    return task
 
 
 def dataset(folder: Path, name: str, theorems: int) -> TaskData:
@@ -50,7 +80,7 @@ def test_every_repository_has_the_same_share_of_the_rows_whatever_its_size(tmp_p
 
 
 def test_every_repository_has_its_turn_as_often_as_any_other() -> None:
-    rows = ReplayRows({"A": pairs("A", 5), "B": pairs("B", 500), "C": pairs("C", 50)}, seed=0)
+    rows = rows_of_texts({"A": pairs("A", 5), "B": pairs("B", 500), "C": pairs("C", 50)})
     turns = [rows.turn(number) for number in range(30)]
     for start in range(0, 30, 3):
         assert set(turns[start : start + 3]) == {"A", "B", "C"}
@@ -58,12 +88,12 @@ def test_every_repository_has_its_turn_as_often_as_any_other() -> None:
 
 
 def test_rows_and_negatives_of_a_step_are_of_one_repository() -> None:
-    rows = ReplayRows({"A": pairs("A", 50), "B": pairs("B", 50)}, seed=0)
+    rows = rows_of_texts({"A": pairs("A", 50), "B": pairs("B", 50)})
     seen = Counter[str]()
     for step in range(6):
         made = drawn(rows, step, 4, negatives=2)
         (queries,) = {text[0] for text in texts(made.context_ids)}
-        (documents,) = {text.removeprefix("theorem <a>")[0] for text in texts(made.premise_ids)}
+        (documents,) = {text.removeprefix("theorem ")[0] for text in texts(made.premise_ids)}
         assert queries == documents
         seen[queries] += 1
     assert seen == {"A": 3, "B": 3}
@@ -80,7 +110,7 @@ def test_rows_are_those_of_the_training_split_alone(tmp_path: Path) -> None:
         }
         for split in ("train", "test")
     }
-    queries = {pair.query for pair in rows.tasks["A"]}
+    queries = {row.example.query for row in rows.tasks["A"]}
     assert queries == states["train"]
     assert not states["test"] <= queries
 
@@ -103,17 +133,17 @@ def test_the_same_datasets_give_the_same_rows_and_another_seed_others(tmp_path: 
 
 def test_a_batch_is_leandojos_layout_of_texts() -> None:
     own = pairs("A", 20)
-    made = drawn(ReplayRows({"A": own}, seed=0), 5, 4, negatives=2)
+    made = drawn(rows_of_texts({"A": own}), 5, 4, negatives=2)
     assert made.context_ids.shape[0] == 4
     assert made.premise_ids.shape[0] == 12
     assert made.label.shape == made.ignore.shape == (4, 12)
     assert torch.equal(made.label[:, :4], torch.eye(4)), "the first columns are the rows' own documents"
-    assert texts(made.context_ids) == [own[place].query for place in made.pairs]
-    assert texts(made.premise_ids)[:4] == [own[place].document for place in made.pairs]
+    assert texts(made.context_ids) == [own[place][0] for place in made.pairs]
+    assert texts(made.premise_ids)[:4] == [own[place][1] for place in made.pairs]
 
 
 def test_a_batch_depends_on_seed_step_and_rank_alone() -> None:
-    rows = ReplayRows({"A": pairs("A", 50)}, seed=0)
+    rows = rows_of_texts({"A": pairs("A", 50)})
     first = drawn(rows, 3, 6).pairs
     drawn(rows, 9, 6)
     assert drawn(rows, 3, 6).pairs == first
@@ -121,31 +151,53 @@ def test_a_batch_depends_on_seed_step_and_rank_alone() -> None:
     assert len(set(first)) == 6, "no pair twice"
 
 
-def test_every_document_that_a_query_is_known_to_need_is_a_positive() -> None:
-    shared = [ReplayPair("q", "one"), ReplayPair("q", "two"), ReplayPair("other", "three")]
-    losses: tuple[Loss, ...] = ("mse", "contrastive")
-    for loss in losses:
-        made = drawn(ReplayRows({"A": shared}, seed=0), 0, 9, negatives=3, loss=loss)
-        assert len(made) == 3, "all of them where there are fewer"
-        documents = texts(made.premise_ids)
-        for row, place in enumerate(made.pairs):
-            needed = {"one", "two"} if shared[place].query == "q" else {"three"}
-            assert made.label[row].bool().tolist() == [text in needed for text in documents]
-        repeated = [text in documents[:at] for at, text in enumerate(documents)]
-        assert any(repeated)
-        assert made.ignore.tolist() == [repeated if loss == "contrastive" else [False] * len(documents)] * 3
+def test_a_replayed_row_has_the_positives_and_the_mask_of_one_that_is_learned_first(tmp_path: Path) -> None:
+    task = with_steps_of_one_premise(dataset(tmp_path, "A", 60))
+    corpus = Corpus(task.dataset / "corpus.jsonl")
+    learned = read_examples(task.dataset / "random" / "train.json", corpus).with_premises
+    example_of = {example.query: example for example in learned}
+    index_of = {premise.serialize(): index for index, premise in enumerate(corpus)}
+    rows = ReplayRows.of([task], RetrieverConfig(replay_size=30))
+    of_another_step = ignored = 0
+    for step in range(8):
+        made = drawn(rows, step, 8, negatives=3, loss="contrastive")
+        columns = [index_of[text] for text in texts(made.premise_ids)]
+        for row, query in enumerate(texts(made.context_ids)):
+            example = example_of[query]
+            accessible = corpus.accessible(example.file_path, example.start)
+            for column, index in enumerate(columns):
+                assert bool(made.label[row, column]) == (index in example.proof)
+                again = index in columns[:column]
+                late = not accessible[index] and index not in example.proof
+                assert bool(made.ignore[row, column]) == (again or late)
+                of_another_step += index in example.proof and index not in example.positives
+                ignored += late
+    assert of_another_step
+    assert ignored
+
+
+def test_hard_negatives_are_replayed_too(tmp_path: Path) -> None:
+    rows = ReplayRows.of([dataset(tmp_path, "A", 60)], RetrieverConfig(replay_size=20))
+    ((corpus, examples),) = rows.steps()
+    assert len(corpus) < 60, "of a corpus what the rows need and some others"
+    hard = np.full((len(examples), HARD), -1, dtype=np.int32)
+    for number, example in enumerate(examples):
+        others = corpus.accessible(example.file_path, example.start)
+        others[list(example.proof)] = False
+        hard[number, :1] = np.flatnonzero(others)[:1]
+    rows.hard = [hard]
+    made = drawn(rows, 0, 8, negatives=3)
+    for row, place in enumerate(made.pairs):
+        assert hard[place, 0] in (-1, *made.premises[row :: len(made)])
 
 
 def test_queries_and_documents_are_cut_each_at_its_own_length() -> None:
-    made = drawn(ReplayRows({"A": [ReplayPair("q" * 90, "d" * 90)]}, seed=0), 0, 1, negatives=1)
+    made = drawn(rows_of_texts({"A": [("q" * 90, "d" * 90)]}), 0, 1, negatives=1, length=32)
     assert made.context_ids.shape == (1, 64)
     assert made.premise_ids.shape == (2, 32)
 
 
-def test_without_rows_there_is_no_batch(tmp_path: Path) -> None:
-    for rows in (ReplayRows({"A": []}, seed=0), ReplayRows.of([], RetrieverConfig())):
+def test_without_rows_there_is_nothing_to_replay() -> None:
+    for rows in (rows_of_texts({"A": []}), ReplayRows.of([], RetrieverConfig())):
         assert not rows
-        assert (
-            rows.batch(0, 2, negatives=0, tokens=byte_ids, max_seq_len=9, document_length=9, loss="mse")
-            is None
-        )
+        assert not rows.batches(byte_ids, RetrieverConfig())

@@ -17,10 +17,10 @@ from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, load_enc
 from pipeline.models.retriever.ewc import FIRST_STEPS, sample_groups
 from pipeline.models.retriever.fisher import Fisher, RetrievalLosses, parameters_of, squared_gradients
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.replay import ReplayPair, ReplayRows
+from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.strategies import make_strategy
 from pipeline.models.retriever.tasks import Strategy, Task, TaskState
-from tests.support.retrieval import write_dataset
+from tests.support.retrieval import rows_of_texts, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
 
@@ -315,8 +315,7 @@ def test_the_average_lies_between_where_the_task_began_and_ended(made: Made) -> 
 
 
 def rows_of(name: str) -> ReplayRows:
-    own = [ReplayPair(f"{name} {number}", f"document {number}") for number in range(50)]
-    return ReplayRows({name: own}, seed=0)
+    return rows_of_texts({name: [(f"{name} {number}", f"document {number}") for number in range(50)]})
 
 
 def replaying(made: Made, setting: RetrieverConfig) -> Strategy:
