@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from array import array
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -41,28 +42,36 @@ class Selector(Protocol):
 
 
 class _Postings:
-    """In which documents each term is, and how often."""
+    """In which documents each term is, and how often: all in three arrays, a term's documents side by side, ascending.
 
-    def __init__(self, documents: Iterable[Mapping[str, int]]) -> None:
-        places: dict[str, tuple[list[int], list[int]]] = {}
-        self.size = 0
-        for number, document in enumerate(documents):
-            self.size += 1
-            for term, times in document.items():
-                numbers, counts = places.setdefault(term, ([], []))
-                numbers.append(number)
-                counts.append(times)
-        self._places = {
-            term: (np.array(numbers, dtype=np.int32), np.array(counts, dtype=np.float64))
-            for term, (numbers, counts) in places.items()
-        }
+    Attributes:
+        size: the number of documents.
+        lengths: terms of each document.
+        documents, times: of each place, a document's number and how often it has the term.
+        terms: of each term the number of its documents, in the order of their places.
+    """
 
-    def __contains__(self, term: str) -> bool:
-        return term in self._places
+    def __init__(self, documents: Iterable[Iterable[str]]) -> None:
+        numbers: defaultdict[str, int] = defaultdict()
+        numbers.default_factory = numbers.__len__
+        terms, ends = array("i"), array("q", [0])
+        for document in documents:
+            terms.extend(map(numbers.__getitem__, document))
+            ends.append(len(terms))
+        # Now it knows no further term.
+        self._numbers = dict(numbers)
+        self.size = len(ends) - 1
+        self.lengths = np.diff(np.asarray(ends))
+        of = np.repeat(np.arange(self.size), self.lengths)
+        places, self.times = np.unique(np.asarray(terms) * np.int64(self.size) + of, return_counts=True)
+        self.documents = (places % max(1, self.size)).astype(np.int32)
+        self.terms = np.bincount(places // max(1, self.size), minlength=len(numbers))
+        self._ends = [0, *np.cumsum(self.terms).tolist()]
 
-    def of(self, term: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-        """Return the documents with a term, ascending, and how often each has it."""
-        return self._places[term]
+    def of(self, term: str) -> slice:
+        """Return where a term's documents are; nowhere for an unknown one."""
+        number = self._numbers.get(term)
+        return slice(0) if number is None else slice(self._ends[number], self._ends[number + 1])
 
 
 class BM25:
@@ -77,20 +86,19 @@ class BM25:
     b = 0.75
 
     def __init__(self, corpus: Corpus) -> None:
-        words = [Counter(words_of(f"{one.full_name} {one.code}")) for one in corpus.all_premises]
-        self._postings = _Postings(words)
-        lengths = np.array([sum(one.values()) for one in words], dtype=np.float64)
-        mean = float(lengths.mean()) if len(lengths) else 0.0
-        self._weight = self.k1 * (1 - self.b + self.b * lengths / (mean or 1.0))
+        found = _Postings(words_of(f"{one.full_name} {one.code}") for one in corpus.all_premises)
+        mean = float(found.lengths.mean()) if found.size else 0.0
+        weight = self.k1 * (1 - self.b + self.b * found.lengths / (mean or 1.0))
+        idf = np.log(1 + (found.size - found.terms + 0.5) / (found.terms + 0.5))
+        self._postings = found
+        self._scores = np.repeat(idf, found.terms)
+        self._scores *= found.times * (self.k1 + 1) / (found.times + weight[found.documents])
 
     def rank(self, state: str, allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
-        n = self._postings.size
-        scores = np.zeros(n)
+        scores = np.zeros(self._postings.size)
         for word, asked in Counter(words_of(state)).items():
-            if word in self._postings:
-                places, times = self._postings.of(word)
-                idf = math.log(1 + (n - len(places) + 0.5) / (len(places) + 0.5))
-                scores[places] += asked * idf * times * (self.k1 + 1) / (times + self._weight[places])
+            places = self._postings.of(word)
+            scores[self._postings.documents[places]] += asked * self._scores[places]
         return _best(scores, allowed, k)
 
 
@@ -113,7 +121,7 @@ class MePo:
         self._symbols = [
             sorted(self.symbols(one.code) - set(_ends(one.full_name))) for one in corpus.all_premises
         ]
-        self._postings = _Postings(dict.fromkeys(symbols, 1) for symbols in self._symbols)
+        self._postings = _Postings(self._symbols)
         self._sizes = np.array([len(symbols) for symbols in self._symbols], dtype=np.float64)
 
     def symbols(self, text: str) -> set[str]:
@@ -128,8 +136,8 @@ class MePo:
         new = self.symbols(state)
         while True:
             for symbol in new:
-                if symbol in self._postings:
-                    places, _ = self._postings.of(symbol)
+                places = self._postings.documents[self._postings.of(symbol)]
+                if len(places):
                     weight[places] += 1 + 2 / math.log(1 + len(places))
                     shared[places] += 1
             relevant |= new
@@ -145,7 +153,7 @@ class MePo:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, in lower case, and its signs."""
-    return [word.lower() for word in _WORD.findall(text)]
+    return _WORD.findall(text.lower())
 
 
 def _ends(name: str) -> list[str]:
