@@ -71,9 +71,9 @@ class Replay(Generic[T]):
         rng = _random(self._seed, _TURNS, number // len(names))
         return names[int(rng.permutation(len(names))[number % len(names)])]
 
-    def draws(self, step: int, rank: int) -> np.random.Generator:
-        """Return the random numbers of a step in a process."""
-        return np.random.Generator(np.random.Philox(key=[self._seed, _DRAWS], counter=[0, 0, rank, step]))
+    def draws(self, step: int) -> np.random.Generator:
+        """Return the random numbers of a step."""
+        return np.random.Generator(np.random.Philox(key=[self._seed, _DRAWS], counter=[0, 0, 0, step]))
 
     def beside(self, new: int, share: float) -> list[tuple[str, T]]:
         """Return rows to learn beside so many new ones, each with its task's name; none twice.

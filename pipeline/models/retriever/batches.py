@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -329,6 +330,8 @@ class Batch:
     """One process's part of one step: B queries and C = B * (1 + negatives) documents.
 
     The documents of all processes of the run are columns of each row, D in number, those of the first process first.
+    Where the step's rows are no multiple of the processes, the last process's last rows and their documents fill up:
+    they are ignored and cost nothing, and the mean over all rows times `scale` is the mean over the others.
     `label` is 1 where a column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"):
     float32, shape (B, D). `ignore` marks columns that do not count for a row: bool, shape (B, D). Ids and masks are
     int64, shape (B, length) and (C, length). `premises` are the own documents' indices in the corpus, `pairs` the rows'
@@ -343,6 +346,7 @@ class Batch:
     ignore: Tensor
     premises: tuple[int, ...]
     pairs: tuple[int, ...]
+    scale: float = 1.0
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -360,6 +364,41 @@ class Batch:
         return replace(
             self, **{name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The places of a step's rows that each process takes, as many as any other; `rows` places there are.
+
+    The last place is repeated to fill up.
+    """
+
+    rows: int
+    places: tuple[list[int], ...]
+
+    @property
+    def scale(self) -> float:
+        """See `Batch.scale`."""
+        return len(self.places) * len(self.places[0]) / self.rows
+
+    def ignore_filling(
+        self, rank: int, label: npt.NDArray[np.float32], ignore: npt.NDArray[np.bool_]
+    ) -> None:
+        """Let what fills up count for nothing in a process's labels, whose columns are all processes' documents."""
+        own = len(self.places[0])
+        filling = np.arange(own * len(self.places)).reshape(len(self.places), own) >= self.rows
+        # A process's columns are its rows' positives, then each row's first negative, and so on.
+        columns = np.tile(filling, label.shape[1] // filling.size).reshape(-1)
+        ignore[:, columns] = True
+        ignore[filling[rank]] = True
+        label[filling[rank]] = 0
+
+
+def shared(rows: int, world: int) -> Shares:
+    """Share a step's rows among the processes of a run."""
+    own = math.ceil(rows / world)
+    places = [min(place, rows - 1) for place in range(own * world)]
+    return Shares(rows, tuple(places[first : first + own] for first in range(0, len(places), own)))
 
 
 class Batches(IterableDataset[Batch]):
@@ -391,7 +430,7 @@ class Batches(IterableDataset[Batch]):
             corpus: the premises.
             examples: the steps to learn; those without a premise are left out.
             tokens: makes ids of texts.
-            batch_size: B, pairs of a step in each process.
+            batch_size: pairs of a step, of all processes together.
             negatives: negatives a pair.
             in_file_negatives: at most so many of them from the positive's file.
             hard_negatives: at most so many of the others hard ones.
@@ -434,11 +473,11 @@ class Batches(IterableDataset[Batch]):
                 f"no step of the dataset uses a premise of {corpus.source}, so there is nothing to learn. Is the "
                 "corpus of the same export?"
             )
-        self.steps_per_epoch = len(self.pairs) // (batch_size * world)
+        self.steps_per_epoch = len(self.pairs) // batch_size
         if self.steps_per_epoch == 0:
             raise DatasetError(
                 f"the dataset has {len(self.pairs)} pairs of a step and a premise, and one training step takes "
-                f"{batch_size * world}: lower the batch size, or train when more is traced"
+                f"{batch_size}: lower the batch size, or train when more is traced"
             )
         if self.steps_per_epoch >= multiple_of:
             self.steps_per_epoch -= self.steps_per_epoch % multiple_of
@@ -458,24 +497,25 @@ class Batches(IterableDataset[Batch]):
         """Return this process's part of a step (from 0, through the epochs)."""
         numbers = self._order(step // self.steps_per_epoch)[step % self.steps_per_epoch]
         # What is drawn follows from the step alone: each process draws for all, and so knows all columns.
-        return self.of(numbers, _generator(self._seed, _STEPS, step))
+        return self.of(numbers, _generator(self._seed, _STEPS, step), rank=self._rank, world=self._world)
 
-    def of(self, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> Batch:
-        """Return this process's part of a step that learns some pairs, by their numbers: those of all processes."""
+    def of(self, numbers: npt.NDArray[np.int64], rng: np.random.Generator, *, rank: int, world: int) -> Batch:
+        """Return a process's part of a step that learns some pairs, by their numbers: those of all processes."""
         drawn = []
         for number in numbers:
             example, positive = self.pairs[number]
             found = self._sampler.draw(self.examples[example], positive, rng, self._hard_of(example))
             drawn.append([positive, *found])
-        size = len(numbers) // self._world
-        parts = [slice(first, first + size) for first in range(0, len(numbers), size)]
+        shares = shared(len(numbers), world)
         by_process = [
-            [row[i] for i in range(1 + self._sampler.negatives) for row in drawn[part]] for part in parts
+            [drawn[place][i] for i in range(1 + self._sampler.negatives) for place in places]
+            for places in shares.places
         ]
-        own, columns = numbers[parts[self._rank]], by_process[self._rank]
+        own, columns = numbers[shares.places[rank]], by_process[rank]
         rows = [self.pairs[number] for number in own]
         every = [index for part in by_process for index in part]
         label, ignore = self._targets([self.examples[example] for example, _ in rows], every)
+        shares.ignore_filling(rank, label, ignore)
         return Batch(
             *tensors_of(
                 [
@@ -490,6 +530,7 @@ class Batches(IterableDataset[Batch]):
             ignore=torch.from_numpy(ignore),
             premises=tuple(columns),
             pairs=tuple(map(int, own)),
+            scale=shares.scale,
         )
 
     def _hard_of(self, example: int) -> list[int]:
@@ -521,10 +562,10 @@ class Batches(IterableDataset[Batch]):
         return label, ignore
 
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
-        """Return the pairs of an epoch's steps: shape (steps_per_epoch, batch_size * world)."""
+        """Return the pairs of an epoch's steps: shape (steps_per_epoch, batch_size)."""
         if self._epoch is None or self._epoch[0] != epoch:
             rng = _generator(self._seed, _EPOCHS, epoch)
-            size = self._batch_size * self._world
+            size = self._batch_size
             order = rng.permutation(len(self.pairs))[: self.steps_per_epoch * size]
             for start in range(0, len(order), size * _WINDOW):
                 window = order[start : start + size * _WINDOW]
@@ -575,7 +616,8 @@ class RetrievalDataModule(pl.LightningDataModule):
         """Read the corpus.
 
         `accumulate` is how many steps the trainer takes between two changes of the weights; `document_length` the
-        tokens of the longest document, where that is not `max_seq_len` as for queries. LeanDojo cuts documents at
+        tokens of the longest document, where that is not `max_seq_len` as for queries. `batch_size` is of all processes
+        together. LeanDojo cuts documents at
         other lengths in training and in the index; here it is one length everywhere. `learned` is the folder of an
         earlier export of the same repository, which was learned: what it has is not trained on again (`to_learn`).
         `num_hard_negatives` of a pair's negatives are of the attribute `hard`, once that is set.
@@ -656,7 +698,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         batch_size: int | None = None,
         multiple_of: int | None = None,
     ) -> Batches:
-        """Return the training batches of one process, of `batch_size` pairs (None: `self.batch_size`).
+        """Return one process's part of the batches of `batch_size` pairs (None: `self.batch_size`).
 
         An epoch has a multiple of `multiple_of` steps; without it, of `self.accumulate`.
 

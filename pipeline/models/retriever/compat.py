@@ -90,6 +90,7 @@ class TrainingConfig(RetrieverConfig):
     """LeanDojo-v2's configuration: all of its fields have its names and defaults, and its files load.
 
     It trains with EWC, as LeanDojo-v2 does, unless `against_forgetting` says otherwise, and on whole repositories.
+    `batch_size` is of each GPU.
 
     Accepted because LeanDojo's files have them, and without effect here: `single_repo` and `num_repos` (LeanDojo
     ignores them too), `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all)
@@ -114,6 +115,8 @@ class TrainingConfig(RetrieverConfig):
     def translated(self) -> RetrieverConfig:
         """Return the configuration of our trainings that does the same."""
         own = {name: value for name, value in self.to_dict().items() if name not in LEANDOJO_ALONE}
+        # LeanDojo's is of each GPU.
+        own["batch_size"] = self.batch_size * max(1, self.num_gpus)
         if not self.run_progressive_training:
             own["lambda_value"] = 0.0
         return RetrieverConfig.from_dict(own)

@@ -52,8 +52,7 @@ class RetrieverConfig(Config):
 
     Attributes (those not of LeanDojo; `pipeline.models.retriever.strategies` says what each way against forgetting
     does):
-        batch_size: pairs of a step and a premise, of each GPU; each pair's premises are negatives of the others' steps,
-            those of the other GPUs among them.
+        batch_size: pairs of a step and a premise, of all GPUs together; a pair's premises are the others' negatives.
         precision: "auto": bfloat16 on a GPU that has it, else float32 (on a GPU TF32); or Lightning's name of one.
         gradient_checkpointing: whether a step computes the activations of each group of texts again for its gradient,
             a third more time for a fraction of the memory; "auto": on a GPU.
@@ -123,9 +122,10 @@ class RetrieverConfig(Config):
     split: Split = "random"
     baselines: bool = True
 
-    # Intervals of saving and logging, processes, memory, the size of an evaluation's batches, what is measured.
+    # Intervals of saving and logging, processes, GPUs, memory, the size of an evaluation's batches, what is measured.
     no_content: ClassVar[frozenset[str]] = frozenset(
         {
+            "num_gpus",
             "num_workers",
             "timeout_seconds",
             "log_every_n_steps",

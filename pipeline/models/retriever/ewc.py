@@ -241,8 +241,6 @@ class ElasticWeights(NoStrategy):
             base=task.base,
             labels=config.fisher_labels,
             scale=config.fisher_scale,
-            # Those here may be fewer: a run that was interrupted after its last step is ended by one process.
-            world=task.world,
         )
         self._fisher = accumulated(self._fisher, new, decay=config.fisher_decay)
         return TaskState(fisher=self._fisher, warnings=self._fisher.warnings)

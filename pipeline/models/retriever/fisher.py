@@ -5,8 +5,8 @@ the squared gradient of one example's loss.
 
 Scale. "normalised" divides one task's Fisher information by its mean over all weights, so that the mean is 1 whatever
 the size of the model, the loss or how far it has converged. "compat" is LeanAgent's: the sum over batches of the
-squared gradient of the batch's mean loss, divided by examples times processes. It shrinks as batches and processes
-grow, so a strength found with it holds for that batch size alone.
+squared gradient of the batch's mean loss, divided by examples, as one process has it. It shrinks as batches grow, so a
+strength found with it holds for that batch size alone.
 
 Accumulation is online EWC (Schwarz et al. 2018, arXiv:1805.06370): S_t = decay * S_{t-1} + F_t, where F_t is task t's,
 scaled first. A task that is k tasks old counts decay^k. The newest task always enters with mean 1, so lambda is the
@@ -358,7 +358,6 @@ def task_fisher(
     base: str,
     labels: FisherLabels,
     scale: FisherScale,
-    world: int = 1,
 ) -> Fisher:
     """Return one task's Fisher information at the model's weights.
 
@@ -370,7 +369,6 @@ def task_fisher(
         base: what the chain of checkpoints began with.
         labels: what the losses were taken with.
         scale: "normalised" or "compat" (see this module's first lines).
-        world: processes of the training run; only "compat" divides by it.
 
     Raises:
         DatasetError: the sample had no examples.
@@ -381,8 +379,7 @@ def task_fisher(
         )
     if (part.per == "group") != (scale == "compat"):
         raise ValueError(f"squares per {part.per} cannot be put on the scale {scale!r}")
-    shared = part.examples * (world if scale == "compat" else 1)
-    raw = {key: value / shared for key, value in part.sums.items()}
+    raw = {key: value / part.examples for key, value in part.sums.items()}
     values, mean = normalised(raw)
     return Fisher(
         values=raw if scale == "compat" else values,

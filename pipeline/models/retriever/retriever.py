@@ -193,11 +193,10 @@ class PremiseRetriever(pl.LightningModule):
         # Lightning's checkpoints do not hold the generator's state: the seed follows from the step instead.
         entropy = np.random.SeedSequence([self._seed, _DROPOUT, step, self.global_rank])
         torch.manual_seed(int(entropy.generate_state(1)[0]))
-        loss = self._losses(self(batch), batch.label, batch.ignore).mean()
-        again = self.strategy.replayed(step, self.global_rank)
+        loss = self._mean_loss(batch)
+        again = self.strategy.replayed(step, self.global_rank, self.trainer.world_size)
         if again is not None:
-            again = again.to(self.device)
-            replayed = self._losses(self(again), again.label, again.ignore).mean()
+            replayed = self._mean_loss(again.to(self.device))
             loss = (1 - self._replay_share) * loss + self._replay_share * replayed
         if not math.isfinite(float(loss.detach())):
             raise DivergedError(
@@ -211,6 +210,9 @@ class PremiseRetriever(pl.LightningModule):
             if penalty is not None:
                 self.log("penalty", penalty, batch_size=len(batch))
         return loss
+
+    def _mean_loss(self, batch: Batch) -> Tensor:
+        return self._losses(self(batch), batch.label, batch.ignore).mean() * batch.scale
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:  # noqa: ARG002
         # Examples to evaluate are texts; they are embedded where the encoder is.

@@ -118,14 +118,15 @@ class StepCheckpoints(Checkpoint):
     ) -> None:
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         last = batch_idx + 1 == trainer.num_training_batches
-        if whole and not last and (preemption.wanted() or trainer.global_step % self._every == 0):
-            self._save(trainer, pl_module)
-            self._yield_if_preempted(trainer)
+        if not whole or last:
+            return
+        wanted = _preempted(trainer)
+        if wanted or trainer.global_step % self._every == 0:
+            self._save(trainer, pl_module, then_end=wanted)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.should_stop and trainer.current_epoch + 1 != trainer.max_epochs:
-            self._save(trainer, pl_module)
-            self._yield_if_preempted(trainer)
+            self._save(trainer, pl_module, then_end=_preempted(trainer))
 
     def on_train_start(
         self,
@@ -135,16 +136,19 @@ class StepCheckpoints(Checkpoint):
         # Lightning's own handler ends a run between the step and its saving.
         preemption.listen()
 
-    def _yield_if_preempted(self, trainer: pl.Trainer) -> None:
-        if preemption.wanted():
-            raise preemption.Yielded(f"step {trainer.global_step} is saved")
-
-    def _save(self, trainer: pl.Trainer, model: pl.LightningModule) -> None:
+    def _save(self, trainer: pl.Trainer, model: pl.LightningModule, *, then_end: bool) -> None:
         check_finite(model.state_dict(), f"step {trainer.global_step}")
         trainer.save_checkpoint(self._folder / f"step={trainer.global_step}.ckpt")
         if trainer.is_global_zero:
             for old in sorted(self._folder.glob("step=*.ckpt"), key=_step_of)[:-_KEPT]:
                 old.unlink()
+        if then_end:
+            raise preemption.Yielded(f"step {trainer.global_step} is saved")
+
+
+def _preempted(trainer: pl.Trainer) -> bool:
+    """Return whether any process of the run was preempted: all of them end after the same step."""
+    return trainer.strategy.reduce_boolean_decision(preemption.wanted(), all=False)
 
 
 class BestWeights(Checkpoint):

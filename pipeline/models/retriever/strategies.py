@@ -97,8 +97,8 @@ class Several:
         for one in self._each:
             one.before_task(encoder, task)
 
-    def replayed(self, step: int, rank: int = 0) -> Batch | None:
-        found = (one.replayed(step, rank) for one in self._each)
+    def replayed(self, step: int, rank: int = 0, world: int = 1) -> Batch | None:
+        found = (one.replayed(step, rank, world) for one in self._each)
         return next((batch for batch in found if batch is not None), None)
 
     def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
@@ -155,12 +155,12 @@ class Replay(NoStrategy):
     def before_task(self, encoder: Encoder, task: Task) -> None:
         self._batches = self._rows.batches(task.tokens, self._config)
 
-    def replayed(self, step: int, rank: int = 0) -> Batch | None:
+    def replayed(self, step: int, rank: int = 0, world: int = 1) -> Batch | None:
         config = self._config
         if not self._batches or config.replay_share == 0.0:
             return None
-        batches = self._batches[self._rows.turn(step + rank)]
+        batches = self._batches[self._rows.turn(step)]
         # As many as make the share of the step's pairs, where batches are small at least one; none is drawn twice.
         rows = max(1, round(config.batch_size * config.replay_share))
-        rng, known = self._rows.draws(step, rank), len(batches.pairs)
-        return batches.of(rng.choice(known, min(rows, known), replace=False), rng)
+        rng, known = self._rows.draws(step), len(batches.pairs)
+        return batches.of(rng.choice(known, min(rows, known), replace=False), rng, rank=rank, world=world)

@@ -42,7 +42,6 @@ class Task:
         batches: makes its training batches for a batch size, as if by one process; fewer rows where it has fewer pairs.
         losses: the training's loss, row by row.
         tokens: makes ids of texts.
-        world: processes of the training run.
     """
 
     name: str
@@ -51,7 +50,6 @@ class Task:
     batches: Callable[[int], Steps]
     losses: RowLosses
     tokens: Tokens
-    world: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +80,8 @@ class Strategy(Protocol):
             CheckpointError: what was kept belongs to other weights.
         """
 
-    def replayed(self, step: int, rank: int = 0) -> Batch | None:
-        """Return the batch replayed in a step, with `replay_share` of the step's loss; None for none."""
+    def replayed(self, step: int, rank: int = 0, world: int = 1) -> Batch | None:
+        """Return a process's part of the batch replayed in a step, with `replay_share` of its loss; None for none."""
 
     def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
         """Change the gradients of a step: in `on_before_optimizer_step`, before they are clipped.
@@ -110,7 +108,7 @@ class NoStrategy:
     def before_task(self, encoder: Encoder, task: Task) -> None:
         pass
 
-    def replayed(self, step: int, rank: int = 0) -> Batch | None:
+    def replayed(self, step: int, rank: int = 0, world: int = 1) -> Batch | None:
         return None
 
     def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:

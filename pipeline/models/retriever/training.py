@@ -2,7 +2,8 @@
 
 Lightning drives: precision, accumulation, clipping, processes, validation, early stopping, checkpoints of steps. A
 step's data and random numbers follow from its number (`batches`, `retriever`), so on a CPU an interrupted run ends with
-exactly the weights of an uninterrupted one.
+exactly the weights of an uninterrupted one. Several processes share each step, and only dropout depends on how many
+they are: a run may be continued by another number.
 
     <run>/steps/step=N.ckpt   the newest steps; gone when training is done
     <run>/epochs/epoch=N.pt   the best epoch's weights, where there is more than one epoch
@@ -171,14 +172,13 @@ def train_task(
         Yielded: the job was preempted, and its progress is saved in `run`.
     """
     started = time.monotonic()
-    world = _devices(config)
     # A small task has fewer pairs than a step takes.
     pairs = sum(len(example.positives) for example in data.to_learn)
-    data.batch_size = max(1, min(config.batch_size, pairs // world))
+    data.batch_size = max(1, min(config.batch_size, pairs))
     # A task with fewer batches than are accumulated would never change a weight.
     data.accumulate = 1
-    data.accumulate = min(config.accumulate_grad_batches, data.batches(world=world).steps_per_epoch)
-    total = config.max_epochs * data.batches(world=world).steps_per_epoch // data.accumulate
+    data.accumulate = min(config.accumulate_grad_batches, data.batches().steps_per_epoch)
+    total = config.max_epochs * data.batches().steps_per_epoch // data.accumulate
     losses = row_losses(config.loss, temperature=config.temperature)
     strategy = make_strategy(config, state, rows)
     model = PremiseRetriever(
@@ -205,7 +205,6 @@ def train_task(
         batches=lambda size: _up_to(data, size),
         losses=losses,
         tokens=data.tokens,
-        world=world,
     )
     strategy.before_task(model.encoder, task)
     model.set_strategy(strategy)
@@ -377,7 +376,7 @@ def _trainer(
         devices=world,
         strategy=DDPStrategy(timeout=timedelta(seconds=config.timeout_seconds)) if world > 1 else "auto",
         max_epochs=config.max_epochs,
-        limit_train_batches=data.batches(world=world).steps_per_epoch,
+        limit_train_batches=data.batches().steps_per_epoch,
         limit_val_batches=1.0 if validate else 0,
         accumulate_grad_batches=data.accumulate,
         gradient_clip_val=config.gradient_clip_val or None,

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
 
 from pipeline.models.errors import DatasetError
-from pipeline.models.retriever.batches import Batches, Example, read_examples
+from pipeline.models.retriever.batches import Batch, Batches, Example, read_examples
+from pipeline.models.retriever.config import Loss
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, query_ids
+from pipeline.models.retriever.losses import row_losses
 from tests.support.retrieval import write_dataset
 
 
@@ -61,10 +65,26 @@ def test_an_epoch_takes_each_pair_once_and_the_next_in_another_order(dataset: Pa
     assert epochs[0] != epochs[1]
 
 
-def test_processes_share_a_step_without_overlap(dataset: Path) -> None:
-    parts = [batches(dataset, rank=rank, world=2).at(1).pairs for rank in range(2)]
-    assert not set(parts[0]) & set(parts[1])
-    assert sorted(parts[0] + parts[1]) == sorted(batches(dataset, batch_size=8).at(1).pairs)
+@pytest.mark.parametrize("loss", ["mse", "contrastive"])
+@pytest.mark.parametrize("world", [2, 3, 5, 16])
+def test_processes_share_a_step_and_its_loss_whatever_their_number(
+    dataset: Path, world: int, loss: Loss
+) -> None:
+    made = partial(batches, dataset, batch_size=8, loss=loss)
+    parts = [made(rank=rank, world=world).at(1) for rank in range(world)]
+    assert [pair for part in parts for pair in part.pairs][:8] == list(made().at(1).pairs)
+    columns = [premise for part in parts for premise in part.premises]
+
+    def mean(batch: Batch, columns: Sequence[int]) -> float:
+        scores = torch.tensor(
+            [[(31 * pair + 17 * premise) % 13 / 13 for premise in columns] for pair in batch.pairs]
+        )
+        return (
+            float(row_losses(loss, temperature=0.05)(scores, batch.label, batch.ignore).mean()) * batch.scale
+        )
+
+    alone = mean(made().at(1), made().at(1).premises)
+    assert fmean(mean(part, columns) for part in parts) == pytest.approx(alone, rel=1e-5)
 
 
 def test_processes_draw_negatives_of_their_own(dataset: Path) -> None:
@@ -76,7 +96,7 @@ def test_processes_draw_negatives_of_their_own(dataset: Path) -> None:
                 corpus,
                 [example] * 40,
                 byte_ids,
-                batch_size=1,
+                batch_size=2,
                 negatives=3,
                 in_file_negatives=1,
                 max_seq_len=64,

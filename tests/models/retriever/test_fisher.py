@@ -54,10 +54,9 @@ def fisher(
     scale: FisherScale = "normalised",
     labels: FisherLabels = "empirical",
     name: str = "A",
-    world: int = 1,
 ) -> Fisher:
     part = squared_gradients(model, groups, losses, per="group" if scale == "compat" else "example")
-    return task_fisher(part, model, name=name, data="d", base="base", labels=labels, scale=scale, world=world)
+    return task_fisher(part, model, name=name, data="d", base="base", labels=labels, scale=scale)
 
 
 def test_squared_gradients_equal_the_closed_form_of_a_logistic_regression() -> None:
@@ -100,10 +99,10 @@ def test_the_compat_scale_is_leanagents_and_so_depends_on_the_batch_size() -> No
         for name, weight in model.named_parameters():
             assert weight.grad is not None
             expected[name] += weight.grad**2
-    found = fisher(model, batches, scale="compat", world=2)
+    found = fisher(model, batches, scale="compat")
     for name, value in expected.items():
-        torch.testing.assert_close(found.values[name], value / (24 * 2))
-    other = fisher(model, split(rows, 12), scale="compat", world=2)
+        torch.testing.assert_close(found.values[name], value / 24)
+    other = fisher(model, split(rows, 12), scale="compat")
     assert other.mean < 0.6 * found.mean
 
 

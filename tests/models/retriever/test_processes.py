@@ -17,6 +17,8 @@ import pytorch_lightning as pl
 import torch
 
 from pipeline.models.chain import Chain
+from pipeline.models.curve import CURVE, LOSS
+from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.model_files import FISHER
@@ -25,40 +27,45 @@ from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
 from pipeline.models.retriever.ewc import ElasticWeights
 from pipeline.models.retriever.fisher import Fisher, parameters_of
-from pipeline.models.retriever.learning import evaluate
+from pipeline.models.retriever.learning import evaluate, learn
 from pipeline.models.retriever.losses import row_losses, squared_error
 from store.leandojo import DynamicDatabase, Repository
 from tests.support import programs
 from tests.support.letters import Letters
-from tests.support.retrieval import write_dataset
+from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
 pytestmark = pytest.mark.timeout(300)
 
-# Two processes of it, each of which says what it has. First a user's own trainer, then a chain of tasks: one program
-# for both, as it is the imports that take their time. With a port someone else has started the two, as torchrun does;
-# else Lightning starts the second one.
+# Two processes of it, each of which says what it has. First a user's own trainer, then a chain of tasks, then a task
+# that is preempted: one program for all, as it is the imports that take their time. With a port someone else has
+# started the two, as torchrun does; else Lightning starts the second one.
 PROGRAM = """
 import json, os, sys, time
 
 if sys.argv[2:]:
-    rank, port = sys.argv[2:]
-    os.environ |= {"LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    given, port = sys.argv[2:]
+    os.environ |= {"LOCAL_RANK": given, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
 from pathlib import Path
 import pytorch_lightning as pl
+from pipeline.jobs import preemption
+from pipeline.models.chain import Chain
+from pipeline.models.datasets import TaskData
 from pipeline.models.retriever import (
     PremiseRetriever, RetrievalDataModule, RetrievalTrainer, TrainingConfig, training,
 )
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.libraries import quiet_libraries
+from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.saving import BestWeights
+from tests.models.retriever.test_processes import PREEMPTED_AFTER, UNEVEN
 from tests.support.retrieval import small_config
 from store.leandojo import DynamicDatabase
 
 folder = Path(sys.argv[1])
 data = RetrievalDataModule(
-    folder / "data/random", folder / "data/corpus.jsonl", 3, 1, folder / "model", 4, 5, 64, 0, loss="contrastive"
+    folder / "data/random", folder / "data/corpus.jsonl", 3, 1, folder / "model", 8, 5, 64, 0, loss="contrastive"
 )
 losses_of = row_losses("contrastive", temperature=0.05)
 model = PremiseRetriever(folder / "model", 1e-3, 0, 64, losses=losses_of, query_length=64, total_steps=3)
@@ -96,8 +103,34 @@ database = DynamicDatabase(folder / "database.json")
 trainer = RetrievalTrainer(TrainingConfig.from_dict(config), folder / "checkpoints")
 learned = trainer.train(database.repositories, database, folder / "exported")
 links = [[one.checkpoint.checkpoint, one.checkpoint.parent, one.checkpoint.digest] for one in learned]
-(folder / f"chain-{os.environ.get('LOCAL_RANK', '0')}.json").write_text(json.dumps([links, trainer.head]))
+rank = os.environ.get("LOCAL_RANK", "0")
+(folder / f"chain-{rank}.json").write_text(json.dumps([links, trainer.head]))
+
+
+def stop(done, total):
+    # The second process alone is told to end.
+    preemption.wanted = lambda: rank == "1" and done == PREEMPTED_AFTER
+
+
+config = small_config(folder / "model", num_gpus=2, **UNEVEN)
+cat, data = TaskData("cat", folder / "cat"), TaskData("data", folder / "data")
+chain = Chain(folder / "continued")
+parent = learn(cat, chain, config, parent=None).checkpoint
+try:
+    learn(data, chain, config, parent=parent, earlier=[cat], on_step=stop)
+except preemption.Yielded as ended:
+    (folder / f"preempted-{rank}").write_text(ended.saved)
 """
+
+
+UNEVEN: dict[str, Any] = {
+    "batch_size": 7,
+    "replay_share": 0.4,  # of seven rows three
+    "against_forgetting": "ewc+replay+average",
+    "accumulate_grad_batches": 2,
+}
+"""What two processes cannot share evenly."""
+PREEMPTED_AFTER = 2
 
 
 def data_module(folder: Path, model: Path, *, loss: Loss = "mse") -> RetrievalDataModule:
@@ -127,6 +160,7 @@ def two_processes(
     for number, name in enumerate(("ark", "bee"), start=1):
         database.add_repository(repository(folder / name, name, number))
     database.to_json()
+    write_dataset(folder / "cat", seed=1, alphabet=1)
     if request.param != "alone":
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -222,6 +256,35 @@ def test_a_chain_of_tasks_is_learned_by_two_processes_as_one_and_said_once(two_p
     fisher = Fisher.load(made / FISHER)
     fisher.check(parameters_of(load_encoder(made)), base=str(folder / "model"))
     assert [task.examples for task in fisher.tasks] == [16, 16]
+
+
+def test_a_run_of_two_processes_is_continued_by_one_with_the_same_curve_weights_and_fisher(
+    two_processes: Shared,
+) -> None:
+    folder = two_processes.folder
+    assert (folder / "preempted-0").read_text() == f"step {PREEMPTED_AFTER} is saved"
+    config = small_config(folder / "model", **UNEVEN)
+    cat, data = TaskData("cat", folder / "cat"), TaskData("data", folder / "data")
+    continued, alone = (
+        [
+            first := learn(cat, chain, config, parent=None),
+            learn(data, chain, config, parent=first.checkpoint, earlier=[cat]),
+        ]
+        for chain in (Chain(folder / "continued"), Chain(folder / "alone"))
+    )
+    for one, other in zip(continued, alone, strict=True):
+        assert (one.checkpoint, one.steps) == (other.checkpoint, other.steps)
+        at = [folder / "continued" / one.checkpoint, folder / "alone" / one.checkpoint]
+        curves = [json.loads((place / CURVE).read_text()) for place in at]
+        # Of the penalty a continued run knows no value before the next tenth step.
+        for name in (LOSS, "learning_rate"):
+            both = [torch.tensor(curve[name]) for curve in curves]
+            torch.testing.assert_close(*both, rtol=1e-4, atol=1e-6)
+        weights = [parameters_of(load_encoder(place)) for place in at]
+        fishers = [Fisher.load(place / FISHER) for place in at]
+        for name, value in weights[1].items():
+            torch.testing.assert_close(weights[0][name], value, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(fishers[0].values[name], fishers[1].values[name], rtol=1e-2, atol=1e-3)
 
 
 def moved(model: Path, data: RetrievalDataModule, fisher: Fisher | None, strength: float) -> float:

@@ -242,16 +242,6 @@ def test_ewc_says_before_a_task_that_its_fisher_could_not_be_added_after_it(
         other.before_task(encoder, made.task("B"))
 
 
-def test_the_compat_scale_divides_by_the_processes_of_the_run_in_any_process(made: Made) -> None:
-    setting = config(against_forgetting="ewc", fisher_scale="compat")
-    means = []
-    for world in (1, 4):
-        kept = make_strategy(setting, None).after_task(made.encoder(), replace(made.task(), world=world))
-        assert kept.fisher is not None
-        means.append(kept.fisher.mean)
-    assert means[0] == pytest.approx(4 * means[1])
-
-
 def test_training_without_a_penalty_keeps_a_fisher(made: Made, tmp_path: Path) -> None:
     setting = config(against_forgetting="ewc", lambda_value=0.0)
     encoder, _ = after_first_task(made, tmp_path, setting)
