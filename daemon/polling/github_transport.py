@@ -118,8 +118,8 @@ def text(value: Any) -> str | None:
 
 
 def number(value: Any) -> int | None:
-    """Return a whole number that is one."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """Return a number of something at the forge: it counts from 1, and a table has room for it."""
+    return value if type(value) is int and 0 < value < 2**63 else None
 
 
 def _json(answer: Answer, what: str) -> Any:
@@ -392,9 +392,12 @@ class Transport:
         """Return the whole address of a redirect or a next page.
 
         Raises:
-            RemoteError: it is another host's.
+            RemoteError: it is another host's, or no address.
         """
-        ours, theirs = urlsplit(self.api_url), urlsplit(location)
+        try:
+            ours, theirs = urlsplit(self.api_url), urlsplit(location)
+        except ValueError as error:
+            raise not_understood(what) from error
         if not theirs.netloc and location.startswith("/"):
             return f"{ours.scheme}://{ours.netloc}{location}"
         # A redirect must not carry the token to another host.

@@ -9,6 +9,7 @@ import enum
 import hashlib
 import json
 import os
+import re
 import threading
 import time
 import uuid
@@ -157,11 +158,15 @@ def content_hash(stream: str, type_: str, schema_version: int, data: str, occurr
     return hashlib.sha256("\x1f".join(fields).encode()).digest()
 
 
+_MAY_BE_LARGE = re.compile(r"\d{19}")
+_LARGEST = 2**63 - 1
+
+
 def prepare(event: NewEvent) -> Prepared:
     """Serialise an event.
 
     Raises:
-        InvalidAppendError: the body or a field cannot be stored as text.
+        InvalidAppendError: the body or a field cannot be stored as text, or has a number that SQLite has no room for.
     """
     from pydantic_core import PydanticSerializationError
 
@@ -172,6 +177,16 @@ def prepare(event: NewEvent) -> Prepared:
             f"{event.body.type} for {event.stream!r} cannot be written as JSON: {error}. Text must be valid "
             "Unicode: decode foreign bytes with errors='replace'"
         ) from error
+    if _MAY_BE_LARGE.search(data):
+
+        def fits(digits: str) -> None:
+            # In the log for good, it would keep every view of it from being made.
+            if len(digits) > 20 or not -_LARGEST <= int(digits) <= _LARGEST:
+                raise InvalidAppendError(
+                    f"{event.body.type} for {event.stream!r} has a number of more than 64 bits: {digits[:40]}"
+                )
+
+        json.loads(data, parse_int=fits)
     return Prepared(
         event_id=event.event_id if event.event_id is not None else str(uuid7()),
         stream=event.stream,

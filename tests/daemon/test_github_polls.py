@@ -490,7 +490,7 @@ def test_hostile_names_from_the_api_reach_no_git_command_and_no_event(
 ) -> None:
     sha = remote.git("rev-parse", "HEAD")
     repository = github.add("remotes/demo", remote.path)
-    for name in ("../../x", "a..b", "x\ny", "-u --upload-pack=touch x", "ok\0", "a~1", ".hidden", "x.lock"):
+    for name in ("../../x", "a..b", "x\ny", "-u --upload-pack=touch x", "ok\0", "a~1", ".hidden", "x.lock", "\ud800"):
         repository.extra_refs[f"refs/heads/{name}"] = sha
     deployment.write(repos=[remote.path], entry='branches = ["*"]')
     (polled,) = poll(deployment, github)
@@ -505,6 +505,23 @@ def test_a_sha_that_is_none_is_a_problem_and_no_crash(
     deployment.write(repos=[remote.path], entry='branches = ["*"]')
     assert poll(deployment, github)[0].outcome == "changed"
     assert all(event.data["branch"] == "main" for event in deployment.events("branch_created"))
+
+
+@pytest.mark.parametrize("number", [2**63, 10**30, -5])
+def test_a_number_that_no_table_has_room_for_is_none(
+    deployment: Deployment, github: GitHubServer, remote: Remote, number: int
+) -> None:
+    """Recorded, it would keep the view from being made for good."""
+    github.add("remotes/demo", remote.path, forge_id=number)
+    assert poll(deployment, github)[0].outcome == "changed"
+    assert state(deployment) == ("ok", None, None)
+
+
+def test_a_redirect_to_what_is_no_address_is_an_answer_that_is_not_understood(
+    deployment: Deployment, github: GitHubServer, remote: Remote
+) -> None:
+    github.redirect = "http://["
+    assert poll(deployment, github)[0].outcome == "unreachable"
 
 
 def test_a_redirect_to_another_host_does_not_get_the_token(

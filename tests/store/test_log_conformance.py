@@ -635,6 +635,13 @@ class LogConformance(ABC):
         with pytest.raises(InvalidAppendError, match="cannot be written as JSON"):
             log.append([NewEvent("daemon", body)], expect={"daemon": 0})
 
+    def test_a_number_that_the_view_has_no_room_for_is_refused(self, log: Log) -> None:
+        largest = DaemonStopped(reason=f"a text may say [{2**64}]", pid=2**63 - 1)
+        log.append([NewEvent("daemon", largest)], expect={"daemon": 0})
+        for pid in (2**63, -(2**63) - 1, 10**5000):
+            with pytest.raises(InvalidAppendError, match="more than 64 bits"):
+                log.append([NewEvent("daemon", DaemonStopped(reason="", pid=pid))], expect={"daemon": 1})
+
     def test_a_time_without_a_zone_is_refused(self, log: Log) -> None:
         naive = datetime(2026, 1, 1)  # noqa: DTZ001 - what must be refused
         with pytest.raises(InvalidAppendError, match="time zone"):
