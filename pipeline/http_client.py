@@ -1,14 +1,17 @@
-"""The one HTTP client: each call ends by its deadline, and an answer is read up to a bound, counted after unpacking.
+"""The one HTTP client: each call ends by its deadline, and an answer is read up to a bound, packed and unpacked.
 
 Who answers may be slow, endless, huge, packed small or nested deep. A deadline between two bytes is none: a body that
-drips would never end. So the time is that of the whole call, and the bytes are counted as they are unpacked. Redirects
-are answers like others: whether one is followed, and with which secrets, is the caller's to say.
+drips would never end. So the time is that of the whole call. The bytes are counted as they come and as they are
+unpacked, which is done here: a library goes on with what follows the end of what is packed. Redirects are answers like
+others: whether one is followed, and with which secrets, is the caller's to say. Nothing is kept for the next call but
+the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +22,9 @@ import httpx2
 MOST_BYTES = 4 * 2**20
 """The most that is read of an answer, where the caller says nothing else."""
 REDIRECTS = (301, 302, 303, 307, 308)
+_PIECES = 1000
+"""So many pieces an answer may have, or one for each KiB of its bound: one of a byte takes as long as one of thousands.
+"""
 _MOST_VALUES = 200_000
 """The most values in a JSON text: an empty list takes two bytes of it and sixty of memory."""
 
@@ -70,7 +76,7 @@ class HttpClient:
     Args:
         seconds: for a call, from its beginning to the last byte of the answer.
         connect_seconds: of those for the connection; None: all.
-        most_bytes: of an answer's body, unpacked.
+        most_bytes: of an answer's body, as it comes and unpacked.
         headers: sent with each call.
         connections: at once; None: the library's choice.
         from_environment: whether the proxies that the environment names are used.
@@ -89,7 +95,7 @@ class HttpClient:
         self._seconds = seconds
         self._connect_seconds = connect_seconds
         self._most_bytes = most_bytes
-        self._headers = dict(headers or {})
+        self._headers = {**(headers or {}), "Accept-Encoding": "gzip"}
         self._connections = connections
         self._from_environment = from_environment
         # Where nothing is encrypted there is no certificate to check, and reading those of this machine takes time.
@@ -125,6 +131,7 @@ class HttpClient:
                 async with client.stream(
                     method, url, headers=headers, content=body, json=content
                 ) as response:
+                    client.cookies.clear()
                     data = await self._read(response) if read else b""
                     following = response.links.get("next", {}).get("url")
                     return Answer(response.status_code, response.headers, data, following)
@@ -132,7 +139,8 @@ class HttpClient:
             raise NoAnswerError("no_connection", "it takes no connection in time") from error
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise NoAnswerError("late", f"it did not answer within {left:g} s") from error
-        except httpx2.ConnectError as error:
+        except (httpx2.ConnectError, ImportError) as error:
+            # An ImportError: the environment names a proxy of a sort for which the library wants a package more.
             raise NoAnswerError("no_connection", f"it cannot be reached ({error})") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             # A ValueError: what the library makes of a header that is none.
@@ -153,13 +161,30 @@ class HttpClient:
         await self.close()
 
     async def _read(self, response: httpx2.Response) -> bytes:
-        data = bytearray()
-        # The library unpacks a piece at a time, at most a MiB.
-        async for piece in response.aiter_bytes():
+        data, pieces = bytearray(), max(_PIECES, self._most_bytes // 1024)
+        async for piece in response.aiter_raw():
             data += piece
-            if len(data) > self._most_bytes:
-                raise NoAnswerError("too_long", f"its answer has more than {self._most_bytes} bytes")
-        return bytes(data)
+            pieces -= 1
+            if len(data) > self._most_bytes or pieces < 0:
+                raise self._too_long()
+        packed = response.headers.get("content-encoding", "identity").lower()
+        if packed == "identity" or not data:
+            return bytes(data)
+        if packed not in ("gzip", "x-gzip"):
+            raise NoAnswerError("broken", f"its answer is packed in a way not asked for: {packed[:40]}")
+        unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            unpacked = unpacking.decompress(data, self._most_bytes + 1)
+        except zlib.error as error:
+            raise NoAnswerError("broken", f"its answer cannot be unpacked ({error})") from error
+        if len(unpacked) > self._most_bytes:
+            raise self._too_long()
+        if not unpacking.eof:
+            raise NoAnswerError("broken", "its answer is packed and ends too soon")
+        return unpacked
+
+    def _too_long(self) -> NoAnswerError:
+        return NoAnswerError("too_long", f"its answer has more than {self._most_bytes} bytes, or comes in crumbs")
 
     async def _client(self, *, encrypted: bool) -> httpx2.AsyncClient:
         """Return the connections, from the first call on: who calls nobody makes none."""

@@ -60,9 +60,14 @@ CASES: dict[str, Callable[[], Iterator[bytes]]] = {
     "endless_head": lambda: _endless(b"X: y\r\n" * 5000, b"HTTP/1.1 200 OK\r\n"),
     "bomb": lambda: _whole(bomb(), "Content-Encoding: gzip"),
     "bombs_in_bomb": lambda: _whole(gzip.compress(bomb()), "Content-Encoding: gzip, gzip"),
+    "behind_packed": lambda: _endless(b"x" * 65536, _head("Content-Encoding: gzip") + gzip.compress(b"[]")),
+    "other_packing": lambda: _whole(b"[]", "Content-Encoding: br"),
+    "cut_packed": lambda: _whole(gzip.compress(b"[]")[:-9], "Content-Encoding: gzip"),
+    "crumbs": lambda: _endless(b"1\r\nx\r\n" * 5000, _head("Transfer-Encoding: chunked")),
     "deep": lambda: _whole(b"[" * 200_000),
     "wide": lambda: _whole(b"[" + b"[]," * 1_300_000 + b"[]]"),
     "pages": lambda: _whole(json.dumps(BRANCH).encode(), 'Link: </repos/o/pages/more>; rel="next"'),
+    "cookie": lambda: _whole(b"[]", "Set-Cookie: a=b"),
     "circle": lambda: _whole(b"", "Location: /repos/o/circle/again", status="301 Moved Permanently"),
     "cut": lambda: iter([_head("Content-Length: 100000") + b"["]),
     "no_http": lambda: iter([b"\x16\x03\x01" * 50]),
@@ -81,8 +86,10 @@ class HostileServer:
     def __init__(self, tips: Mapping[str, str] = MappingProxyType({})) -> None:
         self.times: list[tuple[float, str]] = []
         """When what was asked, on the monotonic clock: the paths."""
+        self.cookies: list[str | None] = []
+        """The cookies that came with each question."""
         bomb()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self.times, tips))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self.times, self.cookies, tips))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
@@ -102,10 +109,13 @@ class HostileServer:
         self._thread.join()
 
 
-def _handler(times: list[tuple[float, str]], tips: Mapping[str, str]) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    times: list[tuple[float, str]], cookies: list[str | None], tips: Mapping[str, str]
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             times.append((time.monotonic(), self.path))
+            cookies.append(self.headers.get("Cookie"))
             _, _, owner, name, *rest = self.path.split("/")
             case = CASES.get(name)
             about = {"id": 7, "default_branch": "main", "full_name": f"{owner}/{name}"}

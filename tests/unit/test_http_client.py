@@ -24,11 +24,16 @@ ENDS = {
     "endless": "too_long",
     "endless_head": "broken",
     "bomb": "too_long",
-    "bombs_in_bomb": "too_long",
+    "bombs_in_bomb": "broken",
+    "behind_packed": "too_long",
+    "other_packing": "broken",
+    "cut_packed": "broken",
+    "crumbs": "too_long",
     "deep": "no JSON",
     "wide": "no JSON",
     "pages": "JSON",
     "circle": "301",
+    "cookie": "JSON",
     "cut": "broken",
     "no_http": "broken",
     "login_page": "no JSON",
@@ -80,6 +85,29 @@ def test_a_call_may_have_less_time_than_the_client(server: HostileServer) -> Non
             await client.call("GET", f"{server.url}/repos/o/silent/refs", seconds=0.1)
 
     with pytest.raises(NoAnswerError, match=r"within 0\.1 s"):
+        asyncio.run(ask())
+
+
+def test_a_call_sends_nothing_that_an_earlier_answer_gave(server: HostileServer) -> None:
+    async def ask() -> None:
+        async with HttpClient(seconds=LONG_S) as client:
+            for _ in range(2):
+                await client.call("GET", f"{server.url}/repos/o/cookie/refs")
+
+    server.cookies.clear()
+    asyncio.run(ask())
+    assert server.cookies == [None, None]
+
+
+def test_a_proxy_that_cannot_be_used_is_said(monkeypatch: pytest.MonkeyPatch, server: HostileServer) -> None:
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    async def ask() -> None:
+        async with HttpClient(seconds=LONG_S) as client:
+            await client.call("GET", f"{server.url}/repos/o/good/refs")
+
+    with pytest.raises(NoAnswerError, match=r"cannot be reached.*(SOCKS|connect)"):
         asyncio.run(ask())
 
 
