@@ -184,7 +184,9 @@ class HttpClient:
         return unpacked
 
     def _too_long(self) -> NoAnswerError:
-        return NoAnswerError("too_long", f"its answer has more than {self._most_bytes} bytes, or comes in crumbs")
+        return NoAnswerError(
+            "too_long", f"its answer has more than {self._most_bytes} bytes, or comes in crumbs"
+        )
 
     async def _client(self, *, encrypted: bool) -> httpx2.AsyncClient:
         """Return the connections, from the first call on: who calls nobody makes none."""

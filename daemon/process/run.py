@@ -7,14 +7,17 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import structlog
 
@@ -67,11 +70,40 @@ def run(config_path: Path) -> int:
         AlreadyRunningError: another daemon holds the state folder (exit status 75).
         FolderError: a folder cannot be made or written.
     """
-    return asyncio.run(serve(config_path))
+    work, names = ThreadPoolExecutor(thread_name_prefix="daemon"), ThreadPoolExecutor(8, "names")
+    with asyncio.Runner(loop_factory=partial(Loop, work, names)) as runner:
+        return runner.run(serve(config_path, work, names))
 
 
-async def serve(config_path: Path) -> int:
-    """`run`, inside an event loop on the main thread."""
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop that looks names up in other threads than those for work.
+
+    A name server that does not answer keeps a thread for half a minute, whatever deadline the caller has. Of the
+    threads for work it would soon have all, and nothing else would be read, written or answered.
+    """
+
+    def __init__(self, work: ThreadPoolExecutor, names: ThreadPoolExecutor) -> None:
+        super().__init__()
+        self.set_default_executor(work)
+        self._names = names
+
+    async def getaddrinfo(
+        self,
+        host: bytes | str | None,
+        port: bytes | str | int | None,
+        *,
+        family: int = 0,
+        type: int = 0,  # noqa: A002 - the base class's name
+        proto: int = 0,
+        flags: int = 0,
+    ) -> list[Any]:
+        """Look a name up; see `socket.getaddrinfo`."""
+        look_up = partial(socket.getaddrinfo, host, port, family, type, proto, flags)
+        return await self.run_in_executor(self._names, look_up)
+
+
+async def serve(config_path: Path, *pools: ThreadPoolExecutor) -> int:
+    """`run`, inside an event loop on the main thread, whose threads are of these pools."""
     forbid_core_dumps()
     keep_private()
     settings = load(config_path)
@@ -81,8 +113,6 @@ async def serve(config_path: Path) -> int:
         reason = f"git: {git.detail}; {git.remedy}"
         log.error("daemon_not_started", sentence=f"not started: {reason}", reason=reason)
         return 1
-    pool = ThreadPoolExecutor(thread_name_prefix="daemon")
-    asyncio.get_running_loop().set_default_executor(pool)
     limits.use_one_heap()
     service = Service(settings)
     with contextlib.ExitStack() as at_the_end:
@@ -105,7 +135,8 @@ async def serve(config_path: Path) -> int:
                 await service.main_loop()
             finally:
                 await service.stop()
-        pool.shutdown(wait=False, cancel_futures=True)
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
         status = 0 if not service.failed else FENCED if is_fenced(settings.paths) else 1
         _leave_no_threads(status)
         return status

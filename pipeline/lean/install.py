@@ -214,7 +214,10 @@ async def _downloaded(address: str) -> bytes:
                 return answer.data
             if answer.status not in REDIRECTS:
                 raise NoAnswerError("broken", f"it answered {answer.status}")
-            address = urljoin(address, answer.headers.get("location", ""))
+            try:
+                address = urljoin(address, answer.headers.get("location", ""))
+            except ValueError as error:
+                raise NoAnswerError("broken", f"it redirects to what is no address ({error})") from error
             if encrypted and not address.startswith("https:"):
                 raise NoAnswerError("broken", "it redirects to what is not encrypted")
         raise NoAnswerError("broken", "it redirects in a circle")

@@ -490,7 +490,17 @@ def test_hostile_names_from_the_api_reach_no_git_command_and_no_event(
 ) -> None:
     sha = remote.git("rev-parse", "HEAD")
     repository = github.add("remotes/demo", remote.path)
-    for name in ("../../x", "a..b", "x\ny", "-u --upload-pack=touch x", "ok\0", "a~1", ".hidden", "x.lock", "\ud800"):
+    for name in (
+        "../../x",
+        "a..b",
+        "x\ny",
+        "-u --upload-pack=touch x",
+        "ok\0",
+        "a~1",
+        ".hidden",
+        "x.lock",
+        "\ud800",
+    ):
         repository.extra_refs[f"refs/heads/{name}"] = sha
     deployment.write(repos=[remote.path], entry='branches = ["*"]')
     (polled,) = poll(deployment, github)

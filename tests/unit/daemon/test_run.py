@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -63,3 +68,29 @@ def test_threads_that_no_one_waits_for_are_no_reason_to_wait(monkeypatch: pytest
     run._leave_no_threads(0)
     assert time.monotonic() - began < 2.0
     let_go.set()
+
+
+def test_names_that_no_one_resolves_keep_no_work_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+
+    def waits(*_arguments: Any) -> list[Any]:
+        let_go.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
+
+    async def go() -> list[type]:
+        loop = asyncio.get_running_loop()
+        asked = [asyncio.create_task(loop.getaddrinfo(f"host{number}.example", 443)) for number in range(20)]
+        try:
+            async with asyncio.timeout(20):
+                await asyncio.to_thread(lambda: None)
+        finally:
+            let_go.set()
+        return [type(one) for one in await asyncio.gather(*asked, return_exceptions=True)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", waits)
+    with (
+        ThreadPoolExecutor(2) as work,
+        ThreadPoolExecutor(2) as names,
+        asyncio.Runner(loop_factory=partial(run.Loop, work, names)) as runner,
+    ):
+        assert runner.run(go()) == [socket.gaierror] * 20
