@@ -23,7 +23,7 @@ from daemon.polling.git import UNFINISHED, CommitFacts, Git
 from daemon.polling.git_process import is_branch_name, is_sha
 from daemon.settings import Repo
 from daemon.state.store_service import StoreService
-from store.domain.identity import event_id
+from store.domain.identity import event_id, repository_key
 from store.events.base import EventBody
 from store.events.repositories import (
     BranchCreated,
@@ -414,7 +414,10 @@ def watchlist_events(repos: Iterable[Repo], rows: Iterable[PolledRepository]) ->
 
 def _same(repo: Repo, row: PolledRepository) -> bool:
     # After a rename the row has the new address, while the watchlist may keep the old one, which still leads there.
-    renamed = row.forge_id is not None
+    try:
+        renamed = repository_key(row.url) != row.repository
+    except ValueError:
+        renamed = True  # what the forge says of its new address is none
     return row.watched and (
         row.url if renamed else repo.url,
         repo.branches,

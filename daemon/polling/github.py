@@ -165,7 +165,7 @@ class GitHub:
 
         Each is asked only whether it changed since the ETag that is remembered. With `ask_about` it is asked by its
         name, whatever number is remembered: its old name may have been given back, or to another one. So is one
-        whose number no longer exists.
+        whose number no longer exists, or has news: git fetches them by the name.
 
         Raises:
             RemoteError: gone, private, rate limited, empty, or out of reach.
@@ -176,11 +176,14 @@ class GitHub:
                 base = f"/repositories/{remembered.number}"
             else:
                 base = "/repos/" + quote(name)
+            gone = False
             try:
                 heads, etag, moved = await self._heads(base, etag=remembered.etags.get("branches"), what=name)
             except RemoteError as error:
                 if error.problem not in ("not_found", "gone") or base.startswith("/repos/"):
                     raise
+                gone = True
+            if gone or (heads is not None and base.startswith("/repositories/")):
                 remembered, ask_about, base = NOTHING, True, "/repos/" + quote(name)
                 heads, etag, moved = await self._heads(base, etag=None, what=name)
             moved = moved or base.startswith("/repositories/")

@@ -179,6 +179,31 @@ def test_a_name_that_was_given_to_another_repository_is_not_followed_when_the_on
     assert not deployment.events("repository_failed")
 
 
+def test_git_goes_to_no_other_repository_under_the_old_name_of_one_that_moved(
+    deployment: Deployment, github: GitHubServer, remote: Remote
+) -> None:
+    """The one that moved is asked by its number, while git goes by the address of the entry."""
+    poll(deployment, github)
+    github.rename("remotes/demo", "elsewhere/better-name")
+    poll(deployment, github)
+    github.add("remotes/demo", remote.path)  # by another number
+    assert poll(deployment, github)[0].outcome == "unchanged"
+    remote.commit("theirs")
+    (found,) = poll(deployment, github)
+    assert (found.outcome, found.commits) == ("replaced", 0)
+
+
+def test_an_entry_with_another_address_of_the_same_repository_is_recorded(
+    deployment: Deployment, github: GitHubServer, remote: Remote
+) -> None:
+    poll(deployment, github)
+    url = f"file://{remote.path}"
+    text = deployment.config.read_text(encoding="utf-8")
+    deployment.config.write_text(text.replace(f'"{remote.path}"', f'"{url}"'), encoding="utf-8")
+    poll(deployment, github)
+    assert [one.data["url"] for one in deployment.events("repository_watched")] == [str(remote.path), url]
+
+
 def state(deployment: Deployment) -> tuple[str, int | None, int | None]:
     """Return what the view says of the repository: its state, who has its name, and its own number."""
     view = queries.connect(deployment.folder / "state" / "database.db")
