@@ -147,6 +147,10 @@ class SegmentStoreError(LogError):
     """The folder or URL of segments cannot be read or written."""
 
 
+class SegmentGoneError(SegmentStoreError):
+    """A file of the store is not there any more: its events may lie in a larger segment now."""
+
+
 class EpochTakenError(LogError):
     """Another daemon has taken the log over."""
 

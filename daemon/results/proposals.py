@@ -67,8 +67,8 @@ def check(settings: Settings, database: sqlite3.Connection, log: LogReader, row:
     check_proof(row)
     if not as_recorded(row, log):
         raise ProposalError(
-            f"proof {row.proof}: the view has it otherwise than the log, so it is not proposed; stop the daemon and run"
-            " `everlean db rebuild`"
+            f"proof {row.proof}: the view has it otherwise than the log, so it is not proposed; try again, as a verdict"
+            " may have come at this moment, and if that does not help stop the daemon and run `everlean db rebuild`"
         )
     check_consent(database, row, settings)
 

@@ -151,15 +151,26 @@ class Shipping:
             self._spool.unlink()
             self._unmerged += 1
             log.debug("segment_shipped", segment=segment.name)
-
         if self._unmerged >= segments.MOST_SEGMENTS:
-            # One a pass: what is recorded meanwhile waits for it.
-            may = partial(require_unfenced, self._store, self._epoch, self._path)
-            there = len(self._store.segments())
-            if there < segments.MOST_SEGMENTS or not segments.merge(
-                self._store, self._path, self._spool, epoch=self._epoch, may=may
-            ):
-                self._unmerged = there if there < segments.MOST_SEGMENTS else 0
+            self._merge(self._store)
+
+    def _merge(self, store: SegmentStore) -> None:
+        """Merge some of the oldest segments: one group a pass, as what is recorded meanwhile waits for it.
+
+        The copy is whole without: of a store that lets nothing be removed that is said, and tried again after as many.
+        """
+        may = partial(require_unfenced, store, self._epoch, self._path)
+        try:
+            there = len(store.segments())
+            if there < segments.MOST_SEGMENTS:
+                self._unmerged = there
+            elif not segments.merge(store, self._path, self._spool, epoch=self._epoch, may=may):
+                self._unmerged = 0
+        except FencedError:
+            raise
+        except (LogError, OSError) as error:
+            self._unmerged = 0
+            log.warning("segments_not_merged", reason=redact(str(error), secrets=self._secrets())[:1000])
 
     def _written(self, end: End) -> tuple[Segment, End] | None:
         return segments.write(self._path, end, self._spool, most_bytes=SEGMENT_BYTES, epoch=self._epoch)

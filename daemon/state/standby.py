@@ -263,6 +263,8 @@ class Follower:
             LogError: the store cannot be read, or cannot make sure that only one takes over; nothing was changed.
         """
         self._follow()
+        while any(one.last > self._log.head.seq for one in self._store.segments()):
+            self._follow()  # to make a view takes time, in which the other daemon may have shipped
         before = max(self._store.epochs(), key=lambda one: one.number, default=None)
         if before is not None and before.after == self._log.head and not force:
             raise EpochTakenError(

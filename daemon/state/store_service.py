@@ -625,9 +625,10 @@ class StoreService:
     def _fold_in(self, log: EventLog) -> None:
         if self._folded_in == log.head.seq or time.monotonic() < self._fold_in_at:
             return
-        self._folded_in, self._fold_in_at = log.head.seq, time.monotonic() + _FOLDED_IN_EVERY_S
+        self._fold_in_at = time.monotonic() + _FOLDED_IN_EVERY_S
         try:
-            log.fold_in()
+            if log.fold_in():
+                self._folded_in = log.head.seq
         except (LogError, sqlite3.Error, OSError) as error:
             self._refused(error)
 

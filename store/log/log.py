@@ -301,13 +301,16 @@ class EventLog:
         """Open a reader of this log, with its own connection."""
         return LogReader.open(self.path)
 
-    def fold_in(self) -> None:
-        """Bring what lies in the -wal into the file as well, as far as no reader needs the file as it was.
+    def fold_in(self) -> bool:
+        """Bring what lies in the -wal into the file as well; return whether all of it is there.
 
-        Until then a young log lies in its -wal alone.
+        Not what came after a reader began that still needs the file as it was. Until then a young log lies in its -wal
+        alone.
         """
         with self._lock, translated(self.path):
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            row = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        _busy, frames, folded_in = row
+        return bool(frames == folded_in)
 
     def copy_to(self, target: Path) -> None:
         """Write everything into a new file: the way out when the log's own file was taken from under the daemon."""

@@ -45,13 +45,14 @@ import shutil
 import sqlite3
 import tempfile
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from store.errors import EpochTakenError, LogDamagedError, SegmentError, SegmentStoreError
+from store.errors import EpochTakenError, LogDamagedError, SegmentError, SegmentGoneError, SegmentStoreError
 from store.files import sync
 from store.log import blobs as blob_table
 from store.log import chain
@@ -163,8 +164,12 @@ class SegmentStore:
         ]
         kept: list[Segment] = []
         merged: list[Segment] = []
-        for one in sorted(valid, key=lambda one: (one.first, -one.last, one.sha256)):
-            whole = not kept or one.last > kept[-1].last or one[:2] == kept[-1][:2]
+        for one in sorted(valid, key=lambda one: (one.first, -one.last, -one.epoch, one.sha256)):
+            before = kept[-1] if kept else None
+            # Twice the same events in one epoch are a mistake that somebody must look at. In two they are what a daemon
+            # merged at the moment at which it was replaced, and what the new one did.
+            twice = before is not None and (one[:2], one.epoch) == (before[:2], before.epoch)
+            whole = before is None or one.last > before.last or twice
             (kept if whole else merged).append(one)
         return kept, merged
 
@@ -288,6 +293,7 @@ class SegmentStore:
         """Give a copy of a segment's file that has been checked against its name.
 
         Raises:
+            SegmentGoneError: it is not there any more.
             SegmentError: it has another hash.
         """
         hashed = hashlib.sha256()
@@ -321,7 +327,7 @@ class SegmentStore:
         try:
             yield
         except Exception as error:
-            raise SegmentStoreError(
+            raise (SegmentGoneError if isinstance(error, FileNotFoundError) else SegmentStoreError)(
                 f"{self.url}: {name or 'it'} cannot be {what} ({type(error).__name__}: {error}); check that it is "
                 "there, the credentials in the environment, the network, and that the package for its kind of URL "
                 "is installed (s3fs for s3://)"
@@ -375,7 +381,7 @@ def end(store: SegmentStore, log_path: Path) -> End:
 def _require_log(store: SegmentStore, last: Segment, shipped: Link, log_path: Path) -> None:
     """Check that the log has the link with which a store's last segment ends."""
     with chain.raw(log_path) as connection:
-        held = chain.link_at(connection, last.last)
+        held = chain.link_at(connection, shipped.seq)
         position = chain.last(connection).seq
     if held is None:
         raise SegmentError(
@@ -388,7 +394,7 @@ def _require_log(store: SegmentStore, last: Segment, shipped: Link, log_path: Pa
         raise SegmentError(
             store.url,
             last.name,
-            f"its event {last.last} is not the log's: the store has another log, or another branch of its history",
+            f"its event {shipped.seq} is not the log's: the store has another log, or another branch of its history",
             "name an empty folder for this log",
         )
 
@@ -651,11 +657,25 @@ def _history(store: SegmentStore, segments: Sequence[Segment]) -> Iterator[tuple
     if not segments:
         raise SegmentError(store.url, "", "no segment lies there", "name the folder or URL of `[log] ship`")
     _require_order(store, segments)
-    reached = NOTHING
-    for segment in segments:
-        for line in _lines(store, segment, reached):
-            reached = End(line.link, segment.sha256)
-            yield reached, line
+    left, reached = deque(segments), NOTHING
+    while left:
+        segment, held = left.popleft(), reached.link
+        try:
+            for line in _lines(store, segment, reached if segment.first == held.seq + 1 else None):
+                if line.link.seq > held.seq:
+                    reached = End(line.link, segment.sha256)
+                    yield reached, line
+                elif line.link.seq == held.seq and line.link != held:
+                    raise SegmentError(store.url, segment.name, "it does not follow the segment before it")
+        except SegmentGoneError:
+            now = store.segments()
+            if segment in now:
+                raise
+            # It was merged since: another one holds its events, and some that were read.
+            _require_order(store, now)
+            left = deque(one for one in now if held.seq < one.last and one.first <= segments[-1].last)
+            if not left:
+                raise
 
 
 def _require_order(store: SegmentStore, segments: Iterable[Segment]) -> None:

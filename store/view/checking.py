@@ -92,7 +92,7 @@ class ViewCheck:
             self.differences.append(Difference(table.name, (), f"cannot be read ({error})"))
             self._left.clear()
             return
-        for key in sorted(is_.keys() | should.keys()):
+        for key in should | is_:
             if is_.get(key) != should.get(key):
                 what = "missing" if key not in is_ else "surplus" if key not in should else "changed"
                 self.differences.append(Difference(table.name, key, what))

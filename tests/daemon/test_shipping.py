@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.settings import ConfigError, parse
 from daemon.state.context import Context
 from daemon.state.shipping import Shipping
-from store.errors import LogError
+from store.errors import LogError, SegmentStoreError
 from store.events.service import DaemonStopped
 from store.log import segments
 from store.log.envelope import Expect, NewEvent
@@ -99,6 +100,28 @@ def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
         shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple, print)
         asyncio.run(stop_during_a_pass(shipping))
     assert shipping.shipped == 2
+
+
+def test_a_store_that_lets_nothing_be_removed_takes_the_log_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a bucket does that keeps what lies in it from whoever broke into this machine."""
+
+    def refuses(_self: SegmentStore) -> None:
+        raise SegmentStoreError("removal is denied to hunter22")
+
+    monkeypatch.setattr(SegmentStore, "remove_merged", refuses)
+    monkeypatch.setattr(segments, "MOST_SEGMENTS", 10)
+    shipping = Shipping(context(tmp_path, str(tmp_path / "store")), lambda: ("hunter22",), print)
+    with EventLog.open(tmp_path / "events.db") as log, capture_logs() as said:
+        for number in range(1, 13):
+            append(log, number)
+            asyncio.run(shipping.ship())
+            assert (shipping.problem, shipping.shipped) == ("", number)
+    ((event, reason),) = ((one["event"], one["reason"]) for one in said if one["log_level"] == "warning")
+    assert event == "segments_not_merged"
+    assert "removal is denied" in reason
+    assert "hunter22" not in reason
 
 
 def test_a_daemon_that_ships_nothing_loads_neither_fsspec_nor_what_agents_speak(tmp_path: Path) -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from daemon.state.shipping import Shipping
 from daemon.state.standby import Follower, read
 from store.errors import LogError
 from store.log.backup import check
 from store.log.log import EventLog
 from store.log.segments import SegmentStore
-from store.view.rebuild import verify
+from store.view.rebuild import opened, verify
 from tests.daemon.test_damaged_log import state
-from tests.daemon.test_shipping import append, until
+from tests.daemon.test_shipping import append, context, until
 from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 
@@ -129,6 +132,27 @@ def test_a_standby_takes_over_from_a_killed_daemon_which_is_refused_when_it_come
         path.rename(aside / path.name)
     assert json.loads(everlean(old, "standby", "--once", "--json").stdout)["position"] == len(events)
     assert old.events() == events
+
+
+def test_what_is_shipped_while_a_view_is_made_is_taken_over_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipping = Shipping(context(tmp_path, url := str(tmp_path / "store")), tuple, print)
+    paths = machine(tmp_path / "new", tmp_path / "store", tmp_path).settings().paths
+    paths.state.mkdir(parents=True, exist_ok=True)
+
+    def made(*arguments: Any) -> Any:
+        append(log, 2)
+        asyncio.run(shipping.ship())
+        return opened(*arguments)
+
+    monkeypatch.setattr("daemon.state.standby.opened", made)
+    with EventLog.open(tmp_path / "events.db") as log:
+        append(log, 1)
+        asyncio.run(shipping.ship())
+        with Follower(url, paths) as follower:
+            assert follower.take_over().after == log.head
+    assert log.head.seq == 2
 
 
 def test_a_daemon_that_runs_when_another_takes_over_ends_before_it_ships_again(tmp_path: Path) -> None:

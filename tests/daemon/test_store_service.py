@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import closing
@@ -29,6 +28,7 @@ from store.log.chain import Link
 from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import Batch, EventLog
 from store.log.reader import LogReader
+from store.sqlite import connect_readonly
 from store.view import checking
 from store.view.checking import ViewCheck
 from store.view.rebuild import rebuild, verify
@@ -384,8 +384,9 @@ def test_another_program_that_closes_a_database_leaves_its_companions_to_the_dae
         await store.append([event(1)])
         while store.check_pause_s < 3600:  # the log and the view are looked through
             await store.check_next_part()
-        arguments = [sys.executable, "-S", "-c", code, paths.events_db, paths.database_db]
-        await asyncio.to_thread(subprocess.run, arguments, check=True)
+        files = (str(paths.events_db), str(paths.database_db))
+        other = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", code, *files)
+        assert await other.wait() == 0
         await store.append([event(2)])
         await store.close()
 
@@ -394,15 +395,25 @@ def test_another_program_that_closes_a_database_leaves_its_companions_to_the_dae
         assert log.position() == 2
 
 
-def test_in_a_turn_without_an_append_the_wal_is_folded_in(tmp_path: Path) -> None:
-    """A young log lies in its -wal alone, and would be lost with it."""
+@pytest.mark.parametrize("read", [False, True])
+def test_in_a_turn_without_an_append_the_wal_is_folded_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, read: bool
+) -> None:
+    """A young log lies in its -wal alone, and would be lost with it; who reads it, as a backup does, delays that."""
     paths = Deployment(tmp_path).write(repos=[]).paths
     paths.state.mkdir(parents=True)
+    monkeypatch.setattr("daemon.state.store_service._FOLDED_IN_EVERY_S", 0.0)
 
     async def scenario() -> None:
         store = await StoreService.open(paths)
-        await store.append([event(1), event(2)])
-        await store.check()
+        await store.append([event(1)])
+        with closing(connect_readonly(paths.events_db)) as reader:
+            if read:
+                reader.execute("BEGIN")
+                assert reader.execute("SELECT count(*) FROM events").fetchone()[0] == 1
+            await store.append([event(2)])
+            await store.check()
+            await store.check()
         await store.check()
         (alone := tmp_path / "alone").mkdir()
         shutil.copy(paths.events_db, alone)

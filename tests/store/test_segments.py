@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import time
@@ -316,6 +317,52 @@ def test_merged_segments_are_the_same_log_also_after_a_kill_and_for_who_follows(
             *_, reached = segments.follow(store, log)
             assert reached.link == link
         assert rows(copy) == whole
+
+
+def test_segments_that_are_merged_while_they_are_read_are_read_on_in_the_larger_ones(
+    log_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "MOST_SEGMENTS", 10)
+    whole = SegmentStore.whole
+    for act, name in (
+        (lambda store: segments.verify(store, log_path), "verified"),
+        (lambda store: segments.restore(store, tmp_path / "new.db"), "restored"),
+    ):
+        store = ship(log_path, str(tmp_path / name))
+        left = 5
+
+        def merge_then(self: SegmentStore, segment: segments.Segment) -> Any:
+            nonlocal left
+            left -= 1
+            while left == 0 and segments.merge(self, log_path, tmp_path / "spool", epoch=0, may=lambda: None):
+                pass
+            return whole(self, segment)
+
+        monkeypatch.setattr(SegmentStore, "whole", merge_then)
+        act(store)
+        assert left < 0
+        assert len(store.segments()) < 10
+    assert rows(tmp_path / "new.db") == rows(log_path)
+
+
+def test_of_what_a_replaced_daemon_and_the_new_one_merged_one_counts(log_path: Path, tmp_path: Path) -> None:
+    store = ship(log_path, str(tmp_path / "store"))
+    late, spool = SegmentStore(str(tmp_path / "late")), tmp_path / "spool"
+    shutil.copytree(store.url, late.url)
+    with EventLog.open(log_path) as log:
+        link = log.head
+        store.begin(Epoch(1, "token", "host", "now", link))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(segments, "MOST_SEGMENTS", 10)
+        segments.merge(store, log_path, spool, epoch=1, may=lambda: None)
+        segments.merge(late, log_path, spool, epoch=0, may=lambda: None)
+    old, new = late.segments()[0], store.segments()[0]
+    assert (old[:2], old.epoch, new.epoch) == (new[:2], 0, 1)
+    shutil.copy(Path(late.url, old.name), store.url)
+    assert store.segments()[0] == new
+    assert segments.verify(store, log_path).end.link == link
+    store.remove_merged()
+    assert not Path(store.url, old.name).exists()
 
 
 class StoppedError(Exception):
