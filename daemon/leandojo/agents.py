@@ -425,12 +425,12 @@ class BaseAgent:
             ended: Sequence[JobRow] = ()
             if sorries:
                 self._say(f"Found {counted(len(sorries), 'sorry')} to prove")
-                ended = session.work_off(TO_PROVE)
+                ended = session.work_off(TO_PROVE, {pinned.at for pinned in repos})
             jobs = frozenset(row.job for row in ended)
             result = ProveResult(
                 session.ask(partial(sorry_results, sorries=sorries, jobs=jobs, rungs=tuple(rungs)))
             )
-            session.tidy({(pinned.key, pinned.commit) for pinned in repos})
+            session.tidy({pinned.at for pinned in repos})
         for item in result.sorries:
             self._say(str(item))
         self._say(str(result))
@@ -476,12 +476,12 @@ class BaseAgent:
         with self.session() as session:
             pinned = session.run(pin(session, url, commit, watchlist=self.settings.repos))
             session.settings = self._watching([pinned])
-            ended = session.work_off(TO_TRACE)
+            ended = session.work_off(TO_TRACE, {pinned.at})
             trace = session.ask(pinned.trace)
             if trace is None:
-                raise AgentError(_why_not_done(session, pinned, ended, *sorted(TO_TRACE)))
+                raise AgentError(_why_not_done(pinned, ended, *sorted(TO_TRACE)))
             count = counted(len(session.ask(pinned.open_sorries)), "open sorry")
-            session.tidy({(pinned.key, pinned.commit)})
+            session.tidy({pinned.at})
             # The store and its datasets use the address by which the repository first came.
             pinned = replace(pinned, repo=pinned.repo.model_copy(update={"url": trace.url}))
             self._say(
@@ -513,17 +513,14 @@ def _with_own(prover: Any, session: AgentSession, prove: Prove, whole_proof: boo
     return prove.model_copy(update={"rungs": rungs, "generator": generator, "whole": whole})
 
 
-def _why_not_done(session: AgentSession, pinned: Pinned, ended: Sequence[JobRow], *kinds: Kind) -> str:
+def _why_not_done(pinned: Pinned, ended: Sequence[JobRow], *kinds: Kind) -> str:
     """Return why jobs of these kinds did not do what they were for."""
-    # A job that failed for good in an earlier call is not run again.
-    rows = [*ended, *session.ask(partial(queries.jobs, state="failed"))]
-    for row in rows:
-        at = (row.repository, row.sha) == (pinned.key, pinned.commit)
-        if row.state == "failed" and at and row.kind in kinds:
+    for row in ended:
+        if row.state == "failed" and row.kind in kinds:
             remedy = f"; {row.remedy}" if row.remedy else ""
             return (
                 f"{pinned}: {row.kind} failed: {row.message or row.reason}{remedy}; `everlean jobs logs {row.job}` has "
-                f"more, and `everlean jobs retry {row.job}` tries it again where that could help"
+                "more, and the same call tries it again"
             )
     return f"{pinned}: was not done ({', '.join(kinds)}), and no job says why; see `everlean jobs`"
 
@@ -661,7 +658,11 @@ class LeanAgent(BaseAgent):
 
     def _learn(self, session: AgentSession, pinned: Pinned) -> list[CheckpointRow]:
         session.settings = self._watching([pinned])
-        ended = {row.job: row for row in session.work_off({"train", "evaluate"}) if row.kind == "train"}
+        ended = {
+            row.job: row
+            for row in session.work_off({"train", "evaluate"}, {pinned.at})
+            if row.kind == "train"
+        }
         session.settle_models()
         for row in ended.values():
             if row.state == "failed":
@@ -676,7 +677,7 @@ class LeanAgent(BaseAgent):
         return made
 
     def _measured_checkpoint(self, session: AgentSession) -> str:
-        session.work_off({"evaluate"})
+        session.work_off({"evaluate"}, {pinned.at for pinned in self.repos})
         in_use = session.ask(partial(model_queries.checkpoint_in_use, model=RETRIEVER))
         if in_use is None:
             raise AgentError("no retriever is in use to be measured; call train() first")
@@ -787,11 +788,11 @@ class HFAgent(BaseAgent):
         session.settings = self._watching([pinned]).model_copy(
             update={"train": train.model_copy(update=update)}
         )
-        ended = session.work_off({TRAINS[TACTICS]})
+        ended = session.work_off({TRAINS[TACTICS]}, {pinned.at})
         session.settle_models()
         row = session.ask(partial(_checkpoint_of, folder=self._folder))
         if row is None:
-            raise AgentError(_why_not_done(session, pinned, ended, TRAINS[TACTICS]))
+            raise AgentError(_why_not_done(pinned, ended, TRAINS[TACTICS]))
         return row
 
     @contextmanager

@@ -144,27 +144,38 @@ def run_script(path: Path, arguments: Sequence[str]) -> None:
     """
     if not path.is_file():
         raise AgentError(f"{path}: no such file; name a script that imports {PACKAGE}")
-    with in_place_of_leandojo(), _arguments(str(path), arguments):
-        sys.path.insert(0, str(path.absolute().parent))
-        try:
-            runpy.run_path(str(path), run_name="__main__")
-        finally:
-            sys.path.remove(str(path.absolute().parent))
+    with in_place_of_leandojo(), _arguments(str(path), arguments), _found_first(path.absolute().parent):
+        runpy.run_path(str(path), run_name="__main__")
 
 
 def run_module(module: str, arguments: Sequence[str]) -> None:
-    """Run a module of LeanDojo's as `python -m MODULE ARGUMENTS` does.
+    """Run a module, LeanDojo's or the caller's own, as `python -m MODULE ARGUMENTS` does.
 
     Raises:
-        AgentError: it is none that can be run.
+        AgentError: it is one of LeanDojo's that cannot be run.
+        ImportError: there is no such module.
     """
     package, _, below = module.partition(".")
+    if package != PACKAGE:
+        with in_place_of_leandojo(), _arguments(module, arguments), _found_first(Path.cwd()):
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return
     runnable = [name for name, own in NAMES.items() if "main" in own]
-    if package != PACKAGE or below not in runnable:
+    if below not in runnable:
         there = ", ".join(f"{PACKAGE}.{name}" for name in runnable)
         raise AgentError(f"{module} cannot be run; what can: {there}")
     with in_place_of_leandojo(), _arguments(module, arguments):
         resolve(below, "main")()
+
+
+@contextmanager
+def _found_first(folder: Path) -> Iterator[None]:
+    """Have imports look in a folder first."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
 
 
 @contextmanager

@@ -53,6 +53,10 @@ class Pinned:
     def key(self) -> str:
         return self.repo.key
 
+    @property
+    def at(self) -> tuple[str, str]:
+        return self.key, self.commit
+
     def __str__(self) -> str:
         return f"{self.key} at {self.commit[:10]}"
 

@@ -44,6 +44,8 @@ from pipeline.lean.build.build_cache import present
 from pipeline.loop_thread import LoopThread
 from store import promotion
 from store.errors import LogError
+from store.events.jobs import JobReleased
+from store.log.envelope import NewEvent
 from store.view import queries
 from store.view.rows import JobRow
 
@@ -217,13 +219,17 @@ class AgentSession:
         """Return a query's answer from the view."""
         return self.run(self.store.ask(question))
 
-    def work_off(self, kinds: Set[Kind]) -> Sequence[JobRow]:
+    def work_off(self, kinds: Set[Kind], at: Collection[tuple[str, str]]) -> Sequence[JobRow]:
         """Run the due jobs of these kinds until none is due, retries included; return the ended ones.
+
+        Args:
+            at: repositories and commits; what failed there for good in an earlier call is tried anew, as `everlean
+                jobs retry` would have it.
 
         Raises:
             StoreFailedError: the store cannot be written.
         """
-        return self.run(self._work_off(kinds))
+        return self.run(self._work_off(kinds, at))
 
     def settle_models(self) -> None:
         """Decide which of the new checkpoints is used, as the daemon would."""
@@ -242,7 +248,13 @@ class AgentSession:
         ladder = ladder_of(self.settings, no_models=no_models, tactics=self.tactics)
         return ladder.climb(self.ask(promotion.ladder_models))
 
-    async def _work_off(self, kinds: Set[Kind]) -> list[JobRow]:
+    async def _work_off(self, kinds: Set[Kind], at: Collection[tuple[str, str]]) -> list[JobRow]:
+        failed = await self.store.ask(partial(queries.jobs, state="failed"))
+        again = [row.job for row in failed if row.kind in kinds and (row.repository, row.sha) in at]
+        if again:
+            await self.store.append(
+                [NewEvent(f"job:{job}", JobReleased(job=job), actor="control") for job in again]
+            )
         started: set[str] = set()
         reported: set[tuple[str, int]] = set()
         while True:

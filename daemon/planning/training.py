@@ -22,7 +22,7 @@ from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.models import GrpoSettings, Learning
 from pipeline.jobs.kinds import TRAINS, Kind
-from pipeline.jobs.spec import hub_key
+from pipeline.jobs.spec import HUB_KEY, hub_key
 from pipeline.jobs.specs import (
     EvaluateSpec,
     LearnedTask,
@@ -171,7 +171,8 @@ class _Training:
                 sha=trace.sha,
                 describes=f"measure the {_called(self._model)} in {offer.folder} on {repo.key}",
                 spec=spec.model_copy(update=given),
-                **self._limits(),
+                # What is given may be an adapter of a gated model, whatever the settings name.
+                **{**self._limits(), "key": HUB_KEY},
             )
 
     def _train(self, repo: Repo) -> Iterator[DueJob]:

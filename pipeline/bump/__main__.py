@@ -26,6 +26,7 @@ from pipeline.build import Building
 from pipeline.bump.breaks import MOST_BREAKS, SORRY, Cause, Gap, RaisedFile, cause_of, shown
 from pipeline.bump.mends import Errors, Names, candidates, declared, deprecations, suggested
 from pipeline.bump.raising import Raised, check_lean, raised
+from pipeline.endpoint.credentials import take_hub_key
 from pipeline.gate.advisories import Advisory, FeedError, against, known, witnesses
 from pipeline.gate.lake_checks import patched_in_place
 from pipeline.gate.patch import file_diff
@@ -762,4 +763,5 @@ def _bytes(text: str) -> bytes:
 
 
 if __name__ == "__main__":
+    take_hub_key()
     sys.exit(run_job(BumpSpec, work))

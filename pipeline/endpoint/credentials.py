@@ -88,6 +88,15 @@ def take_hub_key() -> None:
         os.environ[HUB_KEY.variable] = _handed_over(int(descriptor))
 
 
+def use_hub_key() -> None:
+    """Do the same in a process that is no job: the key is where the service manager or the environment has it.
+
+    One that cannot be used is left out: a public model needs none.
+    """
+    if (key := job_key(HUB_KEY).key) is not None:
+        os.environ[HUB_KEY.variable] = key
+
+
 @functools.cache
 def _handed_over(descriptor: int) -> str:
     """Empty the pipe, so that a child of this process cannot read the key."""

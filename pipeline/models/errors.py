@@ -62,6 +62,12 @@ class CheckpointError(LearningError):
     reason = "bad_checkpoint"
 
 
+class NotFetchedError(CheckpointError, ModelError):
+    """A model of the hub is not on this machine, and the hub is not to be asked (HF_HUB_OFFLINE)."""
+
+    for_good = True
+
+
 class DivergedError(LearningError):
     """A loss, a gradient, a weight, an embedding or a score is no finite number."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from huggingface_hub.constants import is_offline_mode
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
@@ -23,7 +24,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from pipeline.models.config import Device
-from pipeline.models.errors import ConfigError, ModelError
+from pipeline.models.errors import ConfigError, ModelError, NotFetchedError
 from store.text import first_line
 
 
@@ -62,7 +63,8 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model)
     except UNLOADABLE as error:
-        raise ModelError(f"the tokenizer of {model} cannot be loaded ({first_line(error)})") from error
+        kind = NotFetchedError if is_offline_mode() and not path.exists() else ModelError
+        raise kind(f"the tokenizer of {model} cannot be loaded ({first_line(error)})") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

@@ -22,6 +22,7 @@ from typing import Any
 import uvicorn
 
 from pipeline.connections import Server
+from pipeline.endpoint.credentials import use_hub_key
 from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.gpu_lock import take
 from pipeline.jobs.protocol import JobError
@@ -61,6 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         # Before torch is imported: until then nothing is on the GPU.
         held = None if spec.gpu_lock is None else take(spec.gpu_lock)
         token = read_token(spec)
+        use_hub_key()
         with _listening(spec) as listener:
             reloads = _run(_serve(spec, token, listener))
     except (SpecError, CredentialError, JobError, StartError) as error:

@@ -30,14 +30,12 @@ from store.errors import LogError
 from store.leandojo.choosing import ChosenTrace, choose, in_order
 from store.leandojo.exporting import Mode, export_chosen, one_moment, write_database
 from store.leandojo.folder import replaced_file
-from store.leandojo.reading import import_leandojo
-from store.leandojo.records import ImportFormatError, load
+from store.leandojo.reading import COUNTS, HEAD_KEYS, THEOREM_LISTS, import_leandojo
+from store.leandojo.records import ImportFormatError, load, read_position
 from store.log.reader import LogReader
 from store.sqlite import translated
 from store.view import queries
 
-_LISTS = ("proven_theorems", "sorry_theorems_proved", "sorry_theorems_unproved")
-_NEEDED_OF_A_REPOSITORY = ("url", "name", "commit", "lean_version", "lean_dojo_version", "metadata")
 _PATHS_OF_A_DATASET = ("theorems_folder", "premise_files_corpus", "files_traced")
 
 
@@ -55,13 +53,7 @@ class Pos:
         Raises:
             ValueError: it is something else.
         """
-        line, comma, column = s.removeprefix("Pos").removeprefix("(").removesuffix(")").partition(",")
-        try:
-            if not comma:
-                raise ValueError
-            return cls(int(line), int(column))
-        except ValueError:
-            raise ValueError(f'{s!r} is no position; write "(line, column)" or [line, column]') from None
+        return parse_pos(s)
 
     def __iter__(self) -> Iterator[int]:
         yield self.line_nb
@@ -227,7 +219,7 @@ class Repository:
     @property
     def identity(self) -> tuple[str, ...]:
         """The fields that make two repositories equal."""
-        return self.url, self.name, self.commit, self.lean_version, self.lean_dojo_version
+        return tuple(getattr(self, name) for name in HEAD_KEYS)
 
     @property
     def total_theorems(self) -> int:
@@ -284,7 +276,7 @@ class Repository:
         Raises:
             ValueError: the repository has no such theorem.
         """
-        for name in _LISTS:
+        for name in THEOREM_LISTS:
             theorems: list[Theorem] = getattr(self, name)
             if theorem in theorems:
                 theorems[theorems.index(theorem)] = theorem
@@ -329,21 +321,21 @@ class Repository:
         Raises:
             ValueError: a key or one of the dataset's paths is missing.
         """
-        require(data, _NEEDED_OF_A_REPOSITORY, "Repository")
+        require(data, (*HEAD_KEYS, "metadata"), "Repository")
         metadata = dict(data["metadata"])
         if "date_processed" not in metadata:
             raise ValueError("Metadata must contain the 'date_processed' key")
         if isinstance(metadata["date_processed"], str):
             metadata["date_processed"] = datetime.fromisoformat(metadata["date_processed"])
         repository = cls(
-            **{name: data[name] for name in _NEEDED_OF_A_REPOSITORY if name != "metadata"},
+            **{name: data[name] for name in HEAD_KEYS},
             metadata=metadata,
             pr_url=data.get("pr_url"),
         )
         if all(name in data for name in _PATHS_OF_A_DATASET):
             repository._read_dataset(data)
             return repository
-        for name in _LISTS:
+        for name in THEOREM_LISTS:
             theorems: list[Theorem] = getattr(repository, name)
             theorems += [
                 Theorem.from_dict(item, repository.url, repository.commit) for item in data.get(name, ())
@@ -357,21 +349,10 @@ class Repository:
         if isinstance(metadata.get("date_processed"), datetime):
             metadata["date_processed"] = metadata["date_processed"].isoformat()
         return {
-            "url": self.url,
-            "name": self.name,
-            "commit": self.commit,
-            "lean_version": self.lean_version,
-            "lean_dojo_version": self.lean_dojo_version,
+            **{name: getattr(self, name) for name in HEAD_KEYS},
             "metadata": metadata,
-            "total_theorems": self.total_theorems,
-            "num_proven_theorems": self.num_proven_theorems,
-            "num_sorry_theorems": self.num_sorry_theorems,
-            "num_sorry_theorems_proved": self.num_sorry_theorems_proved,
-            "num_sorry_theorems_unproved": self.num_sorry_theorems_unproved,
-            "num_premise_files": self.num_premise_files,
-            "num_premises": self.num_premises,
-            "num_files_traced": self.num_files_traced,
-            **{name: [item.to_dict() for item in getattr(self, name)] for name in _LISTS},
+            **{name: getattr(self, name) for name in COUNTS},
+            **{name: [item.to_dict() for item in getattr(self, name)] for name in THEOREM_LISTS},
             "premise_files": [item.to_dict() for item in self.premise_files],
             "files_traced": [str(item) for item in self.files_traced],
             "pr_url": self.pr_url,
@@ -407,11 +388,7 @@ def parse_pos(value: Any) -> Pos:
     Raises:
         ValueError: it is none of them.
     """
-    if isinstance(value, str):
-        return Pos.from_str(value)
-    if isinstance(value, list | tuple) and len(value) == 2:
-        return Pos(*value)
-    raise ValueError(f'{value!r} is no position; write "(line, column)" or [line, column]')
+    return Pos(*read_position(list(value) if isinstance(value, tuple) else value))
 
 
 def require(data: Mapping[str, Any], names: Iterable[str], what: str) -> None:
@@ -660,7 +637,7 @@ class DynamicDatabase:
         path = Path(file_path if file_path is not None else str(self.json_path))
         data = self.to_dict()
         for repo in () if compat else data["repositories"]:
-            for name in ("proven_theorems", "sorry_theorems_proved", "sorry_theorems_unproved"):
+            for name in THEOREM_LISTS:
                 for theorem in repo[name]:
                     if theorem["difficulty_rating"] == math.inf:
                         theorem["difficulty_rating"] = None
@@ -710,8 +687,7 @@ class DynamicDatabase:
             held.enter_context(one_moment(view))
             exists = view.execute("SELECT 1 FROM traces WHERE state = 'current' LIMIT 1").fetchone()
             chosen = choose(view, (), every_commit=True, also=self._also) if exists else []
-            keys = ("url", "name", "commit", "lean_version", "lean_dojo_version")
-            yield log, view, {tuple(item.head[key] for key in keys): item for item in chosen}
+            yield log, view, {tuple(item.head[key] for key in HEAD_KEYS): item for item in chosen}
 
     def _import_into(self, folder: Path) -> None:
         path = folder / "dynamic_database.json"

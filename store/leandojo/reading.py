@@ -66,7 +66,7 @@ DATASET_TRACER = "lean_dojo dataset"
 UNKNOWN = "unknown"
 HEAD_KEYS = ("url", "name", "commit", "lean_version", "lean_dojo_version")
 
-_COUNTS = (
+COUNTS = (
     "total_theorems",
     "num_proven_theorems",
     "num_sorry_theorems",
@@ -383,10 +383,10 @@ def _repository(data: Any, place: str, notes: list[str]) -> Record:
         premises,
         len(record.traced),
     )
-    for name, number in zip(_COUNTS, counts, strict=True):
+    for name, number in zip(COUNTS, counts, strict=True):
         if name in plain and plain[name] != number:
             notes.append(f"{place}.{name} says {plain[name]}, but the file has {number}: the lists count")
-    known = {*HEAD_KEYS, *_COUNTS, "metadata", "pr_url"}
+    known = {*HEAD_KEYS, *COUNTS, "metadata", "pr_url"}
     record.extra = {key: value for key, value in plain.items() if key not in known}
     return record
 

@@ -235,7 +235,7 @@ def test_trace_writes_a_dataset_and_the_database_traces_too(study: TracedProject
         "assert database.trace_repository(repo.url, repo.commit).total_theorems == 10\n"
         "database.to_json()\n"
     )
-    everlean("leandojo", "run", str(script))
+    everlean("leandojo", "run", "-m", "database")
     (repository,) = DynamicDatabase(tmp_path / "database.json").repositories
     assert repository.commit == study.sha
 

@@ -66,7 +66,7 @@ def test_a_training_that_is_stopped_or_fails_leaves_no_checkpoint_and_gives_the_
     assert not study.events("checkpoint_saved", "model_offered")
 
 
-def test_a_trained_model_that_cannot_be_measured_is_a_failed_job_with_its_reason(
+def test_a_model_that_cannot_be_measured_is_a_failed_job_with_its_reason_until_it_can_be(
     study: TracedProject, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def train(*given: Any) -> None:
@@ -78,6 +78,9 @@ def test_a_trained_model_that_cannot_be_measured_is_a_failed_job_with_its_reason
         agent.train()
     (failed,) = study.events("job_failed")
     assert failed.data["deterministic"]
+    monkeypatch.setattr(agent.trainer, "train", learns_nothing(agent.trainer))
+    (made,) = agent.train()
+    assert made.promoted, "what failed in an earlier call is tried anew"
 
 
 def test_an_agent_is_measured_on_the_commit_that_it_was_set_up_at_whatever_was_traced_since(

@@ -94,9 +94,7 @@ def run(
         list[str],
         typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and what it is called with."),
     ],
-    module: Annotated[
-        bool, typer.Option("-m", help="SCRIPT is a module of LeanDojo's, as behind `python -m`.")
-    ] = False,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as behind `python -m`.")] = False,
 ) -> None:
     """Run a script written for LeanDojo-v2 without changing its imports; options of everlean stand before it."""
     import os

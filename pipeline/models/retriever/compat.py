@@ -55,6 +55,29 @@ DATA = _RAID / "data"
 CHECKPOINTS = _RAID / "checkpoints"
 """LeanDojo's CHECKPOINT_DIR."""
 HEAD = "HEAD"
+_POSITIONS = (
+    *(
+        "run_progressive_training",
+        "single_repo",
+        "num_repos",
+        "max_epochs",
+        "model_name",
+        "lr",
+        "warmup_steps",
+    ),
+    *("max_seq_len", "num_retrieved", "batch_size", "eval_batch_size", "accumulate_grad_batches", "num_gpus"),
+    *("num_workers", "precision", "gradient_clip_val", "num_negatives", "num_in_file_negatives"),
+    *(
+        "data_max_seq_len",
+        "tokenizer_model_name",
+        "lambda_value",
+        "timeout_seconds",
+        "early_stopping_patience",
+    ),
+    *("early_stopping_monitor", "early_stopping_mode", "checkpoint_save_top_k", "checkpoint_every_n_epochs"),
+    *("checkpoint_monitor", "checkpoint_mode", "log_every_n_steps", "num_sanity_val_steps", "seed"),
+)
+"""LeanDojo's fields, in its order."""
 _INDICES = ".indices"
 _IMPORTED = ".imported"
 
@@ -189,8 +212,19 @@ def _change(config: TrainingConfig, name: str, value: Any) -> None:
     object.__setattr__(config, name, getattr(replace(config, **{name: value}), name))
 
 
-# The class below it is frozen, and so must this one be declared.
+# The class below it is frozen, and so must this one be declared; its fields come first, in an order of their own.
 TrainingConfig.__setattr__ = _change  # type: ignore[assignment, method-assign]
+_make = TrainingConfig.__init__
+
+
+def _make_by_position(config: TrainingConfig, *values: Any, **named: Any) -> None:
+    """Take values without a name in LeanDojo's order."""
+    if len(values) > len(_POSITIONS):
+        raise ConfigError(f"TrainingConfig takes {len(_POSITIONS)} values without a name, not {len(values)}")
+    _make(config, **dict(zip(_POSITIONS, values, strict=False)), **named)
+
+
+TrainingConfig.__init__ = _make_by_position  # type: ignore[method-assign, assignment]
 
 
 class RetrievalTrainer:

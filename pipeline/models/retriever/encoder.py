@@ -30,10 +30,10 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
-from transformers.utils.hub import cached_file
+from transformers.utils.hub import cached_file, is_offline_mode
 
 from pipeline.models.batching import by_length, goes_together, padded
-from pipeline.models.errors import CheckpointError
+from pipeline.models.errors import CheckpointError, NotFetchedError
 from pipeline.models.libraries import UNLOADABLE, quiet_libraries
 from pipeline.models.text import fitting_state
 from store.text import first_line
@@ -250,7 +250,8 @@ def _not_loadable(what: str, model: str | Path, error: Exception) -> CheckpointE
     # The hub's library rejects a path as a bad name.
     if path.is_absolute() or len(path.parts) != 2:
         return CheckpointError(f"{what} cannot be loaded (there is no such folder). {remedy}")
-    return CheckpointError(
+    kind = NotFetchedError if is_offline_mode() else CheckpointError
+    return kind(
         f"{what} cannot be loaded ({first_line(error)}). Fetch it where there is a network, with `HF_HUB_OFFLINE=0 hf "
         f"download {model}`, or name a folder with config.json, {WEIGHTS} and a tokenizer"
     )

@@ -353,6 +353,11 @@ class RepositoryTrainer(abc.ABC):
                 with quiet_libraries():
                     adapted = get_peft_model(found.model, config)
                 found = TacticModel(adapted, found.tokenizer, found.prompts, found.lengths, found.base)
+            if isinstance(found.model, PeftModel):
+                trained, weights = found.model.get_nb_trainable_parameters()
+                self._report(
+                    f"an adapter is trained: {trained:,} of {weights:,} weights ({trained / weights:.2%})"
+                )
             if isinstance(found.model, PeftModel) and Path(found.base).is_dir():
                 # The adapter is loaded with its base from other folders too.
                 for config in found.model.peft_config.values():

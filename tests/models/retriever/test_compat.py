@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from pipeline.models.chain import Chain
-from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, DivergedError
+from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, DivergedError, NotFetchedError
 from pipeline.models.retriever import PremiseRetriever, RetrievalTrainer, TrainingConfig
 from pipeline.models.retriever.compat import LearnedRepository
 from store.leandojo import DynamicDatabase, Repository
@@ -225,8 +225,12 @@ def test_leandojo_s_default_model_that_was_never_fetched_is_named_with_how_to_fe
     said = rf"{name} cannot be loaded \(We couldn't connect.*hf download {name}`, or name a folder"
     with pytest.raises(CheckpointError, match=said):
         made.train(database.repositories[:1], database, tmp_path / "data")
-    with pytest.raises(CheckpointError, match=said):
-        PremiseRetriever.load(name, "cpu", False, made.config.get_model_config())
+    # Where the hub is not to be asked, asking again finds no more.
+    for offline, kind in ((True, NotFetchedError), (False, CheckpointError)):
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
+        with pytest.raises(CheckpointError) as error:
+            PremiseRetriever.load(name, "cpu", False, made.config.get_model_config())
+        assert (type(error.value), error.value.for_good) == (kind, offline)
     with pytest.raises(CheckpointError, match="there is no such folder"):
         PremiseRetriever.load(tmp_path / "none", "cpu", False, made.config.get_model_config())
 

@@ -283,11 +283,13 @@ def test_a_full_disk_leaves_the_model_before(
 
 
 def test_an_adapter_is_saved_alone_and_loads_with_its_base(
-    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, causal: Path
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, causal: Path, said: list[str]
 ) -> None:
     folder = tmp_path / "outputs"
     made = trainer(lora_config=lora(), lr=1e-2)
     made.train(database.repositories[:1], database, tmp_path / "merged")
+    trained, total = made.model.get_nb_trainable_parameters()
+    assert f"an adapter is trained: {trained:,} of {total:,} weights ({trained / total:.2%})" in said
     assert (folder / "adapter_model.safetensors").exists()
     assert not (folder / "model.safetensors").exists()
     assert not (folder / "README.md").exists()
@@ -296,9 +298,9 @@ def test_an_adapter_is_saved_alone_and_loads_with_its_base(
     assert found.base == str(causal)
     ids = torch.tensor([found.prompts.ids("⊢ p")])
     with torch.no_grad():
-        trained = made.model.eval()(ids).logits
-        assert torch.equal(found.model.eval()(ids).logits, trained)
-        assert not torch.allclose(load_model(causal).model.eval()(ids).logits, trained)
+        logits = made.model.eval()(ids).logits
+        assert torch.equal(found.model.eval()(ids).logits, logits)
+        assert not torch.allclose(load_model(causal).model.eval()(ids).logits, logits)
     again = trainer(lora_config=lora(), lr=1e-2)
     assert any(value.requires_grad for value in again.model.parameters())
     (second,) = again.train(database.repositories, database, tmp_path / "merged")

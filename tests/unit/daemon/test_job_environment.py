@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.endpoint import credentials
-from pipeline.endpoint.credentials import job_key, read_key, take_hub_key
+from pipeline.endpoint.credentials import job_key, read_key, take_hub_key, use_hub_key
 from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.child import job_environment, key_pipe
 from pipeline.jobs.protocol import HUB_PIPE, KEY_PIPE
-from pipeline.jobs.spec import KeyPlace, hub_key
+from pipeline.jobs.spec import HUB_KEY, KeyPlace, hub_key
 
 KEY = "s3cret"
 PLACE = KeyPlace("everlean-model-key", "EVERLEAN_MODEL_KEY")
@@ -117,6 +117,13 @@ def test_the_hub_s_key_reaches_who_names_a_model_of_the_hub_and_no_endpoint(
         assert os.environ["HF_TOKEN"] == KEY
         assert HUB_PIPE not in os.environ
         assert os.read(descriptor, 100) == b""
+    monkeypatch.delenv("HF_TOKEN")
+    (tmp_path / HUB_KEY.credential).write_text(KEY)
+    (tmp_path / HUB_KEY.credential).chmod(0o600)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    use_hub_key()
+    assert os.environ["HF_TOKEN"] == KEY, "the editors' server is no job"
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
     monkeypatch.setenv("HF_TOKEN", "two words")
     with key_pipe(job_key(hub_key("owner/public"))) as handed:
         assert dict(handed.variables) == {}, "a public model needs none"

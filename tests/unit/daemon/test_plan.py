@@ -23,6 +23,7 @@ from daemon.planning.plan import Plan, Planner
 from daemon.planning.repository import NO_JUDGES, Judges
 from daemon.settings import Settings, load
 from pipeline.gate.advisories import Advisory
+from pipeline.jobs.spec import HUB_KEY
 from pipeline.jobs.specs import (
     BuildSpec,
     BumpSpec,
@@ -941,7 +942,11 @@ def test_a_bump_searches_with_the_ladder_s_rungs_that_need_no_endpoint_on_the_pr
     zero, two = asked(job, BumpSpec).rungs
     assert (zero.spec, zero.model) == (CuratedRung(), "")
     assert isinstance(two.spec, GeneratorRung)
-    assert (two.spec.generator.device, two.model) == ("cpu", "t-1")
+    assert (two.spec.generator.device, two.model, job.key) == ("cpu", "t-1", None)
+    world.configure(extra='[prove]\nrungs = [0, 1]\n[prove.generator]\nmodel = "owner/gated"\n')
+    retriever: list[EventBody] = [checkpoint_saved("r-1"), checkpoint_promoted("r-1")]
+    (job,) = world.plan(retriever, leans=real(OLD, NEW)).due
+    assert job.key == HUB_KEY
 
 
 def test_a_bump_of_a_package_is_built_with_the_commit_s_own_lean(world: World) -> None:

@@ -62,6 +62,11 @@ def test_every_field_of_leandojo_s_is_there_with_its_default() -> None:
     ours = TrainingConfig()
     assert {name: getattr(ours, name) for name in LEANDOJO} == LEANDOJO
     assert set(LEANDOJO) <= {item.name for item in fields(TrainingConfig)}
+    values = {**LEANDOJO, "single_repo": False, "num_repos": 3, "lr": 0.25, "seed": 7}
+    assert TrainingConfig(*values.values()) == TrainingConfig(**values), "by position, too"
+    more = [*values.values(), 1]
+    with pytest.raises(ConfigError, match="takes 32 values without a name, not 33"):
+        TrainingConfig(*more)
     assert set(LEANDOJO) - {item.name for item in fields(RetrieverConfig)} == set(LEANDOJO_ALONE)
 
 
