@@ -221,17 +221,18 @@ class World:
         return Course(batches[-1].after_s, Result({"files_scanned": scanned}), tuple(batches))
 
     def _check(self, job: DueJob, spec: CheckSpec) -> Course:
-        seconds = self.random.expovariate(1 / self._inputs.check.seconds)
-        about = {"proof": spec.proof.proof, "sorry": spec.proof.sorry, "job": job.job}
-        given: dict[str, object] = {"checks": CHECKS, "not_checked": ("axioms",), "patch": digest(PATCH)}
-        rejected = self.random.random() < self._inputs.check.rejected
-        if rejected:
-            given = {"checks": CHECKS, "step": "compile", "reason": "made up", "conditional_on": ()}
-        body = (ProofRejected if rejected else ProofChecked).model_validate(about | given)
-        recorded = Recorded(
-            seconds, [NewEvent(f"proof:{spec.proof.proof}", body)], {} if rejected else held(PATCH)
-        )
-        return Course(seconds, Result({}), (recorded,))
+        seconds, recorded = 0.0, []
+        for text in spec.texts:
+            seconds += self.random.expovariate(1 / self._inputs.check.seconds)
+            about = {"proof": text.proof.proof, "sorry": text.proof.sorry, "job": job.job}
+            given: dict[str, object] = {"checks": CHECKS, "not_checked": ("axioms",), "patch": digest(PATCH)}
+            rejected = self.random.random() < self._inputs.check.rejected
+            if rejected:
+                given = {"checks": CHECKS, "step": "compile", "reason": "made up", "conditional_on": ()}
+            body = (ProofRejected if rejected else ProofChecked).model_validate(about | given)
+            event = NewEvent(f"proof:{text.proof.proof}", body)
+            recorded.append(Recorded(seconds, [event], {} if rejected else held(PATCH)))
+        return Course(seconds, Result({}), tuple(recorded))
 
     def _prove(self, job: DueJob, spec: ProveSpec, spending: Spending) -> Course:
         inputs, rung = self._inputs.prove, spec.rung.number

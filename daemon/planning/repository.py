@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from daemon.jobs.due import DueJob
@@ -26,6 +28,7 @@ from pipeline.jobs.specs import (
     Candidate,
     CheckSpec,
     CountSpec,
+    JudgedText,
     ScanLimits,
     ScanSpec,
     SearchOrigin,
@@ -43,6 +46,11 @@ from store.view.rows import BranchRow, CommitRow, ProofRow
 
 _SLACK_S = 60.0
 _MOST_COMMITS = 1000
+_MOST_TOGETHER = 20
+"""Texts that one job judges, if its time suffices (`pipeline.gate.check`)."""
+_CHECKS_AT_ONCE = 4
+"""Jobs of one repository that judge several texts. Each text is always in the same of these lanes, so that no other job
+begins it while one that may come to it runs."""
 _SEARCH = (
     "model",
     "seed",
@@ -465,12 +473,32 @@ class RepositoryJobs:
     # --- check --------------------------------------------------------------------------------------------
 
     def _checks(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[DueJob]:
-        """Yield a job for each text that is to be judged: a declaration's sorries that it fills have one verdict."""
+        """Yield the jobs that judge texts: a declaration's sorries that one fills have one verdict.
+
+        What one commit's build can be shared for is one job, named after its first text. That is the one to be tried
+        again if the job fails, alone; the others have not been tried yet, whatever became of them.
+        """
         alike: dict[object, list[_ToCheck]] = {}
         for one in self._to_check(repo, branches):
             alike.setdefault((what_is_judged(one.found()), one.anew), []).append(one)
+        together: dict[object, list[DueJob]] = {}
         for first, *others in alike.values():
-            yield from self._check(repo, branches[first.row.branch], first, others)
+            for job in self._check(repo, branches[first.row.branch], first, others):
+                # In a sandbox a candidate reaches the build alone, which each text gets anew.
+                if not (
+                    isinstance(job.spec, CheckSpec)
+                    and job.built
+                    and job.attempt == 1
+                    and job.spec.lean.sandbox != "none"
+                ):
+                    yield job
+                    continue
+                lane = f"{repo.key}: {zlib.crc32(first.row.proof.encode()) % _CHECKS_AT_ONCE}"
+                where = (lane, job.sha, job.project, job.spec.lean)
+                together.setdefault(where, []).append(replace(job, lane=f"check:{lane}"))
+        for jobs in together.values():
+            for start in range(0, len(jobs), _MOST_TOGETHER):
+                yield _in_one(jobs[start : start + _MOST_TOGETHER], self._settings.paths.cache)
 
     def _to_check(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[_ToCheck]:
         """Yield what is to be judged: where it was found, at the branch's tip, or where it was judged last."""
@@ -537,6 +565,20 @@ class RepositoryJobs:
                     ),
                 ),
             )
+
+
+def _in_one(jobs: Sequence[DueJob], cache: Path) -> DueJob:
+    """Return the first of these checks of one commit, which judges what the others would after its own text."""
+    first, *others = jobs
+    if not others:
+        return first
+    then = tuple(
+        JudgedText(proof=spec.proof, search=spec.search, alike=spec.alike)
+        for spec in (job.spec for job in others)
+        if isinstance(spec, CheckSpec)
+    )
+    spec = first.whole_spec.model_copy(update={"then": then, "cache": cache})
+    return replace(first, spec=spec, describes=f"{first.describes}, then {len(then)} more of the commit")
 
 
 def _project_of(row: ProofRow, branch: BranchRow) -> Project:

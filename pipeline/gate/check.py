@@ -1,14 +1,15 @@
 """The check job: is a found proof a proof?
 
 `python -m pipeline.gate.check --spec spec.json`, whose parameters are a `CheckSpec`. Emits one of
-proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected for each sorry that the
-text fills.
+proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected for each sorry that a
+text fills. Further texts of the commit are judged in the same worktree, after what a job begins with was put back.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from pipeline.gate.verdict import Gate, Verdict
 from pipeline.jobs.child import LONGEST_LINE_BYTES
 from pipeline.jobs.lean import hold_that_it_is_lean
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.jobs.specs import CheckSpec, SearchOrigin, what_is_judged
+from pipeline.jobs.specs import CheckSpec, JudgedText, SearchOrigin, what_is_judged
+from pipeline.lean.build.build_cache import BuildInUse, BuildKey, BuildMissingError, attach
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.worktree import read_inside
 from store.domain.identity import git_blob
@@ -26,30 +28,75 @@ from store.events.base import BlobRef
 from store.events.projects import inside
 from store.events.proofs import CheckedVersion, ProofChecked, ProofFound, ProofRejected, ProofVerified
 
+TOGETHER_S = 20.0
+"""So long further texts are begun: other repositories wait for the slot."""
 Facts = tuple[tuple[str, str], ...]
 """Names and values, for people."""
 
 
 def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
-    """Check one found proof and record the verdict."""
+    """Check the found proofs one after the other, and record each one's verdict when it is there.
+
+    The job is the first one's, and fails where that cannot be judged. Another that cannot be is left to a job of its
+    own, as are those that the time does not suffice for.
+    """
     given = spec.parameters
-    backend, proof, folder = given.lean, given.proof, given.folder
-    project = spec.project(folder)
-    for other in given.alike:
-        if what_is_judged(other.proof) != what_is_judged(proof):
+    for text in given.texts:
+        _hold_that_it_is_one_text(text)
+    hold_that_it_is_lean(given.lean)
+    ends = time.monotonic() + TOGETHER_S
+    reporter.progress(0, len(given.texts), given.proof.declaration)
+    first = _judge(spec, reporter, given)
+    judged = 1
+    for number, text in enumerate(given.then, start=1):
+        if time.monotonic() >= ends:
+            break
+        reporter.progress(number, len(given.texts), text.proof.declaration)
+        try:
+            with _build_of_its_own(spec):
+                _judge(spec, reporter, text)
+        except JobError as error:
+            print(f"left to a job of its own: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+        else:
+            judged += 1
+    reporter.progress(judged, len(given.texts), given.proof.declaration)
+    return {**first, "judged": judged}
+
+
+def _build_of_its_own(spec: JobSpec[CheckSpec]) -> BuildInUse:
+    """Put the commit's build into the worktree as for a new job: a build runs code, which may write all over `.lake`.
+
+    That is all that it can write to, in the sandbox; the file has been put back.
+    """
+    given = spec.parameters
+    if given.cache is None:
+        raise JobError("no_cache", "the job was not told where the build is", deterministic=True)
+    key = BuildKey(given.proof.repository, given.proof.sha, given.folder)
+    try:
+        return attach(spec.place, given.cache, key)
+    except BuildMissingError as error:
+        raise JobError("build_missing", str(error), remedy="nothing: it is built again") from error
+
+
+def _hold_that_it_is_one_text(text: JudgedText) -> None:
+    for other in text.alike:
+        if what_is_judged(other.proof) != what_is_judged(text.proof):
             raise JobError(
                 "other_text",
-                f"proof {other.proof.proof} is not the text of proof {proof.proof}: one verdict cannot be of both",
+                f"proof {other.proof.proof} is not the text of proof {text.proof.proof}: one verdict cannot be of both",
                 remedy="check each by itself",
                 deterministic=True,
             )
+
+
+def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText) -> dict[str, Any]:
+    """Judge a text and record its verdict for each sorry that it fills; return it in short."""
+    given, proof = spec.parameters, text.proof
     before = _file_at_commit(spec.place, proof)
     # The gate asks about a file of the project; what is recorded has the paths of the repository.
-    in_project = proof.model_copy(update={"path": inside(proof.path, folder)})
-    gate = Gate(in_project, backend, project, before, given.second_kernel, folder)
-    reporter.progress(0, 1, proof.declaration)
+    in_project = proof.model_copy(update={"path": inside(proof.path, given.folder)})
+    gate = Gate(in_project, given.lean, spec.project(given.folder), before, given.second_kernel, given.folder)
     try:
-        hold_that_it_is_lean(backend)
         verdict = gate.run()
     except SandboxError as error:
         raise JobError(
@@ -57,16 +104,16 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
         ) from error
     bodies = [
         _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, found_with(one.search))
-        for one in (given, *given.alike)
+        for one in text.proofs
     ]
     # In one batch where they fit: a proof that is without its verdict for a moment is planned to be checked again.
     longest = max(len(json.dumps(one.model_dump(mode="json"))) for one in bodies)
     at_once = max(1, LONGEST_LINE_BYTES // 2 // longest)
     for start in range(0, len(bodies), at_once):
         reporter.events(
-            Recorded(f"proof:{one.proof}", one, (one.proof,)) for one in bodies[start : start + at_once]
+            Recorded(f"proof:{one.proof}", one, (one.proof, spec.job))
+            for one in bodies[start : start + at_once]
         )
-    reporter.progress(1, 1, proof.declaration)
     return {"proof": proof.proof, "verdict": bodies[0].type, "not_checked": list(verdict.not_checked)}
 
 

@@ -174,7 +174,8 @@ def _occasion(natural: str, *, job: Assignment) -> str:
     """Distinguish the scans of one commit: a branch that is forced back to it has it scanned again.
 
     The job's id names the occasion (it hashes the position of the observation), so a second attempt of the same
-    scan still repeats the first one's facts. What provers and checkers find is found once, whichever job finds it.
+    scan still repeats the first one's facts. What provers find is found once, whichever job finds it; a checker names
+    its job itself, since a proof is judged again on another commit.
     """
     return event_id("scan", job.job, natural) if job.kind == "scan" else natural
 
@@ -245,8 +246,8 @@ def _check_proof(body: EventBody, *, job: Assignment) -> None:
         if isinstance(body, ProofFound) and proof != proof_id(body.sorry, body.blob, body.replacement):
             raise ValueError(f"{body.type}: {proof!r} is not the id of this replacement")
         return
-    candidates = (job.spec, *job.spec.alike) if isinstance(job.spec, CheckSpec) else ()
-    known = (one.proof for one in candidates)
+    texts = job.spec.texts if isinstance(job.spec, CheckSpec) else ()
+    known = (one.proof for text in texts for one in text.proofs)
     judged = next((one for one in known if (one.proof, one.sorry) == (proof, sorry)), None)
     if judged is None:
         raise ValueError(

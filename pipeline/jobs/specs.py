@@ -692,17 +692,37 @@ class Candidate(Spec):
     search: SearchOrigin | None = None
 
 
-class CheckSpec(Candidate):
-    """Judge one proof. `second_kernel`: as `[lean]` says it; `folder`: of the Lake project ("" is the root).
+class JudgedText(Candidate):
+    """A text to judge.
 
     `alike`: what is recorded with the same text for the declaration's other sorries; the verdict is of each. They agree
     in `what_is_judged`.
     """
 
+    alike: tuple[Candidate, ...] = ()
+
+    @property
+    def proofs(self) -> tuple[Candidate, ...]:
+        """All that its verdict is of."""
+        return (self, *self.alike)
+
+
+class CheckSpec(JudgedText):
+    """Judge one proof. `second_kernel`: as `[lean]` says it; `folder`: of the Lake project ("" is the root).
+
+    `then`: further texts of the commit, each judged by itself after this one in a build of its own out of the `cache`.
+    """
+
     lean: LeanBackend
     folder: str = ""
-    alike: tuple[Candidate, ...] = ()
     second_kernel: str = "auto"
+    then: tuple[JudgedText, ...] = ()
+    cache: Path | None = None
+
+    @property
+    def texts(self) -> tuple[JudgedText, ...]:
+        """All texts, in the order in which they are judged."""
+        return (self, *self.then)
 
 
 def what_is_judged(proof: ProofFound) -> tuple[object, ...]:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import re
+import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +20,14 @@ import pytest
 
 from pipeline.gate import check
 from pipeline.jobs.child import LONGEST_LINE_BYTES
-from pipeline.jobs.protocol import JobError, Reporter
-from pipeline.jobs.specs import Candidate
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter
+from pipeline.jobs.specs import Candidate, CheckSpec, JudgedText
+from pipeline.lean.build import build_cache
+from pipeline.lean.build.build_cache import Build
+from pipeline.lean.build.sources import read_sources
 from store.domain.identity import git_blob
 from store.events.proofs import ProofVerified
+from tests.support.daemon import warm
 from tests.support.gate import FILE, Case, GateProject
 from tests.support.lean.credulous import TOOLCHAIN, Rule
 
@@ -200,3 +207,108 @@ def test_a_proof_of_a_project_below_the_root_is_judged_there_and_recorded_with_t
     (other,) = court.recorded(replace(spec, parameters=below))
     assert other.type == "proof_checked"
     assert "the project's lean-toolchain names leanprover/lean4:v4.1.0" in other.checks[-1].evidence
+
+
+# ---- several texts in one job
+
+
+LAKE = """#!/bin/sh
+[ -e .lake/poison ] && exit 3
+if grep -q crash A.lean; then touch .lake/poison; kill -SEGV $$; fi
+if grep -q wait A.lean; then sleep 60; fi
+exec "$0-itself" "$@"
+"""
+"""A lake that a proof's text can hold up, or end, and that builds nothing any more where one has ended it."""
+
+
+def text_of(court: GateProject, name: str, proof: str, **edit: object) -> JudgedText:
+    edit = {"proof": name * 16, "sorry": name * 16, **edit}
+    return JudgedText(proof=court.found(Case(proof, edit=edit)))
+
+
+def together(court: GateProject, *texts: JudgedText) -> JobSpec[CheckSpec]:
+    """Return the job that judges these texts, with the build that each gets."""
+    lake = court.tools.sysroot / "bin" / "lake"
+    lake.rename(lake.with_name("lake-itself"))
+    lake.write_text(LAKE, "utf-8")
+    lake.chmod(0o755)
+    spec, cache = court.spec(HONEST, lean="credulous"), court.folder / "cache"
+    court.tools.read(*(FILE.replace("HOLE", one) for one in ("sorry", *(t.proof.replacement for t in texts))))
+    court.tools.believe(Rule("wrong", build="it is wrong"))
+    proof = spec.parameters.proof
+    build = Build(
+        repository=proof.repository,
+        sha=proof.sha,
+        project="",
+        toolchain=TOOLCHAIN,
+        dependencies="",
+        lakefile="",
+        modules_failed=(),
+        nested=(),
+        bytes=0,
+        seconds=1.0,
+        built_at=1.0,
+    )
+    build_cache.store(cache, court.project, build, read_sources(court.project))
+    first = {"proof": texts[0].proof, "alike": texts[0].alike}
+    return replace(
+        spec, parameters=spec.parameters.model_copy(update={**first, "then": texts[1:], "cache": cache})
+    )
+
+
+def test_of_several_texts_each_gets_the_verdict_that_it_gets_in_a_job_of_its_own(tmp_path: Path) -> None:
+    court = GateProject(tmp_path / "together")
+    texts = [
+        text_of(court, "a", PROOF),
+        text_of(court, "b", "exact wrong h"),
+        text_of(court, "c", "exact crash h"),
+        text_of(court, "d", PROOF, blob="1" * 40),
+        text_of(court, "e", f"{PROOF} "),
+    ]
+    said = court.recorded(together(court, *texts))
+    assert [(one.proof[0], one.type) for one in said] == [
+        ("a", "proof_verified"),
+        ("b", "proof_rejected"),
+        ("c", "proof_rejected"),
+        ("e", "proof_verified"),
+    ], "of one whose file is another nothing can be said here"
+    for body, text in zip(said, (texts[0], texts[1], texts[2], texts[4]), strict=True):
+        alone = GateProject(tmp_path / text.proof.proof)
+        assert alone.recorded(together(alone, text)) == [body]
+
+
+def test_no_further_text_is_begun_once_the_time_is_up(
+    court: GateProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "TOGETHER_S", 0.0)
+    texts = [text_of(court, name, "sorry") for name in "abc"]
+    assert [one.proof[0] for one in court.recorded(together(court, *texts))] == ["a"]
+
+
+def test_the_first_text_is_the_job_s_own_and_fails_it(court: GateProject) -> None:
+    texts = [text_of(court, "a", PROOF, blob="1" * 40), text_of(court, "b", PROOF)]
+    with pytest.raises(JobError, match="is not blob 1"):
+        court.recorded(together(court, *texts))
+
+
+def test_a_job_that_is_killed_between_two_verdicts_has_given_the_first(court: GateProject) -> None:
+    spec = together(court, text_of(court, "a", PROOF), text_of(court, "b", "exact wait h"))
+    spec.staging.mkdir(parents=True)
+    running = warm.launch(
+        "pipeline.gate.check", spec.write(), folder=court.folder, errors=court.folder / "errors"
+    )
+    assert running.stdout is not None
+    with running, running.stdout as lines:
+        events = next(json.loads(line)["events"] for line in lines if b'"events"' in line)
+        os.killpg(running.pid, signal.SIGKILL)
+        assert b'"events"' not in lines.read()
+    assert [(one["type"], one["data"]["proof"]) for one in events] == [("proof_verified", "a" * 16)]
+
+
+def test_a_proof_that_another_job_judges_again_is_another_fact(court: GateProject) -> None:
+    spec, ids = court.spec(Case("sorry"), lean="none"), []
+    for job in ("check-1", "check-1", "check-2"):
+        out = io.StringIO()
+        check.work(replace(spec, job=job), Reporter(replace(spec, job=job), out))
+        ids += re.findall(r'"event_id": "([^"]*)"', out.getvalue())
+    assert ids[0] == ids[1] != ids[2], "the log takes one id for one content, and the job is a part of that"

@@ -634,8 +634,73 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
         for name, digit in (("c", "0"), ("d", "1"))
     ]
     checks = [one for one in world.plan(others, leans=real(OLD)).due if one.kind == "check"]
-    alone = [spec.proof.sorry for spec in (asked(one, CheckSpec) for one in checks) if not spec.alike]
+    judged = [text for one in checks for text in asked(one, CheckSpec).texts]
+    alone = sorted(text.proof.sorry for text in judged if not text.alike)
     assert alone == ["c", "d"], "one verdict is of one declaration"
+
+
+def candidates(number: int) -> list[ProofFound]:
+    proof = events.proof_found("a", place("a"), commit=sha(1))
+    about = {"repository": KEY, "toolchain": OLD}
+    texts = [
+        {"proof": f"{at:016x}", "replacement": f"exact h{at}", "sorry": f"s{at}"} for at in range(number)
+    ]
+    return [proof.model_copy(update={**about, **text}) for text in texts]
+
+
+def checks_of(plan: Plan) -> list[DueJob]:
+    return [job for job in plan.due if job.kind == "check"]
+
+
+def proofs_in(job: DueJob) -> list[str]:
+    return [text.proof.proof for text in asked(job, CheckSpec).texts]
+
+
+def test_the_checks_of_one_commit_are_few_jobs_and_no_text_is_in_two_of_them(world: World) -> None:
+    plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), candidates(200), leans=real(OLD))
+    checks = checks_of(plan)
+    assert 10 <= len(checks) <= 14
+    assert sorted(proof for job in checks for proof in proofs_in(job)) == [f"{at:016x}" for at in range(200)]
+    assert max(len(proofs_in(job)) for job in checks) == 20
+    assert len({job.lane for job in checks}) == 4
+    assert {asked(job, CheckSpec).cache for job in checks if len(proofs_in(job)) > 1} == {
+        world.settings.paths.cache
+    }
+    begun = admit(plan, running=(), max_running=2).start
+    assert len(begun) == 2, "a repository by itself has all slots"
+    assert "then 19 more of the commit" in begun[0].due.describes
+
+
+def test_of_a_check_that_is_cut_off_the_judged_texts_stay_and_only_the_first_unjudged_one_is_at_fault(
+    world: World,
+) -> None:
+    """Whatever ends the job while it judges its second text, the third is not kept back by that."""
+    world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), candidates(40))
+    first = checks_of(world.plan(leans=real(OLD)))[0]
+    (one, two, three, *_), by_id = proofs_in(first), {body.proof: body for body in candidates(40)}
+    cut = checks_of(world.plan([events.proof_rejected(by_id[one])], failed(first), leans=real(OLD)))
+    (next_one,) = [job for job in cut if job.lane == first.lane]
+    assert proofs_in(next_one)[:2] == [two, three]
+    assert next_one.attempt == 1
+    later = failed(next_one, retry_at=(NOW + timedelta(minutes=1)).isoformat())
+    waits = checks_of(world.plan(later, leans=real(OLD)))
+    (others,) = [job for job in waits if job.lane == first.lane]
+    assert proofs_in(others)[0] == three
+    assert two not in {proof for job in waits for proof in proofs_in(job)}
+    again = checks_of(world.plan(leans=real(OLD), now=NOW + timedelta(minutes=2)))
+    (alone,) = [job for job in again if two in proofs_in(job)]
+    assert (proofs_in(alone), alone.attempt, alone.job) == ([two], 2, next_one.job)
+
+
+@pytest.mark.parametrize("shared", ["no sandbox", "no build"])
+def test_where_one_text_s_build_could_reach_another_s_each_is_a_job(world: World, shared: str) -> None:
+    leans = real(OLD)
+    if shared == "no build":
+        world.configure(extra="[build]\nenabled = false\n")
+    else:
+        leans = Leans(fixed=None, builds=tuple(replace(one, sandbox="none") for one in leans.builds))
+    plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), candidates(5), leans=leans)
+    assert [len(proofs_in(job)) for job in checks_of(plan)] == [1] * 5
 
 
 def doubted(world: World) -> Judges:
