@@ -2,7 +2,7 @@
 
 The plan, `everlean serve` at each request, a bump and LeanDojo's face all climb this one.
 
-The model of rung 1 is the retriever in use together with the generator of the settings, of rung 2 the tactic model in
+The model of rung 1 is what finds premises together with the generator of the settings, of rung 2 the tactic model in
 use, of rungs 3 to 5 what the settings name. For every rung the retriever in use finds premises, or BM25 where none
 beats it, or both; at rung 1 it is a part of the model, elsewhere of the budget. At rungs 4 and 5 only the number of
 premises is: another retriever alone is not worth the money. The progress model in use orders the searches of rungs 1
@@ -102,7 +102,7 @@ class Ladder(Spec):
             if number == 5:
                 rungs += (self._program(one, shown) for one in self.programs)
                 continue
-            found = self._rung(number, in_use, shown)
+            found = self._rung(number, in_use, shown, traced=traced)
             rungs.append(found) if isinstance(found, Rung) else waiting.append(found)
         return rungs, waiting
 
@@ -118,7 +118,7 @@ class Ladder(Spec):
         )
 
     def _rung(
-        self, number: int, in_use: Mapping[str, str], shown: RetrieverSpec | None
+        self, number: int, in_use: Mapping[str, str], shown: RetrieverSpec | None, *, traced: bool
     ) -> Rung | WaitingRung:
         """Return one rung; what is `shown` finds the premises of the rungs that do without them, too."""
         if number in (1, 2, 3) and self.no_models:
@@ -126,6 +126,8 @@ class Ladder(Spec):
         match number:
             case 0:
                 return self._climb(CuratedRung(retriever=_on_cpu(shown)), "")
+            case 1 if not traced:
+                return WaitingRung(1, "the repository has no trace yet, of which its premises would be")
             case 1:
                 return self._retrieval(in_use)
             case 2:
@@ -148,10 +150,9 @@ class Ladder(Spec):
             premises=self.premises,
         )
 
-    def _retrieval(self, in_use: Mapping[str, str]) -> Rung | WaitingRung:
-        if "retriever" not in in_use:
-            return _none_in_use(1, "retriever")
-        retriever, generator = self.retriever(in_use["retriever"]), self._here(self.generator)
+    def _retrieval(self, in_use: Mapping[str, str]) -> Rung:
+        retriever = self.retriever(in_use.get("retriever", WORDS))
+        generator = self._here(self.generator)
         rung = RetrievalRung(generator=generator, retriever=retriever, progress=self._progress(in_use))
         return self._climb(rung, f"{retriever.checkpoint}+{generator.path}")
 
@@ -164,7 +165,9 @@ class Ladder(Spec):
         elif named:
             model = path = named
         else:
-            return _none_in_use(2, "tactics", ", and [train.tactics] names no model_name to begin with")
+            return WaitingRung(
+                2, "no tactics model is in use yet, and [train.tactics] names no model_name to begin with"
+            )
         generator = self._here(self.tactics.model_copy(update={"path": path}))
         rung = GeneratorRung(generator=generator, progress=self._progress(in_use), retriever=shown)
         return self._climb(rung, model)
@@ -192,10 +195,6 @@ class Ladder(Spec):
         if "progress" not in in_use:
             return None
         return ProgressSpec(path=str(self.models / "progress" / in_use["progress"]))
-
-
-def _none_in_use(number: int, model: str, more: str = "") -> WaitingRung:
-    return WaitingRung(number, f"no {model} model is in use yet{more}")
 
 
 def _on_cpu(shown: RetrieverSpec | None) -> RetrieverSpec | None:

@@ -26,7 +26,7 @@ RUNGS = (
         "retrieval",
         "a tactic generator that is made for premises, such as ReProver's",
         "a GPU's time, or more of a processor's",
-        "a promoted retriever; `[prove.generator] model`",
+        "a trace; `[prove.generator] model`",
     ),
     RungKind(
         2,

@@ -343,8 +343,9 @@ def test_rungs_take_the_checkpoints_in_use(tmp_path: Path) -> None:
     spec = spec_of(tmp_path)
     spec = replace(spec, lean=replace(spec.lean, ladder=made))
     with Promotions(spec) as promotions:
-        (_, falls_back, asks), waits = rungs_now(spec, None)
-        assert waits == [WaitingRung(1, "no retriever model is in use yet")]
+        (_, words, falls_back, asks), waits = rungs_now(spec, None)
+        assert waits == []
+        assert words.model == "bm25+/hub/g"
         assert falls_back.model == "/hub/base"
         assert asks.key == KeyPlace("c", "K")
         in_use: list[tuple[ModelKind, str]] = [("retriever", "r1"), ("tactics", "t1"), ("progress", "p1")]

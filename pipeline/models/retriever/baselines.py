@@ -135,7 +135,8 @@ class MePo:
         relevant: set[str] = set()
         new = self.symbols(state)
         while True:
-            for symbol in new:
+            # Sums of floats depend on their order.
+            for symbol in sorted(new):
                 places = self._postings.documents[self._postings.of(symbol)]
                 if len(places):
                     weight[places] += 1 + 2 / math.log(1 + len(places))

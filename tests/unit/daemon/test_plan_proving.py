@@ -280,7 +280,7 @@ def test_another_model_in_use_makes_its_rung_due_again_and_no_other(world: World
 
 
 def test_a_rung_without_its_model_is_passed_over_and_says_what_it_waits_for(world: World) -> None:
-    world.configure("rungs = [1, 2, 3]", more=f'{GENERATOR}[prove.whole]\nmodel = "the/author"\n')
+    world.configure("rungs = [2, 3]", more='[prove.whole]\nmodel = "the/author"\n')
     plan = world.plan(world.open("a"))
     assert shown(plan) == [(3, ["a"])]
     assert (
@@ -289,7 +289,6 @@ def test_a_rung_without_its_model_is_passed_over_and_says_what_it_waits_for(worl
         == "the/author"
     )
     assert [str(one) for one in plan.ladder] == [
-        "rung 1 (retrieval) waits: no retriever model is in use yet",
         f"rung 2 (generator) waits: {NO_TACTICS}",
         "rung 3 (whole), 60 s of a GPU's time, or more of a processor's",
     ]
@@ -674,7 +673,7 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
     rung: int, tables: dict[str, Any], key: str
 ) -> None:
     external = {"base_url": "https://api.example.org/v1", **tables.get("external", {})}
-    found = climbed_with({**tables, "external": external}, rung, traced=False)
+    found = climbed_with({**tables, "external": external}, rung, traced=rung == 1)
     assert found.budget_key == key
 
 
@@ -711,6 +710,14 @@ def test_a_repository_without_a_trace_is_searched_without_premises(world: World)
     (again,) = world.plan(traced(), world.tried("a", job)).due
     assert asked(again, ProveSpec).budget_key.endswith("/10p@r-1/server")
     assert world.plan(world.tried("a", again)).due == ()
+
+
+def test_rung_1_shows_its_generator_the_premises_of_bm25_once_there_is_a_trace(world: World) -> None:
+    world.configure("rungs = [1]", more=GENERATOR)
+    assert world.plan(world.open("a")).due == ()
+    (job,) = world.plan(traced()).due
+    assert asked(job, ProveSpec).model == "bm25+the/generator"
+    assert part(asked(job, ProveSpec).rung, "retriever")["checkpoint"] == "bm25"
 
 
 def test_a_rung_is_shown_the_premises_of_the_retriever_in_use_or_of_bm25_if_its_setting_wants_some(
