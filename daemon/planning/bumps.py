@@ -113,7 +113,7 @@ def bumps_due(
             spec=spec,
             # It builds, mends and builds again, each within the build's time.
             timeout_s=3 * settings.build.timeout_s,
-            memory_bytes=max(settings.build.memory_bytes, *(rung.memory_bytes for rung in rungs)),
+            memory_bytes=max([settings.build.memory_bytes, *(rung.memory_bytes for rung in rungs)]),
             # None of its rungs asks an endpoint.
             key=next((rung.key for rung in rungs if rung.key is not None), None),
         )

@@ -1012,6 +1012,9 @@ def test_a_bump_searches_with_the_ladder_s_rungs_that_need_no_endpoint_on_the_pr
     retriever: list[EventBody] = [checkpoint_saved("r-1"), checkpoint_promoted("r-1")]
     (job,) = world.plan(retriever, leans=real(OLD, NEW)).due
     assert job.key == HUB_KEY
+    world.configure(extra=f"[prove]\nrungs = [4]\n{endpoint}")
+    (job,) = world.plan(leans=real(OLD, NEW)).due
+    assert asked(job, BumpSpec).rungs == ()
 
 
 def test_a_bump_of_a_package_is_built_with_the_commit_s_own_lean(world: World) -> None:
