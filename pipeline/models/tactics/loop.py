@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -111,23 +112,23 @@ class TransformersLoop:
             scores = _BeamScores(wanted, begun, self.ends)
         else:
             scores = _Draws(decoding, seeds, most, self.ends, self._model.device)
-        found = self._model.generate(
-            **given,
-            generation_config=GenerationConfig(
-                max_new_tokens=most,
-                do_sample=False,
-                eos_token_id=self.ends,
-                pad_token_id=self._pad,
-                decoder_start_token_id=getattr(self._model.config, "decoder_start_token_id", None),
-                # Ranked by their log-probability, whatever their length.
-                **(
-                    {"num_beams": wanted, "num_return_sequences": wanted, "length_penalty": 0.0}
-                    if searches
-                    else {}
-                ),
+        asked = GenerationConfig(
+            max_new_tokens=most,
+            do_sample=False,
+            eos_token_id=self.ends,
+            pad_token_id=self._pad,
+            decoder_start_token_id=getattr(self._model.config, "decoder_start_token_id", None),
+            # Ranked by their log-probability, whatever their length.
+            **(
+                {"num_beams": wanted, "num_return_sequences": wanted, "length_penalty": 0.0}
+                if searches
+                else {}
             ),
-            logits_processor=LogitsProcessorList([scores]),
         )
+        with _asked_alone(self._model):
+            found = self._model.generate(
+                **given, generation_config=asked, logits_processor=LogitsProcessorList([scores])
+            )
         completions = []
         for number, row in enumerate(found[:, begun:].tolist()):
             at = next((place for place, token in enumerate(row) if token in self.ends), None)
@@ -167,6 +168,17 @@ class TransformersLoop:
             cache.batch_repeat_interleave(wanted)
         ids, mask = ids.repeat_interleave(copies, dim=0), mask.repeat_interleave(copies, dim=0)
         return {"input_ids": ids, "attention_mask": mask, "past_key_values": cache, "begun": ids.shape[1]}
+
+
+@contextmanager
+def _asked_alone(model: Any) -> Iterator[None]:
+    """Have a model generate as it is asked: what its `generation_config` says besides (penalties, tokens that it is not
+    to write) would change its log-probabilities."""
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
 
 
 class _Draws:

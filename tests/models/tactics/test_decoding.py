@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -121,6 +122,24 @@ def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(
         assert [one.log_probability for one in alone] == pytest.approx(
             [one.log_probability for one in other], abs=1e-3
         )
+
+
+@pytest.mark.parametrize("decoding", [Decoding(3), Decoding(1), Decoding(3, "sampling")])
+def test_the_penalties_that_a_model_brings_along_change_no_answer(
+    models: dict[str, TacticModel], decoding: Decoding
+) -> None:
+    model = models["causal"]
+    loop, prompts, seeds = TransformersLoop(model), prompts_of(model), [1, 2, 3, 4]
+    bare = loop.answers(prompts, decoding, seeds=seeds, most=MOST)
+    own: Any = model.model.generation_config
+    brought = copy.deepcopy(own)
+    brought.update(repetition_penalty=1.9, no_repeat_ngram_size=1, return_dict_in_generate=True)
+    cast("Any", model.model).generation_config = brought
+    try:
+        assert loop.answers(prompts, decoding, seeds=seeds, most=MOST) == bare
+        assert model.model.generation_config is brought
+    finally:
+        cast("Any", model.model).generation_config = own
 
 
 def test_beams_are_different_and_one_is_the_likeliest_token_by_token(model: TacticModel, loop: Loop) -> None:
