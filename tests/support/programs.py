@@ -101,6 +101,8 @@ def kept() -> forks.Server:
             code = 0
         except SystemExit as said:
             code = said.code if isinstance(said.code, int) else int(said.code is not None)
+        except KeyboardInterrupt:
+            pass  # a terminal's, which pytest reports
         except BaseException:  # noqa: BLE001 - printed, as an interpreter does
             traceback.print_exc()
         finally:
