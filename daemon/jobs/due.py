@@ -17,6 +17,7 @@ class DueJob(Assignment):
     `tree_bytes` is the memory limit of the process tree; None: the per-process limit. `gpu`: it holds a GPU for
     as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: where the one secret is that it is handed.
+    `paid`: what it spends counts towards a day's limit.
     `spec` is None while it waits in a plan: what a million sorries need is made when their jobs begin.
     """
 
@@ -31,11 +32,7 @@ class DueJob(Assignment):
     rank: int = 0
     cost_s: float = 0.0
     key: KeyPlace | None = None
-
-    @property
-    def paid(self) -> bool:
-        """Whether it may spend money: its key is not one for downloads alone."""
-        return self.key is not None and not self.key.hub
+    paid: bool = False
 
     @property
     def whole_bytes(self) -> int:

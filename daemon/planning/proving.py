@@ -446,6 +446,7 @@ class Proving:
             rank=rank,
             cost_s=len(sorries) * rung.budget.seconds if rung.number else 0.0,
             key=rung.key,
+            paid=rung.cap_usd is not None,
             spec=ProveSpec(
                 repository=repo.key,
                 branch=branch.branch,

@@ -146,12 +146,14 @@ class Spending:
         return booked
 
     def book_usd(self, reserved: Reservation, usd: float | None) -> None:
-        """Settle a reservation with what the spender says that it cost: with more than was reserved, never with less.
+        """Settle a reservation with what the spender says that it cost: never with less than was reserved, and with
+        more up to the spender's cap, for what it says may be anyone's words and the ledger is shared.
 
         Raises:
             SpendingError: the ledger cannot be written. The reservation counts as it is.
         """
-        booked = Usage(usd=max(reserved.usd or 0.0, usd or 0.0), estimated=usd is None)
+        said = min(usd or 0.0, self.cap_usd or 0.0)
+        booked = Usage(usd=max(reserved.usd or 0.0, said), estimated=usd is None)
         self._settle({"kind": "booked", **asdict(booked)}, reserved)
 
     def usage(self, most: tuple[int, int], counted: tuple[int, int] | None) -> Usage:

@@ -142,7 +142,12 @@ def _attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, tup
                 one.by,
                 one.outcome,
                 "",
-                [cut(said, _LONGEST_MESSAGE) for said in (one.best, one.detail) if said],
+                # A program's detail ends with what it printed: that is not handed to the next one.
+                [
+                    cut(said, _LONGEST_MESSAGE)
+                    for said in (one.best, "" if one.rung == 5 else one.detail)
+                    if said
+                ],
             )
             for one in found[-_MOST_ATTEMPTS:]
         )

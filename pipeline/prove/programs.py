@@ -12,6 +12,7 @@ import json
 import os
 import re
 import resource
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.endpoint.errors import ExternalError
+from pipeline.endpoint.errors import ExternalError, SpendingCapError
 from pipeline.endpoint.spending import Prices, Spending
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import EarlierAttempt, ProgramSpec
@@ -140,9 +141,15 @@ class ProgramAuthor:
         """
         assert ask.place is not None, "a program edits a file"
         assert ask.seconds is not None, "a program has a time limit"
+        stop, held = socket.socketpair()
         try:
-            return await asyncio.to_thread(self._run, ask, ask.place, ask.seconds)
+            # Let go where the job ends, too, which waits for its threads.
+            with held:
+                return await asyncio.to_thread(self._run, ask, ask.place, ask.seconds, stop)
         except ExternalError as error:
+            if isinstance(error, SpendingCapError) and ask.earlier:
+                # The runs before it were paid for, and what they brought is to be remembered.
+                return AuthorAnswers((), missing=f"no further run: {error}")
             raise AuthorError(str(error), reason=error.reason) from error
         except SandboxError as error:
             raise JobError(
@@ -151,22 +158,26 @@ class ProgramAuthor:
         except OSError as error:
             raise AuthorError(f"its checkout cannot be made: {error}", reason="model_failed") from error
 
-    def _run(self, ask: WholeAsk, place: InFile, seconds: float) -> AuthorAnswers:
-        reserved = self._spending.reserve_usd(self._given.usd_per_run, what=self._name)
-        with self._checkout() as folder:
-            project = folder / "checkout" / self._folder
-            before = dict(_files(folder / "checkout"))
-            outcome, used, refusals = self._execute(ask, place, folder, project, seconds)
-            self._spending.book_usd(reserved, used.usd)
-            changed = _changes(before, dict(_files(folder / "checkout")), str(self._folder / place.path))
+    def _run(self, ask: WholeAsk, place: InFile, seconds: float, stop: socket.socket) -> AuthorAnswers:
+        with stop, self._checkout() as folder:
+            checkout = folder / "checkout"
+            before = dict(_files(checkout))
+            reserved = self._spending.reserve_usd(self._given.usd_per_run, what=self._name)
             try:
-                text, refused = self._written(place, project), ""
+                outcome, used, refusals = self._execute(ask, place, folder, seconds, stop)
+            except SandboxError:
+                self._spending.release(reserved)  # nothing was run
+                raise
+            self._spending.book_usd(reserved, used.usd)
+            changed = _changes(before, dict(_files(checkout)), str(self._folder / place.path))
+            try:
+                text, refused = self._written(place, checkout), ""
             except RefusedEditError as error:
                 text, refused = "", str(error)
         ran_over = outcome.ending == "timeout"
         ended = "" if outcome.ok else f"it ended with: {outcome.explain(Bounds(seconds))}"
         note = "; ".join(filter(None, (ended, *changed, *refusals, str(used), self._said(outcome))))
-        note = f"{self._name}: {note}"
+        note = self._hidden(f"{self._name}: {note}")
         if not outcome.ok and not ran_over and refused == _UNCHANGED:
             raise AuthorError(note, reason="model_failed", cost=_cost(used))
         return AuthorAnswers(
@@ -190,10 +201,10 @@ class ProgramAuthor:
             remove_tree(folder)
 
     def _execute(
-        self, ask: WholeAsk, place: InFile, folder: Path, project: Path, seconds: float
+        self, ask: WholeAsk, place: InFile, folder: Path, seconds: float, stop: socket.socket
     ) -> tuple[Outcome, Usage, list[str]]:
         """Run the program; return how it ended, what it says that it cost, and which hosts it was refused."""
-        lean, compiles = self._lean(project)
+        lean, compiles = self._lean(folder / "checkout" / self._folder)
         task = folder / "task.json"
         task.write_text(self._task(ask, place, compiles, seconds).as_text(), encoding="utf-8")
         used = Usage()
@@ -238,6 +249,7 @@ class ProgramAuthor:
                 ),
                 stdin=task,
                 on_line=hear,
+                stop=stop,
             )
         refused = () if gateway is None else gateway.refusals
         named = listed([f"{one.target} ({one.reason})" for one in refused], _NAMED)
@@ -282,23 +294,28 @@ class ProgramAuthor:
             seconds=round(seconds, 1),
         )
 
-    def _written(self, place: InFile, project: Path) -> str:
+    def _written(self, place: InFile, checkout: Path) -> str:
         """Return what stands in the sorry's place.
 
         Raises:
             RefusedEditError: the file holds nothing else than before, something else changed too, or it is no file.
         """
+        most = len(place.declaration.data) + 4 * _LONGEST_PROOF
         try:
-            after = read_inside(project, place.path)
+            # From the checkout on: the project's own folder may be a link by now.
+            after = read_inside(checkout, str(self._folder / place.path), most_bytes=most)
         except OSError as error:
             raise RefusedEditError(f"{place.path} is not what it was: {error.strerror}") from error
-        text = text_in_place(place, after)
-        if redact(text, secrets=self._secrets.values()) != redact(text):
-            raise RefusedEditError("the text holds the program's key")
-        return text
+        text = after.decode(errors="replace")
+        if self._hidden(text) != redact(text):
+            raise RefusedEditError("the file holds the program's key")  # and what changed there is not told
+        return text_in_place(place, after)
+
+    def _hidden(self, text: str) -> str:
+        return redact(text, secrets=self._secrets.values())
 
     def _said(self, outcome: Outcome) -> str:
-        output = redact(outcome.output, secrets=self._secrets.values()).strip()
+        output = self._hidden(outcome.output).strip()
         return f"it said: {clean_block(cut(output[::-1], _OUTPUT)[::-1])}" if output else ""
 
 
@@ -363,7 +380,8 @@ def _commands(data: bytes, source: SourceFile, *, but: Declaration | None) -> li
 def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield what is below a folder, each with what tells whether it was written since: its number and its change time.
 
-    A program cannot set that time. What it makes deeper than we look counts for as little as the rest.
+    A program cannot set that time. What it makes deeper than we look, or where no path leads, counts for as little as
+    the rest.
     """
     todo: list[tuple[str, int]] = [("", 0)]
     while todo:
@@ -374,11 +392,15 @@ def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
             continue
         for entry in entries:
             name = f"{below}{entry.name}"
-            about = entry.stat(follow_symlinks=False)
-            if not entry.is_dir(follow_symlinks=False):
-                yield name, (about.st_ino, about.st_ctime_ns)
-            elif depth < _DEEPEST:
-                todo.append((f"{name}/", depth + 1))
+            if entry.is_dir(follow_symlinks=False):
+                if depth < _DEEPEST:
+                    todo.append((f"{name}/", depth + 1))
+                continue
+            try:
+                about = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            yield name, (about.st_ino, about.st_ctime_ns)
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], own: str) -> list[str]:

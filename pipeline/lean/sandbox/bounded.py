@@ -15,6 +15,7 @@ import os
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import time
 import uuid
@@ -237,6 +238,10 @@ class Outcome:
         return cut.partition("\n")[2] or cut
 
 
+class StoppedError(Exception):
+    """Its caller wanted no more of it; it is gone."""
+
+
 def run_bounded(
     command: Sequence[str] | Compose,
     *,
@@ -245,16 +250,27 @@ def run_bounded(
     environment: Mapping[str, str] | None = None,
     stdin: Path | None = None,
     on_line: Callable[[str], None] | None = None,
+    stop: socket.socket | None = None,
 ) -> Outcome:
     """Run it to its end, or to the first bound, and end all that it started.
 
     `command` is an argument list, or a function from a descriptor to the argument list of a bubblewrap that reports
     its child there (`info_fd`). `environment` is the whole of it, but for two marks that are added. `stdin` is the file
     that it reads; None: nothing. Blocks; when an exception passes through (a job's SIGTERM), everything is ended first.
+    That comes to the main thread alone: for a run in another one, the end of what `stop` is connected to does it.
+
+    Raises:
+        StoppedError: `stop` has ended.
     """
     started = time.monotonic()
     with _Run(
-        command, cwd=cwd, bounds=bounds, environment=environment or {}, stdin=stdin, on_line=on_line
+        command,
+        cwd=cwd,
+        bounds=bounds,
+        environment=environment or {},
+        stdin=stdin,
+        on_line=on_line,
+        stop=stop,
     ) as run:
         if run.refusal is not None:
             return Outcome("not_started", None, None, run.refusal, 0, time.monotonic() - started, 0)
@@ -316,6 +332,12 @@ class _BoundedOutput:
                 self._line.clear()
             self._line += rest[: LINE_BYTES - len(self._line)]
 
+    def end(self) -> None:
+        """Give the listener the last line, which ends with the stream."""
+        if self.on_line is not None and self._line:
+            self.on_line(self._line.decode("utf-8", errors="replace"))
+            self._line.clear()
+
     def text(self) -> str:
         between = f"\n[… {self.left_out} bytes left out …]\n".encode() if self.left_out else b""
         return (bytes(self._head) + between + bytes(self._tail)).decode("utf-8", errors="replace")
@@ -333,7 +355,9 @@ class _Run:
         environment: Mapping[str, str],
         stdin: Path | None,
         on_line: Callable[[str], None] | None,
+        stop: socket.socket | None,
     ) -> None:
+        self._stop = stop
         self._command = command
         self._stdin = stdin
         self._environment = environment
@@ -390,6 +414,8 @@ class _Run:
         self._selector.register(self._stdout(), selectors.EVENT_READ, "output")
         if self._sandboxed:
             self._selector.register(read, selectors.EVENT_READ, "info")
+        if self._stop is not None:
+            self._selector.register(self._stop, selectors.EVENT_READ, "stop")
         os.set_blocking(self._stdout(), False)
         return self
 
@@ -422,6 +448,8 @@ class _Run:
             for key, _ in self._selector.select(max(0.0, next_at - time.monotonic())):
                 if key.data == "ended":
                     return self._look_at_disk()
+                if key.data == "stop":
+                    raise StoppedError
                 if key.data == "info":
                     self._note_init(key.fd)
                 else:
@@ -458,6 +486,7 @@ class _Run:
             _kill_marked(self._mark)
         while self._read():
             pass
+        self.output.end()
         return status
 
     def _stdout(self) -> int:

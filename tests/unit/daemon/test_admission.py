@@ -19,7 +19,7 @@ from daemon.planning.ladder import spending
 from daemon.planning.plan import Plan, WaitingJob
 from daemon.settings import Settings
 from pipeline.jobs.kinds import BY_PRIORITY, Kind
-from pipeline.jobs.spec import KeyPlace, Spec
+from pipeline.jobs.spec import Spec
 from tests.support.daemon.deployment import Deployment
 
 ONE, TWO = Gpu("GPU-a", 0, "Test GPU"), Gpu("GPU-b", 1, "Test GPU")
@@ -314,7 +314,7 @@ def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_i
     assert "by 23:30 UTC" in why
     assert money.why(settings(5), now=at + timedelta(minutes=59)) == why
     assert money.why(settings(5), now=at + timedelta(hours=1)) == "", "another may need less"
-    paid = replace(due("a"), key=KeyPlace("credential", "VARIABLE"))
+    paid = replace(due("a"), paid=True)
     found = admit(plan(paid, due("b")), running=(), max_running=9, no_money=why)
     assert [one.due.job for one in found.start] == ["b"]
     assert found.why(paid) == why

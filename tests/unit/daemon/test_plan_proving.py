@@ -401,9 +401,10 @@ def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs
 def test_each_program_is_a_rung_of_its_own_with_its_time_its_key_and_its_share_of_the_day_s_money(
     world: World,
 ) -> None:
-    money = "usd_per_run = 1\nusd_per_day = 5\ncredential = 'agent-key'\nvariable = 'KEY'\nseconds = '12m'\n"
+    key = "credential = 'agent-key'\nvariable = 'KEY'\n"
+    money = "usd_per_run = 1\nusd_per_day = 5\nseconds = '12m'\n"
     one, other = (f"[[prove.programs]]\nname = '{name}'\nrun = ['./{name}']\n" for name in ("one", "other"))
-    world.configure("rungs = [5, 0]", more=one + money + other)
+    world.configure("rungs = [5, 0]", more=one + money + key + other)
     (first,) = world.plan(world.open("a") + world.open("b")).due
     given = asked(first, ProveSpec)
     program = part(given.rung, "program")
@@ -414,7 +415,10 @@ def test_each_program_is_a_rung_of_its_own_with_its_time_its_key_and_its_share_o
     (tomorrow,) = world.plan(now=world.now + timedelta(days=1)).due
     assert tomorrow.job != first.job, "what the day's cap kept it from is another job"
     (second,) = world.plan(world.tried("a", first), world.tried("b", first)).due
-    assert (asked(second, ProveSpec).model, second.key) == ("other", None)
+    assert (asked(second, ProveSpec).model, second.key, second.paid) == ("other", None, False)
+    world.configure("rungs = [5]", more=other + money)
+    (without_key,) = world.plan().due
+    assert without_key.paid, "where no money is left it waits, whether or not it is handed a key"
 
 
 def test_what_the_day_s_cap_kept_a_job_from_is_due_again_the_next_day(world: World) -> None:
