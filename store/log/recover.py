@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from store.errors import LogDamagedError, LogError, is_damage, without_remedy
-from store.files import sync
+from store.files import sync, write_whole
 from store.log import blobs as blob_table
 from store.log import chain
 from store.log.anchor import anchor_path, check_end, read_anchor
@@ -281,13 +281,18 @@ def _swap(fresh: Path, log_path: Path, view_path: Path, aside: Path) -> None:
     if fresh.exists():
         aside.mkdir(mode=0o700, exist_ok=True)
         olds = [path for path in (*_with_companions(log_path), *_with_companions(view_path)) if path.exists()]
+        ours = anchor_path(fresh).read_bytes()  # which a killed recovery gave an old log that had none
         for path in olds:
-            if not (aside / path.name).exists():
+            if not (aside / path.name).exists() and (
+                path != anchor_path(log_path) or path.read_bytes() != ours
+            ):
                 _put_aside(path, aside)
         sync(aside)
         sync(aside.parent)
         # A -wal that is left would be folded into the new log. Until that is in its place the log is behind its anchor
-        # and is refused; the whole of it is in the folder.
+        # and is refused, one without an anchor by that of the new one; the whole of it is in the folder.
+        if not anchor_path(log_path).exists():
+            write_whole(anchor_path(log_path), ours)
         for path in olds:
             if path.name not in {log_path.name, anchor_path(log_path).name}:
                 path.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
 import signal
@@ -365,6 +366,41 @@ def test_of_a_log_that_has_no_anchor_and_cannot_be_read_the_rows_say_how_far_it_
         assert (done.kept, done.lost) == (len(before), 0)
     else:
         assert 0 < done.kept < len(before) == done.lost
+
+
+def test_a_recovery_killed_before_the_new_log_has_its_place_leaves_none_that_lacks_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no anchor tells that the -wal, which lies in the folder by then, held the end."""
+    (work := tmp_path / "work").mkdir()
+    path = tmp_path / "events.db"
+    append(work / "events.db", 1)
+    with EventLog.open(work / "events.db") as log:
+        for name in ("events.db", "events.db-wal"):
+            shutil.copy(work / name, tmp_path)
+        log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=2))], expect={"daemon": Expect.ANY})
+        shutil.copy(work / "events.db-wal", tmp_path)
+    before, move = events_of(work / "events.db"), Path.replace
+    flip(path, 18, 0)
+
+    def killed(source: Path, target: Path) -> Path:
+        if target == path:
+            raise KeyboardInterrupt
+        return move(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            recover(path, tmp_path / "database.db", reached=0)
+    assert not path.with_name("events.db-wal").exists()
+    then = path.stat().st_mtime_ns
+    flip(path, 18, 0)  # as if the damage were such as a writer does not see
+    os.utime(path, ns=(then, then))
+    with pytest.raises(LogDamagedError, match="was acknowledged"):
+        EventLog.open(path)
+    assert recover(path, tmp_path / "database.db", reached=0) is not None
+    assert events_of(path)[:-1] == before
+    assert not [*tmp_path.glob("damaged-*/*-anchor")], "none that nobody found there"
 
 
 def test_a_schema_that_is_no_utf8_is_refused_as_damage_by_the_writer_too(tmp_path: Path) -> None:
