@@ -159,12 +159,20 @@ class ProgramAuthor:
             raise AuthorError(f"its checkout cannot be made: {error}", reason="model_failed") from error
 
     def _run(self, ask: WholeAsk, place: InFile, seconds: float, stop: socket.socket) -> AuthorAnswers:
+        memory = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        bounds = Bounds(
+            seconds,
+            None if memory == resource.RLIM_INFINITY else memory,
+            MOST_PROCESSES,
+            DISK_BYTES,
+            grace_s=GRACE_S,
+        )
         with stop, self._checkout() as folder:
             checkout = folder / "checkout"
             before = dict(_files(checkout))
             reserved = self._spending.reserve_usd(self._given.usd_per_run, what=self._name)
             try:
-                outcome, used, refusals = self._execute(ask, place, folder, seconds, stop)
+                outcome, used, refusals = self._execute(ask, place, folder, bounds, stop)
             except SandboxError:
                 self._spending.release(reserved)  # nothing was run
                 raise
@@ -175,7 +183,7 @@ class ProgramAuthor:
             except RefusedEditError as error:
                 text, refused = "", str(error)
         ran_over = outcome.ending == "timeout"
-        ended = "" if outcome.ok else f"it ended with: {outcome.explain(Bounds(seconds))}"
+        ended = "" if outcome.ok else f"it ended with: {outcome.explain(bounds)}"
         note = "; ".join(filter(None, (ended, *changed, *refusals, str(used), self._said(outcome))))
         note = self._hidden(f"{self._name}: {note}")
         if not outcome.ok and not ran_over and refused == _UNCHANGED:
@@ -201,12 +209,12 @@ class ProgramAuthor:
             remove_tree(folder)
 
     def _execute(
-        self, ask: WholeAsk, place: InFile, folder: Path, seconds: float, stop: socket.socket
+        self, ask: WholeAsk, place: InFile, folder: Path, bounds: Bounds, stop: socket.socket
     ) -> tuple[Outcome, Usage, list[str]]:
         """Run the program; return how it ended, what it says that it cost, and which hosts it was refused."""
         lean, compiles = self._lean(folder / "checkout" / self._folder)
         task = folder / "task.json"
-        task.write_text(self._task(ask, place, compiles, seconds).as_text(), encoding="utf-8")
+        task.write_text(self._task(ask, place, compiles, bounds.timeout_s).as_text(), encoding="utf-8")
         used = Usage()
 
         def hear(line: str) -> None:
@@ -237,16 +245,9 @@ class ProgramAuthor:
                 wrap=wrap,
                 certificates=True,
             )
-            limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
             outcome = runner.execute(
                 (str(self._program), *self._given.run[1:]),
-                bounds=Bounds(
-                    seconds,
-                    None if limit == resource.RLIM_INFINITY else limit,
-                    MOST_PROCESSES,
-                    DISK_BYTES,
-                    grace_s=GRACE_S,
-                ),
+                bounds=bounds,
                 stdin=task,
                 on_line=hear,
                 stop=stop,

@@ -433,6 +433,15 @@ def test_a_program_that_fails_by_itself_ends_in_an_error_with_what_it_said(tries
     assert "it said: no route to the model" in attempt.detail
 
 
+def test_a_program_that_passes_a_bound_is_ended_with_it_named(
+    tries: Tries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "DISK_BYTES", 2**20)
+    attempt = tries("head -c 9M /dev/zero > big; sleep 60")
+    assert attempt.outcome == "error"
+    assert "it ended with: wrote more than 1 MiB" in attempt.detail
+
+
 def test_a_program_that_is_not_there_fails_the_job(tries: Tries) -> None:
     with pytest.raises(JobError, match="the program no-such-agent is not there on PATH"):
         tries(["no-such-agent"])
