@@ -519,20 +519,17 @@ class Registry:
         return self._progress.slot
 
     @asynccontextmanager
-    async def retriever(self) -> AsyncIterator[LoadedRetriever]:
-        """Borrow a retriever: the promoted one if it is loaded, else the first of the specification.
+    async def retriever(self) -> AsyncIterator[LoadedRetriever | None]:
+        """Borrow a retriever: the promoted one if it is loaded, else the first of the specification. None: the server
+        has none, or it waits for the first to be promoted.
 
         Raises:
-            Problem: 404, the server has none; 503, it is not loaded yet.
+            Problem: 503, it is not loaded yet.
         """
         having = [one for one in self.spec.models if one.kind in _FINDING]
-        if not having:
-            raise Problem(
-                404,
-                "no_retriever",
-                "the server has no retriever",
-                'add a model with kind = "retriever" under [[serve.models]]',
-            )
+        if all(self._entries[one.name].slot.state == "waiting" for one in having):
+            yield None
+            return
         first = min(having, key=lambda one: (not self._entries[one.name].slot.loaded, one.source != PROMOTED))
         entry = self._entries[first.name]
         async with entry.slot.use() as model:

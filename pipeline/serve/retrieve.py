@@ -1,4 +1,6 @@
-"""POST /retrieve: the premises that a retriever ranks first for a goal, among those accessible at its position.
+"""POST /retrieve: the premises that are ranked first for a goal, among those accessible at its position.
+
+A retriever ranks them, or BM25 where there is none, or where BM25 found more on its test sets.
 
 They are of the repository's newest trace: what is accessible is what Lean had there then, the premises of all files
 that the file imports and those above the place in its own. The answer names the trace and the checkpoint that it is of.
@@ -25,14 +27,17 @@ from pipeline.freeze import corpus_of_log
 from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.protocol import Sources
 from pipeline.models.errors import LearningError
+from pipeline.models.retriever.baselines import BM25
 from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.places import Place, accessible
 from pipeline.models.text import query_text
 from pipeline.serve.checkouts import no_view
 from pipeline.serve.schemas import WHOLE, Problem
 from pipeline.serve.spec import ServeSpec
 from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
-from store.view import queries
+from store.promotion import WORDS, finds_premises
+from store.view import model_queries, queries
 from store.view.rows import TraceRow
 
 if TYPE_CHECKING:
@@ -112,7 +117,9 @@ class FoundPremise(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     full_name: str
-    score: float = Field(description="The cosine of its vector and the goal's, -1 to 1.")
+    score: float = Field(
+        description="The cosine of its vector and the goal's, -1 to 1; of BM25 its score, above 0."
+    )
     code: str = Field(description="Its source, as the trace has it.")
     file: str
     line: int
@@ -132,19 +139,38 @@ class RetrieveResponse(BaseModel):
     commit: str = Field(description="Of the trace. What is newer is not known.")
     trace: str
     traced_at: str
-    checkpoint: str = Field(description="The retriever's; empty where it is none of the daemon's.")
+    checkpoint: str = Field(
+        description="The retriever's; empty where it is none of the daemon's; bm25 where that found them."
+    )
     accessible: int = Field(description="How many premises may be used at the position.")
     known: int = Field(description="How many premises the trace has.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Indexed:
-    """A corpus with the vectors that one encoder made of it: shape (len(corpus), d)."""
+    """A corpus with the vectors that one encoder made of it, shape (len(corpus), d), or with BM25's index."""
 
     trace: TraceRow
     corpus: Corpus
-    vectors: Tensor
+    vectors: Tensor | BM25
     encoder: weakref.ref[Any]
+
+
+class _Words:
+    """BM25 in a retriever's place. It is its own encoder, by which an index is known."""
+
+    checkpoint = WORDS
+
+    def __init__(self) -> None:
+        self.encoder: Any = self
+        self.tokens: Any = None
+        self.document_length = 0
+
+    async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
+        raise NotImplementedError("BM25 has no vectors")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work)
 
 
 _Key = tuple[int, str]
@@ -171,6 +197,7 @@ class Premises:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="premises")
         self._digests: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._passed_over: set[tuple[str, str]] = set()
+        self._words = _Words()
 
     def close(self) -> None:
         """Stop embedding. No request waits for the thread that still runs."""
@@ -195,17 +222,17 @@ class Premises:
                 if problem.status != 404:
                     raise
 
-    async def retrieve(self, retriever: Encodes, asked: RetrieveRequest) -> RetrieveResponse:
-        """Answer a request.
+    async def retrieve(self, retriever: Encodes | None, asked: RetrieveRequest) -> RetrieveResponse:
+        """Answer a request; without a retriever, and in place of one that finds fewer, by BM25.
 
         Raises:
             Problem: the repository has no trace, or not this file; its premises are being embedded; or the model or
                 the disk failed.
         """
-        # A process that holds a retriever has loaded torch; the server answers before that.
-        from pipeline.models.retriever.places import Place, accessible
-
-        indexed = await self._indexed(retriever, asked.repository, patience_s=self._patience_s)
+        finds: Encodes = self._words
+        if retriever is not None and not await asyncio.to_thread(self._finds_fewer, retriever):
+            finds = retriever
+        indexed = await self._indexed(finds, asked.repository, patience_s=self._patience_s)
         if indexed.corpus.file(asked.file) is None:
             raise Problem(
                 404,
@@ -218,7 +245,7 @@ class Premises:
         )
         allowed = accessible(indexed.corpus, place)
         ranked = allowed if asked.accessible_only else np.ones(len(indexed.corpus), dtype=np.bool_)
-        numbers, scores = await self._search(retriever, indexed, asked.goal, ranked, asked.k)
+        numbers, scores = await self._search(finds, indexed, asked.goal, ranked, asked.k)
         return RetrieveResponse(
             premises=[
                 _told(indexed.corpus, int(number), float(score), accessible=bool(allowed[number]))
@@ -228,7 +255,7 @@ class Premises:
             commit=indexed.trace.sha,
             trace=indexed.trace.trace,
             traced_at=indexed.trace.traced_at,
-            checkpoint=retriever.checkpoint,
+            checkpoint=finds.checkpoint,
             accessible=int(allowed.sum()),
             known=len(indexed.corpus),
         )
@@ -284,6 +311,13 @@ class Premises:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         if not len(indexed.corpus):
             return np.empty(0, np.int64), np.empty(0, np.float32)
+        words = indexed.vectors
+        if isinstance(words, BM25):
+            text = query_text(goal)
+            ranked = await retriever.run(lambda: words.rank(text, allowed, k))
+            numbers = np.array(ranked, dtype=np.int64)
+            return numbers, words.scores(text)[numbers].astype(np.float32)
+        vectors_of_all = words
         vectors = await retriever.vectors([query_text(goal)])
 
         def best() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -291,9 +325,9 @@ class Premises:
 
             from pipeline.models.retriever.index import top_k
 
-            where = indexed.vectors.device
+            where = vectors_of_all.device
             mask = torch.from_numpy(allowed).to(where).unsqueeze(0)
-            (found,) = top_k(torch.tensor(vectors, device=where), indexed.vectors, mask, k)
+            (found,) = top_k(torch.tensor(vectors, device=where), vectors_of_all, mask, k)
             return found
 
         with _told_as_problems():
@@ -358,6 +392,17 @@ class Premises:
             self._kept.popitem(last=False)
         return made
 
+    def _finds_fewer(self, retriever: Encodes) -> bool:
+        """Return whether BM25 found more on a checkpoint's test sets, alone and fused."""
+        if not retriever.checkpoint:
+            return False
+        try:
+            with closing(queries.connect(self._spec.view)) as view:
+                measured = model_queries.evaluations(view, retriever.checkpoint)
+                return finds_premises(retriever.checkpoint, measured) == WORDS
+        except LogError as error:
+            raise no_view(error) from error
+
     def _newest(self, repository: str) -> TraceRow:
         spec = self._spec
         try:
@@ -382,9 +427,6 @@ class Premises:
         return next(one.row for one in chosen if one.in_dataset)
 
     def _made(self, retriever: Encodes, repository: str) -> _Indexed:
-        from pipeline.models.libraries import tensors_digest
-        from pipeline.models.retriever.index import EmbeddingIndex, embed_premises
-
         spec = self._spec
         sources = Sources(spec.events, spec.view, spec.indices / "corpora")
         InputStore(sources.contents).sweep()
@@ -397,6 +439,11 @@ class Premises:
                 break
         else:
             raise Problem(503, "busy", f"{repository} is traced faster than it is read", "ask again")
+        if isinstance(retriever, _Words):
+            return _Indexed(before, corpus, BM25(corpus), weakref.ref(retriever))
+        from pipeline.models.libraries import tensors_digest
+        from pipeline.models.retriever.index import EmbeddingIndex, embed_premises
+
         encoder = retriever.encoder
         weights = self._digests.get(encoder)
         if weights is None:

@@ -40,7 +40,7 @@ from store.events.base import EventBody
 class Serving(Protocol):
     """The models that the Lean routes use. None is unloaded while a request uses it."""
 
-    def retriever(self) -> AbstractAsyncContextManager[Encodes]: ...
+    def retriever(self) -> AbstractAsyncContextManager[Encodes | None]: ...
 
 
 class Workspace:

@@ -21,7 +21,7 @@ from pipeline.models.tactics.requests import Request, Suggestions
 from pipeline.models.text import query_text
 from pipeline.serve.retrieve import Premises, _Indexed
 from pipeline.serve.schemas import Problem
-from pipeline.serve.spec import ModelSpec, RepositorySpec, ServeSpec
+from pipeline.serve.spec import PROMOTED, ModelSpec, RepositorySpec, ServeSpec
 from tests.support.events import REPOSITORY
 from tests.support.serve import Served, World, make_saying, post, premises, spec_of
 from tests.support.tiny_models import make_tiny_retriever
@@ -144,10 +144,18 @@ def test_what_cannot_be_answered_is_told_with_a_remedy(
     assert answer["remedy"]
 
 
-def test_without_a_retriever_there_is_none_to_ask(world: World, tmp_path: Path) -> None:
-    with Served(beside(world.spec(), tmp_path)) as it:
-        status, answer = asked(it)
-    assert (status, bool(answer["remedy"])) == (404, True)
+def test_without_a_retriever_bm25_finds_the_accessible_premises_that_share_words(
+    world: World, tmp_path: Path
+) -> None:
+    with Served(beside(world.spec(ModelSpec("m", "retriever", PROMOTED)), tmp_path)) as it:
+        status, answer = asked(it, goal="⊢ base two three")
+    assert status == 200, answer
+    assert [one["full_name"] for one in answer["premises"]] == ["base_two", "base_one"], (
+        "top_three stands below"
+    )
+    scores = [one["score"] for one in answer["premises"]]
+    assert scores == sorted(scores, reverse=True)
+    assert answer["checkpoint"] == "bm25"
 
 
 class Encoder:

@@ -94,12 +94,21 @@ class BM25:
         self._scores = np.repeat(idf, found.terms)
         self._scores *= found.times * (self.k1 + 1) / (found.times + weight[found.documents])
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the index, without the words."""
+        return int(self._scores.nbytes + self._postings.documents.nbytes + self._postings.times.nbytes)
+
     def rank(self, state: str, allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
+        return _best(self.scores(state), allowed, k)
+
+    def scores(self, state: str) -> npt.NDArray[np.float64]:
+        """Return the score of each premise; 0 where it has no word of the state."""
         scores = np.zeros(self._postings.size)
         for word, asked in Counter(words_of(state)).items():
             places = self._postings.of(word)
             scores[self._postings.documents[places]] += asked * self._scores[places]
-        return _best(scores, allowed, k)
+        return scores
 
 
 class MePo:
