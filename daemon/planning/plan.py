@@ -152,7 +152,7 @@ class Plan:
         """
         waits = self._waits()
         its = {
-            one: _in_turns(entries, served, ahead)
+            one: _in_turns(entries, self.first[one], served, ahead)
             for one, entries in self.entries.items()
             if one.kind not in waits
         }
@@ -193,22 +193,30 @@ _place = itemgetter(0)
 
 
 def _in_turns(
-    entries: Sequence[Entry], served: Mapping[str, float], ahead: str
+    entries: Sequence[Entry], first: Collection[str], served: Mapping[str, float], ahead: str
 ) -> Iterator[tuple[tuple[float, Key], DueJob]]:
-    """Yield entries with what orders them over all classes."""
-    if ahead:
+    """Yield entries, of the repositories `first`, with what orders them over all classes.
+
+    A class may have a hundred thousand, of which a turn of the plan takes a handful: those are found before all are
+    looked at.
+    """
+    if ahead in first:
         yield from (((-1.0, place), job) for place, job in entries if job.repository == ahead)
-    for place, job in entries:
-        if job.repository not in served and job.repository != ahead:
-            yield (0.0, place), job
-    if served:
-        late = [
-            ((served[job.repository], place), job)
+    late = {key: seconds for key, seconds in served.items() if key in first and key != ahead}
+    if len(late) + (ahead in first) < len(first):
+        for place, job in entries:
+            if job.repository not in served and job.repository != ahead:
+                yield (0.0, place), job
+    if late:
+        least = min(late.values())
+        yield from (((least, place), job) for place, job in entries if late.get(job.repository) == least)
+        others = [
+            ((seconds, place), job)
             for place, job in entries
-            if job.repository in served and job.repository != ahead
+            if (seconds := late.get(job.repository, least)) != least
         ]
-        late.sort(key=_place)
-        yield from late
+        others.sort(key=_place)
+        yield from others
 
 
 @dataclass(frozen=True, slots=True)

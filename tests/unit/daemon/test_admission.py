@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import SlotHolder
 from daemon.planning.admission import Money, SlotQueue, admit, turn_ends
 from daemon.planning.ladder import spending
-from daemon.planning.plan import Plan, WaitingJob
+from daemon.planning.plan import Entry, Plan, WaitingJob
 from daemon.settings import Settings
 from pipeline.jobs.kinds import BY_PRIORITY, Kind
 from pipeline.jobs.spec import Spec
@@ -255,6 +255,29 @@ def test_who_had_no_slot_of_late_comes_first_in_each_class_and_the_others_by_wha
     jobs = [replace(due(f"{name}{n}", "check"), repository=name) for name in "abc" for n in range(2)]
     found = admit(plan(*jobs), running=(), max_running=6, served={"a": 9.0, "b": 2.0})
     assert [one.due.job for one in found.start] == ["c0", "c1", "b0", "b1", "a0", "a1"]
+
+
+def test_a_turn_looks_at_few_of_many_jobs_of_those_that_had_slots() -> None:
+    """A plan of a million sorries has a hundred thousand jobs, and a turn is made many times a minute."""
+    looked: list[int] = []
+
+    class Entries(tuple[Entry, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Entry]:
+            for at in range(len(self)):
+                looked.append(at)
+                yield self[at]
+
+    jobs = [due(f"{repository}{number}") for number in range(1000) for repository in ("less", "more")]
+    jobs = [replace(job, repository=job.job.rstrip("0123456789")) for job in jobs]
+    made = Plan.of(jobs)
+    made = replace(made, entries={one: Entries(entries) for one, entries in made.entries.items()})
+    had = {"less": 5.0, "more": 50.0}
+    order = made.in_order(set(), had)
+    assert {next(order).repository for _ in range(4)} == {"less"}
+    assert len(looked) < 20
+    assert [one.repository for one in made.in_order(set(), had)] == ["less"] * 1000 + ["more"] * 1000
 
 
 def test_what_a_repository_had_of_the_slots_counts_less_and_less() -> None:
