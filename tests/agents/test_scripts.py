@@ -226,6 +226,16 @@ def test_trace_writes_a_dataset_and_the_database_traces_too(study: TracedProject
     (row,) = json.loads(done["out"])["repositories"]
     assert (row["repository"], row["commit"], row["theorems"]) == (KEY, study.sha, 10)
     assert (tmp_path / "dataset" / "corpus.jsonl").is_file()
+    before = study.events()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    for addresses, out, said in (
+        (("file:///nowhere",), "mine", "no export made it"),
+        ((study.url, "nonsense"), "other", "neither a URL nor a path"),
+    ):
+        refused = CliRunner().invoke(build(), ("trace", *addresses, "--out", out))
+        assert said in str(refused.exception), "before anything is fetched"
+    assert study.events() == before
     script = tmp_path / "database.py"
     script.write_text(
         "from lean_dojo_v2.database.dynamic_database import DynamicDatabase\n"

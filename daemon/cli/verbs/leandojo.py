@@ -50,10 +50,15 @@ def trace(
 ) -> Answer:
     """Trace repositories and write them as one dataset in LeanDojo's format; needs no daemon."""
     from daemon.leandojo import BaseAgent
+    from daemon.leandojo.repository import address
     from store.domain.identity import repository_key
+    from store.leandojo.folder import check_replaceable
 
+    # Before anything is built, which may take hours.
+    check_replaceable(out.absolute())
+    named = [(address(url), commit) for url, commit in map(_named, repositories)]
     agent = BaseAgent(config=call.config, say=lambda line: note(clean(line)))
-    traced = [agent.trace_repository(*_named(one)) for one in repositories]
+    traced = [agent.trace_repository(url, commit) for url, commit in named]
     agent.export(traced, out.absolute())
     rows = [
         TracedRepository(
