@@ -55,7 +55,7 @@ from store.events.scans import PastCommit, PastCounted, PastListed, SorryMoved, 
 from store.events.traces import TraceMeasured
 from store.log.envelope import NewEvent
 from store.view import queries
-from tests.support import events
+from tests.support import events, traced_repository
 from tests.support.daemon.deployment import HISTORY, Deployment
 from tests.support.models import checkpoint_promoted, checkpoint_saved
 from tests.support.planning import (
@@ -1009,8 +1009,8 @@ def test_a_bump_searches_with_the_ladder_s_rungs_that_need_no_endpoint_on_the_pr
     assert isinstance(two.spec, GeneratorRung)
     assert (two.spec.generator.device, two.model, job.key) == ("cpu", "t-1", None)
     world.configure(extra='[prove]\nrungs = [0, 1]\n[prove.generator]\nmodel = "owner/gated"\n')
-    retriever: list[EventBody] = [checkpoint_saved("r-1"), checkpoint_promoted("r-1")]
-    (job,) = world.plan(retriever, leans=real(OLD, NEW)).due
+    trace = traced_repository.closing(traced_repository.head(sha(1), repository=KEY, branch="main"), ())
+    (job,) = world.plan([trace], leans=real(OLD, NEW)).due
     assert job.key == HUB_KEY
     world.configure(extra=f"[prove]\nrungs = [4]\n{endpoint}")
     (job,) = world.plan(leans=real(OLD, NEW)).due
