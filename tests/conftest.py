@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import SWITCH
@@ -83,6 +85,17 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
+
+
+@pytest.fixture
+def loggers_as_they_were() -> Iterator[None]:
+    """Undo what a test configures of the process's loggers: the next test's lines would go to this one's stream."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from daemon.leandojo import ExternalAgent
 from pipeline.jobs import child
@@ -19,9 +18,8 @@ from tests.support.lean.real_gate import real_elan
 
 
 @pytest.fixture(autouse=True)
-def loggers_as_they_were() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
+def restored(loggers_as_they_were: None) -> None:
+    """An agent's session quietens its process's loggers."""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -136,18 +136,16 @@ def test_what_a_scan_in_parts_found_is_told_when_it_is_closed_and_of_one_that_wa
     ]
 
 
+@pytest.mark.usefixtures("loggers_as_they_were")
 @pytest.mark.parametrize("log_format", ["console", "json"])
 def test_a_machine_gets_the_fields_and_a_terminal_no_control_characters_of_a_repository(
     log_format: str,
 ) -> None:
     stream = io.StringIO()
-    try:
-        configure(log_format=log_format, stream=stream)
-        log = structlog.get_logger("daemon.x")
-        log.info("sorry_opened", sentence="opened: a\x1b[31m\nb", sorry="5a", line=3)
-        log.warning("disk_full", reason="none left", at=None)
-    finally:
-        configure()
+    configure(log_format=log_format, stream=stream)
+    log = structlog.get_logger("daemon.x")
+    log.info("sorry_opened", sentence="opened: a\x1b[31m\nb", sorry="5a", line=3)
+    log.warning("disk_full", reason="none left", at=None)
     first, second = stream.getvalue().splitlines()
     if log_format == "json":
         fields = json.loads(first)

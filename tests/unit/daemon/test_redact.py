@@ -110,23 +110,17 @@ def lines() -> list[str]:
     return []
 
 
+@pytest.mark.usefixtures("loggers_as_they_were")
 def test_every_value_of_a_log_line_is_filtered_however_deep(lines: list[str]) -> None:
     stream = io.StringIO()
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    configure(level="info", log_format="json", stream=stream, secrets=lambda: (SECRET,))
+    log = structlog.get_logger("t")
+    log.info("happened", plain=SECRET, deep={"list": [f"x{SECRET}y"]}, obj=ValueError(SECRET))
+    logging.getLogger("library").warning("with %s inside", SECRET)
     try:
-        configure(level="info", log_format="json", stream=stream, secrets=lambda: (SECRET,))
-        log = structlog.get_logger("t")
-        log.info("happened", plain=SECRET, deep={"list": [f"x{SECRET}y"]}, obj=ValueError(SECRET))
-        logging.getLogger("library").warning("with %s inside", SECRET)
-        try:
-            raise ValueError(f"https://u:{SECRET}@host/")
-        except ValueError:
-            log.exception("failed")
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
-        structlog.reset_defaults()
+        raise ValueError(f"https://u:{SECRET}@host/")
+    except ValueError:
+        log.exception("failed")
     text = stream.getvalue()
     assert SECRET not in text
     events = [json.loads(line) for line in text.splitlines()]

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.process import run
 
@@ -38,17 +39,13 @@ def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     thread.join()
 
 
-def test_a_thread_that_hangs_is_named_and_does_not_keep_the_process(
-    hangs: threading.Event, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_thread_that_hangs_is_named_and_does_not_keep_the_process(hangs: threading.Event) -> None:
     began = time.monotonic()
-    with pytest.raises(_Ended) as caught:
+    with capture_logs() as lines, pytest.raises(_Ended) as caught:
         run._leave_no_threads(1)
     assert caught.value.status == 1, "what is recorded stays what it was"
     assert time.monotonic() - began < 2.0
-    said = "".join(capsys.readouterr())
-    assert "threads_left" in said
-    assert "hangs" in said
+    assert [(line["event"], line["threads"]) for line in lines] == [("threads_left", ["hangs"])]
 
 
 def test_a_thread_that_still_does_something_is_waited_for(
