@@ -63,7 +63,8 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model)
     except UNLOADABLE as error:
-        kind = NotFetchedError if is_offline_mode() and not path.exists() else ModelError
+        of_hub = not path.is_absolute() and len(path.parts) == 2 and not path.exists()
+        kind = NotFetchedError if of_hub and is_offline_mode() else ModelError
         raise kind(f"the tokenizer of {model} cannot be loaded ({first_line(error)})") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

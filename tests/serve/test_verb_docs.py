@@ -93,12 +93,20 @@ def test_tactics_and_their_rewards_and_vectors_are_answered(served: Served) -> N
 
 @pytest.mark.usefixtures("curl")
 @pytest.mark.parametrize(
-    ("route", "holds"), [("/retrieve", ""), ("/check", "add_zero"), ("/check", "others"), ("/fill", "")]
+    ("route", "holds", "refused"),
+    [
+        ("/retrieve", "", (503, "no_view")),
+        ("/check", "add_zero", (404, "unknown_repository")),
+        ("/check", "others", (404, "unknown_repository")),
+        ("/fill", "", (404, "unknown_repository")),
+    ],
 )
-def test_what_asks_about_a_repository_is_understood(route: str, holds: str, served: Served) -> None:
-    """The page's repository is no one's: what is refused is that, and not the request."""
+def test_what_asks_about_a_repository_is_understood(
+    route: str, holds: str, refused: tuple[int, str], served: Served
+) -> None:
+    """This server has no view and watches no repository: what is refused is that, and not the request."""
     status, answer = run(served, command(route, holds=holds))
-    assert status == 404, answer
+    assert (status, answer["error"]) == refused, answer
     assert set(answer) == {"error", "reason", "remedy", "detail"}
 
 

@@ -233,7 +233,9 @@ class _BeamScores:
         self._beams = beams
         self._begun = begun
         self._ends = list(ends)
-        self._running: dict[tuple[int, ...], float] = {}
+        self._rows: dict[tuple[int, ...], int] = {}
+        self._sums: list[float] = []
+        self._scores: Tensor | None = None
         self._ended: dict[tuple[int, ...], float] = {}
         self._broken: set[int] = set()
 
@@ -244,27 +246,28 @@ class _BeamScores:
             # Such a search has no answer; it ends here.
             scores = scores.masked_fill(broken[:, None], -math.inf)
             scores[broken, self._ends[0]] = 0.0
-        # What goes on are the best of all rows together, of each at most as many.
-        likely = scores.topk(min(self._beams * (1 + len(self._ends)), scores.shape[1]), dim=1)
-        running: dict[tuple[int, ...], float] = {}
-        rows = zip(
-            ids[:, self._begun :].tolist(), likely.values.tolist(), likely.indices.tolist(), strict=True
-        )
-        for number, (row, values, tokens) in enumerate(rows):
-            key = (number // self._beams, *row)
-            sofar = self._running.get(key, 0.0)
-            for value, token in zip(values, tokens, strict=True):
-                grown = self._ended if token in self._ends else running
-                grown[*key, token] = sofar + value
-        self._running = running
+        keys = [(number // self._beams, *row) for number, row in enumerate(ids[:, self._begun :].tolist())]
+        # Each row is one of the step before and a token more; which one `generate` took among equals, only it knows.
+        self._sums = [0.0 for _ in keys] if self._scores is None else self._grown(keys)
+        self._rows = {key: number for number, key in enumerate(keys)}
+        self._scores = scores
+        for key, total, ends in zip(keys, self._sums, scores[:, self._ends].tolist(), strict=True):
+            self._ended |= {(*key, end): total + score for end, score in zip(self._ends, ends, strict=True)}
         return scores
+
+    def _grown(self, keys: Sequence[tuple[int, ...]]) -> list[float]:
+        """Return the sums of rows that are each a row of the last step and one token."""
+        assert self._scores is not None
+        before = [self._rows[key[:-1]] for key in keys]
+        steps = self._scores[before, [key[-1] for key in keys]].tolist()
+        return [self._sums[row] + step for row, step in zip(before, steps, strict=True)]
 
     def total(self, number: int, answer: Sequence[int]) -> float:
         """Return the log-probability of a row's answer, its end mark with it."""
         key = (number // self._beams, *answer)
         if key[0] in self._broken:
             return math.nan
-        return self._ended[key] if key in self._ended else self._running[key]
+        return self._ended[key] if key in self._ended else self._grown([key])[0]
 
 
 def ends_of(model: Any, end: int) -> list[int]:

@@ -142,6 +142,25 @@ def test_the_penalties_that_a_model_brings_along_change_no_answer(
         cast("Any", model.model).generation_config = own
 
 
+@pytest.mark.parametrize("kind", ["causal", "seq2seq"])
+def test_tokens_that_are_equally_likely_cost_no_beam_its_log_probability(
+    models: dict[str, TacticModel], kind: str
+) -> None:
+    model = models[kind]
+    weight: Any = model.model.get_output_embeddings().weight
+    kept = weight.detach().clone()
+    try:
+        weight.data.zero_()
+        (found,) = TransformersLoop(model).answers([[5, 6, 7]], Decoding(candidates=8), seeds=[0], most=MOST)
+    finally:
+        weight.data.copy_(kept)
+    assert isinstance(found, list)
+    each = -math.log(len(weight))
+    assert [one.log_probability for one in found] == pytest.approx(
+        [each * (len(one.ids) + one.ended) for one in found], abs=1e-3
+    )
+
+
 def test_beams_are_different_and_one_is_the_likeliest_token_by_token(model: TacticModel, loop: Loop) -> None:
     (prompt, *_) = prompts_of(model)
     (several,) = loop.answers([prompt], Decoding(candidates=4), seeds=[0], most=MOST)
