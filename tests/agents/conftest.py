@@ -22,7 +22,7 @@ def restored(loggers_as_they_were: None) -> None:
     """An agent's session quietens its process's loggers."""
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def jobs_that_load_nothing_anew() -> Iterator[None]:
     models = ("pipeline.models", "pipeline.prove")
     with pytest.MonkeyPatch.context() as patch:
