@@ -13,6 +13,7 @@ user, and `daemon.place.peers` what that user may do: GET reads, the rest acts. 
     POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for one that no row
                    has, 409 where the promotion rule or its state does not let it
     POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 where nothing was before
+    POST /offer    202: the event; body: its fields but `by`; 404 for a repository without a trace
     POST /pull-request  200: the event; body: its fields; 400 for others, 404 for a proof that no row has, 409 where
                    it is not verified or has another pull request
     POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
@@ -27,7 +28,8 @@ import os
 import pwd
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -55,7 +57,7 @@ from daemon.state.context import Context
 from daemon.state.store_service import NoRoomError, StoreFailedError, StoreService
 from pipeline.connections import BoundedProtocol, Serving, ServingError, Sparing
 from store.events.jobs import PausedWork, TriggeredWork
-from store.events.models import CheckpointPromoted, ModelOffered
+from store.events.models import ModelOffered
 from store.events.proofs import PullRequestOpened
 
 # ---- The control socket's file
@@ -157,32 +159,33 @@ def _clear(path: Path) -> None:
 
 
 # ---- The routes of the control socket by which people steer the work
-# Pause, resume, trigger, cancel, retry.
+# Pause, resume, trigger, bump, cancel, retry, accept.
 # Who asked is who connected, as the kernel says; what becomes of it is `daemon.scheduling.scheduler`'s.
 #
-#     POST /pause    200: {"work", "paused": whether it was not before}; body {"work": "poll", "train", "prove" or "al
-#                    "reason": text or absent}
+#     POST /pause    200: {"work", "paused": whether it was not before}; body {"work": "poll", "train", "prove" or
+#                    "all", "reason": text or absent}
 #     POST /resume   200: {"work", "resumed"}; body {"work"}; 409 where it is paused with everything
 #     POST /trigger  202: {"work", "repository", "triggered", "waits"}; body {"work": "trace", "train" or "prove",
 #                    "repository": key}; 404 for one that is not watched, 409 where that cannot be done there
 #     POST /bump     202: the event, also of an earlier one that is not over, and "waits": what keeps it from beginning,
 #                    or null; body {"repository", "toolchain"}, {"repository", "package", "rev"} or all of them; 404 for
 #                    one that is not watched, 409 where it cannot be tried
-#     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 for one that e
+#     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 for one that has
+#                    ended
 #     POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 for one that neither failed nor was cancelled
+#     POST /accept   200: the event; body {"repository": key}; 404 for one that was never watched, 409 where it was not
+#                    replaced
 
 
 _LONGEST_REASON = 200
-Read = Callable[..., Awaitable[dict[str, Any]]]
-"""Reads a request's body: (request, remedy=…) to its JSON object, ValueError where it is none."""
 
 
-def work_routes(desk: Operator, read: Read) -> list[Route]:
+def work_routes(desk: Operator) -> list[Route]:
     """Return the routes."""
 
     async def pause(request: Request) -> JSONResponse:
         remedy = f'send {{"work": one of {", ".join(get_args(PausedWork))}, "reason": text}}'
-        body = await read(request, remedy=remedy)
+        body = await _object(request, remedy=remedy)
         work = _one_of(body, "work", get_args(PausedWork), remedy)
         reason = body.get("reason", "")
         if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
@@ -192,69 +195,56 @@ def work_routes(desk: Operator, read: Read) -> list[Route]:
 
     async def resume(request: Request) -> JSONResponse:
         remedy = f'send {{"work": one of {", ".join(get_args(PausedWork))}}}'
-        work = _one_of(await read(request, remedy=remedy), "work", get_args(PausedWork), remedy)
+        work = _one_of(await _object(request, remedy=remedy), "work", get_args(PausedWork), remedy)
         return JSONResponse({"work": work, "resumed": await desk.resume(work, by=_who(request))})
 
     async def trigger(request: Request) -> JSONResponse:
         remedy = f'send {{"work": one of {", ".join(get_args(TriggeredWork))}, "repository": its key}}'
-        body = await read(request, remedy=remedy)
+        body = await _object(request, remedy=remedy)
         work = _one_of(body, "work", get_args(TriggeredWork), remedy)
-        repository = _control_work_text(body, "repository", remedy)
-        try:
+        repository = _text_of(body, "repository", remedy)
+        with _known(f"{repository}: not watched; `everlean repos` lists what is"):
             came = await desk.trigger(work, repository, by=_who(request))
-        except KeyError:
-            message = f"{repository}: not watched; `everlean repos` lists what is"
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"work": work, "repository": repository, **came}, status_code=202)
 
     async def cancel(request: Request) -> JSONResponse:
         remedy = 'send {"job": id}'
-        job = _control_work_text(await read(request, remedy=remedy), "job", remedy)
-        try:
+        job = _text_of(await _object(request, remedy=remedy), "job", remedy)
+        with _known(f"{job}: no such job; `everlean jobs` lists them"):
             was = await desk.cancel(job, by=_who(request))
-        except KeyError:
-            message = f"{job}: no such job; `everlean jobs` lists them"
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"job": job, "was": was}, status_code=202)
 
     async def retry(request: Request) -> JSONResponse:
         remedy = 'send {"job": id}'
-        job = _control_work_text(await read(request, remedy=remedy), "job", remedy)
-        try:
+        job = _text_of(await _object(request, remedy=remedy), "job", remedy)
+        with _known(f"{job}: no such job; `everlean jobs` lists them"):
             await desk.retry(job)
-        except KeyError:
-            message = f"{job}: no such job; `everlean jobs` lists them"
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"job": job}, status_code=202)
 
     async def accept(request: Request) -> JSONResponse:
         remedy = 'send {"repository": key}'
-        repository = _control_work_text(await read(request, remedy=remedy), "repository", remedy)
-        try:
+        repository = _text_of(await _object(request, remedy=remedy), "repository", remedy)
+        with _known(f"{repository}: not watched; `everlean repos` lists what is"):
             accepted = await desk.accept(repository, by=_who(request))
-        except KeyError:
-            message = f"{repository}: not watched; `everlean repos` lists what is"
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse(accepted.model_dump(mode="json"))
 
-    verbs = {
-        "accept": accept,
-        "pause": pause,
-        "resume": resume,
-        "trigger": trigger,
-        "cancel": cancel,
-        "retry": retry,
-    }
-    return [Route(f"/{name}", _answered(verb), methods=["POST"]) for name, verb in verbs.items()]
+    return [
+        _acts("/accept", accept),
+        _acts("/pause", pause),
+        _acts("/resume", resume),
+        _acts("/trigger", trigger),
+        _acts("/cancel", cancel),
+        _acts("/retry", retry),
+    ]
 
 
-def bump_route(desk: Operator, read: Read) -> Route:
+def bump_route(desk: Operator) -> Route:
     """Return the route by which a bump is asked for."""
 
     async def bump(request: Request) -> JSONResponse:
         remedy = 'send {"repository": key, "toolchain": text}, or "package": name and "rev": commit, or all of them'
-        body = await read(request, remedy=remedy)
-        repository = _control_work_text(body, "repository", remedy)
+        body = await _object(request, remedy=remedy)
+        repository = _text_of(body, "repository", remedy)
         given = {name: body.get(name, "") for name in ("toolchain", "package", "rev")}
         for name, text in given.items():
             if (
@@ -265,14 +255,11 @@ def bump_route(desk: Operator, read: Read) -> Route:
                 raise ValueError(f"{name} is no line of at most {_LONGEST_REASON} characters; {remedy}")
         if not (given["toolchain"] or given["package"]) or bool(given["package"]) != bool(given["rev"]):
             raise ValueError(f"neither a toolchain nor a package with its commit; {remedy}")
-        try:
+        with _known(f"{repository}: not watched; `everlean repos` lists what is"):
             asked, waits = await desk.bump(repository, **given, by=_who(request))
-        except KeyError:
-            message = f"{repository}: not watched; `everlean repos` lists what is"
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({**asked.model_dump(mode="json"), "waits": waits}, status_code=202)
 
-    return Route("/bump", _answered(bump), methods=["POST"])
+    return _acts("/bump", bump)
 
 
 # ---- The routes of agents
@@ -288,11 +275,11 @@ def bump_route(desk: Operator, read: Read) -> Route:
 _LONGEST_NAME = 100
 
 
-def claim_routes(claims: Claims, read: Read) -> list[Route]:
+def claim_routes(claims: Claims) -> list[Route]:
     """Return the routes."""
 
     def named(body: dict[str, Any], remedy: str) -> tuple[str, str, str | None]:
-        sorry, agent = (_control_work_text(body, name, remedy) for name in ("sorry", "agent"))
+        sorry, agent = (_text_of(body, name, remedy) for name in ("sorry", "agent"))
         if len(agent) > _LONGEST_NAME or not agent.isprintable():
             raise ValueError(f"the agent's name is no line of at most {_LONGEST_NAME} characters; {remedy}")
         claim = body.get("claim")
@@ -302,7 +289,7 @@ def claim_routes(claims: Claims, read: Read) -> list[Route]:
 
     async def claim(request: Request) -> JSONResponse:
         remedy = 'send {"sorry": id, "agent": name, "seconds": number}, and "claim": id to renew one'
-        body = await read(request, remedy=remedy)
+        body = await _object(request, remedy=remedy)
         sorry, agent, renewed = named(body, remedy)
         seconds = body.get("seconds")
         if (
@@ -311,21 +298,15 @@ def claim_routes(claims: Claims, read: Read) -> list[Route]:
             or not SHORTEST_S <= seconds <= LONGEST_S
         ):
             raise ValueError(f"seconds is no number from {SHORTEST_S:g} to {LONGEST_S:g}; {remedy}")
-        try:
+        with _known(f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"):
             claimed = await claims.claim(sorry, agent=agent, by=_who(request), seconds=seconds, claim=renewed)
-        except KeyError:
-            message = f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse(claimed.model_dump(mode="json"))
 
     async def release(request: Request) -> JSONResponse:
         remedy = 'send {"claim": id}'
-        asked = _control_work_text(await read(request, remedy=remedy), "claim", remedy)
-        try:
+        asked = _text_of(await _object(request, remedy=remedy), "claim", remedy)
+        with _known(f"{asked[:100]}: no such claim stands; its lease may have ended"):
             released = await claims.release(asked, by=_who(request))
-        except KeyError:
-            message = f"{asked[:100]}: no such claim stands; its lease may have ended"
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse(released.model_dump(mode="json"))
 
     async def submit(request: Request) -> JSONResponse:
@@ -333,45 +314,55 @@ def claim_routes(claims: Claims, read: Read) -> list[Route]:
             'send {"sorry": id, "proof": text, "agent": name}, "claim": id where it is claimed, and "others":'
             " {id: text} for the declaration's other sorries"
         )
-        body = await read(request, remedy=remedy, most_bytes=_MOST_PROOF_BYTES)
+        body = await _object(request, remedy=remedy, most_bytes=_MOST_PROOF_BYTES)
         sorry, agent, claim = named(body, remedy)
         others = body.get("others", {})
         if not isinstance(others, dict) or sorry in others:
             raise ValueError(f"others is no object of other sorries' proofs; {remedy}")
-        texts = {one: _control_work_text(others, one, remedy) for one in others}
-        proofs = {sorry: _control_work_text(body, "proof", remedy), **texts}
+        texts = {one: _text_of(others, one, remedy) for one in others}
+        proofs = {sorry: _text_of(body, "proof", remedy), **texts}
         try:
             "".join(proofs.values()).encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"the proof has half of a surrogate pair, which is no text; {remedy}") from error
-        try:
+        with _known(f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"):
             found = await claims.submit(proofs, agent=agent, by=_who(request), claim=claim)
-        except KeyError:
-            message = f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"proofs": [one.model_dump(mode="json") for one in found]})
 
     return [
-        Route("/claim", _answered(claim), methods=["POST"]),
-        Route("/release", _answered(release), methods=["POST"]),
-        Route("/submit", _answered(submit), methods=["POST"]),
+        _acts("/claim", claim),
+        _acts("/release", release),
+        _acts("/submit", submit),
     ]
 
 
-def _answered(
-    verb: Callable[[Request], Awaitable[JSONResponse]],
-) -> Callable[[Request], Awaitable[JSONResponse]]:
-    """Turn a wrong request, or one that does not fit the present state, into its answer."""
+class _UnknownError(Exception):
+    """The request names something that is not there."""
+
+
+@contextmanager
+def _known(refusal: str) -> Iterator[None]:
+    """Answer 404 with this text where the call inside finds no such thing (KeyError)."""
+    try:
+        yield
+    except KeyError:
+        raise _UnknownError(refusal) from None
+
+
+def _acts(path: str, verb: Callable[[Request], Awaitable[JSONResponse]]) -> Route:
+    """Return the route of a verb; a wrong request, or one that does not fit the present state, is an answer too."""
 
     async def answer(request: Request) -> JSONResponse:
         try:
             return await verb(request)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
-        except WorkStateError as error:
+        except _UnknownError as error:
+            return JSONResponse({"error": str(error)}, status_code=404)
+        except (WorkStateError, ModelStateError, PullRequestStateError) as error:
             return JSONResponse({"error": str(error)}, status_code=409)
 
-    return answer
+    return Route(path, answer, methods=["POST"])
 
 
 def _who(request: Request) -> str:
@@ -390,7 +381,7 @@ def _one_of(body: dict[str, Any], name: str, choices: tuple[str, ...], remedy: s
     return value
 
 
-def _control_work_text(body: dict[str, Any], name: str, remedy: str) -> str:
+def _text_of(body: dict[str, Any], name: str, remedy: str) -> str:
     value = body.get(name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"no {name} in the body; {remedy}")
@@ -400,7 +391,6 @@ def _control_work_text(body: dict[str, Any], name: str, remedy: str) -> str:
 _READS = frozenset({"GET", "HEAD"})
 _MOST_BODY_BYTES = 65536
 _MOST_PROOF_BYTES = 2**20
-_NAME_A_REPOSITORY = 'send {"repository": "host/owner/name"}, or null for all'
 
 
 log = structlog.get_logger("daemon.http.control")
@@ -526,17 +516,14 @@ def _application(parts: Parts) -> Starlette:
         return JSONResponse(asdict(parts.living.status()))
 
     async def poll(request: Request) -> JSONResponse:
-        try:
-            repository = await _text(request, "repository", remedy=_NAME_A_REPOSITORY)
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-        try:
-            if problem := parts.store.room.problem:
-                raise NoRoomError(problem)
+        remedy = 'send {"repository": "host/owner/name"}, or null for all'
+        repository = (await _object(request, remedy=remedy)).get("repository")
+        if repository is not None and not isinstance(repository, str):
+            raise ValueError(f"no repository in the body; {remedy}")
+        if problem := parts.store.room.problem:
+            raise NoRoomError(problem)
+        with _known(f"{repository}: not watched, or not enabled; `everlean repos` lists what is"):
             polling = parts.polls.poll_now(repository)
-        except KeyError:
-            message = f"{repository}: not watched, or not enabled; `everlean repos` lists what is"
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"polling": list(polling)}, status_code=202)
 
     async def reload(_request: Request) -> JSONResponse:
@@ -555,12 +542,12 @@ def _application(parts: Parts) -> Starlette:
             metrics_route(parts.metrics.text),
             *report_routes(parts.page.now),
             *feed_routes(parts.store.ask),
-            Route("/poll", poll, methods=["POST"]),
+            _acts("/poll", poll),
             *_model_routes(parts),
-            _pull_request_route(parts),
-            *work_routes(parts.desk, _object),
-            bump_route(parts.desk, _object),
-            *claim_routes(parts.claims, _object),
+            _pull_request_route(parts.store),
+            *work_routes(parts.desk),
+            bump_route(parts.desk),
+            *claim_routes(parts.claims),
             Route("/reload", reload, methods=["POST"]),
         ],
     )
@@ -569,90 +556,45 @@ def _application(parts: Parts) -> Starlette:
 def _model_routes(parts: Parts) -> list[Route]:
     async def promote(request: Request) -> JSONResponse:
         remedy = 'send {"checkpoint": id}, and "force": true against the rule'
-        try:
-            checkpoint = await _text(request, "checkpoint", remedy=remedy)
-            force = (await _object(request, remedy=remedy)).get("force", False)
-            if checkpoint is None or not isinstance(force, bool):
-                raise ValueError(f"no promotion in the body; {remedy}")
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-        missing = f"{checkpoint}: no such checkpoint; `everlean models` lists them"
-        return await _promotion(parts.upkeep.models.promote(checkpoint, force=force), missing=missing)
+        body = await _object(request, remedy=remedy)
+        checkpoint, force = _text_of(body, "checkpoint", remedy), body.get("force", False)
+        if not isinstance(force, bool):
+            raise ValueError(f"force is neither true nor false; {remedy}")
+        with _known(f"{checkpoint}: no such checkpoint; `everlean models` lists them"):
+            promoted = await parts.upkeep.models.promote(checkpoint, force=force)
+        return JSONResponse(promoted.model_dump(mode="json"))
 
     async def rollback(request: Request) -> JSONResponse:
         remedy = 'send {"model": name}'
-        try:
-            model = await _text(request, "model", remedy=remedy)
-            if model is None:
-                raise ValueError(f"no model in the body; {remedy}")
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-        missing = f"{model}: no such model; `everlean models` lists the checkpoints of each"
-        return await _promotion(parts.upkeep.models.roll_back(model), missing=missing)
+        model = _text_of(await _object(request, remedy=remedy), "model", remedy)
+        with _known(f"{model}: no such model; `everlean models` lists the checkpoints of each"):
+            promoted = await parts.upkeep.models.roll_back(model)
+        return JSONResponse(promoted.model_dump(mode="json"))
 
     async def offer(request: Request) -> JSONResponse:
-        try:
-            given = await _object(request, remedy="send the fields of a model_offered, without by")
-            body = ModelOffered.model_validate({**given, "by": _who(request)})
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-        try:
+        given = await _object(request, remedy="send the fields of a model_offered, without by")
+        body = ModelOffered.model_validate({**given, "by": _who(request)})
+        with _known(
+            f"{body.repository}: has no trace to measure a model on; `everlean trigger trace` makes one"
+        ):
             await parts.upkeep.models.offer(body)
-        except KeyError:
-            message = (
-                f"{body.repository}: has no trace to measure a model on; `everlean trigger trace` makes one"
-            )
-            return JSONResponse({"error": message}, status_code=404)
         return JSONResponse(body.model_dump(mode="json"), status_code=202)
 
-    return [
-        Route("/offer", offer, methods=["POST"]),
-        Route("/promote", promote, methods=["POST"]),
-        Route("/rollback", rollback, methods=["POST"]),
-    ]
+    return [_acts("/offer", offer), _acts("/promote", promote), _acts("/rollback", rollback)]
 
 
-def _pull_request_route(parts: Parts) -> Route:
+def _pull_request_route(store: StoreService) -> Route:
     async def pull_request(request: Request) -> JSONResponse:
-        try:
-            opened = PullRequestOpened.model_validate(
-                await _object(request, remedy="send the fields of a pull_request_opened")
-            )
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-        try:
-            await record(parts.store, opened)
-        except KeyError:
-            message = f"{opened.proof}: no such proof; `everlean proofs` lists them"
-            return JSONResponse({"error": message}, status_code=404)
-        except PullRequestStateError as error:
-            return JSONResponse({"error": str(error)}, status_code=409)
+        given = await _object(request, remedy="send the fields of a pull_request_opened")
+        opened = PullRequestOpened.model_validate(given)
+        with _known(f"{opened.proof}: no such proof; `everlean proofs` lists them"):
+            await record(store, opened)
         return JSONResponse(opened.model_dump(mode="json"))
 
-    return Route("/pull-request", pull_request, methods=["POST"])
+    return _acts("/pull-request", pull_request)
 
 
-async def _promotion(asked: Awaitable[CheckpointPromoted], *, missing: str) -> JSONResponse:
-    try:
-        promoted = await asked
-    except KeyError:
-        return JSONResponse({"error": missing}, status_code=404)
-    except ModelStateError as error:
-        return JSONResponse({"error": str(error)}, status_code=409)
-    return JSONResponse(promoted.model_dump(mode="json"))
-
-
-async def _text(request: Request, name: str, *, remedy: str) -> str | None:
-    """Return one string of the body's JSON object; None where there is no body or it is null."""
-    value = (await _object(request, remedy=remedy, name=name)).get(name)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"no {name} in the body; {remedy}")
-    return value
-
-
-async def _object(
-    request: Request, *, remedy: str, name: str = "object", most_bytes: int = _MOST_BODY_BYTES
-) -> dict[str, Any]:
+async def _object(request: Request, *, remedy: str, most_bytes: int = _MOST_BODY_BYTES) -> dict[str, Any]:
     """Return the body's JSON object; an empty one where there is no body."""
     size = request.headers.get("content-length", "0")
     if not size.isdecimal() or int(size) > most_bytes:
@@ -664,5 +606,5 @@ async def _object(
     except ValueError as error:
         raise ValueError(f"the body is no JSON; {remedy}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"no {name} in the body; {remedy}")
+        raise ValueError(f"no object in the body; {remedy}")
     return content

@@ -229,12 +229,13 @@ def test_lean_a_package_or_both_are_asked_for_by_http_and_nothing_else(
         async def bump(self, repository: str, **given: Any) -> tuple[BumpAsked, str]:
             return BumpAsked(repository=repository, bump="b1", **given), "paused"
 
-    async def read(_request: Any, *, remedy: str) -> dict[str, Any]:
+    async def body() -> dict[str, Any]:
         return {"repository": KEY, **given}
 
     desk: Any = Desk()
-    request: Any = SimpleNamespace(state=SimpleNamespace(peer=SimpleNamespace(uid=0)))
-    answer = asyncio.run(bump_route(desk, read).endpoint(request))
+    peer = SimpleNamespace(peer=SimpleNamespace(uid=0))
+    request: Any = SimpleNamespace(state=peer, headers={"content-length": "9"}, json=body)
+    answer = asyncio.run(bump_route(desk).endpoint(request))
     assert answer.status_code == status
     said = json.loads(answer.body)
     assert (
