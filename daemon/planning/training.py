@@ -11,18 +11,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.history import ReadinessOfJobs
+from daemon.jobs.history import Readiness, ReadinessOfJobs
 from daemon.planning.ladder import ladder_of
 from daemon.planning.proving import repl_limits
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.models import GrpoSettings, Learning
 from pipeline.jobs.kinds import TRAINS, Kind
-from pipeline.jobs.spec import HUB_KEY, hub_key
+from pipeline.jobs.spec import HUB_KEY, Spec, hub_key
 from pipeline.jobs.specs import (
     EvaluateSpec,
     LearnedTask,
@@ -161,19 +161,16 @@ class _Training:
                 "trace": trace.trace,
                 "alone": False,
             }
-            yield DueJob(
-                job=identity,
-                kind=self._kind,
-                attempt=standing.attempt,
-                lane=self._lane,
-                repository=repo.key,
-                branch=_branch(trace),
-                sha=trace.sha,
+            job = self._job(
+                identity,
+                standing,
+                repo,
+                _at(trace),
                 describes=f"measure the {_called(self._model)} in {offer.folder} on {repo.key}",
                 spec=spec.model_copy(update=given),
-                # What is given may be an adapter of a gated model, whatever the settings name.
-                **{**self._limits(), "key": HUB_KEY},
             )
+            # What is given may be an adapter of a gated model, whatever the settings name.
+            yield replace(job, key=HUB_KEY)
 
     def _train(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the repository's newest trace as a task, if it is due."""
@@ -191,17 +188,13 @@ class _Training:
             return
         again = f" again, with another seed: what came of it was refused {_times(refused)}" if refused else ""
         others = [job for job in self._unfinished if job != identity]
-        yield DueJob(
-            job=identity,
-            kind=self._kind,
-            attempt=standing.attempt,
-            lane=self._lane,
-            repository=repo.key,
-            branch=_branch(trace),
-            sha=trace.sha,
+        yield self._job(
+            identity,
+            standing,
+            repo,
+            _at(trace),
             describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}{again}",
             spec=self._to_train(repo, parent, chain, others).model_copy(update={"refused": refused}),
-            **self._limits(),
         )
 
     def _train_with_rewards(
@@ -257,20 +250,16 @@ class _Training:
             limits=repl_limits(self._settings),
             grpo=grpo.spec(),
         )
-        yield DueJob(
-            job=identity,
+        job = self._job(
+            identity,
+            standing,
+            repo,
+            _at(trace),
             kind=_REWARDS,
-            attempt=standing.attempt,
-            lane=self._lane,
-            repository=repo.key,
-            branch=_branch(trace),
-            sha=trace.sha,
             describes=f"train the {_called(self._model)} with Lean's reward on {repo.key} {trace.sha[:10]}",
             spec=spec,
-            project=project.folder,
-            built=lean.is_lean and self._settings.build.enabled,
-            **self._limits(),
         )
+        yield replace(job, project=project.folder, built=lean.is_lean and self._settings.build.enabled)
 
     def _to_train(
         self, repo: Repo, parent: str | None, chain: Sequence[Learned], others: Sequence[str]
@@ -406,14 +395,12 @@ class _Training:
         if standing.state != "ready" or not self._has_test_set(newest):
             return
         (row,) = queries.jobs_by_prefix(self._view, newest.job)
-        yield DueJob(
-            job=identity,
+        yield self._job(
+            identity,
+            standing,
+            repo,
+            (row.branch or "", row.sha or ""),
             kind="evaluate",
-            attempt=standing.attempt,
-            lane=self._lane,
-            repository=repo.key,
-            branch=row.branch or "",
-            sha=row.sha or "",
             describes=f"evaluate the {_called(self._model)} {in_use.checkpoint} on {repo.key}",
             spec=EvaluateSpec(
                 chain=self._settings.paths.models / self._model,
@@ -425,7 +412,6 @@ class _Training:
                 config=self._config,
                 indices=self._settings.paths.embeddings / self._model,
             ),
-            **self._limits(),
         )
 
     def _new_theorems(self, trace: TraceRow, since: int) -> int:
@@ -479,15 +465,35 @@ class _Training:
         """Return the frozen dataset of a task."""
         return dataset_of(self._settings.paths.models / self._model, learned.job)
 
-    def _limits(self) -> dict[str, Any]:
+    def _job(
+        self,
+        identity: str,
+        standing: Readiness,
+        repo: Repo,
+        at: tuple[str, str],
+        *,
+        describes: str,
+        spec: Spec,
+        kind: Kind | None = None,
+    ) -> DueJob:
+        """Return a job within the limits of [train], by default of the model's own kind; `at`: branch and commit."""
         train = self._settings.train
-        return {
-            "timeout_s": train.timeout_s,
-            "memory_bytes": train.memory_bytes,
-            "gpu": train.device != "cpu",
-            "cpu_too": train.device == "auto",
-            "key": hub_key(str(self._config.get("model_name", ""))),
-        }
+        return DueJob(
+            job=identity,
+            kind=kind or self._kind,
+            attempt=standing.attempt,
+            lane=self._lane,
+            repository=repo.key,
+            branch=at[0],
+            sha=at[1],
+            describes=describes,
+            spec=spec,
+            timeout_s=train.timeout_s,
+            memory_bytes=train.memory_bytes,
+            gpu=train.device != "cpu",
+            cpu_too=train.device == "auto",
+            key=hub_key(str(self._config.get("model_name", ""))),
+        )
 
 
 def _by_rewards(learned: Learned) -> bool:
@@ -514,5 +520,5 @@ def newest_of_each(chain: Sequence[Learned]) -> list[Learned]:
     return list(reversed(newest.values()))
 
 
-def _branch(trace: TraceRow) -> str:
-    return trace_queries.place_of_line(trace.line)[0]
+def _at(trace: TraceRow) -> tuple[str, str]:
+    return trace_queries.place_of_line(trace.line)[0], trace.sha
