@@ -15,6 +15,7 @@ from daemon.polling.errors import GitError
 from daemon.polling.git import Git
 from daemon.polling.github import GitHub
 from daemon.settings import Settings
+from pipeline.endpoint.errors import CredentialError
 from pipeline.lean.install import BusyError, InstallError, installing
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.versions import VersionError, elan_home, find_elan, parse_version
@@ -118,7 +119,7 @@ def _asked(url: str, settings: Settings) -> str:
     try:
         with tempfile.TemporaryDirectory(prefix="everlean-setup-") as folder:
             found = asyncio.run(ask(folder))
-    except (GitError, OSError, ValueError) as error:
+    except (GitError, CredentialError, OSError, ValueError) as error:
         remedy = clean(getattr(error, "remedy", ""))
         raise SetupError(f"{clean(str(error))}; {remedy}".removesuffix("; ")) from error
     if not found:

@@ -38,11 +38,13 @@ from daemon.polling.github_transport import (
     Transport,
     json_list,
     json_object,
+    message,
     number,
     text,
 )
 from daemon.polling.turns import Turns
 from daemon.settings import Settings
+from pipeline.endpoint.errors import CredentialError
 from pipeline.http_client import REDIRECTS, Answer, NotJsonError
 from pipeline.loopback import is_loopback
 from pipeline.redact import redact
@@ -363,7 +365,7 @@ class Forge:
             return None
         try:
             token = self._settings.github.read_token()
-        except (OSError, ValueError) as error:
+        except CredentialError as error:
             unusable = f"the GitHub token cannot be used: {error}"
             if unusable != self._unusable:
                 log.warning("token_unusable", reason=str(error))
@@ -471,7 +473,7 @@ class Calls:
         return content
 
     def _refused(self, answer: Answer, what: str) -> str:
-        status, said = answer.status, _said(answer)
+        status, said = answer.status, message(answer)
         told = f"{what}: {self._github.api_url} answered {status}{f' ({said})' if said else ''}"
         match status:
             case 401:
@@ -495,20 +497,3 @@ def _unanswered(error: RemoteError) -> str:
     if error.problem == "rate_limited":
         return f"wait until then, and {_AGAIN}"
     return f"whether it was done is not known; check the network, then {_AGAIN}"
-
-
-def _said(answer: Answer) -> str:
-    """GitHub's message and what it lists of errors, in one line."""
-    try:
-        content = answer.json()
-    except NotJsonError:
-        return ""
-    if not isinstance(content, dict):
-        return ""
-    errors = content.get("errors")
-    details = [
-        str(item.get("message") or item.get("code") or "") if isinstance(item, dict) else str(item)
-        for item in (errors if isinstance(errors, list) else [])
-    ]
-    parts = [str(content.get("message") or ""), *details]
-    return " ".join("; ".join(part for part in parts if part).split())[:500]

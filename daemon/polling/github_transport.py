@@ -77,15 +77,20 @@ def not_understood(what: str) -> RemoteError:
 
 
 def message(answer: Answer) -> str:
-    """Return what an answer says of itself, in one short line; "" where it says nothing."""
-    if answer.status == 304:
-        return ""
+    """Return GitHub's message and the errors that it lists, in one line; "" where it says nothing."""
     try:
         content = answer.json()
     except NotJsonError:
         return ""
-    said = content.get("message") if isinstance(content, dict) else None
-    return " ".join(said.split())[:200] if isinstance(said, str) else ""
+    if not isinstance(content, dict):
+        return ""
+    errors = content.get("errors")
+    details = [
+        str(item.get("message") or item.get("code") or "") if isinstance(item, dict) else str(item)
+        for item in (errors if isinstance(errors, list) else [])
+    ]
+    parts = [str(content.get("message") or ""), *details]
+    return " ".join("; ".join(part for part in parts if part).split())[:500]
 
 
 def json_object(answer: Answer, what: str) -> dict[str, Any]:

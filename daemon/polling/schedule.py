@@ -48,8 +48,8 @@ class PollScheduler:
         elapsed: Callable[[], float] = elapsed_s,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.running: set[str] = set()
-        """The keys of the repositories that are being asked, or stand in line for it."""
+        self.running: dict[str, float] = {}
+        """The repositories that are being asked or stand in line for it, and since when."""
         self._poller = poller
         self._context = context
         self._elapsed = elapsed
@@ -62,7 +62,6 @@ class PollScheduler:
         self._begun: dict[str, float] = {}
         # So many at once that the first are seen within seconds, however many are due.
         self._turns = Turns(_AT_ONCE)
-        self._waiting_since: dict[str, float] = {}
         self._seen: set[str] = set()
         self._last_end = elapsed()
 
@@ -113,7 +112,7 @@ class PollScheduler:
         timeout_s = self._context.settings.poll.timeout_s
         late: list[tuple[float, str]] = []
         for repo in self._context.settings.repos:
-            since = self._waiting_since.get(repo.key, now)
+            since = self.running.get(repo.key, now)
             if unseen:
                 begun = self._begun.get(repo.key, 0.0)
                 since = begun if begun >= since else max(since, self._last_end)
@@ -184,14 +183,10 @@ class PollScheduler:
         return self._due.get(key, 0.0)
 
     def _begin(self, repo: Repo) -> None:
-        if repo.key not in self.running and not self._held():
-            self.running.add(repo.key)
-            self._waiting_since[repo.key] = self._elapsed()
+        held = self._context.stop_reason or self._poller.disk_problem
+        if repo.key not in self.running and not held:
+            self.running[repo.key] = self._elapsed()
             self._context.spawn(self._poll(repo), name=f"poll:{repo.key}")
-
-    def _held(self) -> str:
-        """Return why no poll begins now; "" where they do."""
-        return self._context.stop_reason or self._poller.disk_problem
 
     async def _poll(self, repo: Repo) -> None:
         # Where it ends in a defect: not before another interval.
@@ -224,8 +219,7 @@ class PollScheduler:
             self._context.problems.set(f"poll:{repo.key}", f"{repo.key}: {type(error).__name__}: {error}")
             log.exception("poll_defect", repository=repo.key)
         finally:
-            self.running.discard(repo.key)
-            self._waiting_since.pop(repo.key, None)
+            del self.running[repo.key]
             self._seen.add(repo.key)
             self._last_end = self._elapsed()
 

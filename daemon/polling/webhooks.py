@@ -29,6 +29,7 @@ from daemon.settings import Settings
 from daemon.state.clock import elapsed_s
 from daemon.state.context import Problems
 from pipeline.connections import Sparing
+from pipeline.endpoint.errors import CredentialError
 
 PROBLEM = "webhooks"
 MOST_BODY_BYTES = 2 * 2**20
@@ -86,7 +87,7 @@ class Webhooks:
         try:
             self._secret = settings.github.read_webhook_secret() or "" if port else ""
             problem = _NO_SECRET if port and not self._secret else ""
-        except (OSError, ValueError) as error:
+        except CredentialError as error:
             self._secret, problem = "", f"{_SETTING}: the secret cannot be read, so nothing listens: {error}"
         try:
             if self._server is not None and (not self._secret or self._server.port != port):

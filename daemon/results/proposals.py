@@ -34,6 +34,7 @@ from daemon.results.pull_requests import (
 )
 from daemon.settings import Settings
 from daemon.state.store_service import StoreFailedError, StoreService
+from pipeline.endpoint.errors import CredentialError
 from store.documents.proofs import Proof
 from store.errors import LogError
 from store.events.proofs import PullRequestOpened
@@ -191,7 +192,7 @@ def _alone(instance: Instance, purpose: str) -> Iterator[None]:
 def _token(settings: Settings) -> str:
     try:
         token = settings.github.read_token()
-    except (OSError, ValueError) as error:
+    except CredentialError as error:
         raise ProposalError(f"the GitHub token cannot be used: {error}") from error
     if token is None:
         raise ProposalError(

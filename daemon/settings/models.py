@@ -37,12 +37,11 @@ from daemon.settings.types import (
     base_of,
     check_host,
     command_line,
+    key_file,
     left_out,
     model_name,
     table_list,
 )
-from pipeline.endpoint.credentials import read_key
-from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.spec import KeyPlace
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import ProgressConfig, tactics_config
@@ -611,17 +610,6 @@ def checked_host(value: str) -> str:
         ) from None
 
 
-def _token_file(value: str, info: ValidationInfo) -> str:
-    if not value:
-        return value
-    path = os.path.normpath(base_of(info) / Path(value).expanduser())
-    try:
-        read_key(file=path, environment={})
-    except CredentialError as error:
-        raise ValueError(str(error)) from None
-    return path
-
-
 def _called(value: str) -> str:
     if not value or len(value) > 200 or not value.isprintable():
         raise ValueError(f"is no name that a request can ask for; {_EXAMPLE}")
@@ -719,9 +707,7 @@ class Serve(Section):
     does not start. Change it where editors on other machines ask"""
     port: Integer = Field(23337, ge=1, le=65535)
     """Port to listen on; LeanCopilot's default is 23337. Change it where it is taken"""
-    token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
-        "", examples=["/etc/everlean/serve-token"]
-    )
+    token_file: Annotated[Text, AfterValidator(key_file)] = Field("", examples=["/etc/everlean/serve-token"])
     """File whose only line is the token, readable by its owner only (mode 600). A changed token takes effect at the
     server's next reload. Set it where others than you reach the port"""
     device: Literal["cpu", "cuda", "auto"] = "cpu"

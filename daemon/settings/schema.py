@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import stat
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
@@ -34,9 +33,11 @@ from daemon.settings.types import (
     Text,
     base_of,
     command_line,
+    key_file,
     resolve_url,
     table_list,
 )
+from pipeline.endpoint.credentials import read_key
 from pipeline.jobs.kinds import Kind
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
 
@@ -291,31 +292,6 @@ def _api_url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _token_file(value: str, info: ValidationInfo) -> str:
-    if not value:
-        return value
-    path = base_of(info) / Path(value).expanduser()
-    try:
-        _read_token_file(path)
-    except OSError as error:
-        raise ValueError(
-            f'cannot be read ("{path}": {error.strerror or error}); create it with the token as its only line,'
-            " mode 600 and owned by the daemon's user"
-        ) from None
-    return str(path)
-
-
-def _read_token_file(path: Path) -> str:
-    """Return the token; ValueError where the file is readable by every user or holds no token."""
-    mode = path.stat().st_mode
-    if stat.S_ISREG(mode) and mode & stat.S_IROTH:
-        raise ValueError(f'"{path}" can be read by every user of this machine; run: chmod 600 {path}')
-    token = path.read_bytes().decode("ascii", errors="replace").strip()
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ValueError(f'"{path}" holds no token; write the token into it as its only line')
-    return token
-
-
 def _existing_group(value: str) -> str:
     if value:
         try:
@@ -390,16 +366,6 @@ class Poll(Section):
     reads only these of that kind (its `safe.directory`). Add each clone whose owner you trust"""
 
 
-def _read_secret(credential: str, file: str, *variables: str) -> str | None:
-    if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
-        path = Path(folder) / credential
-        if path.is_file():
-            return _read_token_file(path)
-    if file:
-        return _read_token_file(Path(file))
-    return next(filter(None, (os.environ.get(variable, "").strip() for variable in variables)), None)
-
-
 class GitHub(Section):
     """[github]: the API, used when a token or `api_url` is configured, and its webhooks."""
 
@@ -410,15 +376,13 @@ class GitHub(Section):
     """Ask the API about repositories that are paths too, with the token, where it is on this machine's loopback
     address. Without it, a path is read by git, and no forge hears of it while there is a token. Set it where a server
     on this machine speaks for local repositories"""
-    token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
-        "", examples=["/etc/everlean/github-token"]
-    )
+    token_file: Annotated[Text, AfterValidator(key_file)] = Field("", examples=["/etc/everlean/github-token"])
     """File whose only line is the token, readable by its owner only (mode 600). Read access is enough, except for
     `everlean proofs pr`, which needs write access to contents and pull requests. Set it for private repositories, and
     for more than 60 requests an hour"""
     webhook_port: Integer = Field(0, ge=0, le=65535)
     """Port on 127.0.0.1 that receives GitHub's webhooks; `0`: none. Set it to hear of pushes within a second"""
-    webhook_secret_file: Annotated[Text, AfterValidator(_token_file)] = Field(
+    webhook_secret_file: Annotated[Text, AfterValidator(key_file)] = Field(
         "", examples=["/etc/everlean/webhook-secret"]
     )
     """File whose only line is the webhooks' secret, readable by its owner only (mode 600). Otherwise systemd's
@@ -429,19 +393,23 @@ class GitHub(Section):
         """Return the token, read now: systemd's credential, else `token_file`, else the environment.
 
         Raises:
-            ValueError: the file is readable by every user or holds no token.
-            OSError: the file has gone or cannot be read.
+            CredentialError: there is one that cannot be used.
         """
-        return _read_secret(TOKEN_CREDENTIAL, self.token_file, *TOKEN_VARIABLES)
+        found = (
+            read_key(credential=TOKEN_CREDENTIAL, file=self.token_file, variable=name)
+            for name in TOKEN_VARIABLES
+        )
+        return next(filter(None, found), None)
 
     def read_webhook_secret(self) -> str | None:
         """Return the secret that webhooks are signed with, read now: from the places of the token, by other names.
 
         Raises:
-            ValueError: the file is readable by every user or holds no secret.
-            OSError: the file has gone or cannot be read.
+            CredentialError: there is one that cannot be used.
         """
-        return _read_secret(WEBHOOK_CREDENTIAL, self.webhook_secret_file, WEBHOOK_VARIABLE)
+        return read_key(
+            credential=WEBHOOK_CREDENTIAL, file=self.webhook_secret_file, variable=WEBHOOK_VARIABLE
+        )
 
 
 class Lean(Section):

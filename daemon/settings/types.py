@@ -28,6 +28,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
+from pipeline.endpoint.credentials import read_key
+from pipeline.endpoint.errors import CredentialError
 from store.domain.identity import SCP
 from store.domain.identity import repository_key as repository_key
 from store.events.projects import plain_folder
@@ -325,6 +327,18 @@ def model_name(value: str, info: ValidationInfo) -> str:
     if not value.startswith((".", "~", "/")):
         return value
     return os.path.normpath(base_of(info) / Path(value).expanduser())
+
+
+def key_file(value: str, info: ValidationInfo) -> str:
+    """Return the whole path of a file with a key, which can be read and holds one."""
+    if not value:
+        return value
+    path = os.path.normpath(base_of(info) / Path(value).expanduser())
+    try:
+        read_key(file=path, environment={})
+    except CredentialError as error:
+        raise ValueError(str(error)) from None
+    return path
 
 
 def command_line(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:

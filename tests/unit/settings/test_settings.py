@@ -275,7 +275,7 @@ def test_a_token_file_is_read_only_when_it_is_private(tmp_path: Path) -> None:
 def test_a_token_file_without_a_token_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(content)
     (tmp_path / "token").chmod(0o600)
-    assert "holds no token" in errors('[github]\ntoken_file = "token"\n', tmp_path)[0]
+    assert "holds no key" in errors('[github]\ntoken_file = "token"\n', tmp_path)[0]
 
 
 def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
