@@ -27,7 +27,7 @@ from pipeline.freeze import corpus_of_log
 from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.protocol import Sources
 from pipeline.models.errors import LearningError
-from pipeline.models.retriever.baselines import BM25
+from pipeline.models.retriever.baselines import BM25, best
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.places import Place, accessible
 from pipeline.models.text import query_text
@@ -313,14 +313,17 @@ class Premises:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         words = indexed.vectors
         if isinstance(words, BM25):
-            text = query_text(goal)
-            ranked = await retriever.run(lambda: words.rank(text, allowed, k))
-            numbers = np.array(ranked, dtype=np.int64)
-            return numbers, words.scores(text)[numbers].astype(np.float32)
+
+            def by_words() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+                scores = words.scores(query_text(goal))
+                numbers = np.array(best(scores, allowed, k), dtype=np.int64)
+                return numbers, scores[numbers].astype(np.float32)
+
+            return await retriever.run(by_words)
         vectors_of_all = words
         vectors = await retriever.vectors([query_text(goal)])
 
-        def best() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        def nearest() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             import torch
 
             from pipeline.models.retriever.index import top_k
@@ -331,7 +334,7 @@ class Premises:
             return found
 
         with _told_as_problems():
-            return await retriever.run(best)
+            return await retriever.run(nearest)
 
     async def _indexed(self, retriever: Encodes, repository: str, *, patience_s: float | None) -> _Indexed:
         """Return the newest trace's premises with their vectors; embedded if they are not cached.

@@ -148,6 +148,7 @@ def test_without_a_retriever_bm25_finds_the_accessible_premises_that_share_words
     world: World, tmp_path: Path
 ) -> None:
     with Served(beside(world.spec(ModelSpec("m", "retriever", PROMOTED)), tmp_path)) as it:
+        it.wait_ready(but="m is waiting")
         status, answer = asked(it, goal="⊢ base two three")
     assert status == 200, answer
     assert [one["full_name"] for one in answer["premises"]] == ["base_two", "base_one"], (

@@ -210,8 +210,8 @@ class Served:
         self.client.close()
         self._listener.close()
 
-    def wait_ready(self, *, seconds: float = _PATIENCE_S) -> None:
-        """Come back when it is ready.
+    def wait_ready(self, *, seconds: float = _PATIENCE_S, but: str | None = None) -> None:
+        """Come back when it is ready, or not ready for this reason.
 
         Raises:
             TimeoutError: it does not become so; the message has its reason.
@@ -220,9 +220,9 @@ class Served:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             answer = self.client.get("/ready")
-            if answer.status_code == 200:
-                return
             said = answer.text
+            if answer.status_code == 200 or (but is not None and but in said):
+                return
             time.sleep(0.02)
         raise TimeoutError(f"the server is not ready: {said}")
 

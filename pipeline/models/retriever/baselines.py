@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -100,7 +101,7 @@ class BM25:
         return int(self._scores.nbytes + self._postings.documents.nbytes + self._postings.times.nbytes)
 
     def rank(self, state: str, allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
-        return _best(self.scores(state), allowed, k)
+        return best(self.scores(state), allowed, k)
 
     def scores(self, state: str) -> npt.NDArray[np.float64]:
         """Return the score of each premise; 0 where it has no word of the state."""
@@ -152,10 +153,10 @@ class MePo:
                     shared[places] += 1
             relevant |= new
             marks = weight / np.maximum(weight + self._sizes - shared, 1e-9)
-            taken = _best(np.where(marks >= passes, marks, 0.0), left, k - len(ranked))
+            taken = best(np.where(marks >= passes, marks, 0.0), left, k - len(ranked))
             ranked += taken
             if not taken or len(ranked) == k:
-                return [*ranked, *_best(marks, left, k - len(ranked))]
+                return [*ranked, *best(marks, left, k - len(ranked))]
             left[taken] = False
             new = {symbol for index in taken for symbol in self._symbols[index]} - relevant
             passes += (1 - passes) / self.c
@@ -171,7 +172,7 @@ def _ends(name: str) -> list[str]:
     return [".".join(parts[at:]) for at in range(len(parts))]
 
 
-def _best(scores: npt.NDArray[np.float64], allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
+def best(scores: npt.NDArray[np.float64], allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
     """Return the allowed indices with the k highest scores above 0, ties to the lower index."""
     found = np.flatnonzero(allowed & (scores > 0))
     if len(found) > k:
@@ -181,20 +182,38 @@ def _best(scores: npt.NDArray[np.float64], allowed: npt.NDArray[np.bool_], k: in
     return [int(index) for index in found[order]]
 
 
-class Finder(Protocol):
-    """Finds the premises of goals: a trained retriever (`finder.PremiseFinder`), BM25, or both."""
+class Finder(ABC):
+    """Finds the premises of goals in one corpus. For one thread at a time."""
 
-    corpus: Corpus
+    def __init__(self, corpus: Corpus, premises: int) -> None:
+        """Args:
+        corpus: of the premises.
+        premises: the number for a goal.
+        """
+        self.corpus = corpus
+        self._premises = premises
+        self._allowed = lru_cache(maxsize=_PLACES)(lambda place: accessible(corpus, place))
 
     def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
-        """Return the premises of each (state, place), the best first."""
+        """Return the premises of each (state, place), the best first; all of them where a theorem may use fewer.
 
+        Raises:
+            DivergedError: the retriever's weights are damaged.
+        """
+        ranked = self.rank(asked, self._premises)
+        return [tuple(self.corpus[number] for number in numbers) for numbers in ranked]
+
+    @abstractmethod
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        """Return the numbers of the k best premises of each (state, place), the best first."""
+        """Return the numbers of the k best premises of each (state, place), the best first.
+
+        Raises:
+            DivergedError: the retriever's weights are damaged.
+        """
 
 
-class WordFinder:
-    """BM25 over one corpus, and with it a trained retriever's ranking where there is one. For one thread at a time."""
+class WordFinder(Finder):
+    """BM25, and with it a trained retriever's ranking where there is one."""
 
     def __init__(self, corpus: Corpus, *, premises: int = 10, beside: Finder | None = None) -> None:
         """Args:
@@ -202,19 +221,11 @@ class WordFinder:
         premises: the number for a goal.
         beside: a finder of the same corpus whose rankings are fused with BM25's.
         """
-        self.corpus = corpus
-        self._premises = premises
+        super().__init__(corpus, premises)
         self._words = BM25(corpus)
         self._beside = beside
-        self._allowed = lru_cache(maxsize=_PLACES)(lambda place: accessible(corpus, place))
-
-    def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
-        """Return the premises of each (state, place), the best first. See `Finder`."""
-        ranked = self.rank(asked, self._premises)
-        return [tuple(self.corpus[number] for number in numbers) for numbers in ranked]
 
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        """Return the numbers of the k best premises of each (state, place), the best first. See `Finder`."""
         deep = k if self._beside is None else FUSED
         found = [self._words.rank(query_text(state), self._allowed(place), deep) for state, place in asked]
         if self._beside is None:

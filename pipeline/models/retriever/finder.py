@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.models.chain import Chain
 from pipeline.models.model_files import DESCRIPTION
+from pipeline.models.retriever.baselines import Finder
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.corpus import Corpus, Premise
+from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens, query_ids
 from pipeline.models.retriever.index import EmbeddingIndex, embed_premises, embed_texts, top_k
-from pipeline.models.retriever.places import Place, accessible
+from pipeline.models.retriever.places import Place
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.text import query_text
 
-_MASKS = 64
 _AT_ONCE = 64
 
 
@@ -76,8 +76,8 @@ class Retriever:
         return embed_texts(self.encoder, partial(query_ids, self.tokens), texts, self.query_length)
 
 
-class PremiseFinder:
-    """One retriever with one corpus. For one thread at a time."""
+class PremiseFinder(Finder):
+    """A trained retriever over one corpus."""
 
     def __init__(
         self, retriever: Retriever, corpus: Corpus, *, indices: Path | None = None, premises: int = 10
@@ -93,13 +93,11 @@ class PremiseFinder:
         Raises:
             LearningError: the index cannot be written, or the weights are damaged.
         """
-        self.corpus = corpus
-        self._premises = premises
+        super().__init__(corpus, premises)
         self._retriever = retriever
         encoder, length = retriever.encoder, retriever.document_length
         index = None if indices is None else EmbeddingIndex.of(indices, encoder, length)
         self._vectors, _ = embed_premises(encoder, retriever.tokens, corpus, length, index)
-        self._masks: OrderedDict[Place, Tensor] = OrderedDict()
 
     @classmethod
     def of_checkpoint(
@@ -122,23 +120,7 @@ class PremiseFinder:
             Chain(chain).read(checkpoint)  # raises the error that names the missing file
         return cls(Retriever.load(folder, device=device), corpus, indices=indices, premises=premises)
 
-    def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
-        """Return the nearest premises of each (state, place), the nearest first.
-
-        A theorem that may use fewer gets all of them.
-
-        Raises:
-            DivergedError: the retriever's weights are damaged.
-        """
-        ranked = self.rank(asked, self._premises)
-        return [tuple(self.corpus[number] for number in numbers) for numbers in ranked]
-
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        """Return the numbers of the k nearest premises of each (state, place), the nearest first.
-
-        Raises:
-            DivergedError: the retriever's weights are damaged.
-        """
         if len(self.corpus) == 0:
             return [[]] * len(asked)
         parts = (asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE))
@@ -147,14 +129,6 @@ class PremiseFinder:
     def _ranked(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         states = [query_text(state) for state, _ in asked]
         vectors = self._retriever.embed(states)
-        allowed = torch.stack([self._allowed(place) for _, place in asked])
+        masks = torch.from_numpy(np.stack([self._allowed(place) for _, place in asked]))
+        allowed = masks.to(self._vectors.device)
         return [numbers.tolist() for numbers, _ in top_k(vectors, self._vectors, allowed, k)]
-
-    def _allowed(self, place: Place) -> Tensor:
-        if place not in self._masks:
-            made = torch.from_numpy(accessible(self.corpus, place)).to(self._vectors.device)
-            self._masks[place] = made
-            if len(self._masks) > _MASKS:
-                self._masks.popitem(last=False)
-        self._masks.move_to_end(place)
-        return self._masks[place]

@@ -80,12 +80,11 @@ def tensorboard(folder: Path) -> Watchers:
     Raises:
         ConfigError: TensorBoard is not installed.
     """
-    try:
-        return Watchers((TensorBoardLogger(folder.parent, name="", version=folder.name),))
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "report_to is 'tensorboard', which is not installed: pip install tensorboard"
-        ) from error
+    # It loads the trainer of transformers, which nothing else here needs.
+    from pipeline.models.running import trackers
+
+    trackers("tensorboard")
+    return Watchers((TensorBoardLogger(folder.parent, name="", version=folder.name),))
 
 
 @dataclass(frozen=True, slots=True)

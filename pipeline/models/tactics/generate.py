@@ -21,6 +21,7 @@ from pipeline.models.errors import LearningError
 from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import TacticModel, UnloadedModel
 from pipeline.models.tactics.requests import (
+    Batch,
     Completion,
     Decoding,
     Request,
@@ -56,24 +57,8 @@ class Loop(Protocol):
     def batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:
         """Return the numbers of prompts, by their lengths, that go together for so many answers of so many tokens."""
 
-    def answers(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        *,
-        seeds: Sequence[int],
-        most: int,
-        beginning: Sequence[int] = (),
-    ) -> list[list[Completion] | str]:
-        """Return each prompt's answers, the likeliest first, those without an end last; a text is the reason for none.
-
-        Args:
-            prompts: as tokens.
-            decoding: how many answers, and how they are found.
-            seeds: of each prompt, for sampling.
-            most: tokens of an answer, end mark included.
-            beginning: tokens that the model reads as if it had written them; no part of the answers.
-        """
+    def answers(self, batch: Batch) -> list[list[Completion] | str]:
+        """Return each prompt's answers, the likeliest first, the unended last; a text is the reason for none."""
 
 
 @dataclass(slots=True)
@@ -154,18 +139,13 @@ class Generator:
             raise PrefixTooLongError(
                 f"the prefix has {len(beginning)} tokens, and an answer of this model has {whole} at most"
             )
-        for batch in self._loop.batches([len(prompt) for prompt in prompts], decoding.candidates, whole):
-            answers = self._loop.answers(
-                [prompts[number] for number in batch],
-                decoding,
-                seeds=[seeds[number] for number in batch],
-                most=most,
-                beginning=beginning,
-            )
-            self.counts.requests += len(batch)
+        for numbers in self._loop.batches([len(prompt) for prompt in prompts], decoding.candidates, whole):
+            own, seeded = [prompts[number] for number in numbers], [seeds[number] for number in numbers]
+            answers = self._loop.answers(Batch(own, decoding, seeded, most, beginning))
+            self.counts.requests += len(numbers)
             self.counts.batches += 1
             self.counts.written_tokens += sum(written(one) for one in answers if not isinstance(one, str))
-            for number, answer in zip(batch, answers, strict=True):
+            for number, answer in zip(numbers, answers, strict=True):
                 found[number] = answer
         return found
 

@@ -22,7 +22,7 @@ from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
 
 from pipeline.models.batching import by_length, padded
 from pipeline.models.tactics.models import TacticModel
-from pipeline.models.tactics.requests import Completion, Decoding
+from pipeline.models.tactics.requests import Batch, Completion
 from store.text import first_line
 
 _SEEDS = 1 << 64
@@ -62,58 +62,34 @@ class TransformersLoop:
         # A prompt that does not fit fails at once, not after all the others.
         return by_length(lengths, fits, longest_first=True)
 
-    def answers(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        *,
-        seeds: Sequence[int],
-        most: int,
-        beginning: Sequence[int] = (),
-    ) -> list[list[Completion] | str]:
+    def answers(self, batch: Batch) -> list[list[Completion] | str]:
         """Return each prompt's answers (see `generate.Loop`); a batch too large for the device's memory is halved."""
         try:
             with self._busy, torch.inference_mode():
-                return [*self._decoded(prompts, decoding, seeds, most, beginning)]
+                return [*self._decoded(batch)]
         except torch.OutOfMemoryError as error:
             too_much = first_line(error)
         # Outside of the handler, so that the error no longer holds the batch's memory.
         gc.collect()
         torch.cuda.empty_cache()
+        prompts, wanted = batch.prompts, batch.decoding.candidates
         if len(prompts) == 1:
-            reason = f"the device's memory is too small for {decoding.candidates} answers to {len(prompts[0])} tokens"
+            reason = f"the device's memory is too small for {wanted} answers to {len(prompts[0])} tokens"
             _log.warning("%s (%s)", reason, too_much)
             return [reason]
         _log.info("a batch of %d prompts does not fit into the device's memory; it is halved", len(prompts))
-        half = len(prompts) // 2
-        return [
-            answer
-            for part in (slice(None, half), slice(half, None))
-            for answer in self.answers(
-                prompts[part], decoding, seeds=seeds[part], most=most, beginning=beginning
-            )
-        ]
+        return [answer for half in batch.halves() for answer in self.answers(half)]
 
-    def _decoded(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        seeds: Sequence[int],
-        most: int,
-        beginning: Sequence[int],
-    ) -> list[list[Completion]]:
-        wanted = decoding.candidates
-        searches = decoding.mode == "beams" and wanted > 1
+    def _decoded(self, batch: Batch) -> list[list[Completion]]:
+        wanted = batch.decoding.candidates
+        searches = batch.decoding.mode == "beams" and wanted > 1
         # A beam search multiplies its rows by itself.
-        given = self._read(prompts, wanted, beginning, copies=1 if searches else wanted)
+        given = self._read(batch, copies=1 if searches else wanted)
         begun = given.pop("begun")
-        scores: _BeamScores | _Draws
-        if searches:
-            scores = _BeamScores(wanted, begun, self.ends)
-        else:
-            scores = _Draws(decoding, seeds, most, self.ends, self._model.device)
+        device = self._model.device
+        scores = _BeamScores(wanted, begun, self.ends) if searches else _Draws(batch, self.ends, device)
         asked = GenerationConfig(
-            max_new_tokens=most,
+            max_new_tokens=batch.most,
             do_sample=False,
             eos_token_id=self.ends,
             pad_token_id=self._pad,
@@ -139,11 +115,10 @@ class TransformersLoop:
             for first in range(0, len(completions), wanted)
         ]
 
-    def _read(
-        self, prompts: Sequence[Sequence[int]], wanted: int, beginning: Sequence[int], *, copies: int
-    ) -> dict[str, Any]:
+    def _read(self, batch: Batch, *, copies: int) -> dict[str, Any]:
         """Return what `generate` takes: so many copies of each prompt, which was read once for all its answers; and how
         many tokens of a row are no answer ("begun")."""
+        prompts, beginning, wanted = batch.prompts, batch.beginning, batch.decoding.candidates
         if self._encodes:
             ids, mask = padded(prompts, self._pad, self._model.device)
             encoded = self._model.get_encoder()(input_ids=ids, attention_mask=mask)
@@ -187,13 +162,12 @@ class _Draws:
     What it returns leaves `generate` one token to take.
     """
 
-    def __init__(
-        self, decoding: Decoding, seeds: Sequence[int], most: int, ends: Sequence[int], device: torch.device
-    ) -> None:
-        streams = [(seed % _SEEDS, number) for seed in seeds for number in range(decoding.candidates)]
+    def __init__(self, batch: Batch, ends: Sequence[int], device: torch.device) -> None:
+        decoding = batch.decoding
+        streams = [(seed % _SEEDS, number) for seed in batch.seeds for number in range(decoding.candidates)]
         self._draws: Tensor | None = None
         if decoding.mode == "sampling":
-            drawn = np.stack([np.random.default_rng(stream).random(most) for stream in streams])
+            drawn = np.stack([np.random.default_rng(stream).random(batch.most) for stream in streams])
             self._draws = torch.from_numpy(drawn).to(device)
         self._temperature = decoding.temperature
         self._ends = torch.tensor(list(ends), device=device)

@@ -6,7 +6,7 @@ No torch: an endpoint, and a model that another process has loaded, take the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -51,6 +51,33 @@ class Decoding:
         ):
             if not fits:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: it takes {takes}")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Prompts that a model answers together.
+
+    Attributes:
+        prompts: as tokens.
+        decoding: how many answers, and how they are found.
+        seeds: of each prompt, for sampling.
+        most: tokens of an answer, end mark included.
+        beginning: tokens that the model reads as if it had written them; no part of the answers.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    decoding: Decoding
+    seeds: Sequence[int]
+    most: int
+    beginning: Sequence[int] = ()
+
+    def halves(self) -> tuple[Batch, Batch]:
+        """Return the batch in two parts, the first the smaller one."""
+        half = len(self.prompts) // 2
+        return (
+            replace(self, prompts=self.prompts[:half], seeds=self.seeds[:half]),
+            replace(self, prompts=self.prompts[half:], seeds=self.seeds[half:]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import torch
 
 from pipeline.models.tactics.adapters import ADAPTER
 from pipeline.models.tactics.models import UnloadedModel
-from pipeline.models.tactics.requests import Completion, Decoding
+from pipeline.models.tactics.requests import Batch, Completion, Decoding
 from store.text import first_line
 
 _SHARE = 0.8
@@ -70,35 +70,28 @@ class VllmLoop:
         if lengths:
             yield list(range(len(lengths)))
 
-    def answers(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        *,
-        seeds: Sequence[int],
-        most: int,
-        beginning: Sequence[int] = (),
-    ) -> list[list[Completion] | str]:
+    def answers(self, batch: Batch) -> list[list[Completion] | str]:
         """Return each prompt's answers. See `generate.Loop`."""
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
 
+        decoding = batch.decoding
         alone = decoding.mode == "beams" and decoding.candidates == 1
         drawn = decoding.candidates if decoding.mode == "sampling" or alone else 2 * decoding.candidates
         with self._engine.busy:
             found = self._engine.llm.generate(
-                [TokensPrompt(prompt_token_ids=[*prompt, *beginning]) for prompt in prompts],
+                [TokensPrompt(prompt_token_ids=[*prompt, *batch.beginning]) for prompt in batch.prompts],
                 [
                     SamplingParams(
                         n=drawn,
                         seed=seed % _SEEDS,
                         temperature=0.0 if alone else decoding.temperature,
-                        max_tokens=most,
+                        max_tokens=batch.most,
                         stop_token_ids=[self._end],
                         logprobs=0,
                         detokenize=False,
                     )
-                    for seed in seeds
+                    for seed in batch.seeds
                 ],
                 use_tqdm=False,
                 lora_request=self._adapter,

@@ -21,6 +21,7 @@ from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import (
     OTHER_BEGINNING,
+    Batch,
     Completion,
     Decoding,
     Request,
@@ -242,14 +243,15 @@ class Watched(TransformersLoop):
         self.room, self.sizes = room, list[int]()
         self.inside, self.most = 0, 0
 
-    def _decoded(self, prompts: Sequence[Sequence[int]], *rest: Any) -> list[list[Completion]]:
+    def _decoded(self, batch: Batch) -> list[list[Completion]]:
+        prompts = batch.prompts
         self.sizes.append(len(prompts))
         self.inside += 1
         self.most = max(self.most, self.inside)
         try:
             if not self.room(len(prompts), max(map(len, prompts))):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.\nMore words.")
-            return super()._decoded(prompts, *rest)
+            return super()._decoded(batch)
         finally:
             self.inside -= 1
 

@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.models.retriever.baselines import (
     BM25,
+    Finder,
     MePo,
     WordFinder,
     fused,
@@ -21,7 +22,7 @@ from pipeline.models.retriever.baselines import (
     words_of,
 )
 from pipeline.models.retriever.batches import Example
-from pipeline.models.retriever.corpus import Corpus, Premise
+from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.places import Place
 
 PREMISES = (
@@ -124,17 +125,11 @@ def test_words_find_premises_alone_and_beside_another(corpus: Corpus) -> None:
     assert [one.full_name for one in found] == [corpus[number].full_name for number in ranked[:2]]
     assert nothing == []
 
-    class Other:
-        def __init__(self) -> None:
-            self.corpus = corpus
-
-        def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
-            raise NotImplementedError
-
+    class Other(Finder):
         def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
             return [[6, ranked[1]]] * len(asked)
 
-    both = WordFinder(corpus, beside=Other()).rank(asked, 3)
+    both = WordFinder(corpus, beside=Other(corpus, 2)).rank(asked, 3)
     assert both[0] == fused([ranked, [6, ranked[1]]], 3)
     assert both[0][0] == ranked[1]
     assert both[1] == [6, ranked[1]]
