@@ -448,11 +448,24 @@ class BaseAgent:
         """Train on the repositories, in the order of the curriculum."""
         if self.trainer is None:
             raise AgentError(f"{type(self).__qualname__} has no trainer; set self.trainer")
-        keys = {(pinned.url, pinned.commit) for pinned in self.repos}
-        database = self.database
-        ordered = database.sort_repositories_by_difficulty()
-        repos = [repo for repo in ordered if (repo.url, repo.commit) in keys]
+        database, repos = self._ordered()
         return self.trainer.train(repos=repos, database=database, data_path=self.data_path)
+
+    def _ordered(self) -> tuple[DynamicDatabase, list[Repository]]:
+        """Return the store, and of it the repositories that were set up, in the order of the curriculum.
+
+        Raises:
+            AgentError: one has no trace any more.
+        """
+        database, pinned = self.database, {(one.url, one.commit): one for one in self.repos}
+        ordered = [
+            repo for repo in database.sort_repositories_by_difficulty() if (repo.url, repo.commit) in pinned
+        ]
+        lost = pinned.keys() - {(repo.url, repo.commit) for repo in ordered}
+        if lost:
+            gone = ", ".join(sorted(str(pinned[key]) for key in lost))
+            raise AgentError(f"{gone}: has no trace any more; set the repository up again")
+        return database, ordered
 
     def _measured_checkpoint(self, session: AgentSession) -> str:  # noqa: ARG002
         """Return the id of the checkpoint to evaluate."""
@@ -726,21 +739,8 @@ class HFAgent(BaseAgent):
 
     def _train(self) -> tuple[CheckpointRow, ...]:
         with self.session() as session, self._checkouts(session):
+            database, ordered = self._ordered()
             pinned = {(repo.url, repo.commit): repo for repo in self.repos}
-            traces = {
-                repo.key: trace.trace for repo in self.repos if (trace := session.ask(repo.trace)) is not None
-            }
-            # By itself the database has each repository's newest trace, which may be of another commit.
-            database = DynamicDatabase(self.settings.paths.state, also=[*traces.values()])
-            ordered = [
-                repo
-                for repo in database.sort_repositories_by_difficulty()
-                if (repo.url, repo.commit) in pinned
-            ]
-            lost = pinned.keys() - {(repo.url, repo.commit) for repo in ordered}
-            if lost:
-                gone = ", ".join(sorted(str(pinned[key]) for key in lost))
-                raise AgentError(f"{gone}: has no trace any more; set the repository up again")
             made = []
             for number, repo in enumerate(ordered, 1):
                 own = pinned[repo.url, repo.commit]
@@ -748,13 +748,13 @@ class HFAgent(BaseAgent):
                     self.trainer.train(ordered[:number], database, self.data_path)
                 except LearningError as error:
                     raise AgentError(f"{own}: was not learned: {error}") from error
-                row = self._added(session, own, traces[own.key])
+                row = self._added(session, own)
                 if row is not None:
                     self._say(_decision(row))
                     made.append(row)
             return tuple(made)
 
-    def _added(self, session: AgentSession, pinned: Pinned, trace: str) -> CheckpointRow | None:
+    def _added(self, session: AgentSession, pinned: Pinned) -> CheckpointRow | None:
         """Have the trained model measured and decided on as a checkpoint of the store; return that, None where there is
         nothing new.
 
@@ -769,12 +769,14 @@ class HFAgent(BaseAgent):
             return None
         # The job may need the GPU's memory.
         self.trainer.unload()
+        trace = session.ask(pinned.trace)
+        assert trace is not None  # it was trained on
         body = ModelOffered(
             model=TACTICS,
             folder=str(self._folder),
             weights=begun(self._folder),
             repository=pinned.key,
-            trace=trace,
+            trace=trace.trace,
             learned=True,
             by=getpass.getuser(),
         )

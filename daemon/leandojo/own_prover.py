@@ -89,14 +89,12 @@ class AgentEngine(LocalEngine):
         super().__init__(paths, git, slots=slots)
         self.prover: Any = None
         self.whole = False
-        self._places = partial(prepare, git=git, paths=paths)
-        self._errors = partial(start_errors, paths=paths)
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
         """See `daemon.jobs.engine.Engine.start`."""
         if self.prover is None or order.module != KINDS["prove"].module:
             return await super().start(order, over=over)
-        with self._errors(order.spec.job):
+        with start_errors(order.spec.job, self._paths):
             async with AsyncExitStack() as places:
-                spec = await self._places(order, places)
+                spec = await prepare(order, places, git=self._git, paths=self._paths)
                 return OwnAttempt(spec, self.prover, places.pop_all(), whole=self.whole)

@@ -22,7 +22,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from store.curriculum import compat_difficulty, curriculum, difficulty, rating
 from store.domain.records import holds_sorry
@@ -36,37 +36,19 @@ from store.log.reader import LogReader
 from store.sqlite import translated
 from store.view import queries
 
-_PATHS_OF_A_DATASET = ("theorems_folder", "premise_files_corpus", "files_traced")
 
-
-@dataclass(frozen=True, eq=True, order=True)
-class Pos:
+class Pos(NamedTuple):
     """A place in a source file."""
 
     line_nb: int
     column_nb: int
-
-    @classmethod
-    def from_str(cls, s: str) -> Pos:
-        """Read "(l, c)" or "Pos(l, c)".
-
-        Raises:
-            ValueError: it is something else.
-        """
-        return parse_pos(s)
-
-    def __iter__(self) -> Iterator[int]:
-        yield self.line_nb
-        yield self.column_nb
 
     def __repr__(self) -> str:
         return f"({self.line_nb}, {self.column_nb})"
 
 
 class _Record:
-    """A record of LeanDojo's: its JSON has its fields by name, in the order of `_JSON` where that is another one."""
-
-    _JSON: ClassVar[tuple[str, ...]] = ()
+    """A record of LeanDojo's: its JSON has its fields by name."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], **given: Any) -> Self:
@@ -75,32 +57,41 @@ class _Record:
         Raises:
             ValueError: one is missing, or a position is none.
         """
-        codec = _codec(cls)  # type: ignore[arg-type]
-        require(data, [name for name in codec.needed if name not in given], cls.__name__)
-        read = {name: one(data[name]) for name, one in codec.read if name in data and name not in given}
-        return cls(**given, **read)
+        forms = _forms(cls)  # type: ignore[arg-type]
+        _require(data, [one.name for one in forms if one.needed and one.name not in given], cls.__name__)
+        return cls(
+            **given,
+            **{
+                one.name: one.read(data[one.name])
+                for one in forms
+                if one.name in data and one.name not in given
+            },
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        codec = _codec(type(self))  # type: ignore[arg-type]
-        return {name: one(getattr(self, name)) for name, one in codec.written}
+        forms = _forms(type(self))  # type: ignore[arg-type]
+        return {one.name: one.write(getattr(self, one.name)) for one in forms}
 
 
-class _Codec(NamedTuple):
-    """How the fields of a record are read and written, by name; `needed` are those without a default."""
+class _Form(NamedTuple):
+    """How a field is read and written; `needed` is one without a default."""
 
-    needed: tuple[str, ...]
-    read: tuple[tuple[str, Callable[[Any], Any]], ...]
-    written: tuple[tuple[str, Callable[[Any], Any]], ...]
+    name: str
+    needed: bool
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any]
 
 
 @cache
-def _codec(cls: type[_Record]) -> _Codec:
-    kinds = {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
-    return _Codec(
-        tuple(name for name, one in kinds.items() if one.default is one.default_factory is MISSING),
-        tuple((name, _READ.get(str(one.type), _as_it_is)) for name, one in kinds.items()),
-        tuple((name, _WRITE.get(str(kinds[name].type), _as_it_is)) for name in cls._JSON or kinds),
-    )
+def _forms(cls: type[_Record]) -> list[_Form]:
+    return [
+        _Form(
+            one.name,
+            one.default is one.default_factory is MISSING,
+            *_FORMS.get(str(one.type), (_as_it_is, _as_it_is)),
+        )
+        for one in fields(cls)  # type: ignore[arg-type]
+    ]
 
 
 def _as_it_is(value: Any) -> Any:
@@ -127,7 +118,7 @@ class AnnotatedTactic(_Record):
     state_after: str
 
 
-@dataclass(eq=False)
+@dataclass
 class Theorem(_Record):
     """A theorem at its place. Two are equal when name, file and both ends are; it cannot be hashed."""
 
@@ -135,35 +126,14 @@ class Theorem(_Record):
     file_path: Path
     start: Pos
     end: Pos
-    url: str
-    commit: str
-    theorem_statement: str | None = None
-    traced_tactics: list[AnnotatedTactic] | None = field(default_factory=list)
-    difficulty_rating: float | None = None
-
-    _JSON = (
-        "full_name", "theorem_statement", "file_path", "start", "end", "url", "commit", "traced_tactics",
-        "difficulty_rating",
-    )  # fmt: skip
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        return self.is_same_theorem(other) if isinstance(other, Theorem) else NotImplemented
+    url: str = field(compare=False)
+    commit: str = field(compare=False)
+    theorem_statement: str | None = field(default=None, compare=False)
+    traced_tactics: list[AnnotatedTactic] | None = field(default_factory=list, compare=False)
+    difficulty_rating: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return self.theorem_statement or self.full_name
-
-    def is_same_theorem(self, other: Theorem) -> bool:
-        return self.get_theorem_identifier() == other.get_theorem_identifier()
-
-    def get_theorem_identifier(self) -> tuple[str, str, tuple[int, int], tuple[int, int]]:
-        """Return (full name, path, (line, column) of the start, (line, column) of the end)."""
-        return (
-            self.full_name,
-            str(self.file_path),
-            (self.start.line_nb, self.start.column_nb),
-            (self.end.line_nb, self.end.column_nb),
-        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], url: str, commit: str) -> Theorem:  # type: ignore[override]
@@ -190,7 +160,11 @@ class PremiseFile(_Record):
     premises: list[Premise]
 
 
-@dataclass(eq=False)
+def _count(*lists: str) -> property:
+    return property(lambda record: sum(len(getattr(record, name)) for name in lists))
+
+
+@dataclass(unsafe_hash=True)
 class Repository:
     """A traced commit of a repository. Equal, and hashed, by url, name, commit and both versions."""
 
@@ -199,59 +173,28 @@ class Repository:
     commit: str
     lean_version: str
     lean_dojo_version: str
-    metadata: dict[str, Any]
-    proven_theorems: list[Theorem] = field(default_factory=list)
-    sorry_theorems_proved: list[Theorem] = field(default_factory=list)
-    sorry_theorems_unproved: list[Theorem] = field(default_factory=list)
-    premise_files: list[PremiseFile] = field(default_factory=list)
-    files_traced: list[Path] = field(default_factory=list)
-    pr_url: str | None = None
+    metadata: dict[str, Any] = field(compare=False)
+    proven_theorems: list[Theorem] = field(default_factory=list, compare=False)
+    sorry_theorems_proved: list[Theorem] = field(default_factory=list, compare=False)
+    sorry_theorems_unproved: list[Theorem] = field(default_factory=list, compare=False)
+    premise_files: list[PremiseFile] = field(default_factory=list, compare=False)
+    files_traced: list[Path] = field(default_factory=list, compare=False)
+    pr_url: str | None = field(default=None, compare=False)
 
-    def __eq__(self, other: object) -> bool:
-        return self.identity == other.identity if isinstance(other, Repository) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.identity)
+    total_theorems = _count(*THEOREM_LISTS)
+    num_proven_theorems = _count("proven_theorems")
+    num_sorry_theorems_proved = _count("sorry_theorems_proved")
+    num_sorry_theorems_unproved = _count("sorry_theorems_unproved")
+    num_sorry_theorems = _count("sorry_theorems_proved", "sorry_theorems_unproved")
+    num_premise_files = _count("premise_files")
+    num_files_traced = _count("files_traced")
 
     def __str__(self) -> str:
         return f"{self.name}_{self.commit}"
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """The fields that make two repositories equal."""
-        return tuple(getattr(self, name) for name in HEAD_KEYS)
-
-    @property
-    def total_theorems(self) -> int:
-        return self.num_proven_theorems + self.num_sorry_theorems
-
-    @property
-    def num_proven_theorems(self) -> int:
-        return len(self.proven_theorems)
-
-    @property
-    def num_sorry_theorems_proved(self) -> int:
-        return len(self.sorry_theorems_proved)
-
-    @property
-    def num_sorry_theorems_unproved(self) -> int:
-        return len(self.sorry_theorems_unproved)
-
-    @property
-    def num_sorry_theorems(self) -> int:
-        return self.num_sorry_theorems_proved + self.num_sorry_theorems_unproved
-
-    @property
-    def num_premise_files(self) -> int:
-        return len(self.premise_files)
-
-    @property
     def num_premises(self) -> int:
         return sum(len(file.premises) for file in self.premise_files)
-
-    @property
-    def num_files_traced(self) -> int:
-        return len(self.files_traced)
 
     @property
     def get_all_theorems(self) -> list[Theorem]:
@@ -286,12 +229,6 @@ class Repository:
             f"in {theorem.file_path}; add it to a list instead"
         )
 
-    def get_premise_file(self, path: str) -> PremiseFile | None:
-        return next((file for file in self.premise_files if str(file.path) == path), None)
-
-    def get_file_traced(self, path: str) -> Path | None:
-        return next((file for file in self.files_traced if str(file) == path), None)
-
     def change_sorry_to_proven(self, theorem: Theorem, log_file: str) -> None:
         """Move a theorem to the sorries that were proved, and add a line to `log_file`.
 
@@ -316,12 +253,12 @@ class Repository:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Repository:
-        """Make one of a database's record, or of the paths of a dataset's files (`theorems_folder`, …).
+        """Make one of a database's record.
 
         Raises:
-            ValueError: a key or one of the dataset's paths is missing.
+            ValueError: a key is missing.
         """
-        require(data, (*HEAD_KEYS, "metadata"), "Repository")
+        _require(data, (*HEAD_KEYS, "metadata"), "Repository")
         metadata = dict(data["metadata"])
         if "date_processed" not in metadata:
             raise ValueError("Metadata must contain the 'date_processed' key")
@@ -332,9 +269,6 @@ class Repository:
             metadata=metadata,
             pr_url=data.get("pr_url"),
         )
-        if all(name in data for name in _PATHS_OF_A_DATASET):
-            repository._read_dataset(data)
-            return repository
         for name in THEOREM_LISTS:
             theorems: list[Theorem] = getattr(repository, name)
             theorems += [
@@ -358,45 +292,12 @@ class Repository:
             "pr_url": self.pr_url,
         }
 
-    def _read_dataset(self, data: Mapping[str, Any]) -> None:
-        absent = [data[name] for name in _PATHS_OF_A_DATASET if not Path(data[name]).exists()]
-        if absent:
-            raise ValueError(
-                f"{absent[0]}: there is no such file; name the files of a dataset that was exported"
-            )
-        for file in sorted(Path(data["theorems_folder"]).glob("*.json")):
-            for item in json.loads(file.read_text(encoding="utf-8")):
-                theorem = Theorem.from_dict(item, self.url, self.commit)
-                # By these letters, as LeanDojo does it; the store itself looks for the token.
-                unproved = any("sorry" in step.tactic for step in theorem.traced_tactics or ())
-                (self.sorry_theorems_unproved if unproved else self.proven_theorems).append(theorem)
-        self.premise_files = [
-            PremiseFile.from_dict(item) for item in _json_lines(data["premise_files_corpus"])
-        ]
-        self.files_traced = [Path(item["traced_file_path"]) for item in _json_lines(data["files_traced"])]
 
-
-def _json_lines(path: str | Path) -> Iterator[Any]:
-    with Path(path).open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
-
-
-def parse_pos(value: Any) -> Pos:
-    """Read a position in any of LeanDojo's forms: "(l, c)", "Pos(l, c)", [l, c].
-
-    Raises:
-        ValueError: it is none of them.
-    """
+def _position(value: Any) -> Pos:
     return Pos(*read_position(list(value) if isinstance(value, tuple) else value))
 
 
-def require(data: Mapping[str, Any], names: Iterable[str], what: str) -> None:
-    """Refuse a record without these keys.
-
-    Raises:
-        ValueError: one is missing.
-    """
+def _require(data: Mapping[str, Any], names: Iterable[str], what: str) -> None:
     missing = [name for name in names if name not in data]
     if missing:
         raise ValueError(f"Invalid {what} data format: it has no {', '.join(repr(name) for name in missing)}")
@@ -410,25 +311,19 @@ def _written(items: Sequence[_Record] | None) -> list[dict[str, Any]]:
     return [item.to_dict() for item in items or ()]
 
 
-_TACTICS, _ANNOTATED = "list[AnnotatedTactic] | None", "tuple[str, list[Annotation]]"
-_READ: dict[str, Callable[[Any], Any]] = {
-    "Path": Path,
-    "Pos": parse_pos,
-    "list[Premise]": _read_list(Premise),
-    _TACTICS: _read_list(AnnotatedTactic),
-    _ANNOTATED: lambda pair: (pair[0], _read_list(Annotation)(pair[1])),
+_FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "Path": (Path, str),
+    "str": (_as_it_is, lambda text: str(text) if isinstance(text, Path) else text),
+    "list[str]": (_as_it_is, lambda texts: [str(text) for text in texts]),
+    "Pos": (_position, repr),
+    "list[Premise]": (_read_list(Premise), _written),
+    "list[AnnotatedTactic] | None": (_read_list(AnnotatedTactic), _written),
+    "tuple[str, list[Annotation]]": (
+        lambda pair: (pair[0], _read_list(Annotation)(pair[1])),
+        lambda pair: [pair[0], _written(pair[1])],
+    ),
 }
-"""By the type of a field, how its value is read from JSON; any other is as it is there."""
-_WRITE: dict[str, Callable[[Any], Any]] = {
-    "Path": str,
-    "str": lambda text: str(text) if isinstance(text, Path) else text,
-    "list[str]": lambda texts: [str(text) for text in texts],
-    "Pos": repr,
-    "list[Premise]": _written,
-    _TACTICS: _written,
-    _ANNOTATED: lambda pair: [pair[0], _written(pair[1])],
-}
-"""And written."""
+"""By the type of a field, how its value is read from JSON and written; any other is as it is there."""
 
 
 Tracer = Callable[[str, str, bool], Repository | None]
@@ -540,7 +435,7 @@ class DynamicDatabase:
             raise ValueError("no repository to export; give some of `repositories`")
         out = Path(output_path).absolute()
         with self._opened() as (log, view, known):
-            absent = [repo for repo in repositories if repo.identity not in known]
+            absent = [repo for repo in repositories if _head(repo) not in known]
             if absent:
                 raise ValueError(
                     f"Repository '{absent[0].url}' with commit '{absent[0].commit}' is not in the database; add it "
@@ -548,7 +443,7 @@ class DynamicDatabase:
                 )
             with translated(out):
                 out.parent.mkdir(parents=True, exist_ok=True)
-            chosen = [ChosenTrace(known[repo.identity].row, in_dataset=True) for repo in repositories]
+            chosen = [ChosenTrace(known[_head(repo)].row, in_dataset=True) for repo in repositories]
             if not compat:
                 chosen = in_order(view, [(item.row, True) for item in chosen])
             mode = Mode.COMPAT if compat else Mode.FOR_LIFE
@@ -572,7 +467,7 @@ class DynamicDatabase:
         order = {item.trace if compat else item.repository: item.order for item in found}
 
         def place(repo: Repository) -> float:
-            item = known.get(repo.identity)
+            item = known.get(_head(repo))
             if item is None:
                 return math.inf
             return order.get(item.row.trace if compat else item.row.repository, math.inf)
@@ -673,7 +568,7 @@ class DynamicDatabase:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[LogReader, sqlite3.Connection, dict[tuple[str, ...], ChosenTrace]]]:
-        """Open a log with these repositories, one moment of its view, and their traces by what makes them equal.
+        """Open a log with these repositories, one moment of its view, and their traces by their `_head`.
 
         It is the state folder's; else one that lasts as long as the block.
         """
@@ -702,6 +597,10 @@ class DynamicDatabase:
         except ImportFormatError as error:
             # The temporary file is unknown to the caller.
             raise ImportFormatError(_GIVEN, error.place, error.reason, remedy=_CORRECT) from None
+
+
+def _head(repo: Repository) -> tuple[str, ...]:
+    return tuple(getattr(repo, name) for name in HEAD_KEYS)
 
 
 def _repositories(data: Any, source: Path | str) -> list[Repository]:

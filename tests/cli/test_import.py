@@ -73,18 +73,6 @@ def test_what_is_odd_is_noted_on_standard_error(folder: StateFolder) -> None:
     assert len(answer.json["notes"]) == 1
 
 
-def test_a_file_with_a_mistake_changes_nothing_and_the_message_names_the_place(filled: StateFolder) -> None:
-    data = database(Random(4), repositories=2, odd=False)
-    data["repositories"][1]["premise_files"] = [{"path": "A.lean", "imports": []}]
-    path = written(filled, data)
-    before = (filled.state / "events.db").read_bytes()
-    answer = filled.everlean("import", "leandojo", str(path))
-    assert (answer.code, answer.out) == (1, "")
-    assert f"{path}: repositories[1].premise_files[0].premises: is missing" in answer.err
-    assert "is missing; " in answer.err
-    assert (filled.state / "events.db").read_bytes() == before
-
-
 def test_a_path_that_is_not_there_is_an_error_that_names_it(folder: StateFolder) -> None:
     answer = folder.everlean("import", "leandojo", "nowhere.json")
     assert answer.code == 1

@@ -1,4 +1,4 @@
-"""`everlean trace`: from addresses to a dataset. `everlean leandojo run`: a script that was written for LeanDojo-v2."""
+"""`everlean trace`: from addresses to a dataset. `everlean leandojo run`: LeanDojo-v2 scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daemon.cli.context import GROUPS, Call, verb
 from daemon.cli.render import note, say, table
 from store.text import clean
 
-GROUPS["leandojo"] = "Run what was written for LeanDojo-v2."
+GROUPS["leandojo"] = "Run LeanDojo-v2 scripts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ def run(
     call: Call,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and what it is called with."),
+        typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments."),
     ],
-    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as behind `python -m`.")] = False,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as with `python -m`.")] = False,
 ) -> None:
-    """Run a script written for LeanDojo-v2 without changing its imports; options of everlean stand before it."""
+    """Run a LeanDojo-v2 script as it is; put options of everlean before its name."""
     import os
 
     from daemon.leandojo.names import run_module, run_script

@@ -56,27 +56,13 @@ CHECKPOINTS = _RAID / "checkpoints"
 """LeanDojo's CHECKPOINT_DIR."""
 HEAD = "HEAD"
 _POSITIONS = (
-    *(
-        "run_progressive_training",
-        "single_repo",
-        "num_repos",
-        "max_epochs",
-        "model_name",
-        "lr",
-        "warmup_steps",
-    ),
-    *("max_seq_len", "num_retrieved", "batch_size", "eval_batch_size", "accumulate_grad_batches", "num_gpus"),
-    *("num_workers", "precision", "gradient_clip_val", "num_negatives", "num_in_file_negatives"),
-    *(
-        "data_max_seq_len",
-        "tokenizer_model_name",
-        "lambda_value",
-        "timeout_seconds",
-        "early_stopping_patience",
-    ),
-    *("early_stopping_monitor", "early_stopping_mode", "checkpoint_save_top_k", "checkpoint_every_n_epochs"),
-    *("checkpoint_monitor", "checkpoint_mode", "log_every_n_steps", "num_sanity_val_steps", "seed"),
-)
+    "run_progressive_training", "single_repo", "num_repos", "max_epochs", "model_name", "lr", "warmup_steps",
+    "max_seq_len", "num_retrieved", "batch_size", "eval_batch_size", "accumulate_grad_batches", "num_gpus",
+    "num_workers", "precision", "gradient_clip_val", "num_negatives", "num_in_file_negatives",
+    "data_max_seq_len", "tokenizer_model_name", "lambda_value", "timeout_seconds", "early_stopping_patience",
+    "early_stopping_monitor", "early_stopping_mode", "checkpoint_save_top_k", "checkpoint_every_n_epochs",
+    "checkpoint_monitor", "checkpoint_mode", "log_every_n_steps", "num_sanity_val_steps", "seed",
+)  # fmt: skip
 """LeanDojo's fields, in its order."""
 _INDICES = ".indices"
 _IMPORTED = ".imported"
@@ -169,10 +155,6 @@ class TrainingConfig(RetrieverConfig):
     def to_json(self, file_path: str | Path) -> None:
         """Write all fields as JSON; `from_json` gives the same configuration."""
         Path(file_path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-
-    def get_model_config(self) -> dict[str, Any]:
-        """Return the arguments of `PremiseRetriever`, as LeanDojo has them."""
-        return self.model_arguments()
 
     def get_lambda_value(self) -> float:
         """Return the weight of the EWC penalty: `lambda_value`, or 0 where training is not progressive."""

@@ -229,10 +229,10 @@ def test_leandojo_s_default_model_that_was_never_fetched_is_named_with_how_to_fe
     for offline, kind in ((True, NotFetchedError), (False, CheckpointError)):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
         with pytest.raises(CheckpointError) as error:
-            PremiseRetriever.load(name, "cpu", False, made.config.get_model_config())
+            PremiseRetriever.load(name, "cpu", False, made.config.model_arguments())
         assert (type(error.value), error.value.for_good) == (kind, offline)
     with pytest.raises(CheckpointError, match="there is no such folder"):
-        PremiseRetriever.load(tmp_path / "none", "cpu", False, made.config.get_model_config())
+        PremiseRetriever.load(tmp_path / "none", "cpu", False, made.config.model_arguments())
 
 
 def test_evaluating_without_a_dataset_or_a_head_that_is_there_is_an_error_that_says_so(
