@@ -194,7 +194,7 @@ def _check_chain(log_path: Path) -> Iterator[str]:
             last = chain.last(connection)
             if last.seq != walked.link.seq:
                 yield f"the chain ends at event {last.seq}, and the log at event {walked.link.seq}"
-            elif left := chain.uncovered(connection, last):
+            elif left := chain.covered(connection, last.blobs):
                 yield f"payload {left[0][0]!s}: no event covers it"
     try:
         check_end(log_path)

@@ -26,12 +26,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from store.errors import LogDamagedError
+from store.log.blobs import Row
 from store.log.envelope import COLUMNS
 from store.sqlite import connect_readonly, translated
 
 Column = int | str | bytes | float | None
 _EVENT = ", ".join(f"e.{name}" for name in COLUMNS)
 _BATCH = 500
+LAST = 2**63 - 1
+"""SQLite has no larger number, so nothing lies behind it."""
 
 
 class Link(NamedTuple):
@@ -128,52 +131,71 @@ class Walked:
 
 def walk(connection: sqlite3.Connection, *, after: Link = START, deadline: float | None = None) -> Walked:
     """Compute the hashes of what follows a link and compare, until the first damage, the end or a `time.monotonic`."""
-    link = after
+    link, events = after, read(connection, after=after)
     while deadline is None or time.monotonic() < deadline:
         try:
-            rows = connection.execute(
-                f"SELECT {_EVENT}, c.blobs, c.hash FROM events e LEFT JOIN chain c ON c.seq = e.seq "
-                "WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
-                (link.seq, _BATCH),
-            ).fetchall()
-            for row in rows:
-                damage = _damage(connection, link, row)
-                if damage is not None:
-                    return Walked(link, damage)
-                link = Link(row[0], row[-2], row[-1])
-                if deadline is not None and row[-2] and time.monotonic() > deadline:
-                    break
+            found = next(events, None)
         except sqlite3.DatabaseError as error:
-            return Walked(link, Damage(link.seq + 1, f"cannot be read ({error})"))
-        if len(rows) < _BATCH:
+            found = Damage(link.seq + 1, f"cannot be read ({error})")
+        if isinstance(found, Damage):
+            return Walked(link, found)
+        if found is None:
             break
+        link = found.link
     return Walked(link, None)
 
 
-def _damage(connection: sqlite3.Connection, before: Link, row: Sequence[Column]) -> Damage | None:
+class Entry(NamedTuple):
+    """An event's row, its place in the chain, and the rows of the blobs that it covers."""
+
+    link: Link
+    event: Sequence[Column]
+    blobs: Sequence[Row]
+
+
+def read(
+    connection: sqlite3.Connection, *, after: Link = START, upto: int | None = None
+) -> Iterator[Entry | Damage]:
+    """Yield the events behind a link, up to a number, until the first damage, which comes last.
+
+    Raises:
+        sqlite3.DatabaseError: the file cannot be read.
+    """
+    link, last = after, LAST if upto is None else upto
+    while link.seq < last:
+        rows = connection.execute(
+            f"SELECT {_EVENT}, c.blobs, c.hash FROM events e LEFT JOIN chain c ON c.seq = e.seq "
+            "WHERE e.seq > ? AND e.seq <= ? ORDER BY e.seq LIMIT ?",
+            (link.seq, last, _BATCH),
+        ).fetchall()
+        for row in rows:
+            found = _checked(connection, link, row)
+            yield found
+            if isinstance(found, Damage):
+                return
+            link = found.link
+        if len(rows) < _BATCH:
+            break
+    if upto is not None and link.seq < upto:
+        yield Damage(link.seq + 1, "missing")
+
+
+def _checked(connection: sqlite3.Connection, before: Link, row: Sequence[Column]) -> Entry | Damage:
     event, blobs, recorded = row[:-2], row[-2], row[-1]
     if event[0] != before.seq + 1:
         return Damage(before.seq + 1, "missing")
     if not isinstance(blobs, int) or not isinstance(recorded, bytes):
         return Damage(before.seq + 1, "has no hash: it was not recorded by everlean")
-    held = []
-    if blobs != before.blobs:
-        held = connection.execute(
-            "SELECT id, sha256, size_bytes, content FROM blobs WHERE id > ? AND id <= ? ORDER BY id",
-            (before.blobs, blobs),
-        ).fetchall()
-    if linked(before, event, held) == (before.seq + 1, blobs, recorded):
-        return None
+    held = covered(connection, before.blobs, blobs)
+    link = linked(before, event, held)
+    if link == (before.seq + 1, blobs, recorded):
+        return Entry(link, event, held)
     with_it = f", or payload {before.blobs + 1} to {blobs}, which came with it," if held else ""
     return Damage(before.seq + 1, f"its content{with_it} is not what was recorded: its hash is another")
 
 
-def uncovered(connection: sqlite3.Connection, link: Link) -> list[tuple[Column, ...]]:
-    """Return the rows of the blobs that the chain does not cover up to a link."""
-    return _blobs(connection, link.blobs, 2**63 - 1)
-
-
-def _blobs(connection: sqlite3.Connection, after: int, upto: int) -> list[tuple[Column, ...]]:
+def covered(connection: sqlite3.Connection, after: int, upto: int = LAST) -> list[Row]:
+    """Return the rows of the blobs behind one up to another."""
     if upto <= after:
         return []
     return connection.execute(

@@ -14,7 +14,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -270,9 +270,7 @@ class EventLog:
                     if event[0] != head.seq + 1:
                         raise InvalidAppendError(f"event {event[0]!r} does not follow event {head.seq}")
                     head = chain.linked(head, event, blobs)
-                    blob_table.insert(self._connection, blobs)
-                    self._connection.execute(_INSERT, event)
-                    chain.insert(self._connection, [head])
+                    put(self._connection, head, event, blobs)
                 if head is not self._head:
                     self._anchor.begin(head)
             if head is not self._head:
@@ -430,11 +428,35 @@ def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     if read_schema(connection) == 0:
         # One transaction: a kill in between leaves an empty file, which the next start fills.
-        connection.executescript(
-            f"BEGIN IMMEDIATE;\n{script('log/schema')}\n"
-            f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {LOG_VERSION};\nCOMMIT;"
-        )
+        connection.executescript(f"BEGIN IMMEDIATE;\n{_tables()}\nCOMMIT;")
         sync(path.parent)
+
+
+def _tables() -> str:
+    identity = f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {LOG_VERSION};"
+    return f"{script('log/schema')}\n{identity}"
+
+
+@contextmanager
+def new_log(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield the one transaction in which a log is made of what is `put` into it: in a new file, whole or not at all."""
+    with closing(connect_writable(path, pragmas=("synchronous = OFF",))) as connection:
+        connection.executescript(f"BEGIN;\n{_tables()}")
+        yield connection
+        connection.execute("COMMIT")
+    sync(path)
+
+
+def put(
+    connection: sqlite3.Connection,
+    link: chain.Link,
+    event: Sequence[chain.Column],
+    blobs: Sequence[blob_table.Row],
+) -> None:
+    """Store an event's row, its link and the blobs that it covers inside the caller's transaction."""
+    blob_table.insert(connection, blobs)
+    connection.execute(_INSERT, event)
+    chain.insert(connection, [link])
 
 
 def _head(connection: sqlite3.Connection, path: Path) -> chain.Link:

@@ -20,13 +20,13 @@ from store.errors import (
 )
 from store.log import blobs
 from store.log.anchor import check_end
+from store.log.chain import LAST
 from store.log.envelope import COLUMNS, StoredEvent
 from store.log.identity import check_identity, damaged_header
 from store.sqlite import connect_readonly, translated
 
 _COLUMNS = ", ".join(COLUMNS)
 _BATCH = 500
-_LAST = 2**63 - 1  # SQLite has no larger number, so nothing lies behind it
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -61,10 +61,10 @@ def select_events(
     Of one stream that is the order of its versions too, which has an index: `after_version` goes on in it.
     """
     conditions = ["seq > :after"]
-    parameters: dict[str, Any] = {"after": min(after, _LAST), "limit": limit}
+    parameters: dict[str, Any] = {"after": min(after, LAST), "limit": limit}
     if upto is not None:
         conditions.append("seq <= :upto")
-        parameters["upto"] = min(upto, _LAST)
+        parameters["upto"] = min(upto, LAST)
     if types:
         conditions.append("type IN (SELECT value FROM json_each(:types))")
         parameters["types"] = json.dumps(sorted(types))
@@ -84,7 +84,7 @@ def select_stream(
     """Return the statement, and its parameters, that reads one batch of a stream in the order of its versions."""
     bound, order = ("<=", "DESC") if backward else (">=", "ASC")
     conditions = f"stream = :stream AND version {bound} :start"
-    start = (_LAST if backward else 1) if from_version is None else min(from_version, _LAST)
+    start = (LAST if backward else 1) if from_version is None else min(from_version, LAST)
     return (
         f"SELECT {_COLUMNS} FROM events WHERE {conditions} ORDER BY version {order} LIMIT :limit",
         {"stream": stream, "start": start, "limit": limit},

@@ -27,14 +27,11 @@ from store.log import blobs as blob_table
 from store.log import chain
 from store.log.anchor import anchor_path, check_end, read_anchor
 from store.log.backup import damaged_file
-from store.log.envelope import COLUMNS, Expect, NewEvent, StoredEvent, now_text, uuid7
-from store.log.identity import APPLICATION_ID, LOG_VERSION
-from store.log.log import EventLog
+from store.log.envelope import Expect, NewEvent, StoredEvent, now_text, uuid7
+from store.log.log import EventLog, new_log, put
 from store.log.reader import LogReader
 from store.log.salvage import Finds
-from store.sqlite import WriterLock, connect_writable, script, translated
-
-_INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
+from store.sqlite import WriterLock, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +174,8 @@ def _write(finds: Finds, target: Path, end: chain.Link | None, *, upto: int, asi
     """
     kept = behind = 0
     gap: list[int] = []
-    with closing(_NewLog(target, finds)) as new:
+    with new_log(target) as log:
+        new = _NewLog(log, finds)
         for sound in finds.sound(upto, end):
             if sound.event is None or not new.takes(event := StoredEvent._make(sound.event)):
                 gap.append(sound.seq)
@@ -190,14 +188,13 @@ def _write(finds: Finds, target: Path, end: chain.Link | None, *, upto: int, asi
                 kept = sound.seq
             else:
                 behind += 1
-        new.commit()
     return kept, behind
 
 
 class _NewLog:
     """A log that is written from what was found of an old one."""
 
-    def __init__(self, target: Path, finds: Finds) -> None:
+    def __init__(self, log: sqlite3.Connection, finds: Finds) -> None:
         self.recorded_at = now_text()
         self._old: Counter[str] = Counter()
         """By stream, the version up to which all that the old log had is in the new one."""
@@ -205,8 +202,7 @@ class _NewLog:
         self._finds = finds
         self._link = chain.START
         self._held: set[str] = set()
-        self._log = connect_writable(target)
-        self._log.executescript(f"BEGIN;\n{script('log/schema')}")
+        self._log = log
 
     def takes(self, event: StoredEvent) -> bool:
         """Return whether an event follows the one before in its stream, or stands alone, and its payloads are there."""
@@ -228,20 +224,8 @@ class _NewLog:
         self._new[event.stream] += 1
         event = event._replace(version=self._new[event.stream])
         self._link = chain.linked(self._link, event, covered)
-        blob_table.insert(self._log, covered)
-        self._log.execute(_INSERT, event)
-        chain.insert(self._log, [self._link])
+        put(self._log, self._link, event, covered)
         self.recorded_at = event.recorded_at
-
-    def commit(self) -> None:
-        """Make it a log, whole."""
-        self._log.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        self._log.execute(f"PRAGMA user_version = {LOG_VERSION}")
-        self._log.execute("COMMIT")
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._log.close()
 
 
 def _lost(seq: int, aside: Path, recorded_at: str) -> StoredEvent:

@@ -121,7 +121,7 @@ class Finds:
     ) -> tuple[Sound, Link] | None:
         for link in links:
             for before in befores:
-                held = self._blobs(before.blobs, link.blobs)
+                held = chain.covered(self._rows, before.blobs, link.blobs)
                 for event in events:
                     if chain.linked(before, event, held) == link:
                         return Sound(link.seq, event, held), link
@@ -138,7 +138,7 @@ class Finds:
             if columns[_RECORDED_AT] != event[_RECORDED_AT]:
                 break
             cited |= blob_table.cited(columns[_DATA])
-        held = self._blobs(before.blobs, before.blobs + len(cited))
+        held = chain.covered(self._rows, before.blobs, before.blobs + len(cited))
         return list(itertools.takewhile(lambda row: row[1] in cited, held))
 
     def _events(self, seq: int) -> list[Event]:
@@ -149,14 +149,6 @@ class Finds:
         rows = self._rows.execute("SELECT seq, blobs, hash FROM chain WHERE seq = ? ORDER BY rowid", (seq,))
         links = [Link(*row) for row in rows]
         return [*links, end] if end is not None and end.seq == seq and end not in links else links
-
-    def _blobs(self, after: int, upto: int) -> list[blob_table.Row]:
-        if upto <= after:
-            return []
-        return self._rows.execute(
-            "SELECT id, sha256, size_bytes, content FROM blobs WHERE id > ? AND id <= ? ORDER BY id",
-            (after, upto),
-        ).fetchall()
 
     def _keep(self, rowid: int, columns: Sequence[Column]) -> None:
         row = (rowid, *columns[1:])

@@ -47,7 +47,7 @@ import tempfile
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -57,11 +57,9 @@ from store.files import sync
 from store.log import blobs as blob_table
 from store.log import chain
 from store.log.backup import new_file
-from store.log.chain import START, Column, Link
+from store.log.chain import START, Entry, Link
 from store.log.envelope import COLUMNS
-from store.log.identity import APPLICATION_ID, LOG_VERSION
-from store.log.log import EventLog
-from store.sqlite import connect_writable, script
+from store.log.log import EventLog, new_log, put
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -84,7 +82,6 @@ MERGED_BYTES = 2**26
 """No segment of so many bytes is merged, and none becomes larger by it."""
 _CHUNK = 2**20
 _BLOB = ("id", "sha256", "size_bytes", "content")
-_INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
 
 
 class Segment(NamedTuple):
@@ -469,14 +466,16 @@ def write(
         }
         with target.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
             packed.write(_json(header))
-            for event, blobs in _recorded(connection, after.link, last, log_path):
+            for found in chain.read(connection, after=after.link, upto=last.seq):
+                if isinstance(found, chain.Damage):
+                    raise LogDamagedError(log_path, found.seq, str(found))
                 packed.write(
                     _json(
                         {
-                            "event": dict(zip(COLUMNS, event, strict=True)),
+                            "event": dict(zip(COLUMNS, found.event, strict=True)),
                             "blobs": [
                                 {**dict(zip(_BLOB, row, strict=True)), "content": _base64(row[-1])}
-                                for row in blobs
+                                for row in found.blobs
                             ],
                         }
                     )
@@ -507,33 +506,6 @@ def _upto(connection: sqlite3.Connection, after: Link, most_bytes: int) -> Link:
                 return link
         if len(rows) < _READ_AT_ONCE:
             return link
-
-
-def _recorded(
-    connection: sqlite3.Connection, after: Link, last: Link, log_path: Path
-) -> Iterator[tuple[tuple[Column, ...], list[tuple[Column, ...]]]]:
-    """Yield the rows of the events behind a link up to another, with the payloads of each, and check their hashes."""
-    link = after
-    while link.seq < last.seq:
-        rows = connection.execute(
-            f"SELECT {', '.join(f'e.{name}' for name in COLUMNS)}, c.blobs, c.hash "
-            "FROM events e JOIN chain c ON c.seq = e.seq WHERE e.seq > ? AND e.seq <= ? ORDER BY e.seq LIMIT ?",
-            (link.seq, last.seq, _READ_AT_ONCE),
-        ).fetchall()
-        for *event, covered, recorded in rows:
-            blobs = []
-            if covered > link.blobs:
-                blobs = connection.execute(
-                    f"SELECT {', '.join(_BLOB)} FROM blobs WHERE id > ? AND id <= ? ORDER BY id",
-                    (link.blobs, covered),
-                ).fetchall()
-            computed = chain.linked(link, event, blobs)
-            if computed != (event[0], covered, recorded):
-                raise LogDamagedError(log_path, event[0], f"event {event[0]}: it is not what was recorded")
-            link = Link(*computed)
-            yield tuple(event), blobs
-        if not rows:
-            raise LogDamagedError(log_path, link.seq + 1, f"event {link.seq + 1}: missing")
 
 
 # ---- Read
@@ -587,21 +559,12 @@ def restore(store: SegmentStore, target: Path, *, upto: int | None = None) -> Li
             f"restore up to event {segments[-1].last}",
         )
     link = START
-    with new_file(target) as temporary:
-        with closing(connect_writable(temporary, pragmas=("synchronous = OFF",))) as log:
-            log.executescript(script("log/schema"))
-            log.execute("BEGIN")
-            for _end, line in _history(store, segments):
-                if upto is not None and line.link.seq > upto:
-                    break
-                link = line.link
-                blob_table.insert(log, line.blobs)
-                log.execute(_INSERT, line.event)
-                chain.insert(log, [link])
-            log.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            log.execute(f"PRAGMA user_version = {LOG_VERSION}")
-            log.execute("COMMIT")
-        sync(temporary)
+    with new_file(target) as temporary, new_log(temporary) as log:
+        for _end, line in _history(store, segments):
+            if upto is not None and line.link.seq > upto:
+                break
+            link = line.link
+            put(log, link, line.event, line.blobs)
     return link
 
 
@@ -644,15 +607,7 @@ def follow(store: SegmentStore, log: EventLog, reached: End | None = None) -> It
         yield reached
 
 
-class _Line(NamedTuple):
-    """One event of a segment, the payloads that it covers, and its link, computed."""
-
-    link: Link
-    event: tuple[Column, ...]
-    blobs: list[blob_table.Row]
-
-
-def _history(store: SegmentStore, segments: Sequence[Segment]) -> Iterator[tuple[End, _Line]]:
+def _history(store: SegmentStore, segments: Sequence[Segment]) -> Iterator[tuple[End, Entry]]:
     """Yield the events of segments that begin with the first, each with where the store ends behind it."""
     if not segments:
         raise SegmentError(store.url, "", "no segment lies there", "name the folder or URL of `[log] ship`")
@@ -702,7 +657,7 @@ def _require_order(store: SegmentStore, segments: Iterable[Segment]) -> None:
         before = segment
 
 
-def _lines(store: SegmentStore, segment: Segment, before: End | None) -> Iterator[_Line]:
+def _lines(store: SegmentStore, segment: Segment, before: End | None) -> Iterator[Entry]:
     """Yield the events of a segment; with `before` only if it follows that one."""
     try:
         with store.whole(segment) as file, gzip.GzipFile(fileobj=file, mode="rb") as lines:
@@ -737,7 +692,7 @@ def _lines(store: SegmentStore, segment: Segment, before: End | None) -> Iterato
         ) from error
 
 
-def _line(given: dict[str, Any], before: Link) -> _Line:
+def _line(given: dict[str, Any], before: Link) -> Entry:
     event = tuple(given["event"][name] for name in COLUMNS)
     rows: list[blob_table.Row] = [
         (row["id"], row["sha256"], row["size_bytes"], base64.b64decode(row["content"], validate=True))
@@ -745,7 +700,7 @@ def _line(given: dict[str, Any], before: Link) -> _Line:
     ]
     if event[0] != before.seq + 1:
         raise ValueError(f"event {event[0]} follows event {before.seq}")
-    return _Line(chain.linked(before, event, rows), event, rows)
+    return Entry(chain.linked(before, event, rows), event, rows)
 
 
 def _link_text(link: Link) -> dict[str, int | str]:

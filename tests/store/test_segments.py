@@ -151,7 +151,7 @@ def test_an_event_that_is_not_what_was_recorded_is_not_shipped(log_path: Path, t
     with closing(sqlite3.connect(log_path)) as connection, connection:
         connection.execute("DROP TRIGGER events_no_update")
         connection.execute("UPDATE events SET actor = 'other' WHERE seq = 4")
-    with pytest.raises(LogError, match="event 4: it is not what was recorded"):
+    with pytest.raises(LogError, match="event 4: its content is not what was recorded"):
         ship(log_path, str(tmp_path / "store"))
 
 
