@@ -10,19 +10,17 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.sqlite import UNFINISHED, connect_readonly, connect_writable, in_memory, translated
 from store.view import queries, tables
 from store.view.projections import apply
-from store.view.rebuild import Difference, remove, require_room
+from store.view.rebuild import Comparison, Difference, remove, require_room
 from store.view.rows import ProofRow
-from store.view.schema import Table
 from store.view.view import STATEMENTS, catch_up, read_checkpoint
 
-_EVENTS, _ROWS = 100, 500
+_EVENTS = 100
 _LONGEST_LIST = 20
 
 
@@ -38,8 +36,9 @@ class ViewCheck:
         self._path = database_path
         self._scratch = scratch
         self._made: sqlite3.Connection | None = None
-        self._left = [table for table in tables.table_list() if table.name not in tables.NOT_PROJECTED]
-        self._after: tuple[Any, ...] | None = None
+        self._left = [
+            Comparison(table) for table in tables.table_list() if table.name not in tables.NOT_PROJECTED
+        ]
         self.differences: list[Difference] = []
         """What was found so far."""
 
@@ -62,7 +61,15 @@ class ViewCheck:
             if position > upto:
                 return False  # the view found no room and is behind
             while self._left and len(self.differences) < _LONGEST_LIST:
-                self._compare(live, self._made, self._left[-1])
+                part = self._left[-1]
+                should = part.next_rows(self._made)
+                try:
+                    self.differences += part.compare(live, should)
+                except sqlite3.DatabaseError as error:
+                    self.differences.append(Difference(part.name, (), f"cannot be read ({error})"))
+                    return True
+                if part.ended:
+                    self._left.pop()
                 if time.monotonic() > deadline:
                     break
         return not self._left or len(self.differences) >= _LONGEST_LIST
@@ -82,52 +89,9 @@ class ViewCheck:
         tables.create(made)
         return made
 
-    def _compare(self, live: sqlite3.Connection, made: sqlite3.Connection, table: Table) -> None:
-        """Compare the next rows of a table."""
-        should = _rows(made, table, after=self._after, limit=_ROWS)
-        last = [*should][-1] if len(should) == _ROWS else None
-        try:
-            is_ = _rows(live, table, after=self._after, upto=last)
-        except sqlite3.DatabaseError as error:
-            self.differences.append(Difference(table.name, (), f"cannot be read ({error})"))
-            self._left.clear()
-            return
-        for key in should | is_:
-            if is_.get(key) != should.get(key):
-                what = "missing" if key not in is_ else "surplus" if key not in should else "changed"
-                self.differences.append(Difference(table.name, key, what))
-        self._after = last
-        if last is None:
-            self._left.pop()
 
-
-def _rows(
-    connection: sqlite3.Connection,
-    table: Table,
-    *,
-    after: tuple[Any, ...] | None,
-    upto: tuple[Any, ...] | None = None,
-    limit: int = -1,
-) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the rows of a table by their keys, those behind a key and up to another."""
-    key = ", ".join(f'"{name}"' for name in table.key)
-    columns = ", ".join(
-        f'"{name}"' for name in (*table.key, *(c for c in table.columns if c not in table.key))
-    )
-    marks = ", ".join("?" * len(table.key))
-    bounds = [
-        f"({key}) {sign} ({marks})" for sign, bound in ((">", after), ("<=", upto)) if bound is not None
-    ]
-    where = f"WHERE {' AND '.join(bounds)}" if bounds else ""
-    found = connection.execute(
-        f'SELECT {columns} FROM "{table.name}" {where} ORDER BY {key} LIMIT ?',
-        (*(after or ()), *(upto or ()), limit),
-    )
-    return {row[: len(table.key)]: row for row in map(tuple, found)}
-
-
-def recorded_proof(log: LogReader, proof: str) -> ProofRow | None:
-    """Return a proof's row as its own events make it; None where the log has found no such proof.
+def as_recorded(row: ProofRow, log: LogReader) -> bool:
+    """Return whether a proof's row is what the proof's own events in the log make it.
 
     Raises:
         LogError: the log cannot be read.
@@ -135,18 +99,8 @@ def recorded_proof(log: LogReader, proof: str) -> ProofRow | None:
     with closing(in_memory("")) as view:
         view.isolation_level = None
         tables.create(view)
-        for event in log.read_stream(f"proof:{proof}"):
+        for event in log.read_stream(f"proof:{row.proof}"):
             apply(view, event, read_body(event), log)
-        return next(iter(queries.proofs(view, ids=[proof])), None)
-
-
-def as_recorded(row: ProofRow, log: LogReader) -> bool:
-    """Return whether a proof's row is what the log says.
-
-    Raises:
-        LogError: the log cannot be read.
-    """
-    recorded = recorded_proof(log, row.proof)
-    return recorded is not None and all(
-        getattr(row, name) == getattr(recorded, name) for name in ProofRow.__dataclass_fields__
-    )
+        recorded = queries.proofs(view, ids=[row.proof])
+    names = ProofRow.__dataclass_fields__
+    return len(recorded) == 1 and all(getattr(row, name) == getattr(recorded[0], name) for name in names)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import os
 import shutil
 import sqlite3
@@ -289,6 +290,7 @@ def _poll_states(database_path: Path) -> list[PollRow]:
 
 
 SHOWN_PER_TABLE = 20
+COMPARED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,11 +423,12 @@ def _compare(
     for table in tables.table_list():
         if table.name in tables.NOT_PROJECTED or table.name in broken:
             continue
-        comparison = _Comparison(table)
-        for number, difference in enumerate(comparison.differences(live, made), start=1):
-            total += 1
-            if number <= SHOWN_PER_TABLE:
-                named.append(difference)
+        comparison, differ = Comparison(table), 0
+        while not comparison.ended:
+            found = comparison.compare(live, comparison.next_rows(made))
+            named += found[: max(0, SHOWN_PER_TABLE - differ)]
+            differ += len(found)
+        total += differ
         rows[table.name] = comparison.rows
         hashes[table.name] = comparison.digest.hexdigest()
     return VerifyReport(position, rows, hashes, tuple(named), total, time.monotonic() - started)
@@ -442,44 +445,58 @@ def _schema_differences(live: sqlite3.Connection, made: sqlite3.Connection) -> I
             yield Difference("sqlite_schema", (name,), what)
 
 
-class _Comparison:
-    """A merge of two sorted lists of rows; keeps one row of each side in memory."""
+Rows = dict[tuple[Any, ...], tuple[Any, ...]]
+"""Rows of a table by their keys."""
+
+
+class Comparison:
+    """The comparison of one table, some rows at a time: few are in memory, and a damaged key has no order."""
 
     def __init__(self, table: Table) -> None:
-        others = [name for name in table.columns if name not in table.key]
         self.name = table.name
-        self.columns = (*table.key, *others)
-        self.n_keys = len(table.key)
+        self.columns = (*table.key, *(name for name in table.columns if name not in table.key))
+        self.key = tuple(table.key)
         self.rows = 0
         self.digest = hashlib.sha256()
+        self.ended = False
+        self._after: tuple[Any, ...] | None = None
+        self._upto: tuple[Any, ...] | None = None
 
-    def differences(self, live: sqlite3.Connection, made: sqlite3.Connection) -> Iterator[Difference]:
-        left, right = self._rows(live), self._rows(made)
-        is_, should = next(left, None), next(right, None)
-        while is_ is not None or should is not None:
-            if should is not None and (is_ is None or self._key(should) < self._key(is_)):
-                self._count(should)
-                yield Difference(self.name, self._key(should), "missing")
-                should = next(right, None)
-            elif is_ is not None and (should is None or self._key(is_) < self._key(should)):
-                yield Difference(self.name, self._key(is_), "surplus")
-                is_ = next(left, None)
-            elif is_ is not None and should is not None:
-                self._count(should)
-                if is_ != should:
-                    names = zip(self.columns, is_, should, strict=True)
-                    changed = tuple(name for name, a, b in names if a != b)
-                    yield Difference(self.name, self._key(should), "changed", changed)
-                is_, should = next(left, None), next(right, None)
+    def next_rows(self, made: sqlite3.Connection) -> Rows:
+        """Return the next rows as they should be."""
+        self._after = self._upto
+        should = self._rows(made, limit=COMPARED_AT_ONCE)
+        self._upto = [*should][-1] if len(should) == COMPARED_AT_ONCE else None
+        self.ended = self._upto is None
+        self.rows += len(should)
+        for row in should.values():
+            self.digest.update(repr(row).encode())
+        return should
 
-    def _rows(self, connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-        columns = ", ".join(f'"{name}"' for name in self.columns)
-        order = ", ".join(str(number) for number in range(1, self.n_keys + 1))
-        return map(tuple, connection.execute(f'SELECT {columns} FROM "{self.name}" ORDER BY {order}'))
+    def compare(self, live: sqlite3.Connection, should: Rows) -> list[Difference]:
+        """Return how the live view differs in these rows."""
+        is_ = self._rows(live)
+        return [
+            self._difference(key, is_.get(key), should.get(key))
+            for key in should | is_
+            if is_.get(key) != should.get(key)
+        ]
 
-    def _key(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        return row[: self.n_keys]
+    def _difference(
+        self, key: tuple[Any, ...], is_: tuple[Any, ...] | None, should: tuple[Any, ...] | None
+    ) -> Difference:
+        if is_ is None or should is None:
+            return Difference(self.name, key, "missing" if is_ is None else "surplus")
+        names = zip(self.columns, is_, should, strict=True)
+        return Difference(self.name, key, "changed", tuple(name for name, a, b in names if a != b))
 
-    def _count(self, row: tuple[Any, ...]) -> None:
-        self.rows += 1
-        self.digest.update(repr(row).encode())
+    def _rows(self, connection: sqlite3.Connection, *, limit: int = -1) -> Rows:
+        key, columns = (", ".join(f'"{name}"' for name in names) for names in (self.key, self.columns))
+        bounds = {">": self._after} if limit > 0 else {">": self._after, "<=": self._upto}
+        given = {sign: bound for sign, bound in bounds.items() if bound is not None}
+        conditions = [f"({key}) {sign} ({', '.join('?' * len(self.key))})" for sign in given]
+        found = connection.execute(
+            f'SELECT {columns} FROM "{self.name}" WHERE {" AND ".join(conditions) or "1"} ORDER BY {key} LIMIT ?',
+            (*itertools.chain(*given.values()), limit),
+        )
+        return {row[: len(self.key)]: row for row in map(tuple, found)}

@@ -431,7 +431,7 @@ def test_a_view_that_is_not_what_the_log_says_is_found_at_rest_made_anew_and_sai
     paths = Deployment(tmp_path).write(repos=[]).paths
     paths.state.mkdir(parents=True)
     monkeypatch.setattr(checking, "_EVENTS", 50)
-    monkeypatch.setattr(checking, "_ROWS", 3)
+    monkeypatch.setattr("store.view.rebuild.COMPARED_AT_ONCE", 3)
     with EventLog.open(paths.events_db) as log:
         record_story(log, tmp_path, seed=5, batches=40)
     rebuild(paths.events_db, paths.database_db)
@@ -466,7 +466,7 @@ def test_a_sound_view_is_looked_through_while_events_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_path, view_path = tmp_path / "events.db", tmp_path / "database.db"
-    monkeypatch.setattr(checking, "_ROWS", 3)
+    monkeypatch.setattr("store.view.rebuild.COMPARED_AT_ONCE", 3)
     with EventLog.open(log_path) as log, LogReader.open(log_path) as reader:
         record_story(log, tmp_path, seed=5, batches=10)
         with View.open(view_path, reader) as view:
