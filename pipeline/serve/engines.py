@@ -13,8 +13,8 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
 
 from pipeline.endpoint.client import ChatClient
 from pipeline.lean.tactic_text import Step
@@ -35,47 +35,6 @@ _told: set[tuple[str, type[Exception], tuple[str, int] | None]] = set()
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-
-
-def batching(
-    name: str,
-    answer: Callable[[Sequence[Q]], Sequence[A]],
-    together: Callable[[Sequence[Q]], Sequence[int]] | None = None,
-    *,
-    limits: Limits,
-    measures: Measures,
-) -> Batching[Q, A]:
-    """Return what gathers requests for the model of this name into batches as the limits have it, and counts them."""
-
-    def counted(asked: Sequence[Q]) -> Sequence[A]:
-        measures.batch(name, len(asked))
-        return answer(asked)
-
-    return Batching(counted, together, at_once=limits.batch, wait_s=limits.batch_wait_s, name=f"model:{name}")
-
-
-async def ask(name: str, service: Batching[Q, A], asked: Q) -> A:
-    """Return a model's answer.
-
-    Raises:
-        Problem: the model failed. Any exception of a model or its libraries fails one request and not the server.
-    """
-    try:
-        return await service.ask(asked)
-    except Problem:
-        raise
-    except GenerationStoppedError as error:
-        raise Problem(
-            503,
-            "model_stopped",
-            f'the model "{name}" answers no more',
-            "ask again: the server may be starting anew",
-        ) from error
-    except PrefixTooLongError as error:
-        raise Problem(409, error.reason, str(error), "send a shorter prefix") from error
-    except Exception as error:
-        _tell(name, error)
-        raise failed(name, first_line(error)) from error
 
 
 def _tell(name: str, error: Exception) -> None:
@@ -102,29 +61,41 @@ def failed(name: str, why: str) -> Problem:
     )
 
 
-class Embeds(Protocol):
-    """Makes vectors of texts."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What each model is served with: where it is from, the limits of its batches, and what counts them."""
 
-    def vectors(self, texts: Sequence[str]) -> list[list[float]]: ...
+    provenance: Provenance
+    limits: Limits
+    measures: Measures
 
 
-class EncodingModel:
-    """An encoder for all clients."""
+class _Batched(Generic[Q, A]):
+    """A model for all clients: their requests are gathered into batches as the limits have it, and counted."""
 
     def __init__(
-        self, name: str, embeds: Embeds, *, provenance: Provenance, limits: Limits, measures: Measures
+        self,
+        name: str,
+        answer: Callable[[Sequence[Q]], Sequence[A]],
+        terms: Terms,
+        together: Callable[[Sequence[Q]], Sequence[int]] | None = None,
     ) -> None:
         """Args:
         name: of its slot.
-        embeds: the encoder.
-        provenance: of the model.
-        limits: of its batches.
-        measures: count them.
+        answer: answers a batch.
+        terms: see there.
+        together: see `Batching`.
         """
-        self.provenance = provenance
+        limits = terms.limits
+
+        def counted(asked: Sequence[Q]) -> Sequence[A]:
+            terms.measures.batch(name, len(asked))
+            return answer(asked)
+
+        self.provenance = terms.provenance
         self._name = name
-        self._service: Batching[str, list[float]] = batching(
-            name, embeds.vectors, limits=limits, measures=measures
+        self._service: Batching[Q, A] = Batching(
+            counted, together, at_once=limits.batch, wait_s=limits.batch_wait_s, name=f"model:{name}"
         )
 
     async def start(self) -> None:
@@ -133,29 +104,64 @@ class EncodingModel:
     async def close(self) -> None:
         await self._service.close()
 
+    async def _ask(self, asked: Q) -> A:
+        """Return the model's answer.
+
+        Raises:
+            Problem: it failed. Any exception of a model or its libraries fails one request and not the server.
+        """
+        try:
+            return await self._service.ask(asked)
+        except Problem:
+            raise
+        except GenerationStoppedError as error:
+            raise Problem(
+                503,
+                "model_stopped",
+                f'the model "{self._name}" answers no more',
+                "ask again: the server may be starting anew",
+            ) from error
+        except PrefixTooLongError as error:
+            raise Problem(409, error.reason, str(error), "send a shorter prefix") from error
+        except Exception as error:
+            _tell(self._name, error)
+            raise failed(self._name, first_line(error)) from error
+
+
+class Embeds(Protocol):
+    """Makes vectors of texts."""
+
+    def vectors(self, texts: Sequence[str]) -> list[list[float]]: ...
+
+
+class EncodingModel(_Batched[str, list[float]]):
+    """An encoder for all clients."""
+
+    def __init__(self, name: str, embeds: Embeds, terms: Terms) -> None:
+        """Args:
+        name: of its slot.
+        embeds: the encoder.
+        terms: see there.
+        """
+        super().__init__(name, embeds.vectors, terms)
+
     async def encode(self, text: str) -> list[float]:
         """Return a text's vector.
 
         Raises:
             Problem: the encoder failed, or what it gives is no finite number.
         """
-        return await ask(self._name, self._service, text)
-
-
-T = TypeVar("T")
+        return await self._ask(text)
 
 
 class LoadedRetriever(EncodingModel):
     """A retriever for all clients. Its encoder may be asked beside, from other threads too: it only reads."""
 
-    def __init__(
-        self, name: str, retriever: Retriever, *, provenance: Provenance, limits: Limits, measures: Measures
-    ) -> None:
-        super().__init__(name, retriever, provenance=provenance, limits=limits, measures=measures)
+    def __init__(self, name: str, retriever: Retriever, terms: Terms) -> None:
+        super().__init__(name, retriever, terms)
         self.encoder = retriever.encoder
         self.tokens = retriever.tokens
         self.document_length = retriever.document_length
-        self.query_length = retriever.query_length
 
     @property
     def checkpoint(self) -> str:
@@ -168,10 +174,6 @@ class LoadedRetriever(EncodingModel):
             Problem: the encoder failed.
         """
         return await asyncio.gather(*map(self.encode, texts))
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return what the work returns; it has a thread, so that it may take its time."""
-        return await asyncio.to_thread(work)
 
 
 _STATUS = {"timeout": 504} | dict.fromkeys(
@@ -202,44 +204,23 @@ class GeneratingModel(Protocol):
         """
 
 
-class LocalGenerator:
+class LocalGenerator(_Batched[Request, Suggestions]):
     """A model that runs here."""
 
-    def __init__(
-        self,
-        name: str,
-        generator: Generator,
-        decoding: Decoding,
-        *,
-        provenance: Provenance,
-        limits: Limits,
-        measures: Measures,
-    ) -> None:
+    def __init__(self, name: str, generator: Generator, decoding: Decoding, terms: Terms) -> None:
         """Args:
         name: of its slot.
         generator: used by this model alone.
         decoding: how many tactics, and how they are found.
-        provenance: of the model.
-        limits: of its batches.
-        measures: count them.
+        terms: see there.
         """
-        self.provenance = provenance
-        self._name = name
+        super().__init__(name, generator.suggest, terms, generator.together)
         self._decoding = decoding
-        self._service: Batching[Request, Suggestions] = batching(
-            name, generator.suggest, generator.together, limits=limits, measures=measures
-        )
-
-    async def start(self) -> None:
-        await self._service.start()
-
-    async def close(self) -> None:
-        await self._service.close()
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
         premises = await self.premises(state)
         request = Request(state, premises, replace(self._decoding, prefix=prefix), _SEED)
-        found = await ask(self._name, self._service, request)
+        found = await self._ask(request)
         if found.error:
             raise failed(self._name, found.error)
         return found.tactics
@@ -257,20 +238,17 @@ class RetrievalGenerator(LocalGenerator):
         name: str,
         generator: Generator,
         decoding: Decoding,
+        terms: Terms,
         *,
-        provenance: Provenance,
         retriever: LoadedRetriever,
         nearest: Callable[[LoadedRetriever, str, int], Awaitable[tuple[str, ...]]],
-        limits: Limits,
-        measures: Measures,
     ) -> None:
         """Args:
-        name, generator, decoding, limits, measures: as of a model that is shown none.
-        provenance: the retriever's checkpoint.
+        name, generator, decoding, terms: as of a model that is shown none; its provenance is the retriever's.
         retriever: closed with this.
         nearest: finds so many premises of the watched repositories for a state, from any file.
         """
-        super().__init__(name, generator, decoding, provenance=provenance, limits=limits, measures=measures)
+        super().__init__(name, generator, decoding, terms)
         self.retriever = retriever
         self._nearest = nearest
 
@@ -332,33 +310,20 @@ def decoding_of(spec: ModelSpec) -> Decoding:
 NAME = "progress"
 
 
-class RatingModel:
+class RatingModel(_Batched[tuple[Step, ...], list[float]]):
     """A progress model for all clients."""
 
-    def __init__(
-        self, model: Predicting, *, provenance: Provenance, limits: Limits, measures: Measures
-    ) -> None:
+    def __init__(self, model: Predicting, terms: Terms) -> None:
         """Args:
         model: used by this one alone.
-        provenance: of the model.
-        limits: of its batches.
-        measures: count them.
+        terms: see there.
         """
-        self.provenance = provenance
 
         def predicted(asked: Sequence[tuple[Step, ...]]) -> list[list[float]]:
             every = iter(model.predict([step for steps in asked for step in steps]))
             return [[next(every) for _ in steps] for steps in asked]
 
-        self._service: Batching[tuple[Step, ...], list[float]] = batching(
-            NAME, predicted, limits=limits, measures=measures
-        )
-
-    async def start(self) -> None:
-        await self._service.start()
-
-    async def close(self) -> None:
-        await self._service.close()
+        super().__init__(NAME, predicted, terms)
 
     async def remaining(self, state: str, tactics: Sequence[str], prefix: str) -> list[float]:
         """Return how many steps remain after each tactic, from 0.
@@ -366,7 +331,7 @@ class RatingModel:
         Raises:
             Problem: the model failed, or what it says is no number.
         """
-        found = await ask(NAME, self._service, tuple(Step(state, tactic, prefix) for tactic in tactics))
+        found = await self._ask(tuple(Step(state, tactic, prefix) for tactic in tactics))
         if not all(map(math.isfinite, found)):
             raise failed(NAME, "its output is not a finite number; its weights may be damaged")
         return found

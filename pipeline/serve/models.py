@@ -47,7 +47,7 @@ from store.view import model_queries, queries
 
 if TYPE_CHECKING:
     from pipeline.models.retriever.finder import Retriever
-    from pipeline.serve.engines import EncodingModel, GeneratingModel, LoadedRetriever, RatingModel
+    from pipeline.serve.engines import EncodingModel, GeneratingModel, LoadedRetriever, RatingModel, Terms
 
 
 RETRY_AFTER_S = 5
@@ -311,81 +311,48 @@ class Loader:
             from pipeline.serve.engines import RatingModel
 
             predicting = load_progress(source, device=spec.device, template=spec.template)
-            return RatingModel(
-                predicting, provenance=provenance, limits=self._spec.limits, measures=self._measures
-            )
+            return RatingModel(predicting, self._terms(provenance))
         except Exception as error:
             raise _unloadable(source, error) from error
 
     def _model(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
+        if spec.kind == "endpoint":
+            return self._endpoint(spec)
+        from pipeline.models.loading import load_encoder, load_generator
+        from pipeline.serve.engines import EncodingModel, LocalGenerator, RetrievalGenerator, decoding_of
+
+        device, terms = self._spec.device, self._terms(provenance)
         match spec.kind:
-            case "endpoint":
-                return self._endpoint(spec)
             case "encoder":
-                return self._encoder(spec, source, provenance)
+                return EncodingModel(spec.name, load_encoder(source, device=device), terms)
             case "retriever":
-                return self._retriever(spec.name, source, provenance)
+                return self._retriever(spec.name, source, terms)
             case "retrieval":
-                return self._with_premises(spec, source, provenance)
-            case _:
-                return self._generator(spec, source, provenance)
+                return RetrievalGenerator(
+                    spec.name,
+                    load_generator(spec.generator, device=device),
+                    decoding_of(spec),
+                    terms,
+                    retriever=self._retriever(spec.name, source, terms),
+                    nearest=self._nearest,
+                )
+        kind = spec.kind if spec.kind in ("causal", "seq2seq") else None
+        generator = load_generator(source, device=device, repository=spec.repository or None, kind=kind)
+        return LocalGenerator(spec.name, generator, decoding_of(spec), terms)
 
-    def _generator(self, spec: ModelSpec, source: str, provenance: Provenance) -> GeneratingModel:
-        from pipeline.models.loading import load_generator
-        from pipeline.serve.engines import LocalGenerator, decoding_of
+    def _terms(self, provenance: Provenance) -> Terms:
+        from pipeline.serve.engines import Terms
 
-        generator = load_generator(
-            source,
-            device=self._spec.device,
-            repository=spec.repository or None,
-            kind=spec.kind if spec.kind in ("causal", "seq2seq") else None,
-        )
-        return LocalGenerator(
-            spec.name,
-            generator,
-            decoding_of(spec),
-            provenance=provenance,
-            limits=self._spec.limits,
-            measures=self._measures,
-        )
+        return Terms(provenance, self._spec.limits, self._measures)
 
-    def _with_premises(self, spec: ModelSpec, source: str, provenance: Provenance) -> GeneratingModel:
-        from pipeline.models.loading import load_generator
-        from pipeline.serve.engines import RetrievalGenerator, decoding_of
-
-        return RetrievalGenerator(
-            spec.name,
-            load_generator(spec.generator, device=self._spec.device),
-            decoding_of(spec),
-            provenance=provenance,
-            retriever=self._retriever(spec.name, source, provenance),
-            nearest=self._nearest,
-            limits=self._spec.limits,
-            measures=self._measures,
-        )
-
-    def _retriever(self, name: str, source: str, provenance: Provenance) -> LoadedRetriever:
+    def _retriever(self, name: str, source: str, terms: Terms) -> LoadedRetriever:
         from pipeline.models.loading import load_retriever
         from pipeline.serve.engines import LoadedRetriever
 
         found = self._retrievers.get(source)
         if found is None:
             found = self._retrievers[source] = load_retriever(source, device=self._spec.device)
-        return LoadedRetriever(
-            name, found, provenance=provenance, limits=self._spec.limits, measures=self._measures
-        )
-
-    def _encoder(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
-        from pipeline.models.loading import load_encoder
-        from pipeline.serve.engines import EncodingModel
-
-        return EncodingModel(
-            spec.name,
-            load_encoder(source, device=self._spec.device),
-            provenance=provenance,
-            limits=self._spec.limits,
-            measures=self._measures,
-        )
+        return LoadedRetriever(name, found, terms)
 
     def _endpoint(self, spec: ModelSpec) -> Model:
         from pipeline.endpoint.client import open_client

@@ -70,8 +70,6 @@ class Encodes(Protocol):
 
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]: ...
 
-    async def run(self, work: Callable[[], T]) -> T: ...
-
 
 class Position(BaseModel):
     """A place in a file, in code points."""
@@ -153,24 +151,13 @@ class _Indexed:
     trace: TraceRow
     corpus: Corpus
     vectors: Tensor | BM25
-    encoder: weakref.ref[Any]
+    encoder: Callable[[], Any]
+    """Returns it, as long as it is there."""
 
 
-class _Words:
-    """BM25 in a retriever's place. It is its own encoder, by which an index is known."""
-
-    checkpoint = WORDS
-
-    def __init__(self) -> None:
-        self.encoder: Any = self
-        self.tokens: Any = None
-        self.document_length = 0
-
-    async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        raise NotImplementedError("BM25 has no vectors")
-
-    async def run(self, work: Callable[[], T]) -> T:
-        return await asyncio.to_thread(work)
+def _encoder_of(retriever: Encodes | None) -> Any:
+    """Return the encoder by which an index is known; BM25's name stands for that of no retriever."""
+    return WORDS if retriever is None else retriever.encoder
 
 
 _Key = tuple[int, str]
@@ -197,7 +184,6 @@ class Premises:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="premises")
         self._digests: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._passed_over: set[tuple[str, str]] = set()
-        self._words = _Words()
 
     def close(self) -> None:
         """Stop embedding. No request waits for the thread that still runs."""
@@ -229,10 +215,9 @@ class Premises:
             Problem: the repository has no trace, or not this file; its premises are being embedded; or the model or
                 the disk failed.
         """
-        finds: Encodes = self._words
-        if retriever is not None and not await asyncio.to_thread(self._finds_fewer, retriever):
-            finds = retriever
-        indexed = await self._indexed(finds, asked.repository, patience_s=self._patience_s)
+        if retriever is not None and await asyncio.to_thread(self._finds_fewer, retriever):
+            retriever = None
+        indexed = await self._indexed(retriever, asked.repository, patience_s=self._patience_s)
         if indexed.corpus.file(asked.file) is None:
             raise Problem(
                 404,
@@ -245,7 +230,7 @@ class Premises:
         )
         allowed = accessible(indexed.corpus, place)
         ranked = allowed if asked.accessible_only else np.ones(len(indexed.corpus), dtype=np.bool_)
-        numbers, scores = await self._search(finds, indexed, asked.goal, ranked, asked.k)
+        numbers, scores = await self._search(retriever, indexed, asked.goal, ranked, asked.k)
         return RetrieveResponse(
             premises=[
                 _told(indexed.corpus, int(number), float(score), accessible=bool(allowed[number]))
@@ -255,7 +240,7 @@ class Premises:
             commit=indexed.trace.sha,
             trace=indexed.trace.trace,
             traced_at=indexed.trace.traced_at,
-            checkpoint=finds.checkpoint,
+            checkpoint=WORDS if retriever is None else retriever.checkpoint,
             accessible=int(allowed.sum()),
             known=len(indexed.corpus),
         )
@@ -307,20 +292,20 @@ class Premises:
             _log.warning("no premises of %s are shown: %s", repository, problem.reason)
 
     async def _search(
-        self, retriever: Encodes, indexed: _Indexed, goal: str, allowed: npt.NDArray[np.bool_], k: int
+        self, retriever: Encodes | None, indexed: _Indexed, goal: str, allowed: npt.NDArray[np.bool_], k: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         if not len(indexed.corpus):
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        words = indexed.vectors
-        if isinstance(words, BM25):
+        every = indexed.vectors
+        if isinstance(every, BM25):
 
             def by_words() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-                scores = words.scores(query_text(goal))
+                scores = every.scores(query_text(goal))
                 numbers = np.array(best(scores, allowed, k), dtype=np.int64)
                 return numbers, scores[numbers].astype(np.float32)
 
-            return await retriever.run(by_words)
-        vectors_of_all = words
+            return await asyncio.to_thread(by_words)
+        assert retriever is not None
         vectors = await retriever.vectors([query_text(goal)])
 
         def nearest() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -328,15 +313,16 @@ class Premises:
 
             from pipeline.models.retriever.index import top_k
 
-            where = vectors_of_all.device
-            mask = torch.from_numpy(allowed).to(where).unsqueeze(0)
-            (found,) = top_k(torch.tensor(vectors, device=where), vectors_of_all, mask, k)
+            mask = torch.from_numpy(allowed).to(every.device).unsqueeze(0)
+            (found,) = top_k(torch.tensor(vectors, device=every.device), every, mask, k)
             return found
 
         with _told_as_problems():
-            return await retriever.run(nearest)
+            return await asyncio.to_thread(nearest)
 
-    async def _indexed(self, retriever: Encodes, repository: str, *, patience_s: float | None) -> _Indexed:
+    async def _indexed(
+        self, retriever: Encodes | None, repository: str, *, patience_s: float | None
+    ) -> _Indexed:
         """Return the newest trace's premises with their vectors; embedded if they are not cached.
 
         Concurrent requests share one embedding, which continues if they disconnect.
@@ -344,12 +330,13 @@ class Premises:
         Raises:
             Problem: no trace exists; 503, it takes longer than the patience; or the model or the disk failed.
         """
-        key = (id(retriever.encoder), repository)
+        encoder = _encoder_of(retriever)
+        key = (id(encoder), repository)
         end = None if patience_s is None else time.monotonic() + patience_s
         while True:
             newest = await asyncio.to_thread(self._newest, repository)
             kept = self._kept.get(key)
-            if kept is not None and kept.trace.seq == newest.seq and kept.encoder() is retriever.encoder:
+            if kept is not None and kept.trace.seq == newest.seq and kept.encoder() is encoder:
                 self._kept.move_to_end(key)
                 return kept
             making = self._making.get(key) or self._begin(key, retriever)
@@ -368,7 +355,7 @@ class Premises:
             if made.trace.seq == newest.seq:
                 return made
 
-    def _begin(self, key: _Key, retriever: Encodes) -> asyncio.Task[_Indexed]:
+    def _begin(self, key: _Key, retriever: Encodes | None) -> asyncio.Task[_Indexed]:
         making = asyncio.create_task(self._make(key, retriever), name=f"premises:{key[1]}")
         self._making[key] = making
 
@@ -381,7 +368,7 @@ class Premises:
         making.add_done_callback(ended)
         return making
 
-    async def _make(self, key: _Key, retriever: Encodes) -> _Indexed:
+    async def _make(self, key: _Key, retriever: Encodes | None) -> _Indexed:
         with _told_as_problems():
             loop = asyncio.get_running_loop()
             made = await loop.run_in_executor(self._thread, self._made, retriever, key[1])
@@ -429,7 +416,7 @@ class Premises:
             raise no_view(error) from error
         return next(one.row for one in chosen if one.in_dataset)
 
-    def _made(self, retriever: Encodes, repository: str) -> _Indexed:
+    def _made(self, retriever: Encodes | None, repository: str) -> _Indexed:
         spec = self._spec
         sources = Sources(spec.events, spec.view, spec.indices / "corpora")
         InputStore(sources.contents).sweep()
@@ -442,8 +429,8 @@ class Premises:
                 break
         else:
             raise Problem(503, "busy", f"{repository} is traced faster than it is read", "ask again")
-        if isinstance(retriever, _Words):
-            return _Indexed(before, corpus, BM25(corpus), weakref.ref(retriever))
+        if retriever is None:
+            return _Indexed(before, corpus, BM25(corpus), lambda: WORDS)
         from pipeline.models.libraries import tensors_digest
         from pipeline.models.retriever.index import EmbeddingIndex, embed_premises
 

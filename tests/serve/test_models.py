@@ -26,7 +26,7 @@ from pipeline.models.loading import load_generator, load_retriever
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
-from pipeline.serve.engines import LoadedRetriever, RetrievalGenerator
+from pipeline.serve.engines import LoadedRetriever, RetrievalGenerator, Terms
 from pipeline.serve.measures import Measures
 from pipeline.serve.spec import PROMOTED, Limits, ModelSpec, Provenance
 from tests.support.chat_server import ChatServer, Fails, Says
@@ -192,19 +192,15 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
         return ("theorem <a>Nat.gcd_self</a> : gcd n n = n",)
 
     async def work() -> Sequence[Suggestion]:
-        limits, measures = Limits(), Measures()
+        terms = Terms(Provenance("a" * 16), Limits(), Measures())
         loaded = load_retriever(folder / "t5", device="cpu")
         model = RetrievalGenerator(
             "m",
             Noting(load_model(folder / "said")),
             Decoding(1, max_tokens=8),
-            provenance=Provenance("a" * 16),
-            retriever=LoadedRetriever(
-                "m", loaded, provenance=Provenance("a" * 16), limits=limits, measures=measures
-            ),
+            terms,
+            retriever=LoadedRetriever("m", loaded, terms),
             nearest=nearest,
-            limits=limits,
-            measures=measures,
         )
         await model.start()
         try:

@@ -13,7 +13,7 @@ from pipeline.lean.tactic_text import Step
 from pipeline.models.errors import ModelError
 from pipeline.models.loading import load_progress
 from pipeline.models.progress.model import ProgressModel
-from pipeline.serve.engines import RatingModel
+from pipeline.serve.engines import RatingModel, Terms
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import Limits, ModelSpec, Provenance, RewardSpec
@@ -55,7 +55,7 @@ def test_a_number_that_is_none_is_the_model_s_failure_and_is_not_sent() -> None:
             return [math.inf] * len(steps)
 
     async def work() -> None:
-        rating = RatingModel(Damaged(), provenance=Provenance(), limits=Limits(), measures=Measures())
+        rating = RatingModel(Damaged(), Terms(Provenance(), Limits(), Measures()))
         await rating.start()
         try:
             await rating.remaining("⊢ p", ["simp"], "")

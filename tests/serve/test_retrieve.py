@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,9 +168,6 @@ class Encoder:
 
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
         return [[1.0] for _ in texts]
-
-    async def run(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.to_thread(work)
 
 
 class Making:

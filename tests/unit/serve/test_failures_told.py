@@ -8,23 +8,28 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipeline.serve.engines import ask, batching
+from pipeline.serve.engines import EncodingModel, Terms
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
-from pipeline.serve.spec import Limits
+from pipeline.serve.spec import Limits, Provenance
 
 
 def test_a_failure_has_its_traceback_once_and_a_line_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    def fails(asked: Sequence[str]) -> Sequence[str]:
-        if asked[0] == "other":
-            raise KeyError("other")
-        raise ValueError(f"no {asked[0]}")
+    class Fails:
+        def vectors(self, texts: Sequence[str]) -> list[list[float]]:
+            if texts[0] == "other":
+                raise KeyError("other")
+            raise ValueError(f"no {texts[0]}")
 
     async def main() -> None:
-        async with batching("told-once", fails, limits=Limits(), measures=Measures()) as service:
+        model = EncodingModel("told-once", Fails(), Terms(Provenance(), Limits(), Measures()))
+        await model.start()
+        try:
             for asked in ("a", "b", "other", "c"):
                 with pytest.raises(Problem, match="told-once"):
-                    await ask("told-once", service, asked)
+                    await model.encode(asked)
+        finally:
+            await model.close()
 
     with caplog.at_level(logging.ERROR, "pipeline.serve.engines"):
         asyncio.run(main())
