@@ -183,7 +183,7 @@ def _decision(row: CheckpointRow) -> str:
 
 @dataclass
 class ProverConfig:
-    """LeanDojo-v2's configuration of provers: its names and defaults; those of `[prove]` here that it stands for.
+    """LeanDojo-v2's configuration of provers, by its names and with its defaults, for settings of `[prove]`.
 
     `num_sampled_tactics` is [prove.generator] candidates, `timeout` the seconds for a sorry, `max_expansions` the
     states. LeanDojo reads none of them. The others have no effect: models run in this process, in batches of their own.
@@ -505,7 +505,7 @@ class BaseAgent:
         return pinned
 
     def _database(self, repos: Sequence[Pinned]) -> DynamicDatabase:
-        """Open the store's records. By itself it has each repository's newest trace; these commits are wanted too."""
+        """Open the store's records: each repository's newest trace, and those of these commits."""
         state = self.settings.paths.state
         with closing(queries.connect(self.settings.paths.database_db)) as view:
             traces = [trace.trace for pinned in repos if (trace := pinned.trace(view)) is not None]
@@ -677,10 +677,8 @@ class LeanAgent(BaseAgent):
             if row.kind == "train"
         }
         session.settle_models()
-        for row in ended.values():
-            if row.state == "failed":
-                remedy = row.remedy or f"see `everlean jobs logs {row.job}`"
-                raise AgentError(f"{pinned}: was not learned: {row.message or row.reason}; {remedy}")
+        if any(row.state == "failed" for row in ended.values()):
+            raise AgentError(_why_not_done(pinned, [*ended.values()], "train"))
         checkpoints = session.ask(partial(model_queries.checkpoints, model=RETRIEVER))
         made = [row for row in checkpoints if row.job in ended]
         for checkpoint in made:

@@ -48,17 +48,9 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "lean_progress.create_sample_dataset": {"main": f"{_SCRIPTS}:create_sample_dataset"},
     "lean_progress.train_steps_model": {"main": f"{_SCRIPTS}:train_steps_model"},
 }
-"""By module of `lean_dojo_v2`, and name there: the module that has it here, with its name there where it differs."""
-GATHERED = {
-    "agent": ("agent",),
-    "trainer": ("trainer",),
-    "prover": ("prover",),
-    "database": ("database",),
-    "database.models": ("database.models",),
-    "lean_agent.database": ("database",),
-    "lean_dojo": ("lean_dojo",),
-}
-"""Packages that have the names of what is below these ones, too."""
+"""By module of `lean_dojo_v2` and name there: the module here, and behind a colon the name here where it differs."""
+ALIASES = {"lean_agent.database": "database"}
+"""Packages that are another one."""
 LEFT_OUT = {
     "TracedRepo": "the records of `DynamicDatabase` have what Lean said of files, theorems and tactics",
     "TracedFile": "see `TracedRepo`",
@@ -69,17 +61,17 @@ LEFT_OUT = {
     "is_available_in_cache": "what was traced is not traced again",
     "Cache": "[cache] of the configuration bounds the builds and clones",
 }
-"""LeanDojo's names that nothing stands for, each with what is there instead."""
+"""LeanDojo's names without an equivalent, each with what to use instead."""
 
 
 def names_of(module: str) -> Mapping[str, str]:
-    """Return the names of a module of `lean_dojo_v2`, its name without the package's."""
-    found = dict(NAMES.get(module, {}))
-    for part in GATHERED.get(module, ()):
-        for name, own in NAMES.items():
-            if name.startswith(f"{part}."):
-                found |= own
-    return found
+    """Return the names of a module of `lean_dojo_v2`, given without the package's name, and of all modules below it."""
+    module = ALIASES.get(module, module)
+    found: dict[str, str] = {}
+    for name, own in NAMES.items():
+        if name.startswith(f"{module}."):
+            found |= own
+    return {**found, **NAMES.get(module, {})}
 
 
 def resolve(module: str, name: str) -> Any:
@@ -105,7 +97,7 @@ class Finder:
         package, _, module = name.partition(".")
         if package != PACKAGE:
             return None
-        known = (*NAMES, *GATHERED)
+        known = (*NAMES, *ALIASES)
         if module and not any(one == module or one.startswith(f"{module}.") for one in known):
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
@@ -123,7 +115,7 @@ class Finder:
 
 @contextmanager
 def in_place_of_leandojo() -> Iterator[None]:
-    """Have imports of `lean_dojo_v2` find what stands for it here, whether it is installed or not."""
+    """Have imports of `lean_dojo_v2` find the names here, whether it is installed or not."""
     finder = Finder()
     aside = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == PACKAGE}
     sys.meta_path.insert(0, finder)
@@ -144,7 +136,7 @@ def run_script(path: Path, arguments: Sequence[str]) -> None:
     """
     if not path.is_file():
         raise AgentError(f"{path}: no such file; name a script that imports {PACKAGE}")
-    with in_place_of_leandojo(), _arguments(str(path), arguments), _found_first(path.absolute().parent):
+    with _program(str(path), arguments, path.absolute().parent):
         runpy.run_path(str(path), run_name="__main__")
 
 
@@ -156,33 +148,24 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
         ImportError: there is no such module.
     """
     package, _, below = module.partition(".")
-    if package != PACKAGE:
-        with in_place_of_leandojo(), _arguments(module, arguments), _found_first(Path.cwd()):
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-        return
     runnable = [name for name, own in NAMES.items() if "main" in own]
-    if below not in runnable:
+    if package == PACKAGE and below not in runnable:
         there = ", ".join(f"{PACKAGE}.{name}" for name in runnable)
         raise AgentError(f"{module} cannot be run; what can: {there}")
-    with in_place_of_leandojo(), _arguments(module, arguments):
-        resolve(below, "main")()
+    with _program(module, arguments, Path.cwd()):
+        if package == PACKAGE:
+            resolve(below, "main")()
+        else:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 @contextmanager
-def _found_first(folder: Path) -> Iterator[None]:
-    """Have imports look in a folder first."""
-    sys.path.insert(0, str(folder))
+def _program(name: str, arguments: Sequence[str], folder: Path) -> Iterator[None]:
+    """Set `sys` up as for a program of this name that was started with these arguments, its modules in `folder`."""
+    before = sys.argv, sys.path
+    sys.argv, sys.path = [name, *arguments], [str(folder), *sys.path]
     try:
-        yield
+        with in_place_of_leandojo():
+            yield
     finally:
-        sys.path.remove(str(folder))
-
-
-@contextmanager
-def _arguments(program: str, arguments: Sequence[str]) -> Iterator[None]:
-    before = sys.argv
-    sys.argv = [program, *arguments]
-    try:
-        yield
-    finally:
-        sys.argv = before
+        sys.argv, sys.path = before

@@ -20,7 +20,7 @@ from pipeline.loop_thread import LoopThread
 
 
 class _Lines:
-    """A reporter's output: each line is heard on the runner's loop before the next is written."""
+    """A reporter's output. A line is written when the runner's loop has taken it."""
 
     def __init__(self, hear: Callable[[bytes], Awaitable[None]]) -> None:
         self._hear = hear
@@ -33,7 +33,7 @@ class _Lines:
         asyncio.run_coroutine_threadsafe(heard(), self._loop).result()
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Lines are not buffered."""
 
 
 class OwnAttempt:
@@ -58,7 +58,7 @@ class OwnAttempt:
         return self._exit
 
     def _work(self, reporter: Reporter) -> dict[str, Any]:
-        # It brings torch, and an agent without a prover of its own does without.
+        # It imports torch, which only agents with a prover of their own need.
         from pipeline.prove.job import ProveJob
 
         engine = self._prover.engine(whole=self._whole)

@@ -54,7 +54,7 @@ Say = Callable[[str], object]
 
 _POLL_S = 1.0
 _SCRIPTS_CONFIG = """\
-# What scripts do here, `everlean status --config THIS_FILE` shows, as do the other verbs.
+# `everlean status --config THIS_FILE` and the other verbs show what scripts do here.
 [daemon]
 state_dir = "everlean"
 """

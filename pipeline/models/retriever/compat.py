@@ -194,7 +194,7 @@ def _change(config: TrainingConfig, name: str, value: Any) -> None:
     object.__setattr__(config, name, getattr(replace(config, **{name: value}), name))
 
 
-# The class below it is frozen, and so must this one be declared; its fields come first, in an order of their own.
+# The subclass of a frozen dataclass must be frozen, and has the fields of that first, in an order of their own.
 TrainingConfig.__setattr__ = _change  # type: ignore[assignment, method-assign]
 _make = TrainingConfig.__init__
 
