@@ -4,9 +4,9 @@ A claim is an event and ends by the clock, so that it outlives the daemon and ne
 sorry's declaration, since work on one sorry of it is work on all. Who has one is asked by the claim's id: the daemon
 knows users, and several agents may be one. The plan leaves alone what is claimed (`daemon.planning.proving`).
 
-Users have a measure: so many claims at a time, proofs that wait for their check, and events a minute; who has it full
-is told when to come back. A renewal is recorded only where less than half of the time is left: a loop that renews is no
-loop of events.
+Each user has limits: of claims, of proofs that wait for their check, and of events a minute. A request over a limit is
+refused, with the time to try again. A renewal writes an event only in the second half of the lease, so that an agent
+that renews in a loop does not fill the log.
 
 A submitted proof is recorded as a search's is, and judged by the same job. Where it goes is the daemon's to say: to the
 bytes of the sorry, in the newest scanned version of the file.
@@ -56,11 +56,11 @@ LONGEST_S = 4 * 3600.0
 """A lease is renewed before it ends; a longer one would keep a sorry from everybody after its agent has died."""
 SHORTEST_S = 1.0
 MOST_CLAIMS = 50
-"""The claims of one user that may stand at a time: what is claimed is kept from everybody else."""
+"""Claims of one user at a time: nobody else can work on a claimed sorry."""
 MOST_PENDING = 100
-"""The proofs of one user that may wait for their check at a time."""
+"""Proofs of one user that wait for their check."""
 MOST_A_MINUTE = 60
-"""What of one user is recorded in a minute: it stays in the log for good."""
+"""Events of one user in a minute: the log keeps every event for good."""
 _MINUTE_S = 60.0
 _STREAM = "work"
 
@@ -85,7 +85,7 @@ class Claims:
     ) -> SorryClaimed:
         """Give an open sorry to an agent, or renew its claim; return what is recorded of it.
 
-        A claim that has half of the time left yet, or more, stays as it is.
+        A claim with half of that time left, or more, stays as it is.
 
         Args:
             sorry: its whole id.
@@ -192,51 +192,51 @@ class Claims:
         return found
 
     async def _check_claims(self, by: str) -> None:
-        """Refuse another claim to who has as many as may stand.
+        """Refuse another claim to a user who has the most that are allowed.
 
         Raises:
-            WorkStateError: with when the first of them ends.
+            WorkStateError: it says when the first of them ends.
         """
         standing = await self.store.ask(partial(queries.claims, now=now_text()))
         until = sorted(one.until for one in standing if one.by == by)
         if len(until) >= MOST_CLAIMS:
             raise WorkStateError(
-                f"{by}: {len(until)} claims of this user stand, and no more may; give one back, or come back at"
-                f" {until[0]}, when the first of them ends"
+                f"{by} has {len(until)} claims, the most that a user may have; release one, or try again at {until[0]},"
+                " when the first of them ends"
             )
 
     async def _check_pending(self, by: str, more: int) -> set[str]:
         """Return the proofs of a user that wait for their check.
 
         Raises:
-            WorkStateError: with so many more they would be too many.
+            WorkStateError: so many more are too many.
         """
         mine = self._submitted.get(by, set())
         waiting = {row.proof for row in await self.store.ask(queries.proofs_to_check)} if mine else set()
         pending = mine & waiting
         if more and len(pending) + more > MOST_PENDING:
             raise WorkStateError(
-                f"{by}: {len(pending)} proofs of this user wait for their check, and no more than {MOST_PENDING} may;"
-                " come back when some of them are judged, in a minute"
+                f"{by} has {len(pending)} proofs that wait for their check, and a user may have {MOST_PENDING}; try"
+                " again in a minute, when some of them are judged"
             )
         return pending
 
     def _count(self, by: str, events: int) -> None:
-        """Take so many events from what a user may have recorded in this minute.
+        """Count events towards the limit of a user for a minute.
 
         Raises:
-            WorkStateError: there is not as much left.
+            WorkStateError: they exceed it.
         """
         now = self.elapsed()
         recorded = self._recorded.setdefault(by, deque())
         while recorded and now - recorded[0] >= _MINUTE_S:
             recorded.popleft()
-        # One that alone is more than a minute's is let through: it is bounded by what one text may hold.
+        # A request that exceeds it alone passes: the length of a text bounds it.
         if recorded and len(recorded) + events > MOST_A_MINUTE:
             wait_s = math.ceil(_MINUTE_S - (now - recorded[0]))
             raise WorkStateError(
-                f"{by}: {len(recorded)} events of this user were recorded within a minute, and no more than"
-                f" {MOST_A_MINUTE} are; come back in {wait_s} s"
+                f"{by} had {len(recorded)} events within a minute, and a user may have {MOST_A_MINUTE}; try again in"
+                f" {wait_s} s"
             )
         recorded.extend([now] * events)
 

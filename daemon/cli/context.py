@@ -157,7 +157,7 @@ class Verb:
         name: with its group's before it.
         run: has the options of every verb too.
         document: the class of what `--json` gives, or "module:Class"; None: it has no `--json`.
-        rest: all after its first argument is its arguments, options too.
+        rest: everything after its first argument belongs to it, options too.
     """
 
     name: str

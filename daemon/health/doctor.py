@@ -77,7 +77,7 @@ def examine(config: Path | None) -> list[Finding]:
 
 
 def _environment(settings: Settings | None) -> Iterator[Finding]:
-    """Say of what comes from the environment, or may, where it comes from; no value that is a secret."""
+    """Report the source of tokens and of what environment variables set; no secret values."""
     if settings is None:
         return
     from daemon.settings.in_force import token_source

@@ -16,7 +16,7 @@ class DueJob(Assignment):
     `built`: its worktree gets the project's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
     `tree_bytes` is the memory limit of the process tree; None: the per-process limit. `gpu`: it holds a GPU for
     as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
-    `cost_s`: what it may take of the day's seconds of search. `key`: where the one secret is that it is handed.
+    `cost_s`: what it may take of the day's seconds of search. `key`: the place of its one secret.
     `paid`: what it spends counts towards a day's limit.
     `spec` is None while it waits in a plan: what a million sorries need is made when their jobs begin.
     """

@@ -170,7 +170,7 @@ class Gpus:
         except nvml.NVMLError as error:
             known = self._known.get(index, Gpu("", index, "unknown"))
             return replace(known, used_bytes=0, state="lost", detail=str(error), remedy=_LOST)
-        # Of our own what counts is the memory: an agent's trainer, which has ended, leaves a context there.
+        # A trainer of LeanDojo's face leaves a context in this process: only its memory counts.
         others = [(int(user.pid), user.usedGpuMemory) for user in users if int(user.pid) != os.getpid()]
         return self._judged(gpu, lent, others)
 

@@ -1,8 +1,8 @@
 """Pure: which of the due jobs begin now, on which GPU, and what the others wait for.
 
-Slots are shared by repositories: of what is due, long or short, those go first that have had least of the slots of late
-(`SlotQueue.served`). One that has waited for SHARE_S for a long job takes its slot from one that has had more and has
-held one for at least as long: a trace or a search that has recorded something since it began ends there, and goes on
+Repositories share the slots: of all due jobs, long or short, those of the repository that had least of the slots lately
+go first (`SlotQueue.served`). One that has waited SHARE_S for a long job takes the slot of one that had more and has
+held it for at least as long: a trace or a search that has recorded something since it began ends there, and goes on
 later. Where none can be stopped without losing work (a build, a long file), one job begins beside the slots.
 """
 
@@ -111,15 +111,14 @@ class SlotQueue:
         self._since: dict[str, float] = {}
         self._seen: dict[str, float] = {}
         self.served: dict[str, float] = {}
-        """The seconds for which each repository has held a slot; what is two minutes old counts half, and so on
-        until they count nothing."""
+        """The seconds for which each repository has held a slot, halved every two minutes."""
         self._held: tuple[str, ...] = ()
         self._counted_at = 0.0
 
     def update(self, waiting: Mapping[str, DueJob], holders: Sequence[SlotHolder], *, now: float) -> None:
         """Take the repositories of the last admission for those that wait; `now` is of any steady clock, in seconds.
 
-        Who has nothing due for a moment, since a commit of its own is scanned, has not begun to wait anew after it.
+        A repository with nothing due for a moment, while its own commit is scanned, keeps its waiting time.
         """
         self._count(holders, now=now)
         served = {holder.repository for holder in holders if KINDS[holder.kind].long}
@@ -164,9 +163,8 @@ def turn_ends(
     share_s: float,
     served: Mapping[str, float] = _NOBODY,
 ) -> tuple[SlotHolder | None, str]:
-    """Return the job that is preempted for a repository that has had less, or the one of which a job begins beside.
-
-    None and "" where none is, or does.
+    """Return the job to preempt for a repository that had less, or None; and the repository of which a job may begin
+    beside the slots, or "".
     """
     long = [holder for holder in holders if KINDS[holder.kind].long]
     if not overdue or any(holder.ends for holder in long):
@@ -211,7 +209,7 @@ def admit(
         no_cluster: what jobs that leave the daemon's machine wait for; "" for nothing.
         beside: the repository of which a long job may begin although the slots are taken.
         no_money: what jobs that cost money wait for; "" for nothing.
-        served: the repositories that come after the others, as they had slots of late (`SlotQueue.served`).
+        served: what repositories had of the slots lately (`SlotQueue.served`); less goes first.
     """
     kinds = list(running)
     lanes: set[str] = set()

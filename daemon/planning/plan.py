@@ -146,8 +146,8 @@ class Plan:
         Where today's time is short, none is: what a job may take of it counts whether it begins or waits.
 
         Args:
-            passed: classes of which nothing can begin any more.
-            served: what repositories have had of late: they come after all others, and who had more comes later.
+            passed: the classes of which nothing more can begin.
+            served: the seconds of slots that repositories had lately; less comes first, and none before all.
             ahead: the repository that comes before all others, "" for none.
         """
         waits = self._waits()
@@ -195,10 +195,9 @@ _place = itemgetter(0)
 def _in_turns(
     entries: Sequence[Entry], first: Collection[str], served: Mapping[str, float], ahead: str
 ) -> Iterator[tuple[tuple[float, Key], DueJob]]:
-    """Yield entries, of the repositories `first`, with what orders them over all classes.
+    """Yield the entries of a class, each with its place among those of all classes; `first` names the repositories.
 
-    A class may have a hundred thousand, of which a turn of the plan takes a handful: those are found before all are
-    looked at.
+    A class may have a hundred thousand entries, of which a turn takes a handful: these come before all are read.
     """
     if ahead in first:
         yield from (((-1.0, place), job) for place, job in entries if job.repository == ahead)

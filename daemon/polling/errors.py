@@ -24,7 +24,7 @@ class RemoteError(Exception):
 
 
 class ReplacedError(RemoteError):
-    """Another repository has the name: `before` is the number of the one that is watched, `forge_id` of this one."""
+    """The name belongs to another repository: `before` is the id of the watched one, `forge_id` of the other."""
 
     def __init__(self, key: str, *, before: int, forge_id: int) -> None:
         super().__init__(

@@ -75,9 +75,9 @@ _CHUNK_BYTES = 2**16
 _LOWEST_PRIORITY = 19
 _LAST_READ_S = 5.0
 LONG = 10
-"""What depends on a repository's size, a clone or fetch, has so many times as long as another call."""
+"""Factor on the timeout of a clone or fetch, which depends on the size of the repository."""
 _PATIENCE = 1 / 12
-"""After this part of its time a process keeps no other waiting: a remote may drip until the end of it."""
+"""Share of its timeout after which a process loses its place: a remote may drip to the end."""
 _PASSED_ON = (
     "PATH",
     "HOME",

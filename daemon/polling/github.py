@@ -1,4 +1,4 @@
-"""Client of GitHub's REST API: one question after the other while each is answered soon, inside its rate limits.
+"""Client of GitHub's REST API: one request at a time unless one is slow, inside its rate limits.
 
 Owns the questions, the rule for which repositories the API answers, the token in use (`Forge`), and the requests made
 for a person who waits (`Calls`). The poller's errors are tried again by themselves; those of `Calls` say what to do.
@@ -53,7 +53,7 @@ PUBLIC_API = "https://api.github.com"
 _BRANCHES = "refs/heads/"
 _MOST_PAGES = 50
 _PATIENCE = 1 / 60
-"""This part of the time for an answer passes before the next question is asked beside it."""
+"""Share of the timeout after which the next question begins beside a slow one."""
 _MOST_BYTES = 16 * 2**20
 
 
@@ -95,7 +95,7 @@ NOTHING = RequestMemory()
 
 
 class GitHub:
-    """A client for one API. One question after the other as long as each is answered soon: GitHub asks for that.
+    """A client for one API. One request at a time, as GitHub asks, unless one is slow.
 
     Args:
         local: whether an API on the loopback hears, with the token, of repositories that are paths.
@@ -245,10 +245,9 @@ class GitHub:
 
     @asynccontextmanager
     async def _asking(self, what: str) -> AsyncIterator[None]:
-        """Ask all of one question, in turn and by one deadline.
+        """Make the requests of one question, in turn and within one deadline.
 
-        GitHub wants a token's requests one after the other. Who is answered slowly gives the turn up: the answers to
-        the others may be quick.
+        GitHub wants one request of a token at a time. A slow question loses its turn: others may be answered quickly.
 
         Raises:
             RemoteError: the time is up.

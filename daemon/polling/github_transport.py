@@ -123,7 +123,7 @@ def text(value: Any) -> str | None:
 
 
 def number(value: Any) -> int | None:
-    """Return a number of something at the forge: it counts from 1, and a table has room for it."""
+    """Return an id of the forge, which is positive and fits into a table; None for anything else."""
     return value if type(value) is int and 0 < value < 2**63 else None
 
 

@@ -372,7 +372,7 @@ class Poller:
             numbers = {"before": error.before, "forge_id": error.forge_id}
             body = RepositoryReplaced(repository=repo.key, reason=reason, remedy=error.remedy, **numbers)
         elif known.state == error.problem or known.replaced_by is not None:
-            # Who has to be asked about a replacement has to be asked still, when the forge is out of reach meanwhile.
+            # A replacement waits for a person, also while the forge is out of reach.
             return
         else:
             body = RepositoryFailed(

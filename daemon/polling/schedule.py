@@ -60,7 +60,7 @@ class PollScheduler:
         self._refused: set[str] = set()
         self._out_of_reach: set[str] = set()
         self._begun: dict[str, float] = {}
-        # So many at once that the first are seen within seconds, however many are due.
+        # Few at once, so that the first answers come within seconds, however many are due.
         self._turns = Turns(_AT_ONCE)
         self._seen: set[str] = set()
         self._last_end = elapsed()
@@ -104,9 +104,9 @@ class PollScheduler:
         self._tell_overdue(now)
 
     def _tell_overdue(self, now: float) -> None:
-        """Say which polls have not ended although an interval and a timeout have passed since they were to begin.
+        """Report the polls that have not ended an interval and a timeout after they were due.
 
-        Who stands in line behind first looks, of which there may be thousands, is late where none of them ends.
+        A poll that waits behind first looks, of which there may be thousands, is late only if none of those ends.
         """
         unseen = any(repo.enabled and repo.key not in self._seen for repo in self._context.settings.repos)
         timeout_s = self._context.settings.poll.timeout_s

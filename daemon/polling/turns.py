@@ -1,7 +1,6 @@
-"""Turns of those who wait for others' machines: so many at once, and no place is kept by who is slow.
+"""A semaphore for calls to other machines, in which a slow call loses its place.
 
-A plain lock or semaphore is held for as long as a stranger's server likes; with as many slow ones as there are places
-nobody else would get one.
+A call holds a plain semaphore for as long as a stranger's server likes: a few slow servers would stop all other calls.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """So many places, given in the order of asking."""
+    """A number of places, given in the order of the requests."""
 
     def __init__(self, places: int) -> None:
         self._places = asyncio.Semaphore(places)
 
     @asynccontextmanager
     async def one(self, *, patience_s: float) -> AsyncIterator[None]:
-        """Wait for a place. Who has had it for longer than `patience_s` goes on without it."""
+        """Wait for a place, and hold it for at most `patience_s`; the body goes on without it."""
         await self._places.acquire()
         held = True
 

@@ -76,10 +76,10 @@ def run(config_path: Path) -> int:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop that looks names up in other threads than those for work.
+    """An event loop that looks up host names in threads of their own.
 
-    A name server that does not answer keeps a thread for half a minute, whatever deadline the caller has. Of the
-    threads for work it would soon have all, and nothing else would be read, written or answered.
+    A silent name server blocks a thread for half a minute, whatever the deadline of the caller. In the shared pool a
+    few lookups would block every thread, and with them all reads, writes and answers.
     """
 
     def __init__(self, work: ThreadPoolExecutor, names: ThreadPoolExecutor) -> None:
@@ -103,7 +103,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 async def serve(config_path: Path, *pools: ThreadPoolExecutor) -> int:
-    """`run`, inside an event loop on the main thread, whose threads are of these pools."""
+    """`run`, inside an event loop on the main thread; `pools` has the threads of the loop."""
     forbid_core_dumps()
     keep_private()
     settings = load(config_path)

@@ -92,7 +92,7 @@ class Models:
         return tuple(recorded)
 
     async def offer(self, body: ModelOffered) -> ModelOffered:
-        """Record a model that a user gives; the plan has it measured, and then the rule decides.
+        """Record a model of a user; the plan measures it, and then the rule decides.
 
         Raises:
             KeyError: the repository has no trace to measure on.

@@ -203,7 +203,7 @@ class Scheduler:
             limits.give_back()
 
     def _served(self, settings: Settings) -> dict[str, float]:
-        """Return what repositories have had of the slots of late, but for those that are to go first all the same."""
+        """Return what repositories had of the slots lately, without those that have priority."""
         first = {repo.key for repo in settings.repos if repo.priority > 0}
         return {key: seconds for key, seconds in self.for_slot.served.items() if key not in first}
 
@@ -402,7 +402,7 @@ class Operator:
         return {"triggered": not waiting, "waits": None if wait is None else wait.text}
 
     async def accept(self, repository: str, *, by: str) -> RepositoryIdentified:
-        """Take what its forge has under a watched repository's name for the one that is meant; return the event.
+        """Accept the repository that the forge has under the name of a watched one; return the event.
 
         Raises:
             KeyError: no such repository was ever watched.

@@ -59,7 +59,7 @@ class Shipping:
         self._store: SegmentStore | None = None
         self._end: End | None = None
         self._unmerged = segments.MOST_SEGMENTS
-        """How many segments there may be that were not merged: at first nobody knows."""
+        """The most segments that can be unmerged; unknown at first."""
         self._refused = ""
         self._current_at = time.monotonic()
         self._failures = 0
@@ -157,7 +157,8 @@ class Shipping:
     def _merge(self, store: SegmentStore) -> None:
         """Merge some of the oldest segments: one group a pass, as what is recorded meanwhile waits for it.
 
-        The copy is whole without: of a store that lets nothing be removed that is said, and tried again after as many.
+        The copy is whole without a merge. A failure, as in a store that denies removal, is logged; the next try comes
+        after as many segments again.
         """
         may = partial(require_unfenced, store, self._epoch, self._path)
         try:

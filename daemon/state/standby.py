@@ -116,7 +116,7 @@ def check_at_start(settings: Settings) -> None:
 
 
 def note_fenced(paths: Paths, url: str, error: FencedError) -> None:
-    """Write down that another machine took the log over, for `everlean status` and for who would start here again."""
+    """Write down that another machine took the log over, for `everlean status` and the next start here."""
     _note(paths, replace(read(paths) or Standby(url, token=_NOBODY), problem=str(error), fenced=True))
 
 

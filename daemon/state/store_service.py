@@ -54,7 +54,7 @@ LOOK_FOR_ROOM = Backoff(1.0, 60.0)
 _SOON_S = 120.0
 
 _FOLDED_IN_EVERY_S = 10.0
-"""So often at most the log's -wal is folded into its file, in a turn in which nothing is appended."""
+"""Shortest time between two checkpoints of the log's -wal, which are made in turns without an append."""
 _CHECKED_AT_START_S = 2.0
 _CHECKED_AT_REST_S = 0.05
 _PARTS_EVERY_S = 5.0
@@ -235,7 +235,7 @@ class StoreService:
         self._checked_at = 0
         """Where the log ended when the next part of it was last due to be checked."""
         self._view_check: ViewCheck | None = None
-        """The check of the view, which follows that of the log."""
+        """The check of the view, after that of the log."""
         self.check_pause_s = _REST_S
         """The seconds until `check_next_part` is due: a day after the whole log was checked."""
         self._folded_in = 0
@@ -496,7 +496,7 @@ class StoreService:
             if not check.check_part(_CHECKED_AT_REST_S):
                 return
         except LogError as error:
-            # The second view found no room, or the cache fails; tomorrow it may be otherwise.
+            # There is no room for the second view, or the cache fails: tries again tomorrow.
             log.warning("view_not_checked", reason=str(error))
         self._end_view_check()
         if check.differences and self._database is not None and self._reader is not None:

@@ -220,7 +220,7 @@ def test_without_the_daemon_nothing_is_claimed_and_the_remedy_is_said(stopped: D
     assert str(stopped.folder) not in said
 
 
-def test_a_user_has_a_measure_of_claims_proofs_and_events_and_hears_when_to_come_back(
+def test_a_user_over_a_limit_of_claims_proofs_or_events_is_told_when_to_try_again(
     stopped: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped.write(repos=[stopped.folder / "remotes" / "demo"])
@@ -268,7 +268,9 @@ def test_a_user_has_a_measure_of_claims_proofs_and_events_and_hears_when_to_come
     asyncio.run(go())
     assert len(stopped.events("proof_found")) == 3
     (standing, pending, minute) = said
-    assert "ada: 1 claims of this user stand, and no more may; give one back, or come back at 20" in standing
-    assert "ada: 2 proofs of this user wait for their check, and no more than 2 may; come back" in pending
-    assert "ada: 6 events of this user were recorded within a minute" in minute
-    assert "come back in 50 s" in minute
+    assert "ada has 1 claims, the most that a user may have; release one, or try again at 20" in standing
+    assert (
+        "ada has 2 proofs that wait for their check, and a user may have 2; try again in a minute" in pending
+    )
+    assert "ada had 6 events within a minute" in minute
+    assert "try again in 50 s" in minute

@@ -80,11 +80,11 @@ class Recovered:
     recovered: bool
     """whether there was something to recover; if not, what follows is null"""
     kept: int | None
-    """the last event before the first that is lost"""
+    """the number of the last event before the damage"""
     behind: int | None
-    """how many events behind that were kept"""
+    """the number of events kept from behind the damage"""
     lost: int | None
-    """how many are known to be lost"""
+    """the number of events known to be lost"""
     reason: str | None
     """what was found"""
     aside: Path | None
@@ -210,9 +210,9 @@ def recover(call: Call) -> Answer:
             "the log is sound and whole: there is nothing to recover",
         )
     done, orphans = found.log, found.patches_without_proof
-    kept = f"kept events 1 to {done.kept}" if done.kept else "kept no event from the first on"
+    kept = f"kept events 1 to {done.kept}" if done.kept else "kept no event before the damage"
     if done.behind:
-        kept += f", and {done.behind} of those that came later"
+        kept += f", and {done.behind} behind the damage"
     lost = f"lost {done.n_lost} of {done.lost}" if done.lost else "none is known to be lost"
     said = [
         clean(done.reason),

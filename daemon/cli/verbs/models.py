@@ -87,15 +87,15 @@ class Offered:
     model: str
     """`retriever`, `tactics` or `progress`"""
     folder: str
-    """of the model; a copy of it goes into the chain"""
+    """the model; the chain gets a copy"""
     weights: str
     """their SHA-256"""
     repository: str
-    """on whose test set it is measured, beside those of all earlier tasks"""
+    """its test set measures the model, and so do those of all earlier tasks"""
     trace: str | None
     """of the repository; null: its newest one"""
     learned: bool
-    """the repository is what it was trained on"""
+    """whether the model was trained on the repository"""
     by: str
     """the user"""
 
@@ -286,19 +286,21 @@ def add(
     call: Call,
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="What a trainer wrote, or `hf download` made.", exists=True),
+        typer.Argument(
+            metavar="FOLDER", help="The model, as a trainer or `hf download` left it.", exists=True
+        ),
     ],
     repo: Annotated[
         str | None,
         typer.Option(
             "--repo",
             metavar="REPO",
-            help="The repository that it was trained on; default: none of ours, and it is measured on the one that was "
-            "traced last.",
+            help="The repository that it was trained on. Default: none; the one traced last then measures it.",
         ),
     ] = None,
     model: Annotated[
-        ModelName | None, typer.Option("--model", metavar="M", help="What it is; default: as its files say.")
+        ModelName | None,
+        typer.Option("--model", metavar="M", help="The kind of model. Default: what its files say."),
     ] = None,
 ) -> Answer:
     """Measure a model that was trained elsewhere, and let the promotion rule decide on it."""
@@ -324,8 +326,8 @@ def add(
     done = read_answer(Offered, call.command("/offer", **given, trace=None, learned=repo is not None))
     return Answer(
         done,
-        f"{done.folder}: is measured as a {done.model} model on {done.repository} and on all earlier tasks; `everlean "
-        "models` shows how it did and what the promotion rule said",
+        f"{done.folder}: will be measured as a {done.model} model on {done.repository} and on all earlier tasks; "
+        "`everlean models` shows the result and the decision",
     )
 
 

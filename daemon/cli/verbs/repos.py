@@ -207,7 +207,7 @@ def accept(
         typer.Argument(metavar="R", help="Its key, or a part that only it has.", autocompletion=repositories),
     ],
 ) -> Answer:
-    """Go on with another repository that its forge has under the same name: say that it is the one meant."""
+    """Accept the repository that the forge now has under the name of a watched one."""
     with call.view() as database:
         key = resolve(database, repo)
     done = command(call.instance, "/accept", {"repository": key})

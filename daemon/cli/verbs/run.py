@@ -71,7 +71,8 @@ def standby(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="With --take-over: also behind another take-over whose daemon has not begun yet."
+            "--force",
+            help="With --take-over: even if another machine has taken over and its daemon has not started.",
         ),
     ] = False,
     once: Annotated[

@@ -240,7 +240,7 @@ def _disproved(number: int) -> str:
 
 
 def _first_look(report: Status) -> tuple[tuple[str, str], ...]:
-    """Return how far the first look at each repository has come, while it is under way."""
+    """Return how many repositories have been looked at, until all have."""
     watched = [item for item in report.repositories or () if item.watched]
     seen = sum(item.checked_at is not None for item in watched)
     if not report.daemon.running or report.as_of is not None or seen == len(watched):

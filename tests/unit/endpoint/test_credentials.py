@@ -43,7 +43,7 @@ def test_a_credential_s_name_is_no_path(folder: Path, name: str) -> None:
         read_key(credential=name, environment={"CREDENTIALS_DIRECTORY": str(folder)})
 
 
-@pytest.mark.parametrize("value", ["", "two words", "a\nX-Header: b", "schlüssel"])
+@pytest.mark.parametrize("value", ["", "\x00", "two words", "a\nX-Header: b", "schlüssel"])
 def test_what_is_no_key_is_refused_and_not_shown(folder: Path, value: str) -> None:
     (folder / "external-key").write_text(value)
     with pytest.raises(CredentialError, match="holds no key") as raised:
