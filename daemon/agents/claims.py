@@ -18,7 +18,6 @@ import asyncio
 import math
 import secrets
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -30,7 +29,7 @@ from daemon.jobs.runner import JobRunner
 from daemon.planning.proving import exercises
 from daemon.scheduling.scheduler import Scheduler, WorkStateError
 from daemon.settings import Repo
-from daemon.state.clock import elapsed_s
+from daemon.state.clock import Allowance, elapsed_s
 from daemon.state.context import Context
 from daemon.state.store_service import StoreService
 from pipeline.jobs.mirror import Mirror
@@ -61,7 +60,6 @@ MOST_PENDING = 100
 """Proofs of one user that wait for their check."""
 MOST_A_MINUTE = 60
 """Events of one user in a minute: the log keeps every event for good."""
-_MINUTE_S = 60.0
 _STREAM = "work"
 
 log = structlog.get_logger("daemon.agents.claims")
@@ -77,7 +75,7 @@ class Claims:
     context: Context
     elapsed: Callable[[], float] = elapsed_s
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _recorded: dict[str, deque[float]] = field(default_factory=dict)
+    _allowances: dict[str, Allowance] = field(default_factory=dict)
     _submitted: dict[str, set[str]] = field(default_factory=dict)
 
     async def claim(
@@ -227,18 +225,12 @@ class Claims:
         Raises:
             WorkStateError: they exceed it.
         """
-        now = self.elapsed()
-        recorded = self._recorded.setdefault(by, deque())
-        while recorded and now - recorded[0] >= _MINUTE_S:
-            recorded.popleft()
-        # A request that exceeds it alone passes: the length of a text bounds it.
-        if recorded and len(recorded) + events > MOST_A_MINUTE:
-            wait_s = math.ceil(_MINUTE_S - (now - recorded[0]))
+        allowance = self._allowances.setdefault(by, Allowance(MOST_A_MINUTE, elapsed=self.elapsed))
+        if not allowance.take(events):
             raise WorkStateError(
-                f"{by} had {len(recorded)} events within a minute, and a user may have {MOST_A_MINUTE}; try again in"
-                f" {wait_s} s"
+                f"{by} has had {MOST_A_MINUTE} events within a minute, the most that a user may have; try again in"
+                f" {math.ceil(allowance.wait_s(events))} s"
             )
-        recorded.extend([now] * events)
 
     async def _found(
         self, taken: Sequence[SorryRow], repo: Repo, proofs: Mapping[str, str]

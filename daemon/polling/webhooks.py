@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from daemon.place.peers import ADDRESS, LoopbackServer, PortError
 from daemon.settings import Settings
-from daemon.state.clock import elapsed_s
+from daemon.state.clock import Allowance
 from daemon.state.context import Problems
 from pipeline.connections import Sparing
 from pipeline.endpoint.errors import CredentialError
@@ -45,26 +45,6 @@ log = structlog.get_logger("daemon.webhooks")
 
 Hint = Callable[[str, int | None], Awaitable[Sequence[str]]]
 """Takes owner/name and the forge's number of a repository; returns the keys of those that are polled for it."""
-
-
-class Allowance:
-    """So many in a minute, and no more at once than that."""
-
-    def __init__(self, most: int, *, elapsed: Callable[[], float] = elapsed_s) -> None:
-        self._most = float(most)
-        self._left = self._most
-        self._elapsed = elapsed
-        self._at = elapsed()
-
-    def take(self) -> bool:
-        """Use up one request of the limit, if one is left."""
-        now = self._elapsed()
-        self._left = min(self._most, self._left + (now - self._at) * self._most / 60.0)
-        self._at = now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
 
 
 class Webhooks:

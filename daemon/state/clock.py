@@ -15,6 +15,30 @@ def elapsed_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class Allowance:
+    """So many in a minute, and no more at once than that."""
+
+    def __init__(self, most: int, *, elapsed: Callable[[], float] = elapsed_s) -> None:
+        self._most = float(most)
+        self._left = self._most
+        self._elapsed = elapsed
+        self._at = elapsed()
+
+    def take(self, number: int = 1) -> bool:
+        """Use up so much of the limit, if it is left. Where that alone is more than the limit, all of it is enough."""
+        if self.wait_s(number) > 0:
+            return False
+        self._left -= number
+        return True
+
+    def wait_s(self, number: int = 1) -> float:
+        """Return the seconds until so much is left; 0 where it is."""
+        now = self._elapsed()
+        self._left = min(self._most, self._left + (now - self._at) * self._most / 60.0)
+        self._at = now
+        return max(0.0, (min(number, self._most) - self._left) * 60.0 / self._most)
+
+
 # ---- Notices that the wall clock was set, and that the machine slept
 # By comparing the kernel's clocks now and then.
 # Deadlines of jobs run on the monotonic clock, which neither is set nor runs while the machine sleeps: a job that was

@@ -19,13 +19,13 @@ from structlog.testing import capture_logs
 from daemon.polling.webhooks import (
     MOST_BODY_BYTES,
     PROBLEM,
-    Allowance,
     Webhooks,
     application_of,
     named,
     signed,
 )
 from daemon.settings import Settings
+from daemon.state.clock import Allowance
 from daemon.state.context import Problems
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import GitHubServer

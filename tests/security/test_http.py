@@ -17,7 +17,8 @@ from starlette.applications import Starlette
 
 from daemon.http.metrics import metrics_route
 from daemon.place.peers import LoopbackServer
-from daemon.polling.webhooks import Allowance, application_of
+from daemon.polling.webhooks import application_of
+from daemon.state.clock import Allowance
 
 SECRET = "the-secret-of-the-webhook"
 GOOD = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
