@@ -39,7 +39,7 @@ from store.events.models import ModelKind
 from store.events.projects import Project
 from store.view import model_queries, queries, trace_queries
 from store.view.model_queries import Learnable, Learned, ancestry
-from store.view.rows import BranchRow, TraceRow
+from store.view.rows import BranchRow, OfferRow, TraceRow
 
 EVALUATED: ModelKind = "retriever"
 """The model that the kind `evaluate` measures."""
@@ -73,9 +73,11 @@ class TrainingJobs:
     ) -> None:
         self._build_first = build_first
         self._models = [
-            _Training(view, learning, settings=settings, leans=leans, standings=standings, counted=counted)
+            _Training(
+                view, learning, offers, settings=settings, leans=leans, standings=standings, counted=counted
+            )
             for learning in map(settings.train.of, TRAINS)
-            if learning.enabled or model_queries.offers(view, learning.model)
+            if (offers := model_queries.offers(view, learning.model)) or learning.enabled
         ]
 
     def of(self, repo: Repo) -> Iterator[DueJob]:
@@ -93,6 +95,7 @@ class _Training:
         self,
         view: sqlite3.Connection,
         learning: Learning,
+        offers: Sequence[OfferRow],
         *,
         settings: Settings,
         leans: Leans,
@@ -100,6 +103,7 @@ class _Training:
         counted: Counted,
     ) -> None:
         self._view = view
+        self._offers = offers
         self._model = learning.model
         self._trains = learning.enabled
         self._kind = TRAINS[learning.model]
@@ -140,13 +144,17 @@ class _Training:
 
     def _offered(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the measurement of each model that a user gave, on this repository and all earlier tasks."""
-        for offer in model_queries.offers(self._view, self._model):
+        for offer in self._offers:
+            if offer.repository != repo.key:
+                continue
+            identity = job_id(self._kind, "offered", offer.weights, offer.repository, offer.trace or "")
+            standing = self._standings.of(identity)
+            if standing.state != "ready":
+                continue
             traces = trace_queries.traces(self._view, repository=repo.key)
             newest = trace_queries.newest_trace(self._view, repo.key)
             trace = next((one for one in traces if one.trace == offer.trace), newest)
-            identity = job_id(self._kind, "offered", offer.weights, offer.repository, offer.trace or "")
-            standing = self._standings.of(identity)
-            if offer.repository != repo.key or trace is None or standing.state != "ready":
+            if trace is None:
                 continue
             parent = self._parent()
             chain = newest_of_each(ancestry(self._known, parent))
