@@ -47,7 +47,7 @@ from daemon.jobs.gpus import Gpu
 from daemon.jobs.history import Retries
 from daemon.jobs.limits import give_back
 from daemon.jobs.runner import SlotHolder, ended_event, of_attempt, started_event
-from daemon.planning.admission import SHARE_S, Admission, Admitted, Money, SlotQueue, admit, turn_ends
+from daemon.planning.admission import SHARE_S, Admission, Money, SlotQueue, admit, turn_ends
 from daemon.planning.ladder import spending
 from daemon.planning.plan import Plan, Planner
 from daemon.settings import Settings, load
@@ -77,7 +77,6 @@ class Running:
     """A job that runs, and what becomes of it."""
 
     due: DueJob
-    gpu: str
     since_s: float
     course: Course
 
@@ -243,10 +242,9 @@ class Year:
             )
         if self._admission.start:
             with taken.by(taken.complete):
-                whole = self._planner.complete(self._asked, jobs=[one.due for one in self._admission.start])
-            begun = {one.due.job: one for one in self._admission.start}
+                whole = self._planner.complete(self._asked, jobs=self._admission.start)
             for job in whole:
-                self._start(job, begun[job.job])
+                self._start(job)
         self._queue.update(self._admission.for_slot, self._holders(), now=self._s)
         if stops is not None and any(key in self._admission.for_slot for key in overdue):
             self._end(self._running[stops.job], preempted=True)
@@ -281,7 +279,7 @@ class Year:
             if not KINDS[one.due.kind].beside
         ]
 
-    def _start(self, job: DueJob, admitted: Admitted) -> None:
+    def _start(self, job: DueJob) -> None:
         self._last_started[job.repository] = self._s
         self._retries.begun(job.job)
         endpoint = self.inputs.endpoint
@@ -296,10 +294,8 @@ class Year:
         self._append([of_attempt(job, started_event(job))])
         with self.taken.by(self.taken.course):
             course = self.world.course(job, money)
-        gpu = "" if admitted.gpu is None else admitted.gpu.uuid
-        if gpu:
-            self._gpus[gpu] = replace(self._gpus[gpu], state="lent", detail=job.describes)
-        one = self._running[job.job] = Running(job, gpu, self._s, course)
+        self._gpus |= {gpu.uuid: replace(gpu, state="lent", detail=job.describes) for gpu in job.leases}
+        one = self._running[job.job] = Running(job, self._s, course)
         self._at(self._s + course.seconds, partial(self._end, one))
 
     def _end(self, one: Running, *, preempted: bool = False) -> None:
@@ -307,9 +303,8 @@ class Year:
             return  # it was preempted, and this is the end that it would have had
         del self._running[one.due.job]
         ran_s = self._s - one.since_s
-        if one.gpu:
-            self._gpus[one.gpu] = replace(self._gpus[one.gpu], state="free", detail="")
-            self.busy_s["gpu"] += ran_s
+        self._gpus |= {gpu.uuid: gpu for gpu in one.due.leases}
+        self.busy_s["gpu"] += ran_s * len(one.due.leases)
         self.busy_s["slot"] += ran_s
         for batch in one.course.batches:
             if not preempted or batch.after_s <= ran_s:

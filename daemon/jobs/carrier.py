@@ -44,7 +44,7 @@ class Carried(BaseModel):
     Attributes:
         directory: the attempt's folder, with its specification.
         environment: of the job, without the variables that its machine decides.
-        gpu: the launcher asked for one; without it the job sees none.
+        gpu: the launcher asked for GPUs; without them the job sees none.
         key: the job's one secret.
     """
 
@@ -216,7 +216,7 @@ def main() -> None:
     given = Carried.model_validate_json(sys.stdin.buffer.read())
     own = {name: os.environ[name] for name in _OF_THE_MACHINE if name in os.environ}
     os.environ.clear()
-    # The daemon's own values mean nothing here: its GPU, or a folder of its machine.
+    # The daemon's own values mean nothing here: its GPUs, or a folder of its machine.
     os.environ.update(
         {name: value for name, value in given.environment.items() if name not in _OF_THE_MACHINE}
     )

@@ -117,7 +117,7 @@ class Prefix:
     def prefix(self, order: Order) -> Sequence[str]:
         """See `Launcher.prefix`: `{gpus}`, `{memory}` (MiB), `{job}` and `{kind}` are filled in."""
         values = {
-            "gpus": "0" if order.gpu is None else "1",
+            "gpus": str(len(order.spec.gpus)),
             "memory": str(order.whole_bytes // 2**20),
             "job": order.spec.job,
             "kind": order.spec.kind,
@@ -180,7 +180,7 @@ class RayTasks:
         self._ours = attempts, gpus
 
     def prefix(self, order: Order) -> Sequence[str]:
-        needs = ("--gpus", "0" if order.gpu is None else "1", "--memory", str(order.whole_bytes))
+        needs = ("--gpus", str(len(order.spec.gpus)), "--memory", str(order.whole_bytes))
         return [*_ray_task(self._address), *needs, "--"]
 
     async def close(self) -> None:
@@ -507,7 +507,7 @@ class ClusterEngine:
             whole_bytes=order.whole_bytes,
             lease_s=self._lease_s,
             environment=job_environment(directory),
-            gpu=order.gpu is not None,
+            gpu=bool(order.spec.gpus),
             key=job_key(order.key),
         )
 

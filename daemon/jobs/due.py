@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from daemon.place.answers import Gpu
 from pipeline.jobs.kinds import KINDS
 from pipeline.jobs.lines import Assignment
 from pipeline.jobs.spec import KeyPlace, Spec
@@ -14,8 +15,9 @@ class DueJob(Assignment):
     """A job that may run now. `sha` is the commit whose worktree it gets, if its kind is one that gets one.
 
     `built`: its worktree gets the project's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
-    `tree_bytes` is the memory limit of the process tree; None: the per-process limit. `gpu`: it holds a GPU for
-    as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
+    `tree_bytes` is the memory limit of the process tree; None: the per-process limit, once for each GPU. `gpus`: so
+    many it holds for as long as it runs at most, at least one; `cpu_too`: where none works, it runs on the processor.
+    `leases`: those that it was given when it was admitted. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: the place of its one secret.
     `paid`: what it spends counts towards a day's limit.
     `spec` is None while it waits in a plan: what a million sorries need is made when their jobs begin.
@@ -27,8 +29,9 @@ class DueJob(Assignment):
     memory_bytes: int = 2**32
     built: bool = False
     tree_bytes: int | None = None
-    gpu: bool = False
+    gpus: int = 0
     cpu_too: bool = False
+    leases: tuple[Gpu, ...] = ()
     rank: int = 0
     cost_s: float = 0.0
     key: KeyPlace | None = None
@@ -37,7 +40,7 @@ class DueJob(Assignment):
     @property
     def whole_bytes(self) -> int:
         """The memory limit of the job with all its children, in bytes."""
-        return self.memory_bytes if self.tree_bytes is None else self.tree_bytes
+        return self.memory_bytes * max(1, len(self.leases)) if self.tree_bytes is None else self.tree_bytes
 
     @property
     def whole_spec(self) -> Spec:

@@ -43,7 +43,7 @@ class Order:
     """An attempt to start.
 
     Attributes:
-        spec: its specification. The engine fills in the places that it makes (worktree, mirror, lock of the GPU) and
+        spec: its specification. The engine fills in the places that it makes (worktree, mirror, locks of its GPUs) and
             writes the file. The folder is the daemon's and exists: the engine keeps standard error there (`spec.log`),
             and payloads (`spec.staging`).
         module: what runs, such as "pipeline.scan".
@@ -51,7 +51,6 @@ class Order:
         whole_bytes: the limit of the job with all that it starts.
         commit: what is checked out for it; None: nothing.
         mirror: the repository whose bare clone it reads; "" for none.
-        gpu: the one that it leases, of those that `Engine.look` gave.
         key: where the one secret is that it is handed.
         away: it runs on the cluster, where there is one (`JobKind.stays` says which kinds do not).
     """
@@ -62,12 +61,11 @@ class Order:
     whole_bytes: int
     commit: Commit | None = None
     mirror: str = ""
-    gpu: Gpu | None = None
     key: KeyPlace | None = None
     away: bool = False
 
     @classmethod
-    def of(cls, due: DueJob, spec: JobSpec[Spec], *, module: str, gpu: Gpu | None) -> Order:
+    def of(cls, due: DueJob, spec: JobSpec[Spec], *, module: str) -> Order:
         """Return the order of a due job."""
         return cls(
             spec=spec,
@@ -76,7 +74,6 @@ class Order:
             whole_bytes=due.whole_bytes,
             commit=Commit(due.repository, due.sha, due.built, due.project) if due.needs_worktree else None,
             mirror=due.repository if due.kind in ("scan", "count") else "",
-            gpu=gpu,
             key=due.key,
             away=not due.stays,
         )
@@ -157,7 +154,7 @@ class Attempt(Protocol):
         their machine is lost."""
 
     async def close(self) -> End:
-        """Kill at once what still runs of it, and give back all that it had: worktree, memory, GPU."""
+        """Kill at once what still runs of it, and give back all that it had: worktree, memory, GPUs."""
 
 
 class Engine(Protocol):

@@ -199,11 +199,10 @@ class LocalEngine:
         return attempt
 
     async def _started(self, order: Order, over: Callable[[str], None]) -> tuple[LocalAttempt, MemoryBound]:
-        gpu = order.gpu
         async with AsyncExitStack() as places:
             spec = await prepare(order, places, git=self._git, paths=self._paths)
-            if gpu is not None:
-                spec = replace(spec, gpu_lock=self._gpus.lock(gpu.uuid))
+            # In an order of their own, so that no two jobs wait for each other.
+            spec = replace(spec, gpu_locks=tuple(self._gpus.lock(uuid) for uuid in sorted(spec.gpus)))
             await asyncio.to_thread(spec.write)
             process = await JobProcess.start(
                 order.module,
@@ -213,7 +212,7 @@ class LocalEngine:
                 memory_bytes=order.memory_bytes,
                 key=job_key(order.key),
                 # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
-                visible="" if gpu is None else gpu.uuid or None,
+                visible=None if spec.gpus == ("",) else ",".join(spec.gpus),
             )
             memory = MemoryBound(
                 f"{spec.job}-{spec.attempt}",

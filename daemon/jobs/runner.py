@@ -14,7 +14,7 @@ import shutil
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -377,7 +377,6 @@ class SlotHolder:
 @dataclass(slots=True)
 class RunningAttempt:
     due: DueJob
-    gpu: Gpu | None
     task: asyncio.Task[None]
     started_at: datetime
     started: float
@@ -396,6 +395,13 @@ class RunningAttempt:
             self.asked.set()
 
 
+def why_lost(due: DueJob, gpus: Sequence[Gpu]) -> str:
+    """Return that a GPU which a job leases does not answer any more; "" where all do."""
+    mine = {gpu.uuid for gpu in due.leases}
+    lost = (gpu for gpu in gpus if gpu.state == "lost" and gpu.uuid in mine)
+    return next((f"{gpu.called} was lost: {gpu.detail}" for gpu in lost), "")
+
+
 def shown_of(live: RunningAttempt) -> LiveJob:
     """Return the attempt as `everlean jobs` and `status` show it."""
     said = live.progress
@@ -410,7 +416,7 @@ def shown_of(live: RunningAttempt) -> LiveJob:
         pid=live.pid,
         started_at=live.started_at.isoformat(),
         seconds=round(time.monotonic() - live.started, 1),
-        gpu="" if live.gpu is None else live.gpu.called,
+        gpu=", ".join(gpu.called for gpu in live.due.leases),
         progress=None if said is None else JobProgress(said.done, said.total, said.note),
     )
 
@@ -477,7 +483,7 @@ class JobRunner:
     @property
     def lent(self) -> dict[str, str]:
         """The GPUs that running jobs have, by UUID, and what the jobs are called."""
-        return {live.gpu.uuid: live.due.describes for live in self._live.values() if live.gpu is not None}
+        return {gpu.uuid: live.due.describes for live in self._live.values() for gpu in live.due.leases}
 
     @property
     def reserved_s(self) -> float:
@@ -543,15 +549,15 @@ class JobRunner:
             if not KINDS[live.due.kind].beside
         )
 
-    def start(self, due: DueJob, gpu: Gpu | None = None) -> None:
-        """Begin a job in the background, with the GPU that it leases; its end calls `finished`."""
+    def start(self, due: DueJob) -> None:
+        """Begin a job in the background; its end calls `finished`."""
         if self._stopping or due.job in self._live:
             return
         started = time.monotonic()
         self.last_started[due.repository] = started
         self.retries.begun(due.job)
         task = asyncio.create_task(self._run(due), name=due.job)
-        self._live[due.job] = RunningAttempt(due, gpu, task, datetime.now(UTC), started)
+        self._live[due.job] = RunningAttempt(due, task, datetime.now(UTC), started)
 
     def cancel(self, job: str, *, by: str) -> bool:
         """End a running job for good; return whether it runs."""
@@ -647,9 +653,8 @@ class JobRunner:
             spec = replace(spec, parameters=now)
             inputs = await self._frozen(due, spec, given, heard.started)
             if isinstance(inputs, Inputs):
-                live, module = self._live[due.job], self._modules[due.kind]
                 spec = replace(spec, inputs=inputs)
-                order = Order.of(due, spec, module=module, gpu=live.gpu)
+                order = Order.of(due, spec, module=self._modules[due.kind])
                 await self._listen(due, order, heard)
                 found = await self._verdict(due, heard, spec)
                 suspect = heard.stopped == "suspect"
@@ -705,8 +710,9 @@ class JobRunner:
         inputs = await asyncio.to_thread(begun)
         if inputs is not None:
             return inputs
-        # In the job's name and within its limits, but neither with its GPU nor with its key.
-        export, heard = replace(spec, inputs=Inputs(place), sources=sources), AttemptOutput(started)
+        # In the job's name and within its limits, but neither with its GPUs nor with its key.
+        export = replace(spec, inputs=Inputs(place), sources=sources, gpus=())
+        heard = AttemptOutput(started)
         order = Order(export, "pipeline.freeze", due.memory_bytes, due.whole_bytes)
         await self._listen(due, order, heard)
         end = await self._verdict(due, heard, export)
@@ -715,7 +721,8 @@ class JobRunner:
 
     def _spec(self, due: DueJob) -> JobSpec[Spec]:
         directory = self._paths.jobs / due.job / str(due.attempt)
-        return JobSpec(due.job, due.kind, due.attempt, directory, due.whole_spec)
+        gpus = tuple(gpu.uuid for gpu in due.leases)
+        return JobSpec(due.job, due.kind, due.attempt, directory, due.whole_spec, gpus=gpus)
 
     async def _listen(self, due: DueJob, order: Order, heard: AttemptOutput) -> None:
         """Run an attempt to its end, by itself or by the daemon; fill `heard`.
@@ -829,20 +836,10 @@ class JobRunner:
         found = verdict(due, heard, said)
         if not isinstance(found, Failure):
             return found
-        lost = await self._lost(due)
-        if lost is not None:
+        if due.leases and (lost := why_lost(due, await self._engine.look(self.lent))):
             # No fault of the job: it waits for the GPU, or for another one, and then it is due again.
-            reason = f"{lost.called} was lost: {lost.detail}"
-            return JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
+            return JobInterrupted(job=due.job, attempt=due.attempt, reason=lost)
         return found
-
-    async def _lost(self, due: DueJob) -> Gpu | None:
-        """Return the GPU that a job had, where it does not answer any more."""
-        gpu = self._live[due.job].gpu
-        if gpu is None:
-            return None
-        now = await self._engine.look(self.lent)
-        return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
     def _lost_again(self, due: DueJob, end: JobInterrupted) -> JobInterrupted | Failure:
         """Return the end of an attempt that was lost with its machine: a failure for good if it is one too many.

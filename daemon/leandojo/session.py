@@ -301,8 +301,8 @@ class AgentSession:
             gpus=await self._engine.look(runner.lent),
         )
         for one in admission.start:
-            runner.start(one.due, one.gpu)
-        return {one.due.job for one in admission.start}
+            runner.start(one)
+        return {one.job for one in admission.start}
 
     def _report(self, row: JobRow) -> None:
         seconds = f" in {row.seconds:.1f} s" if row.seconds is not None else ""

@@ -28,7 +28,7 @@ def read_answer(cls: type[Answer], data: Mapping[str, Any]) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class LiveJob:
-    """A running job. `gpu` is the one that it leases, "" without one; `progress` is None where it has said nothing."""
+    """A running job. `gpu` names those that it leases, "" without one; `progress` is None where it has said nothing."""
 
     job: str
     kind: Kind = "scan"

@@ -1,4 +1,4 @@
-"""Pure: which of the due jobs begin now, on which GPU, and what the others wait for.
+"""Pure: which of the due jobs begin now, on which GPUs, and what the others wait for.
 
 Repositories share the slots: of all due jobs, long or short, those of the repository that had least of the slots lately
 go first (`SlotQueue.served`). One that has waited SHARE_S for a long job takes the slot of one that had more and has
@@ -9,7 +9,7 @@ later. Where none can be stopped without losing work (a build, a long file), one
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from daemon.jobs.due import DueJob
@@ -33,23 +33,15 @@ _NOBODY: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """A job that begins now, with the GPU that it leases (None: none)."""
-
-    due: DueJob
-    gpu: Gpu | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Admission:
-    """The jobs that begin now, most urgent first, and what the others wait for.
+    """The jobs that begin now, most urgent first and with the GPUs that they lease, and what the others wait for.
 
     `waits` has the reasons of single jobs, `classes` those of all jobs of a class that `waits` does not name.
     `for_gpu` are the proofs that only wait for a GPU which another job has, as people call them; `for_slot` is the
     first job of each repository that waits for a slot.
     """
 
-    start: tuple[Admitted, ...] = ()
+    start: tuple[DueJob, ...] = ()
     waits: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[JobClass, str] = field(default_factory=dict)
     for_gpu: tuple[str, ...] = ()
@@ -57,9 +49,9 @@ class Admission:
 
     def why(self, job: DueJob) -> str | None:
         """Return what a job of the plan waits for; None for one that begins."""
-        if any(one.due.job == job.job for one in self.start):
+        if any(one.job == job.job for one in self.start):
             return None
-        if any(one.due.lane == job.lane for one in self.start):
+        if any(one.lane == job.lane for one in self.start):
             return _LANE
         return self.waits.get(job.job) or self.classes.get(JobClass.of(job))
 
@@ -195,7 +187,7 @@ def admit(
     no_money: str = "",
     served: Mapping[str, float] = _NOBODY,
 ) -> Admission:
-    """Choose the jobs to start now: free slots, one per lane, one per GPU, one slot that long ones never take.
+    """Choose the jobs to start now: free slots, one per lane, free GPUs, one slot that long ones never take.
 
     What learns takes no slot: a training of days must not keep commits and proofs waiting, nor wait for them. Nor does
     what counts the past.
@@ -214,7 +206,7 @@ def admit(
     kinds = list(running)
     lanes: set[str] = set()
     free = [gpu for gpu in gpus if gpu.state == "free"]
-    start: list[Admitted] = []
+    start: list[DueJob] = []
     waits: dict[str, str] = {}
     classes: dict[JobClass, str] = {}
     passed: set[JobClass] = set()
@@ -229,10 +221,10 @@ def admit(
         why = why or _no_slot(job, kinds, max_running, int(ahead))
         if why in _NO_SLOT and (KINDS[job.kind].long or max_running == 1):
             for_slot.setdefault(job.repository, job)
-        gpu = None
-        if not why and job.gpu:
+        leases: tuple[Gpu, ...] = ()
+        if not why and job.gpus:
             if free:
-                gpu = free.pop(0)
+                leases, free = tuple(free[: job.gpus]), free[job.gpus :]
             elif not job.cpu_too or any(one.state != "lost" for one in gpus):
                 why = f"a GPU; {_why_none(gpus)}"
                 if job.kind == "prove" and any(one.state == "lent" for one in gpus):
@@ -241,7 +233,7 @@ def admit(
             # The more urgent come first, so that training gets a GPU when nothing else wants it.
             lanes.add(job.lane)
             kinds.append(job.kind)
-            start.append(Admitted(job, gpu))
+            start.append(replace(job, leases=leases) if leases else job)
             continue
         waits[job.job] = why
         one = JobClass.of(job)
@@ -253,8 +245,8 @@ def admit(
         if classes[one] in _NO_SLOT and (KINDS[one.kind].long or max_running == 1):
             for_slot = {**plan.first[one], **for_slot}
     for begun in start:
-        if KINDS[begun.due.kind].long or max_running == 1:
-            for_slot.pop(begun.due.repository, None)
+        if KINDS[begun.kind].long or max_running == 1:
+            for_slot.pop(begun.repository, None)
     return Admission(tuple(start), waits, classes, tuple(for_gpu), for_slot)
 
 

@@ -78,7 +78,7 @@ class JobClass:
 
     @classmethod
     def of(cls, job: DueJob) -> JobClass:
-        return cls(job.kind, job.gpu, job.cpu_too, job.paid)
+        return cls(job.kind, job.gpus > 0, job.cpu_too, job.paid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +398,10 @@ class Planner:
         for job in jobs:
             if job.job not in found:
                 self._stale |= {(group, job.repository): None for group in (_WORK, _LEARNING)}
-        return [_limited(found[job.job], self._inputs.settings) for job in jobs if job.job in found]
+        settings = self._inputs.settings
+        return [
+            replace(_limited(found[job.job], settings), leases=job.leases) for job in jobs if job.job in found
+        ]
 
     def _take_in(
         self,

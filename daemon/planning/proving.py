@@ -441,7 +441,7 @@ class Proving:
             built=lean.is_lean and settings.build.enabled,
             timeout_s=settings.jobs.timeout_of("prove"),
             memory_bytes=rung.memory_bytes,
-            gpu=rung.gpu,
+            gpus=int(rung.gpu),
             cpu_too=settings.prove.generator.device == "auto",
             rank=rank,
             cost_s=len(sorries) * rung.budget.seconds if rung.number else 0.0,

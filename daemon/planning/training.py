@@ -498,7 +498,7 @@ class _Training:
             spec=spec,
             timeout_s=train.timeout_s,
             memory_bytes=train.memory_bytes,
-            gpu=train.device != "cpu",
+            gpus=int(train.device != "cpu"),
             cpu_too=train.device == "auto",
             key=hub_key(str(self._config.get("model_name", ""))),
         )

@@ -22,7 +22,7 @@ from daemon.jobs import limits
 from daemon.jobs.due import DueJob
 from daemon.jobs.engine import Engine
 from daemon.jobs.gpus import Gpu
-from daemon.jobs.runner import JobRunner, cancelled_event
+from daemon.jobs.runner import JobRunner, cancelled_event, why_lost
 from daemon.planning.admission import SHARE_S, Admission, Money, SlotQueue, admit, turn_ends
 from daemon.planning.bumps import why_no_bump
 from daemon.planning.plan import Plan, Planner
@@ -181,16 +181,15 @@ class Scheduler:
             no_money=self._money.why(settings, now=datetime.now(UTC)),
             served=served,
         )
-        begin = {one.due.job: one for one in self.admission.start}
         async with self.beginning:
-            jobs = [one.due for one in self.admission.start]
+            jobs = self.admission.start
             whole = await self._store.ask(partial(self._planner.complete, jobs=jobs)) if jobs else []
             if self._store.room.problem:
                 # Since this turn began a job has found no room, told so and left: the plan has it as due again. From
                 # here on nothing is awaited, so that no other task can.
                 return
             for job in whole:
-                self._runner.start(job, begin[job.job].gpu)
+                self._runner.start(job)
         # A start makes no turn of its own, and what runs is not due.
         self.plan = replace(self.plan, running=self._runner.lanes)
         self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
@@ -258,19 +257,18 @@ class Scheduler:
 
     def _preempt(self) -> None:
         """Preempt the jobs that must not run any longer."""
-        lost = {gpu.called: gpu for gpu in self.gpus if gpu.state == "lost"}
         at_endpoints = self._runner.at_endpoints
         now = time.monotonic()
         for live in self._runner.attempts:
-            job, gpu = live.due.job, "" if live.gpu is None else live.gpu.called
-            if gpu in lost:
-                self._runner.preempt(job, f"{gpu} was lost: {lost[gpu].detail}")
+            job = live.due.job
+            if lost := why_lost(live.due, self.gpus):
+                self._runner.preempt(job, lost)
             elif self.plan.timetable is not None:
                 why = why_yield(
                     self.plan.timetable,
                     live.due.kind,
                     runs_for_s=now - live.started,
-                    holds_gpu=bool(gpu),
+                    holds_gpu=bool(live.due.leases),
                     waiting_for_gpu=self.admission.for_gpu,
                     asks_endpoint=job in at_endpoints,
                 )

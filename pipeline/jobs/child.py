@@ -61,7 +61,7 @@ _PASSED_ON = (
 def job_environment(attempt_directory: Path, *, visible: str | None = None) -> dict[str, str]:
     """Return the whole environment of a job: an allow-list, and the mark that its descendants are found by.
 
-    `visible` is the GPU that CUDA shows it, "" for none; None leaves it those that we see.
+    `visible` names the GPUs that CUDA shows it, "" for none; None leaves it those that we see.
     """
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     if visible is not None:

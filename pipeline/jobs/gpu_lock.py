@@ -1,4 +1,4 @@
-"""The lock of a leased GPU. The job takes it itself, so the kernel releases it when the job dies, however it dies."""
+"""The locks of leased GPUs. The job takes them itself: the kernel releases them when it dies, however it dies."""
 
 from __future__ import annotations
 
@@ -44,13 +44,12 @@ def take(path: Path, *, patience_s: float = PATIENCE_S) -> Lock:
 
 
 def arrive(words: Sequence[str]) -> bool:
-    """Acquire the lock of the job whose command line has these words, if it leases a GPU; False: refused."""
+    """Acquire the locks of the GPUs that the job whose command line has these words leases; False: refused."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", type=Path, required=True)
     spec = JobSpec.read(parser.parse_args(words).spec)
     try:
-        if spec.gpu_lock is not None:
-            _held.append(take(spec.gpu_lock))
+        _held.extend(map(take, spec.gpu_locks))
     except JobError as error:
         Reporter(spec, sys.stdout).failure(error)
         return False

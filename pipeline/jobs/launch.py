@@ -1,6 +1,6 @@
 """Start a job: `python -m pipeline.jobs.launch MODULE --spec spec.json`.
 
-Takes the lock of the job's GPU, if it has one (`pipeline.jobs.gpu_lock`), then runs the module. The garbage collector
+Takes the locks of the job's GPUs (`pipeline.jobs.gpu_lock`), then runs the module. The garbage collector
 is off until `pipeline.jobs.protocol.run_job` turns it on: what modules make while they load stays to the end, and
 collecting meanwhile took an eighth of a check's processor time.
 """

@@ -98,7 +98,8 @@ class JobSpec(Generic[SpecCo]):
     Attributes:
         directory: the attempt's own folder (spec, log, lock, staging).
         parameters: what to do, of the kind's class in `pipeline.jobs.specs`.
-        gpu_lock: the lock file of the GPU that it leases (`pipeline.jobs.launch`).
+        gpus: the UUIDs of those that it leases, or their names where the machine is another.
+        gpu_locks: their lock files, in the order in which they are taken (`pipeline.jobs.launch`).
         worktree: the commit's files, for the kinds that have a worktree.
         mirror: the bare repository, for the kinds that read it.
         inputs: what was frozen of the log and the view for this job.
@@ -110,7 +111,8 @@ class JobSpec(Generic[SpecCo]):
     attempt: int
     directory: Path
     parameters: SpecCo
-    gpu_lock: Path | None = None
+    gpus: tuple[str, ...] = ()
+    gpu_locks: tuple[Path, ...] = ()
     worktree: Path | None = None
     mirror: Path | None = None
     inputs: Inputs = field(default_factory=lambda: Inputs(Path()))
@@ -183,7 +185,8 @@ class JobSpec(Generic[SpecCo]):
             "kind": self.kind,
             "attempt": self.attempt,
             "directory": str(self.directory),
-            "gpu_lock": None if self.gpu_lock is None else str(self.gpu_lock),
+            "gpus": self.gpus,
+            "gpu_locks": [str(path) for path in self.gpu_locks],
             "worktree": None if self.worktree is None else str(self.worktree),
             "mirror": None if self.mirror is None else str(self.mirror),
             "inputs": self.inputs.as_json(),
@@ -211,16 +214,15 @@ class JobSpec(Generic[SpecCo]):
                 remedy="start the daemon again so that it writes the spec anew",
                 deterministic=True,
             )
-        gpu_lock, worktree, mirror = (
-            Path(data[name]) if data.get(name) else None for name in ("gpu_lock", "worktree", "mirror")
-        )
+        worktree, mirror = (Path(data[name]) if data.get(name) else None for name in ("worktree", "mirror"))
         return JobSpec(
             job=data["job"],
             kind=data["kind"],
             attempt=data["attempt"],
             directory=Path(data["directory"]),
             parameters=data["parameters"],
-            gpu_lock=gpu_lock,
+            gpus=tuple(data["gpus"]),
+            gpu_locks=tuple(map(Path, data["gpu_locks"])),
             worktree=worktree,
             mirror=mirror,
             inputs=Inputs.of_json(data["inputs"]),

@@ -128,16 +128,18 @@ def test_folders_of_jobs_may_be_links_to_a_disk_that_all_machines_see(tmp_path: 
     assert (shared / "jobs" / "train-1" / "1" / CONTROL).is_file()
 
 
-def test_a_launcher_is_told_what_the_job_needs_and_its_own_words_are_kept_apart(site: Site) -> None:
-    async def gpu() -> Order:
-        async with site.engine() as engine:
-            (one,) = await engine.look({})
-            return replace(site.order("environment"), gpu=one)
+def with_gpus(order: Order, count: int) -> Order:
+    """Return an order with so many GPUs of the launcher's."""
+    return replace(
+        order, spec=replace(order.spec, gpus=tuple(f"launcher-{number}" for number in range(count)))
+    )
 
-    for order, wanted in ((site.order("succeed"), "0"), (asyncio.run(gpu()), "1")):
+
+def test_a_launcher_is_told_what_the_job_needs_and_its_own_words_are_kept_apart(site: Site) -> None:
+    for order in (site.order("succeed"), with_gpus(site.order("environment"), 2)):
         site.run(order)
         said = (order.spec.directory / LAUNCHER_LOG).read_text(encoding="utf-8")
-        assert said == f"asked for gpus={wanted} memory=4096 scan {order.spec.job}\n"
+        assert said == f"asked for gpus={len(order.spec.gpus)} memory=4096 scan {order.spec.job}\n"
 
 
 def test_a_key_goes_by_standard_input_and_into_no_file_and_no_environment(
@@ -319,13 +321,7 @@ def test_what_the_daemon_sees_of_gpus_is_not_said_of_another_machine(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-
-    async def gpu() -> Order:
-        async with site.engine() as engine:
-            (one,) = await engine.look({})
-            return replace(site.order("environment"), gpu=one)
-
-    environment = site.run(asyncio.run(gpu()))["environment"]
+    environment = site.run(with_gpus(site.order("environment"), 1))["environment"]
     assert isinstance(environment, dict)
     assert "CUDA_VISIBLE_DEVICES" not in environment
 
@@ -402,7 +398,7 @@ def test_a_full_cluster_keeps_no_scan_waiting(tmp_path: Path) -> None:
         async with bench(site.deployment) as b:
             trace, scan = b.due("succeed", kind="trace", job="trace-1"), b.due("succeed")
             found = admit(Plan.of([trace, scan]), running=["train"], max_running=3, room=1)
-            assert [one.due for one in found.start] == [scan]
+            assert found.start == (scan,)
             assert "room on the cluster" in (found.why(trace) or "")
 
     asyncio.run(go())
@@ -450,9 +446,8 @@ def test_on_two_nodes_a_job_with_a_gpu_goes_where_one_is_and_one_whose_node_dies
         async def go() -> None:
             async with bench(site.deployment) as b:
                 await until(lambda: not b.engine.problem, seconds=240)
-                (gpu,) = await b.engine.look({})
-                due = b.due("succeed", kind="train", gpu=True, job="train-1")
-                row = await b.run(due, gpu)
+                leases = await b.engine.look({})
+                row = await b.run(b.due("succeed", kind="train", leases=leases, job="train-1"))
                 assert row.reason == "protocol", "it ran to its end, and a training may not record a scan"
                 hanging = b.due("hang", kind="trace", job="trace-1")
                 b.runner.start(hanging)

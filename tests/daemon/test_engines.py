@@ -524,39 +524,3 @@ def test_there_are_so_many_slots_and_it_is_known_which_job_has_a_gpu(world: Worl
             assert engine.slots == 2
 
     asyncio.run(go())
-
-
-def test_an_attempt_holds_its_gpu_and_sees_that_one_alone(local: World) -> None:
-    world = local
-
-    async def go() -> tuple[list[str], str]:
-        states: list[str] = []
-        seen: list[str] = []
-
-        async def look() -> None:
-            states.extend(one.state for one in await engine.look({}))
-
-        async def hear(raw: bytes) -> None:
-            line = json.loads(raw)
-            if line["line"] == "progress" and not states:  # while the attempt hangs
-                # Whoever else looks sees the kernel's lock on it.
-                await look()
-                raise ValueError("seen")
-            if line["line"] == "result":
-                seen.append(line["summary"]["environment"]["CUDA_VISIBLE_DEVICES"])
-
-        async with world.engine() as engine:
-            (gpu,) = await engine.look({})
-            for behave in ("hang", "environment"):
-                order = world.order(behave)
-                ordered = Order(order.spec, order.module, order.memory_bytes, order.whole_bytes, gpu=gpu)
-                attempt = await engine.start(ordered, over=pytest.fail)
-                with contextlib.suppress(ValueError):
-                    await attempt.run(hear)
-                await attempt.close()
-            await look()
-        return states, seen[0]
-
-    states, visible = asyncio.run(go())
-    assert visible == "GPU-a"
-    assert states == ["lent", "free"]

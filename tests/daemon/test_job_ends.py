@@ -173,31 +173,30 @@ def test_the_real_kernel_kills_a_job_at_the_limit_of_its_group_and_says_so(deplo
     assert (row.state, row.reason) == ("failed", "out_of_memory")
 
 
-def test_a_lent_gpu_is_the_only_one_that_the_job_sees_and_the_kernel_takes_it_back(
+def test_a_job_sees_the_gpus_that_it_leases_and_no_other_and_the_kernel_takes_them_back(
     deployment: Deployment,
 ) -> None:
-    nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+    nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"), FakeGpu("GPU-c"))
     gpus = gpus_of(deployment.folder / "gpus", nvml)
 
-    async def go() -> tuple[str, int | None, list[GpuUse], JobRow]:
+    async def go() -> tuple[set[int | None], list[GpuUse], JobRow]:
         async with bench(deployment, gpus=gpus) as b:
-            first, second = await gpus.look({})
-            b.runner.start(b.due("hang", gpu=True), second)
+            first, *others = await gpus.look({})
+            b.runner.start(b.due("hang", leases=tuple(others)))
             await until(lambda: family(deployment, "scan-hang"))
-            held = holder(gpus.lock("GPU-b"))
+            held = {holder(gpus.lock(gpu.uuid)) for gpu in others}
             states = [gpu.state for gpu in await gpus.look(b.runner.lent)]
             pid = b.runner.running()[0].pid
             assert pid is not None
-            assert held == pid
+            assert held == {pid}
             os.kill(pid, signal.SIGKILL)
             await until(lambda: not b.runner.running())
-            with_gpu = await b.run(b.due("environment", gpu=True), first)
-            seen = with_gpu.summary["environment"]["CUDA_VISIBLE_DEVICES"]
-            return seen, holder(gpus.lock("GPU-b")), states, await b.row("scan-environment")
+            left = {holder(gpus.lock(gpu.uuid)) for gpu in others}
+            return left, states, await b.run(b.due("environment", leases=(others[1], first)))
 
-    seen, held, states, row = asyncio.run(go())
-    assert (seen, held, states) == ("GPU-a", None, ["free", "lent"])
-    assert row.state == "succeeded"
+    left, states, row = asyncio.run(go())
+    assert (left, states) == ({None}, ["free", "lent", "lent"])
+    assert row.summary["environment"]["CUDA_VISIBLE_DEVICES"] == "GPU-c,GPU-a"
 
 
 def test_a_job_without_a_gpu_sees_none(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,9 +210,9 @@ def test_a_job_whose_gpu_fell_off_the_bus_is_no_failure_and_says_why_it_ended(de
 
     async def go() -> JobRow:
         async with bench(deployment, gpus=gpus) as b:
-            (gpu,) = await gpus.look({})
+            leases = await gpus.look({})
             nvml.gpus[0].lost = True
-            return await b.run(b.due("defect", gpu=True), gpu)
+            return await b.run(b.due("defect", leases=leases))
 
     row = asyncio.run(go())
     assert (row.state, row.reason) == ("interrupted", "GPU 0 (Test GPU) was lost: GPU is lost")

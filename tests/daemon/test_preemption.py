@@ -66,7 +66,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
     deployment.write(repos=[remote.path], extra="[trace]\nenabled = false\n")
-    nvml = FakeNvml(FakeGpu("GPU-a"))
+    nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
     gpus = gpus_of(tmp_path / "gpus", nvml)
 
     async def go() -> tuple[JobRow, str, JobRow, list[str]]:
@@ -76,8 +76,8 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
             await b.run(b.due("succeed"))
 
             async def trains(attempt: int) -> None:
-                (gpu,) = await gpus.look({})
-                b.runner.start(b.due("yield", kind="train", gpu=True, attempt=attempt), gpu)
+                leases = await gpus.look({})
+                b.runner.start(b.due("yield", kind="train", leases=leases, attempt=attempt))
                 await until(lambda: b.runner.running()[0].note == "in the region")
                 await work.start_due()
                 assert [job.job for job in b.runner.running()] == ["train-yield"], "nothing asks for room yet"
@@ -107,10 +107,10 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
             paused = await b.row("train-yield")
             await desk.resume("train", by="ada")
             await trains(2)
-            nvml.gpus[0].lost = True
+            nvml.gpus[1].lost = True  # of its two
             await work.start_due()
             await until(lambda: not b.runner.running())
-            return paused, work.gpus[0].state, await b.row("train-yield"), list(b.runner.lent)
+            return paused, work.gpus[1].state, await b.row("train-yield"), list(b.runner.lent)
 
     paused, state, lost, lent = asyncio.run(go())
     assert (paused.state, paused.reason) == (
@@ -120,7 +120,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
     assert (state, lent) == ("lost", [])
     assert (lost.attempt, lost.reason) == (
         2,
-        "preempted: GPU 0 (Test GPU) was lost: GPU is lost; where it was is saved",
+        "preempted: GPU 1 (Test GPU) was lost: GPU is lost; where it was is saved",
     )
 
 

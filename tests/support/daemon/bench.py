@@ -50,10 +50,10 @@ class Bench:
         *,
         attempt: int = 1,
         kind: Kind = "scan",
-        gpu: bool = False,
+        leases: tuple[Gpu, ...] = (),
         job: str = "",
     ) -> DueJob:
-        """Return a job that will do so."""
+        """Return a job that will do so, on these GPUs."""
         repository = self.parts.repo.key
         return DueJob(
             job=job or f"{kind}-{behave}",
@@ -66,7 +66,8 @@ class Bench:
             describes=f"{kind} that shall {behave}",
             timeout_s=self.runner.limits.timeout_s,
             memory_bytes=self.runner.limits.memory_bytes,
-            gpu=gpu,
+            gpus=len(leases),
+            leases=leases,
             spec=Behaving(
                 behave=behave,
                 repository=repository,
@@ -84,9 +85,9 @@ class Bench:
         (branch,) = await self.parts.store.ask(queries.branches)
         return branch.tip
 
-    async def run(self, due: DueJob, gpu: Gpu | None = None) -> JobRow:
+    async def run(self, due: DueJob) -> JobRow:
         """Run a job to its end, and return its row."""
-        self.runner.start(due, gpu)
+        self.runner.start(due)
         await until(lambda: not self.runner.running())
         return await self.row(due.job)
 

@@ -27,7 +27,7 @@ LOST = replace(ONE, state="lost", detail="GPU is lost", remedy="reset it")
 BUSY = replace(ONE, state="busy", detail="used by process 7", remedy="end it")
 
 
-def due(name: str, kind: Kind = "prove", *, gpu: bool = False, cpu_too: bool = False) -> DueJob:
+def due(name: str, kind: Kind = "prove", *, gpus: int = 0, cpu_too: bool = False) -> DueJob:
     return DueJob(
         job=name,
         kind=kind,
@@ -38,7 +38,7 @@ def due(name: str, kind: Kind = "prove", *, gpu: bool = False, cpu_too: bool = F
         sha="0" * 40,
         describes=f"{kind} {name}",
         spec=Spec(),
-        gpu=gpu,
+        gpus=gpus,
         cpu_too=cpu_too,
     )
 
@@ -48,40 +48,51 @@ def plan(*jobs: DueJob) -> Plan:
 
 
 def test_several_gpus_are_lent_to_several_jobs_and_each_to_one() -> None:
-    found = admit(plan(*(due(name, gpu=True) for name in "abc")), running=(), max_running=9, gpus=[ONE, TWO])
-    assert [(one.due.job, one.gpu) for one in found.start] == [("a", ONE), ("b", TWO)]
+    found = admit(plan(*(due(name, gpus=1) for name in "abc")), running=(), max_running=9, gpus=[ONE, TWO])
+    assert [(one.job, one.leases) for one in found.start] == [("a", (ONE,)), ("b", (TWO,))]
     assert found.waits == {
         "c": "a GPU; GPU 0 (Test GPU) goes to a job before it; GPU 1 (Test GPU) goes to a job before it"
     }
 
 
+def test_a_training_takes_the_free_gpus_that_it_may_have_and_is_no_more_urgent_for_that() -> None:
+    three = replace(TWO, uuid="GPU-c", index=2)
+    jobs = plan(due("a", gpus=1), due("t", "train", gpus=2))
+    for free, begun in (
+        ([ONE, TWO, three], {"a": (ONE,), "t": (TWO, three)}),
+        ([ONE, TWO], {"a": (ONE,), "t": (TWO,)}),
+        ([ONE], {"a": (ONE,)}),
+    ):
+        start = admit(jobs, running=(), max_running=9, gpus=[BUSY, *free]).start
+        assert {one.job: one.leases for one in start} == begun
+        assert [one.whole_bytes // one.memory_bytes for one in start] == [len(one.leases) for one in start]
+
+
 def test_a_foreign_process_on_the_gpu_is_named_to_the_job_that_waits() -> None:
-    found = admit(plan(due("a", gpu=True, cpu_too=True)), running=(), max_running=9, gpus=[BUSY])
+    found = admit(plan(due("a", gpus=1, cpu_too=True)), running=(), max_running=9, gpus=[BUSY])
     assert found.start == ()
     assert found.waits == {"a": "a GPU; GPU 0 (Test GPU) is used by process 7: end it"}
     assert found.for_gpu == (), "no training could make way"
 
 
 def test_a_lost_gpu_parks_its_jobs_with_the_reason_and_the_remedy() -> None:
-    found = admit(plan(due("a", gpu=True)), running=(), max_running=9, gpus=[LOST])
+    found = admit(plan(due("a", gpus=1)), running=(), max_running=9, gpus=[LOST])
     assert found.waits == {"a": "a GPU; GPU 0 (Test GPU) is lost (GPU is lost): reset it"}
-    other = admit(plan(due("a", gpu=True)), running=(), max_running=9, gpus=[LOST, TWO])
-    assert [one.gpu for one in other.start] == [TWO]
+    other = admit(plan(due("a", gpus=1)), running=(), max_running=9, gpus=[LOST, TWO])
+    assert [one.leases for one in other.start] == [(TWO,)]
 
 
 def test_where_no_gpu_works_the_processor_does_if_the_settings_let_it() -> None:
-    either = plan(due("a", gpu=True, cpu_too=True))
-    assert [one.gpu for one in admit(either, running=(), max_running=9, gpus=[LOST]).start] == [None]
-    assert [one.gpu for one in admit(either, running=(), max_running=9).start] == [None]
-    only = admit(plan(due("a", gpu=True)), running=(), max_running=9)
+    either = plan(due("a", gpus=1, cpu_too=True))
+    assert [one.leases for one in admit(either, running=(), max_running=9, gpus=[LOST]).start] == [()]
+    assert [one.leases for one in admit(either, running=(), max_running=9).start] == [()]
+    only = admit(plan(due("a", gpus=1)), running=(), max_running=9)
     assert only.waits == {"a": "a GPU; none is to be seen here"}
 
 
 def test_a_proof_that_waits_for_a_training_is_reported() -> None:
     lent = replace(ONE, state="lent", detail="train the retriever")
-    found = admit(
-        plan(due("a", gpu=True), due("t", "train", gpu=True)), running=(), max_running=9, gpus=[lent]
-    )
+    found = admit(plan(due("a", gpus=1), due("t", "train", gpus=1)), running=(), max_running=9, gpus=[lent])
     assert found.for_gpu == ("prove a",)
 
 
@@ -146,7 +157,7 @@ class Schedule:
             served=self.queue.served,
         )
         for admitted in found.start:
-            work = next(one for one in self.waiting if one.due is admitted.due)
+            work = next(one for one in self.waiting if one.due is admitted)
             self.waiting.remove(work)
             work.began, work.ends_at = self.now, None
             self.running.append(work)
@@ -254,7 +265,7 @@ def test_small_repositories_are_soon_traced_and_proved_beside_one_of_twenty_thou
 def test_who_had_no_slot_of_late_comes_first_in_each_class_and_the_others_by_what_they_had() -> None:
     jobs = [replace(due(f"{name}{n}", "check"), repository=name) for name in "abc" for n in range(2)]
     found = admit(plan(*jobs), running=(), max_running=6, served={"a": 9.0, "b": 2.0})
-    assert [one.due.job for one in found.start] == ["c0", "c1", "b0", "b1", "a0", "a1"]
+    assert [one.job for one in found.start] == ["c0", "c1", "b0", "b1", "a0", "a1"]
 
 
 def test_a_turn_looks_at_few_of_many_jobs_of_those_that_had_slots() -> None:
@@ -319,7 +330,7 @@ def test_the_clock_of_a_turn_is_known_before_it_ends() -> None:
 def test_what_leaves_this_machine_waits_while_the_cluster_takes_nothing() -> None:
     jobs = plan(due("a"), due("b", "train"), due("c", "scan"))
     found = admit(jobs, running=(), max_running=9, no_cluster="the cluster; it does not answer")
-    assert [one.due.job for one in found.start] == ["c"]
+    assert [one.job for one in found.start] == ["c"]
     assert found.waits == dict.fromkeys("ab", "the cluster; it does not answer")
 
 
@@ -339,7 +350,7 @@ def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_i
     assert money.why(settings(5), now=at + timedelta(hours=1)) == "", "another may need less"
     paid = replace(due("a"), paid=True)
     found = admit(plan(paid, due("b")), running=(), max_running=9, no_money=why)
-    assert [one.due.job for one in found.start] == ["b"]
+    assert [one.job for one in found.start] == ["b"]
     assert found.why(paid) == why
     assert money.why(settings(6), now=at) == ""
     money.spent(settings(5), now=at + timedelta(hours=1))

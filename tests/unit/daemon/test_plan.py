@@ -315,7 +315,7 @@ def test_the_past_is_counted_last_of_all_the_newest_commits_first_and_each_once(
     plan = world.plan(created(), scanned(1), sorry("a"), observed(5), past(1, 8, 7))
     assert kinds(plan) == ["scan", "count"]
     for running in ((), ("count",)):
-        assert "scan" in {one.due.kind for one in admit(plan, running=running, max_running=1).start}, (
+        assert "scan" in {one.kind for one in admit(plan, running=running, max_running=1).start}, (
             "it has no slot"
         )
     plan = world.plan(scanned(5))
@@ -408,9 +408,9 @@ def test_a_candidate_is_checked_once_and_before_more_is_proved(world: World) -> 
 def test_scans_come_first_and_proofs_never_take_the_last_slot(world: World) -> None:
     plan = world.plan(created(), sorry("a"), scanned(1), created(branch="side", tip=7))
     assert kinds(plan) == ["scan", "prove"]
-    assert [one.due.kind for one in admit(plan, running=("prove",), max_running=2).start] == ["scan"]
-    assert [one.due.kind for one in admit(plan, running=(), max_running=2).start] == ["scan", "prove"]
-    assert [one.due.kind for one in admit(plan, running=(), max_running=1).start] == ["scan"]
+    assert [one.kind for one in admit(plan, running=("prove",), max_running=2).start] == ["scan"]
+    assert [one.kind for one in admit(plan, running=(), max_running=2).start] == ["scan", "prove"]
+    assert [one.kind for one in admit(plan, running=(), max_running=1).start] == ["scan"]
     assert admit(plan, running=("scan", "prove"), max_running=2).start == ()
 
 
@@ -668,7 +668,7 @@ def test_the_checks_of_one_commit_are_few_jobs_and_no_text_is_in_two_of_them(wor
     }
     begun = admit(plan, running=(), max_running=2).start
     assert len(begun) == 2, "a repository by itself has all slots"
-    assert "then 19 more of the commit" in begun[0].due.describes
+    assert "then 19 more of the commit" in begun[0].describes
 
 
 def test_of_a_check_that_is_cut_off_the_judged_texts_stay_and_only_the_first_unjudged_one_is_at_fault(
@@ -824,8 +824,8 @@ def test_long_jobs_together_leave_a_slot_for_what_is_quick(world: World) -> None
     world.configure(trace=True)
     plan = world.plan(created(), sorry("a"), scanned(1))
     assert kinds(plan) == ["trace", "prove"]
-    assert [one.due.kind for one in admit(plan, running=(), max_running=2).start] == ["trace"]
-    assert [one.due.kind for one in admit(plan, running=(), max_running=3).start] == ["trace", "prove"]
+    assert [one.kind for one in admit(plan, running=(), max_running=2).start] == ["trace"]
+    assert [one.kind for one in admit(plan, running=(), max_running=3).start] == ["trace", "prove"]
     assert admit(plan, running=("build",), max_running=2).start == ()
 
 

@@ -223,10 +223,10 @@ def shown(plan: Plan) -> list[tuple[int, list[str]]]:
 def test_what_a_rung_left_without_a_proof_is_due_at_the_next_one(world: World) -> None:
     world.configure("rungs = [0, 2]", more=NAMED)
     (first,) = world.plan(world.open("a", "b")).due
-    assert (asked(first, ProveSpec).prover, asked(first, ProveSpec).model, first.gpu) == (
+    assert (asked(first, ProveSpec).prover, asked(first, ProveSpec).model, first.gpus) == (
         "tactics",
         "",
-        False,
+        0,
     )
     (rest, second) = world.plan(world.tried("a", first, outcome="budget")).due
     assert shown(Plan.of([rest, second])) == [(0, ["b"]), (2, ["a"])]
@@ -384,7 +384,7 @@ def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs
     (two,) = world.plan(world.tried("a", zero)).due
     (four,) = world.plan(world.tried("a", two)).due
     assert [job.memory_bytes for job in (zero, two, four)] == [2**32, 9 * 2**30, 2**32]
-    assert [job.gpu for job in (zero, two, four)] == [False, True, False]
+    assert [job.gpus for job in (zero, two, four)] == [0, 1, 0]
     assert [job.key for job in (zero, two)] == [None, HUB_KEY]
     assert four.key == KeyPlace("everlean-model-key", "EVERLEAN_MODEL_KEY")
     assert part(asked(four, ProveSpec).rung, "endpoint")["ledger"] == str(

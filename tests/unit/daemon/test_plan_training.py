@@ -185,7 +185,7 @@ def test_a_traced_repository_with_enough_theorems_is_a_task_from_the_base_model(
     world.trace(ONE)
     job = world.one()
     assert (job.kind, job.repository, job.branch, job.sha) == ("train", ONE, "main", sha(1))
-    assert (job.gpu, job.needs_worktree) == (False, False)
+    assert (job.gpus, job.needs_worktree) == (0, False)
     assert (asked(job, TrainSpec).parent, asked(job, TrainSpec).tasks) == (None, ())
     assert asked(job, TrainSpec).chain == (world.settings.paths.models / "retriever")
 
@@ -355,7 +355,10 @@ def test_the_other_models_learn_where_they_are_asked_to_one_at_a_time_or_each_on
     world.configure(train=f"new_theorems = 10\n{TACTICS}{PROGRESS}", device="cuda")
     two = [FREE, replace(FREE, uuid="GPU-b", index=1)]
     begun = admit(world.plan(), running=(), max_running=8, gpus=two)
-    assert [(one.due.kind, one.gpu) for one in begun.start] == [("train", two[0]), ("train_tactics", two[1])]
+    assert [(one.kind, one.leases) for one in begun.start] == [
+        ("train", (two[0],)),
+        ("train_tactics", (two[1],)),
+    ]
     assert "a GPU" in begun.waits[world.plan().due[2].job], "each has a GPU of its own"
     world.configure(train=f"new_theorems = 10\nenabled = false\n{TACTICS}")
     assert world.plan().due == ()
@@ -549,7 +552,7 @@ def test_one_model_is_trained_at_a_time(world: World) -> None:
     assert world.plan(running=[plan.due[0].lane]).due == ()
 
 
-def due(kind: Kind, *, gpu: bool) -> DueJob:
+def due(kind: Kind, *, gpus: int = 0) -> DueJob:
     return DueJob(
         job=f"{kind}-1",
         kind=kind,
@@ -560,7 +563,7 @@ def due(kind: Kind, *, gpu: bool) -> DueJob:
         sha=sha(1),
         describes=kind,
         spec=Spec(),
-        gpu=gpu,
+        gpus=gpus,
     )
 
 
@@ -569,28 +572,28 @@ LENT = replace(FREE, state="lent", detail="prove Demo.alpha")
 
 
 def kinds_begun(plan: Plan, gpus: Sequence[Gpu], running: Sequence[Kind] = (), slots: int = 4) -> list[str]:
-    return [one.due.kind for one in admit(plan, running=running, max_running=slots, gpus=gpus).start]
+    return [one.kind for one in admit(plan, running=running, max_running=slots, gpus=gpus).start]
 
 
 def test_training_never_starts_while_another_job_has_the_gpu() -> None:
-    plan = Plan.of([due("train", gpu=True)])
+    plan = Plan.of([due("train", gpus=1)])
     waits = admit(plan, running=("prove",), max_running=4, gpus=[LENT])
     assert waits.start == ()
     assert waits.waits == {"train-1": "a GPU; GPU 0 (Test GPU) is leased by: prove Demo.alpha"}
     assert kinds_begun(plan, [FREE], ["prove"]) == ["train"]
-    on_the_processor = Plan.of([due("train", gpu=False)])
+    on_the_processor = Plan.of([due("train")])
     assert kinds_begun(on_the_processor, [LENT], ["prove"]) == ["train"]
 
 
 def test_training_takes_no_slot_from_the_others_and_waits_for_none_of_theirs() -> None:
-    plan = Plan.of([due("scan", gpu=False), due("prove", gpu=False), due("train", gpu=True)])
+    plan = Plan.of([due("scan"), due("prove"), due("train", gpus=1)])
     assert kinds_begun(plan, [FREE], slots=2) == ["scan", "prove", "train"]
     assert kinds_begun(plan, [FREE], ["scan", "trace"], slots=2) == ["train"]
     assert kinds_begun(plan, [LENT], ["train"], slots=2) == ["scan", "prove"]
 
 
 def test_what_is_more_urgent_gets_the_gpu_first() -> None:
-    plan = Plan.of([due("prove", gpu=True), due("train", gpu=True)])
+    plan = Plan.of([due("prove", gpus=1), due("train", gpus=1)])
     assert kinds_begun(plan, [FREE], slots=8) == ["prove"]
 
 
@@ -635,17 +638,17 @@ def test_a_job_that_is_released_and_tried_again_keeps_its_dataset(world: World) 
 
 
 @pytest.mark.parametrize(
-    ("device", "gpu", "cpu_too"), [("cuda", True, False), ("auto", True, True), ("cpu", False, False)]
+    ("device", "gpus", "cpu_too"), [("cuda", 1, False), ("auto", 1, True), ("cpu", 0, False)]
 )
 def test_where_a_model_is_trained_is_the_settings_to_say(
-    world: World, device: str, gpu: bool, cpu_too: bool
+    world: World, device: str, gpus: int, cpu_too: bool
 ) -> None:
     world.trace(ONE)
     world.settings = world.settings.model_copy(
         update={"train": world.settings.train.model_copy(update={"device": device})}
     )
     job = world.one()
-    assert (job.gpu, job.cpu_too, asked(job, TrainSpec).config["device"]) == (gpu, cpu_too, device)
+    assert (job.gpus, job.cpu_too, asked(job, TrainSpec).config["device"]) == (gpus, cpu_too, device)
 
 
 @pytest.mark.parametrize(("leans", "refused"), [(LEAN, False), (NO_LEAN, True)])
