@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -33,8 +33,9 @@ _LARGEST_S = math.log(1.797e308)
 COMPAT_LAST_STEPS = 709
 """The longest proof that LeanDojo-v2 can rate: e^710 is no double."""
 
-Item = TypeVar("Item")
 Number = TypeVar("Number", int, float)
+_Found = tuple[int, int, int, int]
+"""How many theorems are easy, medium, hard, and without a proof."""
 
 
 class CompatError(LogError):
@@ -226,13 +227,9 @@ def _ours(counted: Sequence[tuple[TraceRow, _Counted]]) -> Curriculum:
     for _, of_trace in counted:
         everything.update(of_trace.by_steps)
     limits = thresholds(everything)
-    found = [(trace, of_trace, _buckets(of_trace, limits)) for trace, of_trace in counted]
+    found = [(trace, of_trace, (*_buckets(of_trace, limits), 0)) for trace, of_trace in counted]
     found.sort(key=lambda item: (-item[2][0], item[0].repository))
-    rows = tuple(
-        _row(order, trace, of_trace, (*buckets, 0))
-        for order, (trace, of_trace, buckets) in enumerate(found, start=1)
-    )
-    return Curriculum(rows, limits, compat=False)
+    return Curriculum(_rows(found), limits, compat=False)
 
 
 def _buckets(counted: _Counted, limits: Thresholds | None) -> tuple[int, int, int]:
@@ -248,52 +245,22 @@ def _buckets(counted: _Counted, limits: Thresholds | None) -> tuple[int, int, in
     return easy, medium, hard
 
 
-def _as_leandojo(counted: Sequence[tuple[TraceRow, _Counted]]) -> Curriculum:
-    rated = [_ratings(of_trace) for _, of_trace in counted]
-    everything: Counter[float] = Counter()
-    for ratings in rated:
-        everything.update({value: number for value, number in ratings.items() if value is not None})
-    if not any(of_trace.theorems for _, of_trace in counted):
-        return Curriculum((), None, compat=True)
-    limits = compat_thresholds(everything)
-    ordered = compat_order(
-        [(pair, compat_buckets(ratings, limits)) for pair, ratings in zip(counted, rated, strict=True)]
-    )
-    rows = tuple(
-        _row(order, trace, of_trace, (found.easy, found.medium, found.hard, found.no_proof))
-        for order, ((trace, of_trace), found) in enumerate(ordered, start=1)
-    )
-    return Curriculum(rows, Thresholds(math.log(limits[0]), math.log(limits[1])), compat=True)
-
-
-def _ratings(counted: _Counted) -> Counter[float | None]:
-    ratings: Counter[float | None] = Counter()
-    for steps, number in counted.by_steps.items():
-        ratings[compat_difficulty(steps, has_sorry=False)] += number
-    ratings[None] += counted.proofless
-    ratings[math.inf] += counted.sorries
-    return +ratings
-
-
-def _row(
-    order: int, trace: TraceRow, counted: _Counted, buckets: tuple[int, int, int, int]
-) -> CurriculumRepository:
-    easy, medium, hard, no_proof = buckets
-    return CurriculumRepository(
-        order=order,
-        repository=trace.repository,
-        sha=trace.sha,
-        trace=trace.trace,
-        theorems=counted.theorems,
-        easy=easy,
-        medium=medium,
-        hard=hard,
-        no_proof=no_proof,
-        sorries=counted.sorries,
-        proofless=counted.proofless,
-        files_traced=trace.files_traced,
-        files_failed=trace.files_failed,
-        completeness=trace.completeness,
+def _rows(found: Iterable[tuple[TraceRow, _Counted, _Found]]) -> tuple[CurriculumRepository, ...]:
+    return tuple(
+        CurriculumRepository(
+            order,
+            trace.repository,
+            trace.sha,
+            trace.trace,
+            counted.theorems,
+            *buckets,
+            sorries=counted.sorries,
+            proofless=counted.proofless,
+            files_traced=trace.files_traced,
+            files_failed=trace.files_failed,
+            completeness=trace.completeness,
+        )
+        for order, (trace, counted, buckets) in enumerate(found, start=1)
     )
 
 
@@ -315,19 +282,6 @@ def _nth(ordered: Sequence[tuple[Number, int]], index: int) -> Number:
 # LeanDojo-v2's own.
 
 
-@dataclass(frozen=True, slots=True)
-class CompatBuckets:
-    """Counts of a repository's theorems by difficulty; LeanAgent's `Hard (No proof)` is `no_proof`.
-
-    `easy`, `medium` and `hard` contain the theorems without steps, which are dealt out in three parts.
-    """
-
-    easy: int
-    medium: int
-    hard: int
-    no_proof: int
-
-
 def compat_difficulty(n_steps: int, *, has_sorry: bool) -> float | None:
     """Return their rating: e^steps, infinity with a sorry, None without steps.
 
@@ -346,50 +300,41 @@ def compat_difficulty(n_steps: int, *, has_sorry: bool) -> float | None:
     return math.exp(n_steps)
 
 
-def compat_thresholds(ratings: Mapping[float, int]) -> tuple[float, float]:
-    """Return their 33rd and 67th percentile of {rating: how many}, infinities included; NaN where theirs are.
-
-    Raises:
-        CompatError: there is no rating at all, which ends their program.
-    """
-    if not ratings:
+def _as_leandojo(counted: Iterable[tuple[TraceRow, _Counted]]) -> Curriculum:
+    known = [(trace, of_trace, _ratings(of_trace)) for trace, of_trace in counted if of_trace.theorems]
+    if not known:
+        return Curriculum((), None, compat=True)
+    everything: Counter[float] = Counter()
+    for _, _, ratings in known:
+        everything.update(ratings)
+    if not everything:
         raise CompatError("no theorem has a proof step: LeanDojo-v2 stops there with an IndexError")
-    ordered = sorted(ratings.items())
-    return _compat_percentile(ordered, 33), _compat_percentile(ordered, 67)
+    ordered = sorted(everything.items())
+    easy, medium = (_compat_percentile(ordered, percent) for percent in (EASY_PERCENT, MEDIUM_PERCENT))
+    found = [
+        (trace, one, _compat_buckets(ratings, one.proofless, easy, medium)) for trace, one, ratings in known
+    ]
+    # The others keep their order.
+    found.sort(key=lambda item: item[2][0], reverse=True)
+    return Curriculum(_rows(found), Thresholds(math.log(easy), math.log(medium)), compat=True)
 
 
-def compat_buckets(counted: Mapping[float | None, int], limits: tuple[float, float]) -> CompatBuckets:
-    """Sort one repository's {rating: how many} into their buckets. Nothing is below a limit that is NaN."""
-    found: Counter[str] = Counter()
-    for rating, number in counted.items():
-        found[_compat_bucket(rating, limits)] += number
-    third = found["rest"] // 3
-    return CompatBuckets(
-        easy=found["easy"] + third,
-        medium=found["medium"] + third,
-        hard=found["hard"] + found["rest"] - 2 * third,
-        no_proof=found["no_proof"],
+def _ratings(counted: _Counted) -> Counter[float]:
+    """Return {rating: how many}, of the theorems that have one."""
+    rated = {compat_difficulty(steps, has_sorry=False): number for steps, number in counted.by_steps.items()}
+    return +Counter(
+        {math.inf: counted.sorries, **{value: one for value, one in rated.items() if value is not None}}
     )
 
 
-def compat_order(repositories: Sequence[tuple[Item, CompatBuckets]]) -> list[tuple[Item, CompatBuckets]]:
-    """Return repositories with most easy theorems first; the others keep their order. Empty ones are left out."""
-    known = [
-        (item, found)
-        for item, found in repositories
-        if found.easy + found.medium + found.hard + found.no_proof
-    ]
-    return sorted(known, key=lambda pair: pair[1].easy, reverse=True)
-
-
-def _compat_bucket(rating: float | None, limits: tuple[float, float]) -> str:
-    if rating is None:
-        return "rest"
-    if rating == math.inf:
-        return "no_proof"
-    if rating <= limits[0]:
-        return "easy"
-    return "medium" if rating <= limits[1] else "hard"
+def _compat_buckets(ratings: Mapping[float, int], proofless: int, easy: float, medium: float) -> _Found:
+    """Sort one repository's theorems into their buckets: those without steps are dealt out in three parts, the rest to
+    hard. Nothing is below a limit that is NaN."""
+    third = proofless // 3
+    found = [third, third, proofless - 2 * third, 0]
+    for rating, number in ratings.items():
+        found[3 if rating == math.inf else 0 if rating <= easy else 1 if rating <= medium else 2] += number
+    return found[0], found[1], found[2], found[3]
 
 
 def _compat_percentile(ordered: list[tuple[float, int]], percent: int) -> float:

@@ -16,7 +16,7 @@ from daemon.place.lock import DaemonLock
 from daemon.place.paths import Paths
 from daemon.results.patches import without_proof
 from daemon.state.standby import require_own
-from store.leandojo.reading import ImportReport
+from store.leandojo.reading import Imported
 from store.leandojo.reading import import_leandojo as import_into
 from store.log.recover import Recovered as RecoveredLog
 from store.log.recover import recover as recover_log
@@ -86,7 +86,7 @@ def recover(paths: Paths) -> Recovered | None:
 
 def import_leandojo(
     paths: Paths, source: Path, *, progress: Callable[[str, int, int], None] | None
-) -> ImportReport:
+) -> Imported:
     """Import what LeanDojo wrote.
 
     Raises:

@@ -21,7 +21,8 @@ from pydantic_core import from_json
 from store.domain.records import Manifest
 from store.domain.splits import SPLITS, exported_side
 from store.errors import LogError
-from store.leandojo.reading import DATASET_TRACER, THEOREM_LISTS, TRACER
+from store.leandojo.reading import DATASET_TRACER, TRACER
+from store.leandojo.records import THEOREM_LISTS, count
 from store.log.reader import LogReader
 from store.view.rows import TraceRow
 from store.view.trace_queries import imports_of, traces
@@ -130,27 +131,7 @@ def _commit(row: TraceRow) -> tuple[str, str]:
     return row.url, row.sha
 
 
-PROVEN, SORRY_PROVED, SORRY_UNPROVED = THEOREM_LISTS
-
-
-@dataclass(frozen=True, slots=True)
-class RepositoryCounts:
-    """The counts of a repository, as LeanDojo makes them."""
-
-    proven: int
-    sorry_proved: int
-    sorry_unproved: int
-    premise_files: int
-    premises: int
-    files_traced: int
-
-    @property
-    def sorries(self) -> int:
-        return self.sorry_proved + self.sorry_unproved
-
-    @property
-    def theorems(self) -> int:
-        return self.proven + self.sorries
+PROVEN, _, SORRY_UNPROVED = THEOREM_LISTS
 
 
 class TheoremFacts(NamedTuple):
@@ -273,14 +254,11 @@ class OpenTrace:
         first = [self._first[path] for path in self.manifest.files]
         return [first[file] + index for file, index in self.manifest.lists[name]]
 
-    def counts(self) -> RepositoryCounts:
+    def counts(self) -> dict[str, int]:
         """Count the trace as LeanDojo counts a repository; after `read`."""
-        proven, proved, unproved = (len(self.in_list(name)) for name in THEOREM_LISTS)
         corpus = [file for file in self._files.values() if file.in_corpus]
-        return RepositoryCounts(
-            proven=proven,
-            sorry_proved=proved,
-            sorry_unproved=unproved,
+        return count(
+            *(len(self.in_list(name)) for name in THEOREM_LISTS),
             premise_files=len(corpus),
             premises=sum(file.n_premises for file in corpus),
             files_traced=len(self.files_traced),

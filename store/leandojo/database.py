@@ -16,13 +16,13 @@ import math
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 from store.curriculum import compat_difficulty, curriculum, difficulty, rating
 from store.domain.records import holds_sorry
@@ -30,11 +30,30 @@ from store.errors import LogError
 from store.leandojo.choosing import ChosenTrace, choose, in_order
 from store.leandojo.exporting import Mode, export_chosen, one_moment, write_database
 from store.leandojo.folder import replaced_file
-from store.leandojo.reading import COUNTS, HEAD_KEYS, THEOREM_LISTS, import_leandojo
-from store.leandojo.records import ImportFormatError, load, read_position
+from store.leandojo.reading import HEAD, import_leandojo
+from store.leandojo.records import (
+    COUNTS,
+    DATABASE,
+    FILE,
+    PREMISE,
+    TACTIC,
+    TEXTS,
+    THEOREM,
+    THEOREM_LISTS,
+    USE,
+    ImportFormatError,
+    Kind,
+    Shape,
+    each,
+    load,
+    read,
+    write,
+)
 from store.log.reader import LogReader
 from store.sqlite import translated
 from store.view import queries
+
+_HEAD = ("url", "name", "commit", "lean_version", "lean_dojo_version")
 
 
 class Pos(NamedTuple):
@@ -48,50 +67,25 @@ class Pos(NamedTuple):
 
 
 class _Record:
-    """A record of LeanDojo's: its JSON has its fields by name."""
+    """A record of LeanDojo's: its JSON has its attributes by name."""
+
+    SHAPE: ClassVar[Shape]
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], **given: Any) -> Self:
-        """Read a record; a field without a default must be there.
+        """Read a record.
 
         Raises:
-            ValueError: one is missing, or a position is none.
+            ValueError: it is not as LeanDojo writes it.
         """
-        forms = _forms(cls)  # type: ignore[arg-type]
-        _require(data, [one.name for one in forms if one.needed and one.name not in given], cls.__name__)
-        return cls(
-            **given,
-            **{
-                one.name: one.read(data[one.name])
-                for one in forms
-                if one.name in data and one.name not in given
-            },
-        )
+        return cls._of({**read(cls.SHAPE, data), **given})
+
+    @classmethod
+    def _of(cls, said: Mapping[str, Any]) -> Self:
+        return cls(**{name: _ATTRIBUTES.get(name, _as_it_is)(said[name]) for name in cls.SHAPE})
 
     def to_dict(self) -> dict[str, Any]:
-        forms = _forms(type(self))  # type: ignore[arg-type]
-        return {one.name: one.write(getattr(self, one.name)) for one in forms}
-
-
-class _Form(NamedTuple):
-    """How a field is read and written; `needed` is one without a default."""
-
-    name: str
-    needed: bool
-    read: Callable[[Any], Any]
-    write: Callable[[Any], Any]
-
-
-@cache
-def _forms(cls: type[_Record]) -> list[_Form]:
-    return [
-        _Form(
-            one.name,
-            one.default is one.default_factory is MISSING,
-            *_FORMS.get(str(one.type), (_as_it_is, _as_it_is)),
-        )
-        for one in fields(cls)  # type: ignore[arg-type]
-    ]
+        return write(self.SHAPE, self, DATABASE)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -102,6 +96,7 @@ def _as_it_is(value: Any) -> Any:
 class Annotation(_Record):
     """A premise that a tactic names: its full name, and the place of that name in its definition."""
 
+    SHAPE = USE
     full_name: str
     def_path: str
     def_pos: Pos
@@ -112,6 +107,7 @@ class Annotation(_Record):
 class AnnotatedTactic(_Record):
     """A tactic step. `annotated_tactic` is its text with `<a>` marks, and one annotation a mark."""
 
+    SHAPE = TACTIC
     tactic: str
     annotated_tactic: tuple[str, list[Annotation]]
     state_before: str
@@ -122,6 +118,7 @@ class AnnotatedTactic(_Record):
 class Theorem(_Record):
     """A theorem at its place. Two are equal when name, file and both ends are; it cannot be hashed."""
 
+    SHAPE = THEOREM["database"]
     full_name: str
     file_path: Path
     start: Pos
@@ -136,7 +133,7 @@ class Theorem(_Record):
         return self.theorem_statement or self.full_name
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], url: str, commit: str) -> Theorem:  # type: ignore[override]
+    def from_dict(cls, data: Mapping[str, Any], url: str = "", commit: str = "") -> Theorem:  # type: ignore[override]
         return super().from_dict(data, url=url, commit=commit)
 
 
@@ -144,6 +141,7 @@ class Theorem(_Record):
 class Premise(_Record):
     """A declaration that proofs may use: the statement of a theorem, the whole text of anything else."""
 
+    SHAPE = PREMISE
     full_name: str
     code: str
     start: Pos
@@ -155,6 +153,7 @@ class Premise(_Record):
 class PremiseFile(_Record):
     """A file of the corpus: the paths that it imports, and its premises."""
 
+    SHAPE = FILE
     path: Path
     imports: list[str]
     premises: list[Premise]
@@ -258,72 +257,44 @@ class Repository:
         Raises:
             ValueError: a key is missing.
         """
-        _require(data, (*HEAD_KEYS, "metadata"), "Repository")
-        metadata = dict(data["metadata"])
-        if "date_processed" not in metadata:
-            raise ValueError("Metadata must contain the 'date_processed' key")
-        if isinstance(metadata["date_processed"], str):
-            metadata["date_processed"] = datetime.fromisoformat(metadata["date_processed"])
-        repository = cls(
-            **{name: data[name] for name in HEAD_KEYS},
-            metadata=metadata,
-            pr_url=data.get("pr_url"),
-        )
-        for name in THEOREM_LISTS:
-            theorems: list[Theorem] = getattr(repository, name)
-            theorems += [
-                Theorem.from_dict(item, repository.url, repository.commit) for item in data.get(name, ())
-            ]
-        repository.premise_files = [PremiseFile.from_dict(item) for item in data.get("premise_files", ())]
-        repository.files_traced = [Path(item) for item in data.get("files_traced", ())]
-        return repository
+        said = read(_REPOSITORY, data)
+        date = said["metadata"]["date_processed"]
+        said["metadata"]["date_processed"] = datetime.fromisoformat(date) if isinstance(date, str) else date
+        made = cls(**{name: said[name] for name in _REPOSITORY})
+        made.files_traced = [Path(path) for path in said["files_traced"]]
+        for theorem in made.get_all_theorems:
+            theorem.url, theorem.commit = made.url, made.commit
+        return made
 
     def to_dict(self) -> dict[str, Any]:
-        metadata = dict(self.metadata)
-        if isinstance(metadata.get("date_processed"), datetime):
-            metadata["date_processed"] = metadata["date_processed"].isoformat()
-        return {
-            **{name: getattr(self, name) for name in HEAD_KEYS},
-            "metadata": metadata,
-            **{name: getattr(self, name) for name in COUNTS},
-            **{name: [item.to_dict() for item in getattr(self, name)] for name in THEOREM_LISTS},
-            "premise_files": [item.to_dict() for item in self.premise_files],
-            "files_traced": [str(item) for item in self.files_traced],
-            "pr_url": self.pr_url,
-        }
+        said = write(_REPOSITORY, self, DATABASE)
+        head = {name: said.pop(name) for name in (*_HEAD, "metadata")}
+        return {**head, **{name: getattr(self, name) for name in COUNTS}, **said}
 
 
-def _position(value: Any) -> Pos:
-    return Pos(*read_position(list(value) if isinstance(value, tuple) else value))
-
-
-def _require(data: Mapping[str, Any], names: Iterable[str], what: str) -> None:
-    missing = [name for name in names if name not in data]
-    if missing:
-        raise ValueError(f"Invalid {what} data format: it has no {', '.join(repr(name) for name in missing)}")
-
-
-def _read_list(of: type[_Record]) -> Callable[[Any], Any]:
-    return lambda items: [of.from_dict(item) for item in items or ()]
-
-
-def _written(items: Sequence[_Record] | None) -> list[dict[str, Any]]:
-    return [item.to_dict() for item in items or ()]
-
-
-_FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "Path": (Path, str),
-    "str": (_as_it_is, lambda text: str(text) if isinstance(text, Path) else text),
-    "list[str]": (_as_it_is, lambda texts: [str(text) for text in texts]),
-    "Pos": (_position, repr),
-    "list[Premise]": (_read_list(Premise), _written),
-    "list[AnnotatedTactic] | None": (_read_list(AnnotatedTactic), _written),
-    "tuple[str, list[Annotation]]": (
-        lambda pair: (pair[0], _read_list(Annotation)(pair[1])),
-        lambda pair: [pair[0], _written(pair[1])],
-    ),
+_ATTRIBUTES: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("start", "end", "def_pos", "def_end_pos"), Pos._make),
+    **dict.fromkeys(("path", "file_path"), Path),
+    "premises": lambda items: [Premise._of(item) for item in items],
+    "traced_tactics": lambda items: [AnnotatedTactic._of(item) for item in items],
+    "annotated_tactic": lambda pair: (pair[0], [Annotation._of(item) for item in pair[1]]),
 }
-"""By the type of a field, how its value is read from JSON and written; any other is as it is there."""
+"""By the name of an attribute, how it is made of what was read; any other is as it was read."""
+
+
+def _list(of: type[_Record]) -> Kind:
+    return Kind(
+        lambda items: each(items, of.from_dict), lambda items, _style: [item.to_dict() for item in items], []
+    )
+
+
+_REPOSITORY: Shape = {
+    **{name: kind for name, kind in HEAD.items() if name != "pr_url"},
+    **{name: _list(Theorem) for name in THEOREM_LISTS},
+    "premise_files": _list(PremiseFile),
+    "files_traced": TEXTS._replace(missing=[]),
+    "pr_url": HEAD["pr_url"],
+}
 
 
 Tracer = Callable[[str, str, bool], Repository | None]
@@ -582,7 +553,7 @@ class DynamicDatabase:
             held.enter_context(one_moment(view))
             exists = view.execute("SELECT 1 FROM traces WHERE state = 'current' LIMIT 1").fetchone()
             chosen = choose(view, (), every_commit=True, also=self._also) if exists else []
-            yield log, view, {tuple(item.head[key] for key in HEAD_KEYS): item for item in chosen}
+            yield log, view, {tuple(item.head[key] for key in _HEAD): item for item in chosen}
 
     def _import_into(self, folder: Path) -> None:
         path = folder / "dynamic_database.json"
@@ -600,7 +571,7 @@ class DynamicDatabase:
 
 
 def _head(repo: Repository) -> tuple[str, ...]:
-    return tuple(getattr(repo, name) for name in HEAD_KEYS)
+    return tuple(getattr(repo, name) for name in _HEAD)
 
 
 def _repositories(data: Any, source: Path | str) -> list[Repository]:

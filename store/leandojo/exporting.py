@@ -20,7 +20,7 @@ import tempfile
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,45 +28,20 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from store.errors import LogError
-from store.leandojo.choosing import ChosenTrace, OpenTrace, ReadFile, RepositoryCounts, choose
+from store.leandojo.choosing import ChosenTrace, OpenTrace, ReadFile, choose
 from store.leandojo.folder import check_replaceable, replaced
 from store.leandojo.merging import AsLeanDojo, ByClosure, ForLife, Merge, Merger, Names, PathOnly, closure_of
-from store.leandojo.reading import DATABASE_FILE, THEOREM_LISTS
-from store.leandojo.records import write_position
+from store.leandojo.reading import DATABASE_FILE
+from store.leandojo.records import DATABASE, FILE, THEOREM, THEOREM_LISTS, Style, write
 from store.log.reader import LogReader
 from store.sqlite import translated
 from store.view import queries
-
-Place = Callable[[Iterable[int]], Any]
-"""How a position is written: "(12, 5)" in a database, [12, 5] in a dataset."""
 
 
 def indented(value: Any, *, margin: int, ascii_only: bool = False) -> str:
     """Write a value as JSON whose braces are at `margin`; the first line has no indentation."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=2)
     return text.replace("\n", "\n" + " " * margin)  # no string has a bare newline in it
-
-
-def tactic(data: Mapping[str, Any], position: Place, paths: Mapping[str, str]) -> dict[str, Any]:
-    """Return LeanDojo's record of a traced tactic; `paths` gives each path its name in the export."""
-    text, uses = data["annotated_tactic"]
-    annotations = [
-        {
-            "full_name": use["full_name"],
-            "def_path": paths[use["def_path"]],
-            "def_pos": position(use["def_pos"]),
-            "def_end_pos": position(use["def_end_pos"]),
-            **use.get("extra", {}),
-        }
-        for use in uses
-    ]
-    return {
-        "tactic": data["tactic"],
-        "annotated_tactic": [text, annotations],
-        "state_before": data["state_before"],
-        "state_after": data["state_after"],
-        **data.get("extra", {}),
-    }
 
 
 _CHUNK = 1 << 20
@@ -139,12 +114,6 @@ class Spool:
             start += len(chunk)
 
 
-class _AsTheyAre(dict[str, str]):
-    def __missing__(self, path: str) -> str:
-        return path
-
-
-_PATHS = _AsTheyAre()
 _MARGIN = " " * 8
 
 
@@ -153,41 +122,8 @@ def database_theorem(data: Mapping[str, Any], *, url: str, commit: str, path: st
     difficulty = data.get("difficulty")
     if difficulty == "Infinity":
         difficulty = math.inf if infinity else None
-    record = {
-        "full_name": data["full_name"],
-        "theorem_statement": data["theorem_statement"],
-        "file_path": path,
-        "start": _position(data["start"]),
-        "end": _position(data["end"]),
-        "url": data.get("url", url),
-        "commit": data.get("commit", commit),
-        "traced_tactics": [tactic(item, _position, _PATHS) for item in data["traced_tactics"]],
-        "difficulty_rating": difficulty,
-        **data.get("extra", {}),
-    }
-    return _MARGIN + indented(record, margin=8)
-
-
-def database_premise_file(data: Mapping[str, Any]) -> str:
-    """Return a `file_traced` payload's corpus side as an item of `premise_files`."""
-    premises = [
-        {
-            "full_name": item["full_name"],
-            "code": item["code"],
-            "start": _position(item["start"]),
-            "end": _position(item["end"]),
-            "kind": item["kind"],
-            **item.get("extra", {}),
-        }
-        for item in data["premises"]
-    ]
-    record = {"path": data["path"], "imports": data["imports"], "premises": premises, **data.get("extra", {})}
-    return _MARGIN + indented(record, margin=8)
-
-
-def _position(value: Iterable[int]) -> str:
-    line, column = value
-    return write_position((line, column))
+    said = {"url": url, "commit": commit, **data, "file_path": path, "difficulty_rating": difficulty}
+    return _MARGIN + indented(write(THEOREM["database"], said, DATABASE), margin=8)
 
 
 def _members(values: Mapping[str, Any]) -> str:
@@ -221,21 +157,13 @@ class DatabaseWriter:
                 database_theorem(data, url=row.url, commit=row.sha, path=file.path, infinity=self._infinity)
             )
         if file.in_corpus:
-            self._premise_file_of[file.path] = self._premise_files.add(database_premise_file(file.data))
+            self._premise_file_of[file.path] = self._premise_files.add(
+                _MARGIN + indented(write(FILE, file.data, DATABASE), margin=8)
+            )
 
     def end_of_trace(self, trace: OpenTrace) -> None:
         """Write a trace's record, with its lists in an import's order if it is one."""
-        out, counts = self._out, trace.counts()
-        head = trace.chosen.head | {
-            "total_theorems": counts.theorems,
-            "num_proven_theorems": counts.proven,
-            "num_sorry_theorems": counts.sorries,
-            "num_sorry_theorems_proved": counts.sorry_proved,
-            "num_sorry_theorems_unproved": counts.sorry_unproved,
-            "num_premise_files": counts.premise_files,
-            "num_premises": counts.premises,
-            "num_files_traced": counts.files_traced,
-        }
+        out, head = self._out, trace.chosen.head | trace.counts()
         out.write(b",\n    {\n" if self._n_repositories else b"\n    {\n")
         out.write(_members(head).encode())
         for name in THEOREM_LISTS:
@@ -280,42 +208,27 @@ def dataset_theorem(
     `path` is the file's name in the export and `paths` that of any path that a proof names. LeanDojo leaves out tactics
     that begin at "no goals" or have a bullet in them; `every_tactic` keeps them, for a dataset given back as it was.
     """
-    record = {
-        "url": data.get("url", url),
-        "commit": data.get("commit", commit),
-        "file_path": path,
-        "full_name": data["full_name"],
-        "theorem_statement": data["theorem_statement"],
-        "start": data["start"],
-        "end": data["end"],
-        "traced_tactics": [
-            tactic(item, list, paths)
-            for item in data["traced_tactics"]
-            if every_tactic or (item["state_before"] != "no goals" and BULLET not in item["tactic"])
-        ],
-        **data.get("extra", {}),
-    }
-    return "  " + indented(record, margin=2, ascii_only=True)
+    steps = [
+        step
+        for step in data["traced_tactics"]
+        if every_tactic or (step["state_before"] != "no goals" and BULLET not in step["tactic"])
+    ]
+    said = {"url": url, "commit": commit, **data, "file_path": path, "traced_tactics": steps}
+    return "  " + indented(write(THEOREM["dataset"], said, Style(list, paths)), margin=2, ascii_only=True)
 
 
 def _dataset_metadata(
-    repositories: Sequence[tuple[Mapping[str, Any], RepositoryCounts]], ours: Mapping[str, Any]
+    repositories: Sequence[tuple[Mapping[str, Any], Mapping[str, int]]], ours: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return metadata.json: LeanDojo's merged keys, the `from_repo` that ReProver's loaders read, and our own.
 
-    A repository is given by its `url`, `name`, `commit`, `lean_version`, `lean_dojo_version` and `metadata`.
-    `from_repo` is the first one.
+    A repository is given by its head and its counts. `from_repo` is the first one.
     """
-    counts = [item for _, item in repositories]
-    first = repositories[0][0]
+    first, counts = repositories[0]
+    left_out = {"num_sorry_theorems_proved", "num_sorry_theorems_unproved"}
     return {
         "repositories": [dict(item) for item, _ in repositories],
-        "total_theorems": sum(item.theorems for item in counts),
-        "num_proven_theorems": sum(item.proven for item in counts),
-        "num_sorry_theorems": sum(item.sorries for item in counts),
-        "num_premise_files": sum(item.premise_files for item in counts),
-        "num_premises": sum(item.premises for item in counts),
-        "num_files_traced": sum(item.files_traced for item in counts),
+        **{name: sum(item[name] for _, item in repositories) for name in counts if name not in left_out},
         "from_repo": {"url": first["url"], "commit": first["commit"]},
         "everlean": dict(ours),
     }
@@ -426,24 +339,34 @@ class NotAnImportError(LogError):
     """The chosen traces cannot be given back as an import."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExportedRepository:
+    url: str
+    commit: str
+    in_dataset: bool
+    """it is in the splits and the corpus"""
+
+
 @dataclass(slots=True)
-class ExportReport:
-    """The result of an export. `position` is that of the log which it shows.
-
-    `repositories` are LeanDojo's heads of the traces, each with whether it is in the splits and the corpus.
-    `theorems` counts by list ("random/train"), `withheld` by split those that are in no list of it.
-    """
-
+class Exported:
     path: Path
-    mode: Mode
+    mode: str
+    """`for life`, `compat`, `as imported`, `as imported, compat`"""
     position: int
-    repositories: tuple[tuple[Mapping[str, Any], bool], ...]
+    repositories: list[ExportedRepository]
+    """one for each commit"""
     theorems: dict[str, int] = field(default_factory=dict)
+    """number by list, such as `random/train`"""
     withheld: dict[str, int] = field(default_factory=dict)
+    """by split, theorems in no list: training on them would give a test away"""
     corpus_files: int = 0
+    """files in `corpus.jsonl`"""
     files_renamed: int = 0
+    """of these, files of another name than their path"""
     imports_left_out: int = 0
+    """imports of files that were not traced"""
     files_untraced: int = 0
+    """lines of `corpus.jsonl` without premises"""
     seconds: float = 0.0
 
 
@@ -457,7 +380,7 @@ def export_leandojo(
     every_commit: bool = False,
     trace: str | None = None,
     with_database: bool = True,
-) -> ExportReport:
+) -> Exported:
     """Write an export to `out`, in the place of an earlier one. The daemon may be running.
 
     `view` is a connection for questions (`store.view.queries.connect`), or one to the view as of an earlier time.
@@ -487,14 +410,14 @@ def export_chosen(
     view: sqlite3.Connection,
     mode: Mode,
     with_database: bool = True,
-) -> ExportReport:
+) -> Exported:
     """Write an export of these traces, of which there is one at least; see `export_leandojo`."""
     started = time.monotonic()
-    report = ExportReport(
+    report = Exported(
         path=out,
-        mode=mode,
+        mode=mode.value,
         position=queries.position(view),
-        repositories=tuple((item.head, item.in_dataset) for item in chosen),
+        repositories=[ExportedRepository(item.row.url, item.row.sha, item.in_dataset) for item in chosen],
     )
     marker = {"made_by": "everlean export leandojo", "mode": mode.value, "position": report.position}
     with replaced(out, marker) as folder:
@@ -504,7 +427,7 @@ def export_chosen(
                 _give_back(source, chosen, report)
             else:
                 _merge(source, chosen, report, with_database=with_database)
-        report.seconds = time.monotonic() - started
+        report.seconds = round(time.monotonic() - started, 3)
     return report
 
 
@@ -566,9 +489,7 @@ class _Source:
         self.create(name).write(json.dumps(document, indent=2).encode())
 
 
-def _merge(
-    source: _Source, chosen: Sequence[ChosenTrace], report: ExportReport, *, with_database: bool
-) -> None:
+def _merge(source: _Source, chosen: Sequence[ChosenTrace], report: Exported, *, with_database: bool) -> None:
     compat = source.mode is Mode.COMPAT
     traces = [source.open(item) for item in chosen]
     merge = PathOnly() if compat else ByClosure()
@@ -601,14 +522,9 @@ def _merge(
         report.files_renamed, report.imports_left_out = merge.renamed, merge.imports_left_out
         report.files_untraced = merge.files_untraced
     _write_traced_files(source.create("traced_files.jsonl"), files.traced)
-    ours = {
-        "position": report.position,
-        "split_rule": report.mode.value,
-        "withheld": report.withheld,
-        "files_renamed": report.files_renamed,
-        "imports_left_out": report.imports_left_out,
-        "files_untraced": report.files_untraced,
-    }
+    shown = ("withheld", "files_renamed", "imports_left_out", "files_untraced")
+    said = {name: getattr(report, name) for name in shown}
+    ours = {"position": report.position, "split_rule": report.mode, **said}
     source.write_json("metadata.json", _dataset_metadata(repositories, ours))
 
 
@@ -622,7 +538,7 @@ def _for_life(traces: Sequence[OpenTrace]) -> ForLife:
     )
 
 
-def _give_back(source: _Source, chosen: Sequence[ChosenTrace], report: ExportReport) -> None:
+def _give_back(source: _Source, chosen: Sequence[ChosenTrace], report: Exported) -> None:
     """Write the files that an import had, in its order."""
     traces = [source.open(item) for item in chosen]
     forms = Counter("none" if trace.manifest is None else trace.manifest.form for trace in traces)
@@ -638,7 +554,7 @@ def _give_back(source: _Source, chosen: Sequence[ChosenTrace], report: ExportRep
         )
 
 
-def _give_back_folder(source: _Source, trace: OpenTrace, report: ExportReport) -> None:
+def _give_back_folder(source: _Source, trace: OpenTrace, report: Exported) -> None:
     manifest = trace.manifest
     assert manifest is not None
     records = source.spool()

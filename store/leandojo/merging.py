@@ -24,13 +24,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 from store.curriculum import CompatError
 from store.domain.records import Position
 from store.domain.splits import SIDES, SPLITS
 from store.leandojo.choosing import ChosenTrace, TheoremFacts
+from store.leandojo.records import FILE, Style, write
 
+_PLAIN = Style(list, {})
 _UNTRACED = "a path that proofs name and no trace has"
 
 
@@ -147,19 +149,7 @@ class PathOnly:
 
 def corpus_line(data: Mapping[str, Any], path: str, imports: Sequence[str]) -> str:
     """Return a `file_traced` payload's line of corpus.jsonl under this name, with these imports."""
-    premises = [
-        {
-            "full_name": item["full_name"],
-            "code": item["code"],
-            "start": item["start"],
-            "end": item["end"],
-            "kind": item["kind"],
-            **item.get("extra", {}),
-        }
-        for item in data["premises"]
-    ]
-    record = {"path": path, "imports": list(imports), "premises": premises, **data.get("extra", {})}
-    return json.dumps(record) + "\n"
+    return json.dumps(write(FILE, {**data, "path": path, "imports": imports}, _PLAIN)) + "\n"
 
 
 def closure_of(data: Mapping[str, Any], closures: Mapping[str, str]) -> str:
@@ -180,11 +170,9 @@ COMPAT_SEED = 3407
 COMPAT_HELD_OUT = 0.2
 """The share of val, and the share of test, before rounding down."""
 
-Item = TypeVar("Item")
-
 
 @dataclass(frozen=True, slots=True)
-class CompatTheorem(Generic[Item]):
+class CompatTheorem:
     """A theorem as LeanDojo's export sees it. `item` is the caller's own and is not looked at.
 
     `premises` are the full names of all annotations of all tactics, in order, repetitions included.
@@ -195,15 +183,15 @@ class CompatTheorem(Generic[Item]):
     file_path: str
     start: Position
     end: Position
-    premises: tuple[str, ...]
+    premises: Sequence[str]
     processed: str | datetime
-    item: Item
+    item: Any
 
 
-Sides = dict[str, list[CompatTheorem[Item]]]
+Sides = dict[str, list[CompatTheorem]]
 
 
-def compat_split(theorems: Iterable[CompatTheorem[Item]]) -> dict[str, Sides[Item]]:
+def compat_split(theorems: Iterable[CompatTheorem]) -> dict[str, Sides]:
     """Return {"random": {"train", "val", "test"}, "novel_premises": {…}}, each list in their order.
 
     `theorems` come repository by repository, in each the proven ones first, then the sorries that were proved, then
@@ -217,22 +205,21 @@ def compat_split(theorems: Iterable[CompatTheorem[Item]]) -> dict[str, Sides[Ite
     held_out = int(len(merged) * COMPAT_HELD_OUT)
     rng.shuffle(merged)
     n_train = len(merged) - 2 * held_out
-    drawn = {
-        "train": merged[:n_train],
-        "val": merged[n_train : n_train + held_out],
-        "test": merged[n_train + held_out :],
-    }
+    drawn = _compat_sides(merged[:n_train], merged[n_train:], held_out)
     return {"random": drawn, "novel_premises": _compat_by_premise(merged, held_out, rng)}
 
 
-def _compat_merged(theorems: Iterable[CompatTheorem[Item]]) -> list[CompatTheorem[Item]]:
+def _compat_sides(train: list[CompatTheorem], held: list[CompatTheorem], held_out: int) -> Sides:
+    return {"train": train, "val": held[:held_out], "test": held[held_out:]}
+
+
+def _compat_merged(theorems: Iterable[CompatTheorem]) -> list[CompatTheorem]:
     """Keep one theorem of each path, name and position, whatever its repository: the later processed one."""
-    kept: dict[tuple[str, str, Position, Position], tuple[CompatTheorem[Item], datetime]] = {}
+    kept: dict[tuple[Any, ...], tuple[CompatTheorem, datetime]] = {}
     for theorem in theorems:
         processed = theorem.processed
         date = datetime.fromisoformat(processed) if isinstance(processed, str) else processed
-        path = str(PurePosixPath(theorem.file_path))
-        key = (path, theorem.full_name, theorem.start, theorem.end)
+        key = (str(PurePosixPath(theorem.file_path)), theorem.full_name, theorem.start, theorem.end)
         try:
             if key not in kept or date > kept[key][1]:
                 kept[key] = (theorem, date)
@@ -244,7 +231,7 @@ def _compat_merged(theorems: Iterable[CompatTheorem[Item]]) -> list[CompatTheore
     return [theorem for theorem, _ in kept.values()]
 
 
-def _compat_by_premise(theorems: list[CompatTheorem[Item]], held_out: int, rng: random.Random) -> Sides[Item]:
+def _compat_by_premise(theorems: list[CompatTheorem], held_out: int, rng: random.Random) -> Sides:
     users: dict[str, list[int]] = defaultdict(list)
     for number, theorem in enumerate(theorems):
         for premise in theorem.premises:
@@ -259,11 +246,7 @@ def _compat_by_premise(theorems: list[CompatTheorem[Item]], held_out: int, rng: 
         known.update(numbers)
     train = [theorem for number, theorem in enumerate(theorems) if number not in known]
     rng.shuffle(chosen)
-    held = [theorems[number] for number in chosen]
-    return {"train": train, "val": held[:held_out], "test": held[held_out:]}
-
-
-LISTS = tuple(f"{split}/{side}" for split in SPLITS for side in SIDES)
+    return _compat_sides(train, [theorems[number] for number in chosen], held_out)
 
 
 class Merger(Protocol):
@@ -302,21 +285,19 @@ class ForLife:
         """See `Merger.add`."""
         keys = self._keys(chosen, path, data, facts)
         seq = chosen.row.seq
-        found = next((self._places[key] for key in keys if key in self._places), None)
-        if found is None or found[1] == seq:  # within one trace two of a kind are two
-            place = len(self._numbers)
-            self._numbers.append(number)
-            for sides, side in zip(self._sides, facts.sides, strict=True):
-                sides.append(_side_number(side))
-        elif found[1] > seq:
+        place, known = next(
+            (self._places[key] for key in keys if key in self._places), (len(self._numbers), seq)
+        )
+        if known > seq:
             return
-        else:
-            place = found[0]
-            self._numbers[place] = number
-            for sides, side in zip(self._sides, facts.sides, strict=True):
-                sides[place] = _side_number(side)
-        for key in keys:
-            self._places[key] = (place, seq)
+        if known == seq:  # within one trace two of a kind are two
+            place = len(self._numbers)
+            for column in (self._numbers, *self._sides):
+                column.append(0)
+        self._numbers[place] = number
+        for sides, side in zip(self._sides, facts.sides, strict=True):
+            sides[place] = -1 if side is None else SIDES.index(side)
+        self._places |= dict.fromkeys(keys, (place, seq))
 
     def end_of_trace(self, _lists: Sequence[Sequence[int]], /) -> None:
         """Do nothing: the order is that in which they came."""
@@ -325,10 +306,8 @@ class ForLife:
         """See `Merger.lists`."""
         for split, sides in zip(SPLITS, self._sides, strict=True):
             for code, side in enumerate(SIDES):
-                numbers = (
-                    number for number, found in zip(self._numbers, sides, strict=True) if found == code
-                )
-                yield f"{split}/{side}", array("Q", numbers)
+                found = (number for number, own in zip(self._numbers, sides, strict=True) if own == code)
+                yield f"{split}/{side}", array("Q", found)
 
     def withheld(self) -> dict[str, int]:
         """Count the theorems that are in no file, by split."""
@@ -338,11 +317,10 @@ class ForLife:
         self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], facts: TheoremFacts
     ) -> list[tuple[Any, ...]]:
         keys: list[tuple[Any, ...]] = []
-        name = data["full_name"]
         if chosen.row.repository in self._repeated:
-            keys.append((chosen.row.repository, name, facts.split_key))
+            keys.append((chosen.row.repository, data["full_name"], facts.split_key))
         if path in self._shared:
-            keys.append((path, name, *data["start"], *data["end"]))
+            keys.append((path, data["full_name"], *data["start"], *data["end"]))
         return keys
 
 
@@ -350,8 +328,8 @@ class AsLeanDojo:
     """LeanDojo-v2's own merge and its splits, drawn anew at each export."""
 
     def __init__(self) -> None:
-        self._of_trace: dict[int, CompatTheorem[int]] = {}
-        self._all: list[CompatTheorem[int]] = []
+        self._of_trace: dict[int, CompatTheorem] = {}
+        self._all: list[CompatTheorem] = []
 
     def add(
         self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], _facts: TheoremFacts, number: int, /
@@ -360,11 +338,11 @@ class AsLeanDojo:
         self._of_trace[number] = CompatTheorem(
             full_name=data["full_name"],
             file_path=path,
-            start=(data["start"][0], data["start"][1]),
-            end=(data["end"][0], data["end"][1]),
-            premises=tuple(
+            start=tuple(data["start"]),
+            end=tuple(data["end"]),
+            premises=[
                 use["full_name"] for step in data["traced_tactics"] for use in step["annotated_tactic"][1]
-            ),
+            ],
             processed=chosen.head["metadata"]["date_processed"],
             item=number,
         )
@@ -379,7 +357,3 @@ class AsLeanDojo:
         for split, sides in compat_split(self._all).items():
             for side, theorems in sides.items():
                 yield f"{split}/{side}", [theorem.item for theorem in theorems]
-
-
-def _side_number(side: str | None) -> int:
-    return -1 if side is None else SIDES.index(side)

@@ -27,7 +27,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -36,79 +36,104 @@ from typing import Any
 from store.domain.identity import repository_key
 from store.domain.records import Manifest, TracedFile, TracedTheorem
 from store.leandojo.records import (
+    FILE,
+    OPTIONAL,
+    THEOREM,
+    THEOREM_LISTS,
+    TRACED,
     Flaw,
     Form,
     ImportFormatError,
+    Kind,
+    Shape,
+    Style,
+    as_it_is,
+    count,
+    each,
     encoded,
+    foreign,
     items,
     json_lines,
     load,
-    premise_file,
-    refuse_foreign,
-    text,
-    theorem,
-    traced_path,
+    read,
+    read_text,
 )
 from store.log.log import EventLog
-from store.recording import RecordedTrace, TraceHead, record_trace
+from store.recording import TraceHead, record_trace
 from store.sqlite import translated
+from store.text import counted
 from store.view import queries
 from store.view.view import View
 
 DATABASE_FILE = "dynamic_database.json"
 SPLITS = ("random", "novel_premises")
 SIDES = ("train", "val", "test")
-THEOREM_LISTS = ("proven_theorems", "sorry_theorems_proved", "sorry_theorems_unproved")
 
 MERGED_HOST = "leandojo.import"
 TRACER = "lean_dojo"
 DATASET_TRACER = "lean_dojo dataset"
 UNKNOWN = "unknown"
-HEAD_KEYS = ("url", "name", "commit", "lean_version", "lean_dojo_version")
-
-COUNTS = (
-    "total_theorems",
-    "num_proven_theorems",
-    "num_sorry_theorems",
-    "num_sorry_theorems_proved",
-    "num_sorry_theorems_unproved",
-    "num_premise_files",
-    "num_premises",
-    "num_files_traced",
-)
 
 Progress = Callable[[str, int, int], object]
 """Called with the phase ("reading", "recording", "projecting"), how much is done, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedTrace:
-    """One repository of an import, and what was recorded of it (`repeated`: the log had all of it)."""
-
-    head: TraceHead
-    recorded: RecordedTrace
+class Totals:
+    theorems: int
+    tactics: int
+    premises: int
+    files: int
 
 
 @dataclass(frozen=True, slots=True)
-class ImportReport:
-    """The result of an import. `path` is the file or folder that was read, `position` the last event of the log."""
-
-    path: Path
-    form: Form
-    traces: tuple[ImportedTrace, ...]
-    notes: tuple[str, ...]
-    seconds: float
-    position: int
+class ImportedRepository:
+    repository: str
+    """its key; `leandojo.import/…` of a merged dataset"""
+    url: str
+    name: str
+    commit: str
+    lean_version: str
+    lean_dojo_version: str
+    trace: str
+    already_imported: bool
+    files_changed: int
+    files_removed: int
+    theorems: int
+    tactics: int
+    premises: int
+    files: int
 
     @property
-    def repeated(self) -> bool:
-        """Return whether there was something, and nothing of it was new."""
-        return bool(self.traces) and all(item.recorded.repeated for item in self.traces)
+    def outcome(self) -> str:
+        """Return what the import changed."""
+        if self.already_imported:
+            return "already imported"
+        parts = [(self.files_changed, "changed"), (self.files_removed, "removed")]
+        said = ", ".join(f"{counted(number, 'file')} {what}" for number, what in parts if number)
+        return said or "order changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    path: Path
+    form: str
+    """`database` or `dataset`"""
+    already_imported: bool
+    """the log had all of it, nothing was written"""
+    repositories: list[ImportedRepository]
+    """one for each commit"""
+    totals: Totals
+    """counts"""
+    notes: tuple[str, ...]
+    """oddities that did no harm"""
+    seconds: float
+    position: int
 
 
 def import_leandojo(
     path: Path, *, events_db: Path, database_db: Path, stage: Path, progress: Progress | None = None
-) -> ImportReport:
+) -> Imported:
     """Record a dynamic_database.json or a dataset folder; the caller keeps the daemon away meanwhile.
 
     The log and its view are made where they are missing, but not for a file that has a mistake. `stage` is a folder for
@@ -121,44 +146,62 @@ def import_leandojo(
     """
     started = time.monotonic()
     report = progress or _silent
-    found = read(path, progress=lambda done, total: report("reading", done, total))
+    found = read_all(path, progress=lambda done, total: report("reading", done, total))
     with EventLog.open(events_db) as log, log.reader() as reader, View.open(database_db, reader) as view:
         view.catch_up()
         with closing(queries.connect(database_db)) as questions:
             _clear(stage)
             try:
-                traces = tuple(
+                repositories = [
                     _record(log, found, record, stage=stage, view=questions, progress=report)
                     for record in found.records
-                )
+                ]
             finally:
                 _clear(stage)
         report("projecting", 0, 1)
         position = view.catch_up()
-    return ImportReport(
+    names = [one.name for one in fields(Totals)]
+    return Imported(
         path=found.path,
         form=found.form,
-        traces=traces,
+        already_imported=bool(repositories) and all(item.already_imported for item in repositories),
+        repositories=repositories,
+        totals=Totals(*(sum(getattr(item, name) for item in repositories) for name in names)),
         notes=tuple(found.notes),
-        seconds=time.monotonic() - started,
+        seconds=round(time.monotonic() - started, 3),
         position=position,
     )
 
 
 def _record(
     log: EventLog, found: Read, record: Record, *, stage: Path, view: sqlite3.Connection, progress: Progress
-) -> ImportedTrace:
-    manifest = record.manifest(found)
+) -> ImportedRepository:
+    manifest, head = record.manifest(found), record.head
 
     def files() -> Iterator[TracedFile]:
         for done, file in enumerate(record.files()):
             progress("recording", done, len(manifest.files))
             yield file
 
-    recorded = record_trace(
-        log, trace=record.head, files=files(), stage=stage, manifest=manifest, view=view, actor="import"
+    done = record_trace(
+        log, trace=head, files=files(), stage=stage, manifest=manifest, view=view, actor="import"
     )
-    return ImportedTrace(record.head, recorded)
+    return ImportedRepository(
+        repository=head.repository,
+        url=head.url,
+        name=head.name,
+        commit=head.sha,
+        lean_version=head.lean_version,
+        lean_dojo_version=head.tracer_version,
+        trace=done.trace,
+        already_imported=done.repeated,
+        files_changed=done.files_changed,
+        files_removed=done.files_removed,
+        theorems=done.n_theorems,
+        tactics=done.n_tactics,
+        premises=done.n_premises,
+        files=done.files_traced,
+    )
 
 
 def _clear(folder: Path) -> None:
@@ -194,7 +237,9 @@ class Record:
         Raises:
             Flaw: it is not as LeanDojo writes it.
         """
-        path, made = theorem(data, form=self.form)
+        said = read(THEOREM[self.form], data)
+        path, difficulty = said.pop("file_path"), said.pop("difficulty_rating", None)
+        made = TracedTheorem.from_json({**said, "difficulty": difficulty})
         encoded(path)
         body = encoded(made.as_json())
         digest = hashlib.blake2b(body, digest_size=16).digest()
@@ -208,7 +253,7 @@ class Record:
         Raises:
             Flaw: it is not as LeanDojo writes it, or its path is there already.
         """
-        file = premise_file(data)
+        file = TracedFile.from_json({**read(FILE, data), "theorems": (), "in_corpus": True})
         if file.path in self.corpus:
             first = list(self.corpus).index(file.path)
             raise Flaw(
@@ -224,9 +269,7 @@ class Record:
         Raises:
             Flaw: it is no text.
         """
-        if not isinstance(path, str):
-            raise Flaw("should be a string, the path of a file")
-        encoded(path)
+        encoded(read_text(path))
         self.traced.append(path)
 
     @property
@@ -282,7 +325,7 @@ class Read:
     notes: list[str] = field(default_factory=list)
 
 
-def read(path: Path, *, progress: Callable[[int, int], object]) -> Read:
+def read_all(path: Path, *, progress: Callable[[int, int], object]) -> Read:
     """Read a file or a folder; `progress` is given the bytes read so far, and those in all.
 
     A folder with a dynamic_database.json (as our own export makes it) is read as that file, which says more than the
@@ -362,44 +405,37 @@ def _repository(data: Any, place: str, notes: list[str]) -> Record:
     _each(data, "premise_files", record.add_premise_file)
     _each(data, "files_traced", record.add_traced)
     lists = {*THEOREM_LISTS, "premise_files", "files_traced"}
-    plain = {}
-    for key, value in data.items():
-        if key not in lists:
-            try:
-                plain[key] = _plain(value)
-            except Flaw as flaw:
-                raise flaw.below(f".{key}") from None
-    record.head = database_head(plain)
-    proven, proved, unproved = (len(record.lists[name]) for name in THEOREM_LISTS)
-    premises = sum(len(file.premises) for file in record.corpus.values())
-    sorries = proved + unproved
-    counts = (
-        proven + sorries,
-        proven,
-        sorries,
-        proved,
-        unproved,
-        len(record.corpus),
-        premises,
-        len(record.traced),
+    head = _plain(read(HEAD, {key: value for key, value in data.items() if key not in lists}))
+    record.head = TraceHead(
+        repository=repository_key(head["url"]),
+        sha=head["commit"],
+        url=head["url"],
+        name=head["name"],
+        lean_version=head["lean_version"],
+        tracer=TRACER,
+        tracer_version=head["lean_dojo_version"],
+        source="import",
+        metadata=head["metadata"],
+        pr_url=head["pr_url"],
     )
-    for name, number in zip(COUNTS, counts, strict=True):
-        if name in plain and plain[name] != number:
-            notes.append(f"{place}.{name} says {plain[name]}, but the file has {number}: the lists count")
-    known = {*HEAD_KEYS, *COUNTS, "metadata", "pr_url"}
-    record.extra = {key: value for key, value in plain.items() if key not in known}
+    counts = count(
+        *(len(record.lists[name]) for name in THEOREM_LISTS),
+        premise_files=len(record.corpus),
+        premises=sum(len(file.premises) for file in record.corpus.values()),
+        files_traced=len(record.traced),
+    )
+    record.extra = extra = head.get("extra", {})
+    for name, number in counts.items():
+        if extra.pop(name, number) != number:
+            notes.append(f"{place}.{name} says {data[name]}, but the file has {number}: the lists count")
     return record
 
 
 def _each(data: Mapping[str, Any], name: str, add: Callable[[Any], None]) -> None:
-    values = data.get(name, [])
-    if not isinstance(values, list):
-        raise Flaw("should be a list", f".{name}")
-    for index, item in enumerate(values):
-        try:
-            add(item)
-        except Flaw as flaw:
-            raise flaw.below(f".{name}[{index}]") from None
+    try:
+        each(data.get(name, []), add)
+    except Flaw as flaw:
+        raise flaw.below(f".{name}") from None
 
 
 def _read_folder(path: Path, progress: Callable[[int, int], object]) -> Read:
@@ -418,7 +454,7 @@ def _read_folder(path: Path, progress: Callable[[int, int], object]) -> Read:
     record = Record("dataset")
     lines: dict[Path, Callable[[Any], None]] = {
         path / "corpus.jsonl": record.add_premise_file,
-        path / "traced_files.jsonl": lambda item: record.add_traced(traced_path(item)),
+        path / "traced_files.jsonl": lambda item: record.add_traced(read(TRACED, item)["traced_file_path"]),
     }
     total = sum(_size(file) for file in (*splits.values(), *lines) if file.is_file())
     done = 0
@@ -452,8 +488,7 @@ def _add_all(file: Path, values: Iterable[Any], add: Callable[[Any], None]) -> N
 
 
 def _plain(value: Any) -> Any:
-    refuse_foreign(value)
-    encoded(value)
+    encoded(foreign(value))
     return value
 
 
@@ -477,36 +512,53 @@ def _size(path: Path) -> int:
 # Of which trace an imported record is.
 
 
-def database_head(plain: Mapping[str, Any]) -> TraceHead:
-    """Return the head of a database's repository record.
+def _read_name(value: Any) -> str:
+    if not read_text(value).strip():
+        raise Flaw("is empty")
+    return str(value)
 
-    Raises:
-        Flaw: a key is missing or of another kind.
-    """
-    url, name, commit, lean_version, version = (_named(plain, key) for key in HEAD_KEYS)
-    metadata = plain.get("metadata")
-    if not isinstance(metadata, dict):
-        raise Flaw("is missing" if metadata is None else "should be an object", ".metadata")
-    date = text(metadata, "date_processed") if "date_processed" in metadata else ""
-    if not _is_date(date):
-        raise Flaw(
-            "should be the time of the trace, as in 2025-01-31T12:00:00", ".metadata", ".date_processed"
-        )
-    pr_url = plain.get("pr_url")
-    if pr_url is not None and not isinstance(pr_url, str):
-        raise Flaw("should be a string or null", ".pr_url")
-    return TraceHead(
-        repository=_key(url),
-        sha=commit,
-        url=url,
-        name=name,
-        lean_version=lean_version,
-        tracer=TRACER,
-        tracer_version=version,
-        source="import",
-        metadata=metadata,
-        pr_url=pr_url,
-    )
+
+def _read_url(value: Any) -> str:
+    url = _read_name(value)
+    try:
+        key = repository_key(url)
+    except ValueError as error:
+        raise Flaw(f"is no URL ({error})") from None
+    if not key.strip("/"):
+        raise Flaw("names no repository")
+    return url
+
+
+def _read_metadata(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Flaw("should be an object")
+    date = value.get("date_processed")
+    try:
+        if not isinstance(date, datetime):  # which a script may have there
+            datetime.fromisoformat(date)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise Flaw("should be the time of the trace, as in 2025-01-31T12:00:00", ".date_processed") from None
+    return dict(foreign(value))
+
+
+def _write_metadata(metadata: Mapping[str, Any], _style: Style) -> dict[str, Any]:
+    return {
+        key: value.isoformat() if isinstance(value, datetime) else value for key, value in metadata.items()
+    }
+
+
+_NAME = Kind(_read_name, as_it_is)
+_ORIGIN: Shape = {"url": Kind(_read_url, as_it_is), "commit": _NAME}
+HEAD: Shape = {
+    "url": _ORIGIN["url"],
+    "name": _NAME,
+    "commit": _NAME,
+    "lean_version": _NAME,
+    "lean_dojo_version": _NAME,
+    "metadata": Kind(_read_metadata, _write_metadata),
+    "pr_url": OPTIONAL,
+}
+"""The keys of a database's repository beside its lists and counts."""
 
 
 def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
@@ -515,119 +567,46 @@ def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
     Raises:
         ImportFormatError: it does not say which repository was traced.
     """
+    origin, repositories = metadata.get("from_repo"), metadata.get("repositories")
+    place = "repositories"
     try:
-        repositories = metadata.get("repositories")
-        if isinstance(repositories, list) and repositories:
-            for index, item in enumerate(repositories):
-                if not isinstance(item, dict):
-                    raise Flaw("should be an object", f"repositories[{index}]")
-                for key in ("url", "commit"):
-                    try:
-                        _named(item, key)
-                    except Flaw as flaw:
-                        raise flaw.below(f"repositories[{index}]") from None
-            return _one_head(repositories[0]) if len(repositories) == 1 else _merged_head(repositories)
-        origin = metadata.get("from_repo")
-        if not isinstance(origin, dict):
-            raise Flaw("says neither from_repo nor repositories, so what was traced is unknown")
-        try:
-            return _from_repo_head(origin, metadata)
-        except Flaw as flaw:
-            raise flaw.below("from_repo") from None
+        if not isinstance(repositories, list) or not repositories:
+            place = ""
+            if not isinstance(origin, dict):
+                raise Flaw("says neither from_repo nor repositories, so what was traced is unknown")
+            place, created = "from_repo", metadata.get("creation_time")
+            read(_ORIGIN, origin)
+            versions = {name.replace("leandojo", "lean_dojo"): value for name, value in metadata.items()}
+            dated = {"date_processed": created} if isinstance(created, str) else {}
+            repositories = [{**versions, **origin, "metadata": dated}]
+        each(repositories, partial(read, _ORIGIN))
     except Flaw as flaw:
-        raise ImportFormatError(path, "".join(flaw.place), flaw.reason) from None
-
-
-def _from_repo_head(origin: Mapping[str, Any], metadata: Mapping[str, Any]) -> TraceHead:
-    created = metadata.get("creation_time")
-    return _folder_head(
-        url=_named(origin, "url"),
-        commit=_named(origin, "commit"),
-        lean_version=metadata.get("lean_version"),
-        version=metadata.get("leandojo_version"),
-        metadata={"date_processed": created} if isinstance(created, str) else {},
-    )
-
-
-def _one_head(item: Mapping[str, Any]) -> TraceHead:
-    metadata = item.get("metadata")
-    return _folder_head(
-        url=_named(item, "url"),
-        commit=_named(item, "commit"),
-        lean_version=item.get("lean_version"),
-        version=item.get("lean_dojo_version"),
-        metadata=metadata if isinstance(metadata, dict) else {},
-    )
-
-
-def _folder_head(
-    *, url: str, commit: str, lean_version: Any, version: Any, metadata: dict[str, Any]
-) -> TraceHead:
-    return TraceHead(
-        repository=_key(url),
-        sha=commit,
-        url=url,
-        name="/".join(url.removesuffix(".git").rstrip("/").split("/")[-2:]),
-        lean_version=_or_unknown(lean_version),
-        tracer=DATASET_TRACER,
-        tracer_version=_or_unknown(version),
-        source="import",
-        metadata=metadata,
-    )
-
-
-def _merged_head(repositories: list[dict[str, Any]]) -> TraceHead:
-    parts = sorted({(item["url"], item["commit"]) for item in repositories})
-    digest = hashlib.sha256("\x1f".join(text for part in parts for text in part).encode()).hexdigest()
-    key = f"{MERGED_HOST}/{digest[:12]}"
-    dates = [
-        item["metadata"].get("date_processed")
-        for item in repositories
-        if isinstance(item.get("metadata"), dict)
-    ]
-    known = [date for date in dates if isinstance(date, str)]
+        raise ImportFormatError(path, place + "".join(flaw.place), flaw.reason) from None
+    said = [item["metadata"] if isinstance(item.get("metadata"), dict) else {} for item in repositories]
+    if len(repositories) == 1:
+        url, sha = repositories[0]["url"], repositories[0]["commit"]
+        key, name = repository_key(url), "/".join(url.removesuffix(".git").rstrip("/").split("/")[-2:])
+        dated = said[0]
+    else:
+        dates = [one["date_processed"] for one in said if isinstance(one.get("date_processed"), str)]
+        dated = {"date_processed": max(dates)} if dates else {}
+        parts = sorted({(item["url"], item["commit"]) for item in repositories})
+        digest = hashlib.sha256("\x1f".join(text for part in parts for text in part).encode()).hexdigest()
+        key = url = name = f"{MERGED_HOST}/{digest[:12]}"
+        sha = digest[:40]
     return TraceHead(
         repository=key,
-        sha=digest[:40],
-        url=key,
-        name=key,
+        sha=sha,
+        url=url,
+        name=name,
         lean_version=_common(item.get("lean_version") for item in repositories),
         tracer=DATASET_TRACER,
         tracer_version=_common(item.get("lean_dojo_version") for item in repositories),
         source="import",
-        metadata={"date_processed": max(known)} if known else {},
+        metadata=dated,
     )
 
 
 def _common(values: Iterable[Any]) -> str:
-    found = {_or_unknown(value) for value in values}
+    found = {value if isinstance(value, str) and value else UNKNOWN for value in values}
     return found.pop() if len(found) == 1 else UNKNOWN
-
-
-def _or_unknown(value: Any) -> str:
-    return value if isinstance(value, str) and value else UNKNOWN
-
-
-def _named(record: Mapping[str, Any], key: str) -> str:
-    value = text(record, key)
-    if not value.strip():
-        raise Flaw("is empty", f".{key}")
-    return value
-
-
-def _key(url: str) -> str:
-    try:
-        key = repository_key(url)
-    except ValueError as error:
-        raise Flaw(f"is no URL ({error})", ".url") from None
-    if not key.strip("/"):
-        raise Flaw("names no repository", ".url")
-    return key
-
-
-def _is_date(value: str) -> bool:
-    try:
-        datetime.fromisoformat(value)
-    except ValueError:
-        return False
-    return True

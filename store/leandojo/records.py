@@ -1,7 +1,8 @@
-"""LeanDojo's JSON records, checked and made into `store.domain.records` values: theorems, tactics, premises, files.
+"""LeanDojo's JSON records: what keys each has, and how the value of each is read and written; and its JSON files.
 
-A `Flaw` says what is wrong and where inside the record; the reader adds the place of the record. Keys that the formats
-do not have are kept in `extra`, so that an export gives them back. A file is read with the standard library, so that
+A record that was read is what the log has of it (`as_json` of `store.domain.records`): positions as [line, column], and
+the keys that the format does not have in `extra`, so that an export gives them back. A `Flaw` says what is wrong and
+where inside the record; the reader adds the place of the record. A file is read with the standard library, so that
 every string and number comes out as `json.load` gives it (with LeanDojo's bare `Infinity`).
 """
 
@@ -10,17 +11,29 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn
 
-from store.domain.records import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
 from store.errors import LogError
 from store.sqlite import translated
 from store.text import shown
 
 Form = Literal["database", "dataset"]
 """dynamic_database.json, or the folder of splits and corpus; only the first has difficulties."""
+
+THEOREM_LISTS = ("proven_theorems", "sorry_theorems_proved", "sorry_theorems_unproved")
+COUNTS = (
+    "total_theorems",
+    "num_proven_theorems",
+    "num_sorry_theorems",
+    "num_sorry_theorems_proved",
+    "num_sorry_theorems_unproved",
+    "num_premise_files",
+    "num_premises",
+    "num_files_traced",
+)
 
 MAX_NESTING = 64
 """How deep a value may be nested whose meaning is not known here; JSON parsers give up at some hundred."""
@@ -29,17 +42,6 @@ MAX_FILE_BYTES = 2 << 30
 """The largest dynamic_database.json that is read: it is parsed whole, which takes several times its size in memory."""
 
 REMEDY = "correct it there, or write the file anew with the program that made it"
-
-_USE = frozenset({"full_name", "def_path", "def_pos", "def_end_pos"})
-_TACTIC = frozenset({"tactic", "annotated_tactic", "state_before", "state_after"})
-_THEOREM = frozenset(
-    {"full_name", "theorem_statement", "file_path", "start", "end", "url", "commit", "traced_tactics"}
-)
-_THEOREM_OF = {"database": _THEOREM | {"difficulty_rating"}, "dataset": _THEOREM}
-_PREMISE = frozenset({"full_name", "code", "start", "end", "kind"})
-_FILE = frozenset({"path", "imports", "premises"})
-
-_T = TypeVar("_T")
 
 
 class ImportFormatError(LogError, ValueError):
@@ -151,11 +153,18 @@ _FIRST_ITEM = re.compile(r"\s*\[\s*(?!\])"), re.compile(r"\s*\[\s*\]\s*")
 _AFTER_AN_ITEM = re.compile(r"\s*,\s*"), re.compile(r"\s*\]\s*")
 
 
-class Flaw(Exception):  # noqa: N818 - it is completed into an ImportFormatError before anybody sees it
+def count(*lists: int, premise_files: int, premises: int, files_traced: int) -> dict[str, int]:
+    """Return a repository's counts by LeanDojo's names; `lists` are the lengths of THEOREM_LISTS."""
+    proven, proved, unproved = lists
+    numbers = (proven + proved + unproved, proven, proved + unproved, proved, unproved)
+    return dict(zip(COUNTS, (*numbers, premise_files, premises, files_traced), strict=True))
+
+
+class Flaw(ValueError):  # noqa: N818 - people see it completed into an ImportFormatError
     """A mistake in a record, and its place in it ("traced_tactics[2].annotated_tactic")."""
 
     def __init__(self, reason: str, *place: str) -> None:
-        super().__init__(reason)
+        super().__init__(f"{''.join(place).removeprefix('.')}: {reason}" if place else reason)
         self.reason = reason
         self.place = place
 
@@ -164,81 +173,76 @@ class Flaw(Exception):  # noqa: N818 - it is completed into an ImportFormatError
         return Flaw(self.reason, *place, *self.place)
 
 
-def theorem(data: Any, *, form: Form) -> tuple[str, TracedTheorem]:
-    """Return a theorem's file path and the theorem, with `url` and `commit` as they stand there.
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How an export writes positions, and what it calls the file of a path that a proof names."""
+
+    position: Callable[[Iterable[int]], Any]
+    paths: Mapping[str, str]
+
+
+class Kind(NamedTuple):
+    """How a value is read, and written in a style. `missing` stands for one that is not there; `...`: it must be."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any, Style], Any]
+    missing: Any = ...
+
+
+Shape = Mapping[str, Kind]
+"""The keys of a record, in LeanDojo's order."""
+
+
+def read(shape: Shape, data: Any) -> dict[str, Any]:
+    """Return what a record says.
 
     Raises:
         Flaw: it is not as LeanDojo writes it.
     """
-    record = _object(data)
-    difficulty = None
-    if form == "database" and "difficulty_rating" in record:
-        difficulty = _converted(record, "difficulty_rating", read_difficulty)
-    made = TracedTheorem(
-        full_name=text(record, "full_name"),
-        statement=optional_text(record, "theorem_statement"),
-        start=_position(record, "start"),
-        end=_position(record, "end"),
-        tactics=tuple(_each(record, "traced_tactics", _tactic, required=False)),
-        difficulty=difficulty,
-        url=optional_text(record, "url"),
-        commit=optional_text(record, "commit"),
-        extra=_unknown(record, _THEOREM_OF[form]),
-    )
-    return text(record, "file_path"), made
+    if type(data) is not dict:
+        raise Flaw(f"should be an object, not {_kind(data)}")
+    made = {}
+    for key, kind in shape.items():
+        value = data.get(key, kind.missing)
+        if value is ...:
+            raise Flaw("is missing", f".{key}")
+        try:
+            made[key] = kind.read(value)
+        except Flaw as flaw:
+            raise flaw.below(f".{key}") from None
+    # Nearly every record has the format's keys only.
+    if not data.keys() <= shape.keys():
+        made["extra"] = {key: foreign(value, f".{key}") for key, value in data.items() if key not in shape}
+    return made
 
 
-def premise_file(data: Any) -> TracedFile:
-    """Return a line of corpus.jsonl, or a premise file of a database, as a file without theorems.
-
-    Raises:
-        Flaw: it is not as LeanDojo writes it.
-    """
-    record = _object(data)
-    return TracedFile(
-        path=text(record, "path"),
-        imports=tuple(_each(record, "imports", _plain)),
-        premises=tuple(_each(record, "premises", _premise)),
-        theorems=(),
-        extra=_unknown(record, _FILE),
-    )
+def write(shape: Shape, record: Any, style: Style) -> dict[str, Any]:
+    """Return LeanDojo's record of what `read` returned, or of an object with such attributes."""
+    values = record if isinstance(record, Mapping) else vars(record)
+    made = {key: kind.write(values[key], style) for key, kind in shape.items()}
+    return made | values["extra"] if "extra" in values else made
 
 
-def traced_path(data: Any) -> str:
-    """Return the path of a line of traced_files.jsonl.
-
-    Raises:
-        Flaw: it is not as LeanDojo writes it.
-    """
-    record = _object(data)
-    unknown = record.keys() - {"traced_file_path"}
-    if unknown:
-        raise Flaw("is a key that such a line does not have", min(unknown))
-    return text(record, "traced_file_path")
-
-
-def refuse_foreign(value: Any) -> None:
-    """Refuse, in the value of a key that the formats do not have, what the log cannot hold.
+def foreign(value: Any, place: str = "") -> Any:
+    """Return the value of a key that the formats do not have, if the log can hold it.
 
     Raises:
         Flaw: it is nested deeper than what reads the log can follow, or holds a number that is not finite.
     """
-    layer = [("", value)]
+    layer = [(place, value)]
     for _ in range(MAX_NESTING):
         below: list[tuple[str, Any]] = []
-        for place, item in layer:
+        for at, item in layer:
             if isinstance(item, dict):
-                below += [(f"{place}.{key}", inner) for key, inner in item.items()]
+                below += [(f"{at}.{key}", inner) for key, inner in item.items()]
             elif isinstance(item, list):
-                below += [(f"{place}[{index}]", inner) for index, inner in enumerate(item)]
+                below += [(f"{at}[{index}]", inner) for index, inner in enumerate(item)]
             elif isinstance(item, float) and not math.isfinite(item):
-                raise Flaw(
-                    "is no finite number, and only a theorem's difficulty_rating may be Infinity", place
-                )
+                raise Flaw("is no finite number, and only a theorem's difficulty_rating may be Infinity", at)
         if not below:
-            return
+            return value
         layer = below
-    raise Flaw(f"is nested more than {MAX_NESTING} deep")
+    raise Flaw(f"is nested more than {MAX_NESTING} deep", place)
 
 
 def encoded(value: Any) -> bytes:
@@ -254,130 +258,21 @@ def encoded(value: Any) -> bytes:
         raise Flaw(f"holds text that is no valid Unicode (half of a surrogate pair, \\u{half:04x})") from None
 
 
-def text(record: Mapping[str, Any], key: str) -> str:
-    """Return a string that must be there."""
-    value = _required(record, key)
-    if type(value) is not str:
-        raise Flaw(f"should be a string, not {_kind(value)}", f".{key}")
-    return value
+def each(items: Any, convert: Callable[[Any], Any]) -> list[Any]:
+    """Return the items of a list, converted.
 
-
-def optional_text(record: Mapping[str, Any], key: str) -> str | None:
-    """Return a string, or None where it is missing or null."""
-    value = record.get(key)
-    if value is not None and type(value) is not str:
-        raise Flaw(f"should be a string or null, not {_kind(value)}", f".{key}")
-    return value
-
-
-def _tactic(data: Any) -> TracedTactic:
-    record = _object(data)
-    annotated = _required(record, "annotated_tactic")
-    if type(annotated) is not list or len(annotated) != 2 or type(annotated[0]) is not str:
-        raise Flaw("should be [text, list of premises]", ".annotated_tactic")
-    if type(annotated[1]) is not list:
-        raise Flaw(f"should be a list of premises, not {_kind(annotated[1])}", ".annotated_tactic[1]")
-    uses = []
-    for index, item in enumerate(annotated[1]):
-        try:
-            uses.append(_use(item))
-        except Flaw as flaw:
-            raise flaw.below(f".annotated_tactic[1][{index}]") from None
-    return TracedTactic(
-        tactic=text(record, "tactic"),
-        annotated=annotated[0],
-        premises=tuple(uses),
-        state_before=text(record, "state_before"),
-        state_after=text(record, "state_after"),
-        extra=_unknown(record, _TACTIC),
-    )
-
-
-def _use(data: Any) -> PremiseUse:
-    record = _object(data)
-    return PremiseUse(
-        full_name=text(record, "full_name"),
-        def_path=text(record, "def_path"),
-        def_pos=_position(record, "def_pos"),
-        def_end_pos=_position(record, "def_end_pos"),
-        extra=_unknown(record, _USE),
-    )
-
-
-def _premise(data: Any) -> Premise:
-    record = _object(data)
-    _required(record, "full_name")
-    return Premise(
-        full_name=optional_text(record, "full_name"),
-        code=text(record, "code"),
-        start=_position(record, "start"),
-        end=_position(record, "end"),
-        kind=text(record, "kind"),
-        extra=_unknown(record, _PREMISE),
-    )
-
-
-def _plain(data: Any) -> str:
-    if type(data) is not str:
-        raise Flaw(f"should be a string, not {_kind(data)}")
-    return data
-
-
-def _each(
-    record: Mapping[str, Any], key: str, convert: Callable[[Any], _T], *, required: bool = True
-) -> list[_T]:
-    items = _required(record, key) if required else record.get(key, [])
+    Raises:
+        Flaw: it is no list, or an item is not as it should be.
+    """
     if type(items) is not list:
-        raise Flaw(f"should be a list, not {_kind(items)}", f".{key}")
+        raise Flaw(f"should be a list, not {_kind(items)}")
     made = []
     for index, item in enumerate(items):
         try:
             made.append(convert(item))
         except Flaw as flaw:
-            raise flaw.below(f".{key}[{index}]") from None
+            raise flaw.below(f"[{index}]") from None
     return made
-
-
-def _position(record: Mapping[str, Any], key: str) -> Position:
-    return _converted(record, key, read_position)
-
-
-def _converted(record: Mapping[str, Any], key: str, convert: Callable[[Any], _T]) -> _T:
-    value = _required(record, key)
-    try:
-        return convert(value)
-    except ValueError as error:
-        raise Flaw(str(error), f".{key}") from None
-
-
-def _within(check: Callable[[Any], None], value: Any, place: str) -> None:
-    try:
-        check(value)
-    except Flaw as flaw:
-        raise flaw.below(place) from None
-
-
-def _required(record: Mapping[str, Any], key: str) -> Any:
-    try:
-        return record[key]
-    except KeyError:
-        raise Flaw("is missing", f".{key}") from None
-
-
-def _object(data: Any) -> dict[str, Any]:
-    if type(data) is not dict:
-        raise Flaw(f"should be an object, not {_kind(data)}")
-    return data
-
-
-def _unknown(record: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    # Nearly every record has the format's keys only.
-    if record.keys() <= known:
-        return {}
-    found = {key: record[key] for key in record if key not in known}
-    for key, value in found.items():
-        _within(refuse_foreign, value, f".{key}")
-    return found
 
 
 def _kind(value: Any) -> str:
@@ -385,41 +280,54 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-# Positions and difficulties, read strictly and written as LeanDojo writes them.
+# The kinds.
 
-_TEXT = re.compile(r"(?:Pos)?\(\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*\)")
+_POSITION = re.compile(r"(?:Pos)?\(\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*\)")
 _LARGEST = 10**10 - 1
 _TOO_LARGE = 2**1023  # for a float
 
 
-def read_position(value: Any) -> Position:
-    """Return (line, column) for "(12, 5)", "Pos(12, 5)" (as LeanAgent wrote it) or [12, 5].
+def read_text(value: Any) -> str:
+    if type(value) is not str:
+        raise Flaw(f"should be a string, not {_kind(value)}")
+    return value
+
+
+def _read_text_or_null(value: Any) -> str | None:
+    if value is not None and type(value) is not str:
+        raise Flaw(f"should be a string or null, not {_kind(value)}")
+    return value
+
+
+def read_position(value: Any) -> list[int]:
+    """Return [line, column] for "(12, 5)", "Pos(12, 5)" (as LeanAgent wrote it) or [12, 5].
 
     Raises:
-        ValueError: it is none of these; the message is the reason alone.
+        Flaw: it is none of these.
     """
     if isinstance(value, str):
-        found = _TEXT.fullmatch(value)
+        found = _POSITION.fullmatch(value)
         if found is not None:
-            return int(found[1]), int(found[2])
-    elif isinstance(value, list) and len(value) == 2:
+            return [int(found[1]), int(found[2])]
+    elif isinstance(value, list | tuple) and len(value) == 2:
         line, column = value
         # `type`, not `isinstance`: true is an int to Python.
         if type(line) is int and type(column) is int and 0 <= line <= _LARGEST and 0 <= column <= _LARGEST:
-            return line, column
-    raise ValueError(f'is no position (got {shown(value)}); write "(line, column)" or [line, column]')
+            return [line, column]
+    raise Flaw(f'is no position (got {shown(value)}); write "(line, column)" or [line, column]')
 
 
-def write_position(position: Position) -> str:
+def write_position(position: Iterable[int]) -> str:
     """Return "(12, 5)", the form of dynamic_database.json (a dataset's files have [12, 5])."""
-    return f"({position[0]}, {position[1]})"
+    line, column = position
+    return f"({line}, {column})"
 
 
 def read_difficulty(value: Any) -> float | None:
     """Return a theorem's difficulty: None, a number, or infinity (a bare `Infinity` in the file).
 
     Raises:
-        ValueError: it is something else, or NaN.
+        Flaw: it is something else, or NaN.
     """
     if value is None:
         return None
@@ -427,4 +335,100 @@ def read_difficulty(value: Any) -> float | None:
         return value
     if isinstance(value, float) and not math.isnan(value) and value != -math.inf:
         return value
-    raise ValueError(f"is no difficulty (got {shown(value)}); write a number, null or Infinity")
+    raise Flaw(f"is no difficulty (got {shown(value)}); write a number, null or Infinity")
+
+
+def _read_annotated(value: Any) -> list[Any]:
+    if type(value) is not list or len(value) != 2 or type(value[0]) is not str:
+        raise Flaw("should be [text, list of premises]")
+    try:
+        return [value[0], each(value[1], lambda use: read(USE, use))]
+    except Flaw as flaw:
+        raise flaw.below("[1]") from None
+
+
+def as_it_is(value: Any, _style: Style) -> Any:
+    """Write a value as it is."""
+    return value
+
+
+def _as_text(value: Any, _style: Style) -> Any:
+    return value if value is None else str(value)  # a path, where a script has one
+
+
+def _list(shape: Shape, missing: Any = ...) -> Kind:
+    return Kind(
+        lambda items: each(items, lambda item: read(shape, item)),
+        lambda items, style: [write(shape, item, style) for item in items or ()],
+        missing,
+    )
+
+
+_TEXT = Kind(read_text, _as_text)
+OPTIONAL = Kind(_read_text_or_null, _as_text, None)
+_AT = Kind(read_position, lambda value, style: style.position(value))
+
+USE: Shape = {
+    "full_name": _TEXT,
+    "def_path": Kind(read_text, lambda path, style: style.paths[str(path)]),
+    "def_pos": _AT,
+    "def_end_pos": _AT,
+}
+TACTIC: Shape = {
+    "tactic": _TEXT,
+    "annotated_tactic": Kind(
+        _read_annotated, lambda value, style: [value[0], [write(USE, use, style) for use in value[1]]]
+    ),
+    "state_before": _TEXT,
+    "state_after": _TEXT,
+}
+PREMISE: Shape = {
+    "full_name": Kind(_read_text_or_null, _as_text),
+    "code": _TEXT,
+    "start": _AT,
+    "end": _AT,
+    "kind": _TEXT,
+}
+TEXTS = Kind(lambda items: each(items, read_text), lambda items, _: [str(item) for item in items])
+FILE: Shape = {
+    "path": _TEXT,
+    "imports": TEXTS,
+    "premises": _list(PREMISE),
+}
+_THEOREM: Shape = {
+    "url": OPTIONAL,
+    "commit": OPTIONAL,
+    "file_path": _TEXT,
+    "full_name": _TEXT,
+    "theorem_statement": OPTIONAL,
+    "start": _AT,
+    "end": _AT,
+    "traced_tactics": _list(TACTIC, []),
+}
+_DATABASE_ORDER = (
+    "full_name",
+    "theorem_statement",
+    "file_path",
+    "start",
+    "end",
+    "url",
+    "commit",
+    "traced_tactics",
+)
+THEOREM: Mapping[Form, Shape] = {
+    "database": {
+        **{key: _THEOREM[key] for key in _DATABASE_ORDER},
+        "difficulty_rating": Kind(read_difficulty, as_it_is, None),
+    },
+    "dataset": _THEOREM,
+}
+TRACED: Shape = {"traced_file_path": _TEXT}
+
+
+class _AsTheyAre(dict[str, str]):
+    def __missing__(self, path: str) -> str:
+        return path
+
+
+DATABASE = Style(write_position, _AsTheyAre())
+"""How a dynamic_database.json is written."""

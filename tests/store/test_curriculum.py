@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 from collections.abc import Iterable
@@ -27,8 +26,6 @@ from store.view.view import catch_up
 from tests.support.memory_log import MemoryLog
 from tests.support.traced_repository import head, record_made_up
 from tests.support.views import empty_view
-
-GOLDEN = Path(__file__).parent / "golden_leandojo" / "compat.json"
 
 
 class Store:
@@ -182,24 +179,3 @@ def test_counts_add_up_for_made_up_repositories(tmp_path: Path) -> None:
         assert row.sorries > 0
         assert row.proofless > 0
         assert row.completeness == 1
-
-
-@pytest.mark.parametrize("name", list(json.loads(GOLDEN.read_text(encoding="utf-8"))))
-def test_compat_gives_what_leandojo_gave(name: str) -> None:
-    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))[name]
-    store = Store()
-    for number, repository in enumerate(golden["input"]):
-        records = [*repository["proven"], *repository["sorry"]]
-        theorems = [
-            theorem(record[0], "sorry" if "sorry" in record else len(record[3])) for record in records
-        ]
-        store.record(head(f"{number:040x}", repository=f"example.org/r{number}"), theorems)
-    found = curriculum(store.view, compat=True)
-    assert found.thresholds is not None
-    limits = [math.exp(limit) for limit in (found.thresholds.easy, found.thresholds.medium)]
-    given = [float(limit) for limit in golden["order"]["thresholds"]]
-    assert limits == pytest.approx(given, nan_ok=True)
-    assert [
-        [f"https://{row.repository}", row.easy, row.medium, row.hard, row.no_proof]
-        for row in found.repositories
-    ] == golden["order"]["repositories"]

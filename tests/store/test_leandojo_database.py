@@ -312,7 +312,7 @@ def test_an_error_in_what_was_given_names_it_and_no_temporary_file(path: Path) -
     assert not path.exists()
     with pytest.raises(ValueError, match=r"^the repositories given: repositories: is missing"):
         DynamicDatabase.from_dict({})
-    with pytest.raises(ValueError, match=r"^the repositories given: repositories\[0\]: .*'url'"):
+    with pytest.raises(ValueError, match=r"^the repositories given: repositories\[0\]: url: is missing"):
         DynamicDatabase.from_dict({"repositories": [{}]})
 
 

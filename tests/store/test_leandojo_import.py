@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,79 +19,31 @@ from tests.support.daemon import warm
 from tests.support.leandojo import COMMIT, LeanDojoFolder, database, write_dataset, write_large
 
 URL = "https://github.com/demo/logic"
-SMALL: dict[str, Any] = {
-    "repositories": [
-        {
-            "url": URL,
-            "name": "demo/logic",
-            "commit": COMMIT,
-            "lean_version": "v4.9.0",
-            "lean_dojo_version": "4.20.0",
-            "metadata": {"date_processed": "2025-01-02T03:04:05"},
-            "proven_theorems": [
-                {
-                    "full_name": "Demo.two",
-                    "theorem_statement": "theorem two : 2 = 2",
-                    "file_path": "Demo.lean",
-                    "start": "(5, 1)",
-                    "end": "(6, 4)",
-                    "url": URL,
-                    "commit": COMMIT,
-                    "traced_tactics": [
-                        {
-                            "tactic": "rw [one]",
-                            "annotated_tactic": [
-                                "rw [<a>one</a>]",
-                                [
-                                    {
-                                        "full_name": "Demo.one",
-                                        "def_path": "Demo.lean",
-                                        "def_pos": "(1, 9)",
-                                        "def_end_pos": "(1, 12)",
-                                    }
-                                ],
-                            ],
-                            "state_before": "⊢ 2 = 2",
-                            "state_after": "no goals",
-                        }
-                    ],
-                    "difficulty_rating": math.e,
-                },
-            ],
-            "sorry_theorems_proved": [],
-            "sorry_theorems_unproved": [
-                {
-                    "full_name": "Demo.one",
-                    "theorem_statement": None,
-                    "file_path": "Demo.lean",
-                    "start": "(1, 1)",
-                    "end": "(2, 4)",
-                    "url": URL,
-                    "commit": COMMIT,
-                    "traced_tactics": [],
-                    "difficulty_rating": math.inf,
-                }
-            ],
-            "premise_files": [
-                {
-                    "path": "Demo.lean",
-                    "imports": ["Init.lean"],
-                    "premises": [
-                        {
-                            "full_name": "Demo.one",
-                            "code": "theorem one : 1 = 1",
-                            "start": "(1, 1)",
-                            "end": "(2, 4)",
-                            "kind": "commanddeclaration",
-                        }
-                    ],
-                }
-            ],
-            "files_traced": ["Demo.lean", "Empty.lean"],
-            "pr_url": None,
-        }
-    ]
-}
+SMALL: dict[str, Any] = json.loads(
+    """
+{"repositories": [{
+    "url": "https://github.com/demo/logic", "name": "demo/logic", "commit": "%s",
+    "lean_version": "v4.9.0", "lean_dojo_version": "4.20.0", "metadata": {"date_processed": "2025-01-02T03:04:05"},
+    "proven_theorems": [{
+        "full_name": "Demo.two", "theorem_statement": "theorem two : 2 = 2", "file_path": "Demo.lean",
+        "start": "(5, 1)", "end": "(6, 4)", "url": "https://github.com/demo/logic", "commit": "%s",
+        "traced_tactics": [{
+            "tactic": "rw [one]",
+            "annotated_tactic": ["rw [<a>one</a>]", [
+                {"full_name": "Demo.one", "def_path": "Demo.lean", "def_pos": "(1, 9)", "def_end_pos": "(1, 12)"}]],
+            "state_before": "⊢ 2 = 2", "state_after": "no goals"}],
+        "difficulty_rating": 2.718281828459045}],
+    "sorry_theorems_proved": [],
+    "sorry_theorems_unproved": [{
+        "full_name": "Demo.one", "theorem_statement": null, "file_path": "Demo.lean",
+        "start": "(1, 1)", "end": "(2, 4)", "url": "https://github.com/demo/logic", "commit": "%s",
+        "traced_tactics": [], "difficulty_rating": Infinity}],
+    "premise_files": [{"path": "Demo.lean", "imports": ["Init.lean"], "premises": [
+        {"full_name": "Demo.one", "code": "theorem one", "start": "(1, 1)", "end": "(2, 4)", "kind": "theorem"}]}],
+    "files_traced": ["Demo.lean", "Empty.lean"], "pr_url": null}]}
+"""
+    % ((COMMIT,) * 3)
+)
 
 
 def small() -> dict[str, Any]:
@@ -109,17 +61,12 @@ def first_theorem(data: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_database_becomes_a_trace_with_its_theorems_premises_and_tactics(store: LeanDojoFolder) -> None:
     report = store.take_data(SMALL)
-    [trace] = report.traces
-    assert (report.form, report.repeated, report.notes) == ("database", False, ())
-    assert (trace.head.repository, trace.head.tracer, trace.head.tracer_version) == (
-        "github.com/demo/logic",
-        "lean_dojo",
-        "4.20.0",
-    )
-    counts = trace.recorded
-    assert (counts.n_theorems, counts.n_tactics, counts.n_premises, counts.files_traced) == (2, 1, 1, 1)
+    [trace] = report.repositories
+    assert (report.form, report.already_imported, report.notes) == ("database", False, ())
+    assert (trace.repository, trace.lean_dojo_version) == ("github.com/demo/logic", "4.20.0")
+    assert (trace.theorems, trace.tactics, trace.premises, trace.files) == (2, 1, 1, 1)
     assert store.rows("SELECT source, line, sha, lean_version, state FROM traces") == [
-        ("import", f"import:{counts.trace}", COMMIT, "v4.9.0", "current")
+        ("import", f"import:{trace.trace}", COMMIT, "v4.9.0", "current")
     ]
     assert store.rows("SELECT full_name, line, end_column, has_sorry FROM traced_theorems ORDER BY line") == [
         ("Demo.one", 1, 4, 0),
@@ -168,7 +115,7 @@ def test_a_theorem_in_two_lists_is_stored_once_and_given_back_twice(store: LeanD
     repository = data["repositories"][0]
     repository["sorry_theorems_proved"] = repository["sorry_theorems_unproved"] * 2
     report = store.take_data(data)
-    assert report.traces[0].recorded.n_theorems == 2
+    assert report.repositories[0].theorems == 2
     lists = store.manifest(report).lists
     assert lists["sorry_theorems_proved"] == ((0, 0), (0, 0))
     assert lists["sorry_theorems_unproved"] == ((0, 0),)
@@ -208,23 +155,23 @@ def test_a_count_that_contradicts_its_list_is_noted_and_ignored(store: LeanDojoF
     data["repositories"][0] |= {"total_theorems": 2, "num_premises": 7}
     report = store.take_data(data)
     assert report.notes == ("repositories[0].num_premises says 7, but the file has 1: the lists count",)
-    assert report.traces[0].recorded.n_premises == 1
+    assert report.repositories[0].premises == 1
 
 
 def test_a_database_without_repositories_is_nothing_to_import(store: LeanDojoFolder) -> None:
     report = store.take_data({"repositories": []})
-    assert (report.traces, report.repeated, report.position) == ((), False, 0)
+    assert (report.repositories, report.already_imported, report.position) == ([], False, 0)
 
 
 def test_a_dataset_folder_becomes_one_trace_with_its_splits_in_order(store: LeanDojoFolder) -> None:
     files = write_dataset(store.root / "dataset", Random(5), odd=False)
     report = store.take(store.root / "dataset")
-    [trace] = report.traces
-    assert (trace.head.url, trace.head.sha) == (
+    [trace] = report.repositories
+    assert (trace.url, trace.commit) == (
         "https://github.com/demo/r0",
         f"{0:040x}",
     )
-    assert (trace.head.lean_version, trace.head.tracer_version) == ("unknown", "4.20.0")
+    assert (trace.lean_version, trace.lean_dojo_version) == ("unknown", "4.20.0")
     manifest = store.manifest(report)
     assert manifest.metadata == files["metadata.json"]
     assert manifest.files_traced == tuple(line["traced_file_path"] for line in files["traced_files.jsonl"])
@@ -241,21 +188,21 @@ def test_a_merged_dataset_is_a_trace_of_its_own_and_its_theorems_say_whose_they_
 ) -> None:
     folder = store.root / "dataset"
     files = write_dataset(folder, Random(1), merged=3, odd=False)
-    first = store.take(folder).traces[0]
-    assert first.head.repository.startswith("leandojo.import/")
+    first = store.take(folder)
+    assert first.repositories[0].repository.startswith("leandojo.import/")
     whose = {(item["url"], item["commit"]) for name in files for item in files[name] if "random/" in name}
     assert whose == set(store.rows('SELECT DISTINCT url, "commit" FROM traced_theorems'))
     # The same repositories merged again, with another result: the same trace, closed anew.
     write_dataset(folder, Random(2), merged=3, odd=False)
-    second = store.take(folder).traces[0]
-    assert second.recorded.trace == first.recorded.trace
-    assert second.recorded.seq > first.recorded.seq
+    second = store.take(folder)
+    assert second.repositories[0].trace == first.repositories[0].trace
+    assert second.position > first.position
     assert store.rows("SELECT count(*) FROM traces") == [(1,)]
 
 
 def test_a_merged_dataset_of_one_repository_is_that_repositorys(store: LeanDojoFolder) -> None:
     write_dataset(store.root / "dataset", Random(1), merged=1)
-    head = store.take(store.root / "dataset").traces[0].head
+    head = store.take(store.root / "dataset").repositories[0]
     assert (head.repository, head.lean_version) == ("github.com/demo/r0", "v4.9.0")
 
 
@@ -272,7 +219,7 @@ def test_of_a_folder_with_both_the_database_is_read_and_a_note_says_so(store: Le
     write_dataset(store.root, Random(1))
     store.write(SMALL)
     report = store.take(store.root)
-    assert (report.form, report.traces[0].head.url) == ("database", URL)
+    assert (report.form, report.repositories[0].url) == ("database", URL)
     assert "more than the dataset beside it" in report.notes[0]
 
 
@@ -287,92 +234,71 @@ NO_TACTIC: dict[str, Any] = {
 }
 
 
-def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
-    """Put the last item of the path where the others lead; nothing takes the key away."""
-    *steps, key, value = path
+REPO = "repositories[0]"
+THEOREM = f"{REPO}.proven_theorems[0]"
+STEP = f"{THEOREM}.traced_tactics[0]"
+FILE = f"{REPO}.premise_files[0]"
+FLAWS: list[tuple[str, Any, str, str]] = [
+    ("repositories", ..., "repositories", "is missing"),
+    ("repositories", {}, "repositories", "should be a list"),
+    (REPO, 3, REPO, "should be an object"),
+    (f"{REPO}.url", ..., "", "is missing"),
+    (f"{REPO}.url", " ", "", "is empty"),
+    (f"{REPO}.url", "https://", "", "names no repository"),
+    (f"{REPO}.commit", 7, "", "should be a string, not a number"),
+    (f"{REPO}.metadata", ..., "", "is missing"),
+    (f"{REPO}.metadata", {}, ".date_processed", "the time of the trace"),
+    (f"{REPO}.metadata", {"date_processed": "soon"}, ".date_processed", "the time of the trace"),
+    (f"{REPO}.pr_url", 1, "", "string or null"),
+    (f"{REPO}.mine", {"a": [math.nan]}, ".a[0]", "no finite number"),
+    (f"{REPO}.files_traced", [1], "[0]", "should be a string"),
+    (f"{REPO}.premise_files", None, "", "should be a list"),
+    (f"{THEOREM}.start", ..., "", "is missing"),
+    (f"{THEOREM}.end", "(5; 1)", "", "is no position"),
+    (f"{THEOREM}.difficulty_rating", math.nan, "", "is no difficulty (got nan)"),
+    (f"{THEOREM}.mine", math.inf, "", "no finite number"),
+    (f"{THEOREM}.full_name", None, "", "a string, not null"),
+    (f"{THEOREM}.full_name", "\ud800", THEOREM, "no valid Unicode"),
+    (f"{THEOREM}.file_path", "\udfff", THEOREM, "no valid Unicode"),
+    (f"{THEOREM}.traced_tactics", [NO_TACTIC, 3], "[1]", "an object, not a number"),
+    (f"{STEP}.annotated_tactic", ["x"], "", "[text, list of premises]"),
+    (f"{STEP}.state_after", ..., "", "is missing"),
+    (f"{STEP}.annotated_tactic[1][0].def_pos", "here", "", "is no position"),
+    (f"{FILE}.imports", [1], "[0]", "a string"),
+    (f"{FILE}.premises[0].kind", ..., "", "is missing"),
+    (f"{STEP}.own", DEEP, "", "is nested more than 64 deep"),
+    (f"{REPO}.own", DEEP, "", "is nested more than 64 deep"),
+    (f"{REPO}.metadata.own", DEEP, f"{REPO}.metadata", "is nested more than 64 deep"),
+    ("own", {"a": DEEP}, "", "is nested more than 64 deep"),
+]
+"""What is put where (`...`: it is taken away), the place of the flaw below that (or in all), and its reason."""
 
-    def change(data: Any) -> None:
-        for step in steps:
-            data = data[step]
-        if value is ...:
-            del data[key]
-        else:
-            data[key] = value
 
-    return change
-
-
-REPO = ("repositories", 0)
-THEOREM = (*REPO, "proven_theorems", 0)
-STEP = (*THEOREM, "traced_tactics", 0)
+def put(data: Any, place: str, value: Any) -> None:
+    *steps, last = [int(key) if key.isdigit() else key for key in re.findall(r"\w+", place)]
+    for step in steps:
+        data = data[step]
+    if value is ...:
+        del data[last]
+    else:
+        data[last] = value
 
 
-@pytest.mark.parametrize(
-    ("change", "place", "reason"),
-    [
-        (_set("repositories", ...), "repositories", "is missing"),
-        (_set("repositories", {}), "repositories", "should be a list"),
-        (_set("repositories", 0, 3), "repositories[0]", "should be an object"),
-        (_set(*REPO, "url", ...), "repositories[0].url", "is missing"),
-        (_set(*REPO, "url", " "), "repositories[0].url", "is empty"),
-        (_set(*REPO, "url", "https://"), "repositories[0].url", "names no repository"),
-        (_set(*REPO, "commit", 7), "repositories[0].commit", "should be a string, not a number"),
-        (_set(*REPO, "metadata", ...), "repositories[0].metadata", "is missing"),
-        (_set(*REPO, "metadata", {}), "repositories[0].metadata.date_processed", "the time of the trace"),
-        (
-            _set(*REPO, "metadata", {"date_processed": "soon"}),
-            "metadata.date_processed",
-            "the time of the trace",
-        ),
-        (_set(*REPO, "pr_url", 1), "repositories[0].pr_url", "string or null"),
-        (_set(*REPO, "mine", {"a": [math.nan]}), "repositories[0].mine.a[0]", "no finite number"),
-        (_set(*REPO, "files_traced", [1]), "repositories[0].files_traced[0]", "should be a string"),
-        (_set(*REPO, "premise_files", None), "repositories[0].premise_files", "should be a list"),
-        (_set(*THEOREM, "start", ...), "repositories[0].proven_theorems[0].start", "is missing"),
-        (_set(*THEOREM, "end", "(5; 1)"), "repositories[0].proven_theorems[0].end", "is no position"),
-        (
-            _set(*THEOREM, "difficulty_rating", math.nan),
-            "[0].difficulty_rating",
-            "is no difficulty (got nan)",
-        ),
-        (_set(*THEOREM, "mine", math.inf), "proven_theorems[0].mine", "no finite number"),
-        (_set(*THEOREM, "full_name", None), "proven_theorems[0].full_name", "a string, not null"),
-        (_set(*THEOREM, "full_name", "\ud800"), "proven_theorems[0]", "no valid Unicode"),
-        (_set(*THEOREM, "file_path", "\udfff"), "proven_theorems[0]", "no valid Unicode"),
-        (_set(*THEOREM, "traced_tactics", [NO_TACTIC, 3]), "traced_tactics[1]", "an object, not a number"),
-        (
-            _set(*STEP, "annotated_tactic", ["x"]),
-            "traced_tactics[0].annotated_tactic",
-            "[text, list of premises]",
-        ),
-        (_set(*STEP, "state_after", ...), "[0].traced_tactics[0].state_after", "is missing"),
-        (
-            _set(*STEP, "annotated_tactic", 1, 0, "def_pos", "here"),
-            "repositories[0].proven_theorems[0].traced_tactics[0].annotated_tactic[1][0].def_pos",
-            "is no position",
-        ),
-        (_set(*REPO, "premise_files", 0, "imports", [1]), "premise_files[0].imports[0]", "a string"),
-        (_set(*REPO, "premise_files", 0, "premises", 0, "kind", ...), "premises[0].kind", "is missing"),
-        (_set(*STEP, "own", DEEP), "[0].traced_tactics[0].own", "is nested more than 64 deep"),
-        (_set(*REPO, "own", DEEP), "repositories[0].own", "is nested more than 64 deep"),
-        (_set(*REPO, "metadata", "own", DEEP), "repositories[0].metadata", "is nested more than 64 deep"),
-        (_set("own", {"a": DEEP}), "own", "is nested more than 64 deep"),
-    ],
-)
+@pytest.mark.parametrize(("place", "value", "flaw", "reason"), FLAWS)
 def test_a_flaw_is_named_with_its_place_and_nothing_is_recorded(
-    store: LeanDojoFolder, change: Callable[[dict[str, Any]], None], place: str, reason: str
+    store: LeanDojoFolder, place: str, value: Any, flaw: str, reason: str
 ) -> None:
     data = small()
-    change(data)
+    put(data, place, value)
     path = store.root / "dynamic_database.json"
-    path.write_text(json.dumps(data, indent=2))
-    with pytest.raises(ImportFormatError) as caught:
+    path.write_text(json.dumps(data))
+    with pytest.raises(ImportFormatError, match="Nothing was imported") as caught:
         store.take(path)
-    message = str(caught.value)
-    assert str(path) in message
-    assert place in caught.value.place
+    assert (caught.value.file, caught.value.place) == (
+        path,
+        flaw if flaw.startswith("repo") else place + flaw,
+    )
     assert reason in caught.value.reason
-    assert "Nothing was imported" in message
     assert list(store.root.iterdir()) == [path]
 
 
@@ -435,7 +361,7 @@ def test_a_folder_that_is_no_dataset_is_refused(store: LeanDojoFolder) -> None:
 def test_a_flaw_in_a_split_names_the_file_and_the_theorem(store: LeanDojoFolder) -> None:
     write_dataset(store.root / "dataset", Random(1))
     (store.root / "dataset/random/val.json").write_text('[\n{"full_name": "a"}]')
-    with pytest.raises(ImportFormatError, match=r"random/val\.json: \[0\]\.start: is missing"):
+    with pytest.raises(ImportFormatError, match=r"random/val\.json: \[0\]\.file_path: is missing"):
         store.take(store.root / "dataset")
 
 
@@ -460,7 +386,7 @@ def test_a_file_that_is_not_there_is_an_error_of_ours(store: LeanDojoFolder) -> 
 def test_the_same_file_again_writes_nothing_and_says_so(store: LeanDojoFolder) -> None:
     first = store.take_data(SMALL)
     second = store.take_data(SMALL)
-    assert (second.repeated, second.position) == (True, first.position)
+    assert (second.already_imported, second.position) == (True, first.position)
 
 
 def test_another_order_of_the_lists_is_no_other_content(store: LeanDojoFolder) -> None:
@@ -469,7 +395,7 @@ def test_another_order_of_the_lists_is_no_other_content(store: LeanDojoFolder) -
     for name in ("proven_theorems", "sorry_theorems_unproved"):
         data["repositories"][0][name].reverse()
     second = store.take_data(data)
-    assert second.traces[0].recorded.files_changed == 0
+    assert second.repositories[0].files_changed == 0
     assert second.position <= first.position + 1
 
 
@@ -480,12 +406,12 @@ def test_a_changed_record_is_the_same_trace_closed_anew_with_the_difference(stor
     first = store.take_data(data)
     first_theorem(data)["full_name"] = "Demo.deux"
     second = store.take_data(data)
-    [before], [after] = first.traces, second.traces
-    assert before.recorded.trace == after.recorded.trace
-    assert (after.recorded.files_changed, after.recorded.files_removed) == (1, 0)
-    assert store.rows("SELECT seq FROM traces") == [(after.recorded.seq,)]
+    [before], [after] = first.repositories, second.repositories
+    assert before.trace == after.trace
+    assert (after.files_changed, after.files_removed) == (1, 0)
+    assert store.rows("SELECT count(*) FROM traces") == [(1,)]
     data["repositories"][0]["premise_files"].pop()
-    assert store.take_data(data).traces[0].recorded.files_removed == 1
+    assert store.take_data(data).repositories[0].files_removed == 1
     names = {theorem.full_name for theorem in store.file("Demo.lean").theorems}
     assert names == {"Demo.one", "Demo.deux"}
 
@@ -509,15 +435,15 @@ def test_a_killed_import_is_invisible_and_completed_by_the_next(
     store: LeanDojoFolder, tmp_path: Path
 ) -> None:
     large = tmp_path / "large.json"
-    write_large(large, theorems=1000, files=500, tactics=1)
+    write_large(large, theorems=1000, files=500)
     done = warm.start(KILLED, str(tmp_path), output=tmp_path / "said")
     assert done.wait(timeout=60) == -signal.SIGKILL, (tmp_path / "said").read_text("utf-8")
     types = {kind for kind, _ in store.events()}
     assert types == {"file_traced"}, "the kill should fall between two batches"
     half = len(store.events())
     report = store.take(large)
-    assert report.traces[0].recorded.n_theorems == 1000
-    assert report.traces[0].recorded.files_changed == 500 - half
+    assert report.repositories[0].theorems == 1000
+    assert report.repositories[0].files_changed == 500 - half
     assert len(store.events()) == 501
     assert store.rows("SELECT n_theorems, files_traced FROM traces") == [(1000, 500)]
     undisturbed = LeanDojoFolder(tmp_path / "other")

@@ -98,7 +98,7 @@ def test_what_came_back_is_the_same_import_again(random: Random) -> None:
     with new_store() as store:
         first = store.take_data(database(random, odd=False))
         again = store.take(store.give_back())
-        assert (again.repeated, again.position) == (True, first.position)
+        assert (again.already_imported, again.position) == (True, first.position)
 
 
 def test_a_changed_database_comes_back_as_it_is_now(store: LeanDojoFolder) -> None:
@@ -112,7 +112,7 @@ def test_of_two_imports_each_comes_back_alone(store: LeanDojoFolder) -> None:
     data = database(Random(6), repositories=1)
     store.take_data(data)
     files = write_dataset(store.root / "dataset", Random(7), merged=2)
-    merged = store.take(store.root / "dataset").traces[0].head.repository
+    merged = store.take(store.root / "dataset").repositories[0].repository
     assert read_json(store.give_back("github.com/Demo/r0") / "dynamic_database.json") == as_written(data)
     assert read_json(store.give_back(merged) / "random/train.json") == files["random/train.json"]
 

@@ -26,7 +26,7 @@ from store.leandojo.records import (
 
 @pytest.mark.parametrize("value", ["(12, 5)", "Pos(12, 5)", [12, 5], "(12,5)"])
 def test_a_position_is_read_in_every_form_that_leandojo_wrote(value: Any) -> None:
-    assert read_position(value) == (12, 5)
+    assert read_position(value) == [12, 5]
     assert write_position(read_position(value)) == "(12, 5)"
 
 

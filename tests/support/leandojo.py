@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -17,8 +17,8 @@ from typing import Any
 
 from store.domain.records import Manifest, TracedFile
 from store.domain.splits import SIDES, SPLITS
-from store.leandojo.exporting import ExportReport, Mode, export_leandojo
-from store.leandojo.reading import ImportReport, import_leandojo
+from store.leandojo.exporting import Exported, Mode, export_leandojo
+from store.leandojo.reading import Imported, import_leandojo
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.recording import TraceHead, record_trace
@@ -72,13 +72,13 @@ class LeanDojoFolder:
                 record_trace(log, trace=trace or head(), files=files, stage=self.root / "stage")
             view.catch_up()
 
-    def take(self, path: Path) -> ImportReport:
+    def take(self, path: Path) -> Imported:
         stage = self.root / "import"
         report = import_leandojo(path, events_db=self.events_db, database_db=self.database_db, stage=stage)
         assert not stage.exists()
         return report
 
-    def take_data(self, data: Any) -> ImportReport:
+    def take_data(self, data: Any) -> Imported:
         return self.take(self.write(data))
 
     def write(self, data: Any) -> Path:
@@ -86,7 +86,7 @@ class LeanDojoFolder:
         path.write_text(json.dumps(data, indent=2, ensure_ascii=False), encoding="utf-8")
         return path
 
-    def export(self, out: Path | None = None, **options: Any) -> ExportReport:
+    def export(self, out: Path | None = None, **options: Any) -> Exported:
         with LogReader.open(self.events_db) as log, closing(queries.connect(self.database_db)) as view:
             return export_leandojo(out or self.out, log=log, view=view, **options)
 
@@ -115,9 +115,9 @@ class LeanDojoFolder:
         with LogReader.open(self.events_db) as log:
             return json.loads(log.blob(sha256))
 
-    def manifest(self, report: ImportReport) -> Manifest:
+    def manifest(self, report: Imported) -> Manifest:
         """Return the manifest of an import's first trace."""
-        trace = report.traces[0].recorded.trace
+        trace = report.repositories[0].trace
         [(sha256,)] = self.rows(f"SELECT manifest_sha256 FROM traces WHERE trace = '{trace}'")
         return Manifest.from_json(self.payload(sha256))
 
@@ -194,79 +194,20 @@ def write_dataset(
     return files
 
 
-def write_large(path: Path, *, theorems: int, files: int = 500, tactics: int = 3) -> None:
-    """Write a database of one repository, as LeanDojo indents it, about 4.3 kB a theorem of three tactics."""
-    with path.open("w", encoding="utf-8") as out:
-        out.write('{\n  "repositories": [\n    {\n')
-        for key, value in identity("https://github.com/demo/large", COMMIT).items():
-            out.write(f"      {json.dumps(key)}: {json.dumps(value)},\n")
-        out.write('      "proven_theorems": ')
-        _write_list(out, (_plain_theorem(number, files, tactics) for number in range(theorems)))
-        out.write(',\n      "sorry_theorems_proved": [],\n      "sorry_theorems_unproved": [],\n')
-        out.write('      "premise_files": ')
-        _write_list(out, (_plain_premise_file(file, theorems, files) for file in range(files)))
-        out.write(',\n      "files_traced": [],\n      "pr_url": null\n    }\n  ]\n}')
-
-
-def _write_list(out: Any, items: Iterator[dict[str, Any]]) -> None:
-    before = "["
-    for item in items:
-        text = json.dumps(item, indent=2, ensure_ascii=False).replace("\n", "\n        ")
-        out.write(f"{before}\n        {text}")
-        before = ","
-    out.write("[]" if before == "[" else "\n      ]")
-
-
-def _plain_theorem(number: int, files: int, tactics: int) -> dict[str, Any]:
-    path, line = f"Demo/F{number % files}.lean", number // files * 5 + 1
-    state = f"a b : ℕ\nh : a = b\ni : Fin {number}\n⊢ b + {number} = a + {number} + 0\n" * 4
-    return {
-        "full_name": f"Demo.thm_{number}",
-        "theorem_statement": f"theorem thm_{number} (a b : ℕ) (h : a = b) : b + {number} = a + {number}",
-        "file_path": path,
-        "start": f"({line}, 1)",
-        "end": f"({line + 3}, 10)",
-        "url": "https://github.com/demo/large",
-        "commit": COMMIT,
-        "traced_tactics": [
-            {
-                "tactic": f"rw [Nat.add_comm, h, step_{number}_{step}]",
-                "annotated_tactic": [
-                    f"rw [<a>Nat.add_comm</a>, h, <a>step_{number}_{step}</a>]",
-                    [
-                        {
-                            "full_name": name,
-                            "def_path": path,
-                            "def_pos": f"({line}, 9)",
-                            "def_end_pos": f"({line}, 17)",
-                        }
-                        for name in ("Nat.add_comm", f"step_{number}_{step}")
-                    ],
-                ],
-                "state_before": state,
-                "state_after": state[: len(state) // 2],
-            }
-            for step in range(tactics)
+def write_large(path: Path, *, theorems: int, files: int) -> None:
+    """Write a database of one repository."""
+    theorem = _theorem(Random(0), 0, odd=False, text_positions=True)
+    repository = {
+        **identity("https://github.com/demo/large", COMMIT),
+        "proven_theorems": [
+            {**theorem, "full_name": f"t{number}", "file_path": f"F{number % files}.lean"}
+            for number in range(theorems)
         ],
-        "difficulty_rating": math.exp(tactics),
-    }
-
-
-def _plain_premise_file(file: int, theorems: int, files: int) -> dict[str, Any]:
-    return {
-        "path": f"Demo/F{file}.lean",
-        "imports": [f"Demo/F{file - 1}.lean"] if file else [],
-        "premises": [
-            {
-                "full_name": f"Demo.thm_{number}",
-                "code": f"theorem thm_{number} (a b : ℕ) (h : a = b) : b + {number} = a + {number}",
-                "start": f"({number // files * 5 + 1}, 1)",
-                "end": f"({number // files * 5 + 4}, 10)",
-                "kind": "commanddeclaration",
-            }
-            for number in range(file, theorems, files)
+        "premise_files": [
+            {"path": f"F{number}.lean", "imports": [], "premises": []} for number in range(files)
         ],
     }
+    path.write_text(json.dumps({"repositories": [repository]}), encoding="utf-8")
 
 
 def identity(url: str, commit: str) -> dict[str, Any]:

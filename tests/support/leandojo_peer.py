@@ -13,8 +13,7 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +22,6 @@ from unittest.mock import patch
 import pytest
 
 from benchmarks.store_peer import database_module
-from store.curriculum import compat_thresholds
 
 PACKAGE = "lean_dojo_v2"
 
@@ -31,24 +29,9 @@ PACKAGE = "lean_dojo_v2"
 FOLDER = Path(os.environ.get("LEANDOJO_V2") or Path(sys.prefix, "leandojo"))
 
 needs_peer = pytest.mark.skipif(
-    not (FOLDER / PACKAGE).is_dir(), reason="LeanDojo-v2 is not installed (`make .venv/.leandojo`)"
+    not ((FOLDER / PACKAGE).is_dir() and importlib.util.find_spec("numpy")),
+    reason="LeanDojo-v2 is not installed (`make .venv/.leandojo`)",
 )
-
-
-def _percentile(values: Sequence[float], percents: Sequence[int]) -> list[float]:
-    """Stand in for numpy, which the core does not need; golden files hold what numpy itself gives."""
-    assert percents == [33, 67]
-    if not values:
-        raise IndexError
-    return list(compat_thresholds(Counter(values)))
-
-
-def _numpy() -> ModuleType:
-    if importlib.util.find_spec("numpy") is not None:
-        return importlib.import_module("numpy")
-    module = ModuleType("numpy")
-    module.percentile = _percentile  # type: ignore[attr-defined]
-    return module
 
 
 @functools.cache
@@ -56,7 +39,7 @@ def _database_module() -> Any:
     assert FOLDER.is_dir(), "mark the test with `needs_peer`"
     tqdm = ModuleType("tqdm")
     tqdm.tqdm = lambda items: items  # type: ignore[attr-defined]
-    numpy = _numpy()  # before the modules are put back: it cannot be loaded twice
+    numpy = importlib.import_module("numpy")  # before the modules are put back: it cannot be loaded twice
     with (
         patch.dict(os.environ),
         patch.dict(sys.modules, {"numpy": numpy, "tqdm": tqdm}),

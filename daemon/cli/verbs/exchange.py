@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     import sqlite3
 
     from daemon.results.lean_eval import Submission
-    from store.leandojo.documents import Exported, Imported
+    from store.leandojo.exporting import Exported
     from store.leandojo.progress import ProgressReport
+    from store.leandojo.reading import Imported
 
 GROUPS["import"] = "Import the database or a dataset of LeanDojo-v2 or LeanAgent."
 GROUPS["export"] = "Write theorems, premises and splits as the files of other programs."
@@ -55,7 +56,7 @@ class WrittenSorries:
     """number of open sorries left out, by reason"""
 
 
-@verb("import leandojo", "store.leandojo.documents:Imported")
+@verb("import leandojo", "store.leandojo.reading:Imported")
 def take_in(
     call: Call,
     source: Annotated[
@@ -65,7 +66,6 @@ def take_in(
 ) -> Answer:
     """Import a dynamic_database.json or a dataset folder; needs the daemon stopped."""
     from daemon.cli.offline import import_leandojo
-    from store.leandojo.documents import Imported
 
     # Folders are read leniently, and a mistyped state_dir must not send the data to another log.
     assert call.settings
@@ -74,7 +74,7 @@ def take_in(
     progress = _Progress()
     try:
         shown = progress if sys.stderr.isatty() else None
-        done = Imported.of(import_leandojo(call.instance.paths, source, progress=shown))
+        done = import_leandojo(call.instance.paths, source, progress=shown)
     finally:
         progress.clear()
     for text in done.notes:
@@ -122,7 +122,7 @@ class _Progress:
             sys.stderr.flush()
 
 
-@verb("export leandojo", "store.leandojo.documents:Exported", past=True)
+@verb("export leandojo", "store.leandojo.exporting:Exported", past=True)
 def write_out(
     call: Call,
     out: Annotated[
@@ -142,7 +142,6 @@ def write_out(
     ] = False,
 ) -> Answer:
     """Write a folder that ReProver, LeanAgent and LeanDojo-v2 read; the daemon may run."""
-    from store.leandojo.documents import Exported
     from store.leandojo.exporting import Mode, export_leandojo
 
     if every_commit and (compat or as_imported):
@@ -154,7 +153,7 @@ def write_out(
     else:
         mode = Mode.COMPAT if compat else Mode.FOR_LIFE
     with call.view() as database, call.log() as log:
-        report = export_leandojo(
+        done = export_leandojo(
             out.absolute(),
             log=log,
             view=database,
@@ -162,7 +161,6 @@ def write_out(
             repositories=_traced(database, repo),
             every_commit=every_commit,
         )
-    done = Exported.of(report)
     return Answer(done, lambda: _show_export(done))
 
 
