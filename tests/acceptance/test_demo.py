@@ -44,6 +44,7 @@ def log_of(directory: Path) -> list[StoredEvent]:
 # --- one screen -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_lean")
 def test_the_demo_is_one_screen_of_what_lean_itself_accepts(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
@@ -150,7 +151,14 @@ def test_an_editor_gets_tactics_premises_and_verdicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["demo", "demo_agents", "demo_bump", "demo_leandojo", "demo_learning", "demo_lists", "demo_serve"]
+    "name",
+    [
+        "demo",
+        *(
+            pytest.param(f"demo_{name}", marks=pytest.mark.slow)
+            for name in ("agents", "bump", "leandojo", "learning", "lists", "serve")
+        ),
+    ],
 )
 def test_without_lean_a_demo_says_so_in_one_sentence_and_ends(name: str, tmp_path: Path) -> None:
     environment = {**os.environ, "LEAN_SHARED": str(tmp_path / "nowhere")}

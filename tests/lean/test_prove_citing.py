@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,22 +26,18 @@ from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofFound, ProofVerified
 from store.events.scans import SorryOpened
 from store.events.traces import SorryStated
-from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,
-    PATCH,
     REPOSITORY,
     place,
     proof_found,
     proof_rejected,
     proof_verified,
-    record,
 )
 from tests.support.lean.real_gate import FIRST_MODULE, RealGate
-from tests.support.memory_log import MemoryLog
 from tests.support.prove import FILE, Searches, attempts, parameters, run
 from tests.support.trace import lean_itself
-from tests.support.views import empty_view
+from tests.support.views import LoggedView
 
 EVEN = """inductive Even : Nat → Prop
   | zero : Even 0
@@ -67,31 +62,23 @@ BROUGHT_IN = """have four_more_{proof} (n : Nat) (h : Even n) : Even (n + 4) := 
 """
 
 
-class Project:
+class Project(LoggedView):
     """One file in a folder, and a view that knows its sorries and what became of them."""
 
     def __init__(self, folder: Path, lean: Path, source: str = SOURCE) -> None:
-        self.folder = folder
+        super().__init__(folder, at=folder / "view.db")
         self.source = source
-        self.view = folder / "view.db"
-        self.db = empty_view(self.view)
-        self.log = MemoryLog()
-        self.reader = self.log.reader()
         data = source.encode()
         scanned = scan_source(data, path=FILE)
         blob = git_blob(data, like="0" * 40)
         self.places = {one.declaration: place(scanned, one, blob=blob) for one in scanned.sorries}
-        where = {"repository": REPOSITORY, "branch": BRANCH, "database_db": self.view}
+        where = {"repository": REPOSITORY, "branch": BRANCH, "database_db": folder / "view.db"}
         self.given = parameters(folder, source, lean=lean_itself(lean), **where)
         for sorry in self.given["sorries"]:
             name = sorry["declaration"]
             sorry["sorry"] = short_hash(name)
             about = {"repository": REPOSITORY, "branch": BRANCH, "sha": "a" * 40, "sorry": short_hash(name)}
             self.tell(SorryOpened.model_validate(about | {"place": self.places[name], "reopened": False}))
-
-    def tell(self, *bodies: EventBody) -> None:
-        record(self.log, bodies, folder=self.folder / "staging", payloads=(PATCH,))
-        catch_up(self.db, self.reader)
 
     def proved(
         self, name: str, tactics: tuple[str, ...], *, checked: bool = True, **changes: Any
@@ -135,10 +122,8 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path, real_lean: Path) -> Iterator[Project]:
-    project = Project(tmp_path, real_lean)
-    with closing(project.db):
-        yield project
+def project(tmp_path: Path, real_lean: Path) -> Project:
+    return Project(tmp_path, real_lean)
 
 
 def test_a_sorry_that_only_another_sorry_s_proof_fills_is_filled_with_that_proof_in_it(
@@ -190,28 +175,26 @@ def test_variables_of_a_lemma_come_in_with_it_once_lean_printed_its_goal(
     stated = "theorem four_more (n : Nat) (h"
     assert stated in SOURCE
     source = SOURCE.replace(stated, "variable (n : Nat)\n\ntheorem four_more (h")
-    with closing((project := Project(tmp_path, real_lean, source)).db):
-        project.proved("Demo.four_more", PROOF)
-        assert project.prove("Demo.eight_more", at="before")[0].outcome == "exhausted"
-        project.stated("Demo.four_more", "n : Nat\nh : Even n\n⊢ Even (n + 4)")
-        assert project.prove("Demo.eight_more")[1] is not None
+    project = Project(tmp_path, real_lean, source)
+    project.proved("Demo.four_more", PROOF)
+    assert project.prove("Demo.eight_more", at="before")[0].outcome == "exhausted"
+    project.stated("Demo.four_more", "n : Nat\nh : Even n\n⊢ Even (n + 4)")
+    assert project.prove("Demo.eight_more")[1] is not None
 
 
 def test_a_wrong_lemma_costs_its_tactics_and_the_right_one_is_cited_all_the_same(
     tmp_path: Path, real_lean: Path
 ) -> None:
     false = "theorem lie (n : Nat) (h : Even n) : Even (n + 4 + 4) := sorry\n\n"
-    with closing(
-        (project := Project(tmp_path, real_lean, SOURCE.replace("variable", f"{false}variable"))).db
-    ):
-        known = project.proved("Demo.four_more", PROOF)
-        project.proved("Demo.lie", ("exact h",))
-        attempt, found = project.prove("Demo.eight_more")
-        assert found is not None
-        assert attempt.detail == f"brings in Demo.four_more (proof {known.proof})"
-        root = project.tree(attempt).nodes[0]
-        assert [one.outcome for one in root.tried] == ["failed", "step"]
-        assert [one.tactic.split(" ")[1].rpartition("_")[0] for one in root.tried] == ["lie", "four_more"]
+    project = Project(tmp_path, real_lean, SOURCE.replace("variable", f"{false}variable"))
+    known = project.proved("Demo.four_more", PROOF)
+    project.proved("Demo.lie", ("exact h",))
+    attempt, found = project.prove("Demo.eight_more")
+    assert found is not None
+    assert attempt.detail == f"brings in Demo.four_more (proof {known.proof})"
+    root = project.tree(attempt).nodes[0]
+    assert [one.outcome for one in root.tried] == ["failed", "step"]
+    assert [one.tactic.split(" ")[1].rpartition("_")[0] for one in root.tried] == ["lie", "four_more"]
 
 
 # --- on the other rungs

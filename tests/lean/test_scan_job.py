@@ -1,11 +1,11 @@
-"""The scan job as the daemon runs it: its own process, a real bare mirror, JSON lines out."""
+"""What the scan job says of the commits of a repository, line by line; it runs in this process."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,36 +13,29 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs.specs import ScanKnown
+from pipeline.jobs.protocol import Reporter, reported
+from pipeline.jobs.specs import ScanKnown, ScanSpec
+from pipeline.scan import scan_commit
 from store.domain.identity import event_id
 from store.domain.records import ScannedFile
 from store.events.base import EventBody
 from store.events.registry import EVENT_TYPES
+from tests.support.daemon.remote import Remote
 from tests.support.fillings import FILLINGS
-from tests.support.job_processes import JobProcesses
+from tests.support.specs import job_spec
 
 KEY = "local/tests/repo"
 PROVED = "theorem a : True := by\n  trivial\n"
 OPEN = "theorem a : True := by\n  sorry\n"
 
 
-@dataclass
-class Upstream:
-    """A work tree to commit in, and the bare mirror that the job reads."""
+class Upstream(Remote):
+    """A repository whose own folder the job reads as the mirror."""
 
-    tree: Path
-    mirror: Path
-
-    def git(self, *arguments: str, at: Path | None = None) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(at or self.tree), *arguments], check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
-
-    def commit(self, files: Mapping[str, str | bytes | None]) -> str:
-        """Write these files (None removes one), commit, fetch into the mirror; returns the sha."""
+    def change(self, files: Mapping[str, str | bytes | None]) -> str:
+        """Write these files (None removes one) and commit; return the sha."""
         for name, content in files.items():
-            path = self.tree / name
+            path = self.path / name
             if content is None:
                 path.unlink()
             else:
@@ -53,20 +46,7 @@ class Upstream:
     def commit_all(self) -> str:
         self.git("add", "-A")
         self.git("commit", "-q", "--allow-empty", "-m", "more")
-        self.git("fetch", "-q", str(self.tree), "+refs/heads/*:refs/heads/*", at=self.mirror)
         return self.git("rev-parse", "HEAD")
-
-
-@pytest.fixture
-def upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upstream:
-    for name in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{name}_NAME", "A")
-        monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@example.org")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    tree, mirror = tmp_path / "tree", tmp_path / "mirror.git"
-    subprocess.run(["git", "init", "-q", "-b", "main", str(tree)], check=True)
-    subprocess.run(["git", "init", "-q", "--bare", str(mirror)], check=True)
-    return Upstream(tree, mirror)
 
 
 @dataclass
@@ -107,7 +87,6 @@ class Outcome:
 class Scans:
     """Runs the job commit by commit, and keeps the sorries, the projects and the challenges as the database would."""
 
-    jobs: JobProcesses
     upstream: Upstream
     folder: Path
     include: list[str] = field(default_factory=lambda: ["**/*.lean"])
@@ -125,7 +104,7 @@ class Scans:
         root = self.folder / str(self.runs)
         root.mkdir(parents=True)
         parameters = {
-            "mirror": str(self.upstream.mirror),
+            "mirror": str(self.upstream.path / ".git"),
             "repository": KEY,
             "branch": "main",
             "sha": commit,
@@ -142,13 +121,17 @@ class Scans:
             },
             **changed,
         }
-        done = self.jobs.run("scan", parameters, root, name="scan-1")
-        staged = {file.name: file.read_bytes() for file in root.glob("*/staging/*")}
-        return Outcome(done.returncode, done.lines, staged)
+        spec = job_spec(ScanSpec, "scan", parameters, root, attempt=self.runs)
+        said = io.StringIO()
+        reporter = Reporter(spec, said)
+        status = reported(reporter, lambda: scan_commit(spec, reporter))
+        lines = [json.loads(line) for line in said.getvalue().splitlines()]
+        staged = {file.name: file.read_bytes() for file in (root / "staging").glob("*")}
+        return Outcome(status, lines, staged)
 
     def step(self, files: Mapping[str, str | bytes | None], **changed: Any) -> Outcome:
         """Commit, scan, and take the events in."""
-        return self.take(self.upstream.commit(files), **changed)
+        return self.take(self.upstream.change(files), **changed)
 
     def take(self, sha: str, **changed: Any) -> Outcome:
         outcome = self.run(sha, **changed)
@@ -167,14 +150,9 @@ class Scans:
         return outcome
 
 
-@pytest.fixture(scope="module")
-def jobs() -> JobProcesses:
-    return JobProcesses(("scan",))
-
-
 @pytest.fixture
-def scans(jobs: JobProcesses, upstream: Upstream, tmp_path: Path) -> Scans:
-    return Scans(jobs, upstream, tmp_path / "jobs")
+def scans(tmp_path: Path) -> Scans:
+    return Scans(Upstream(tmp_path / "tree"), tmp_path / "jobs")
 
 
 def test_a_first_scan_reads_every_lean_file_of_the_commit(scans: Scans) -> None:
@@ -372,7 +350,7 @@ def test_a_newly_excluded_file_leaves_with_its_sorries(scans: Scans) -> None:
 
 
 def test_links_and_submodules_are_not_followed(scans: Scans) -> None:
-    tree = scans.upstream.tree
+    tree = scans.upstream.path
     first = scans.step({"A.lean": OPEN, "B.lean": PROVED})
     assert len(first.of("file_scanned")) == 2
     (tree / "B.lean").unlink()
@@ -411,7 +389,7 @@ def test_file_names_of_any_kind_are_read(scans: Scans) -> None:
 
 
 def test_a_file_name_that_is_no_utf8_is_reported(scans: Scans) -> None:
-    (scans.upstream.tree / os.fsdecode(b"caf\xe9.lean")).write_text(OPEN)
+    (scans.upstream.path / os.fsdecode(b"caf\xe9.lean")).write_text(OPEN)
     outcome = scans.take(scans.upstream.commit_all())
     (data,) = outcome.of("file_scanned")
     assert data["path"] == "caf\\xe9.lean"
@@ -462,7 +440,7 @@ def test_files_that_git_writes_otherwise_than_they_are_committed_are_named(scans
 
 def test_the_same_scan_twice_asks_for_the_same_facts(scans: Scans) -> None:
     scans.step({"A.lean": OPEN * 2, "B.lean": "example : True := sorry\n" * 2})
-    sha = scans.upstream.commit({"A.lean": OPEN, "B.lean": None, "C.lean": "example : True := sorry\n"})
+    sha = scans.upstream.change({"A.lean": OPEN, "B.lean": None, "C.lean": "example : True := sorry\n"})
     one, other = scans.run(sha), scans.run(sha)
     for outcome in (one, other):
         outcome.events[-1]["data"].pop("seconds")
@@ -526,7 +504,7 @@ def test_the_limits_of_a_repository_count_what_its_other_branches_have_and_what_
 
 def test_branches_at_one_commit_are_scanned_along_as_long_as_the_repository_has_room(scans: Scans) -> None:
     source = "".join(f"theorem a{n} : {n} = {n} := sorry\n" for n in range(5))
-    sha = scans.upstream.commit({"A.lean": source})
+    sha = scans.upstream.change({"A.lean": source})
     for limits, branches in (
         ({"sorries_of_repository": 16, "declarations_of_repository": 100}, ["main", "b", "c"]),
         ({"sorries_of_repository": 100, "declarations_of_repository": 14}, ["main", "b"]),
@@ -577,7 +555,7 @@ def test_a_scan_that_goes_on_says_of_each_commit_what_scans_of_their_own_would_h
         {"A.lean": PROVED},
         {"A.lean": None, "B.lean": OPEN},
     ]
-    shas = [scans.upstream.commit(one) for one in files]
+    shas = [scans.upstream.change(one) for one in files]
     together = scans.run(shas[0], then=shas[1:])
     assert together.summary["commits"] == 4
     alone = [event for sha in shas for event in scans.take(sha).events]
@@ -588,7 +566,7 @@ def test_a_scan_that_goes_on_says_of_each_commit_what_scans_of_their_own_would_h
 
 
 def test_one_scan_is_that_of_all_branches_at_the_commit(scans: Scans) -> None:
-    sha = scans.upstream.commit({"A.lean": OPEN, "B.lean": PROVED})
+    sha = scans.upstream.change({"A.lean": OPEN, "B.lean": PROVED})
     outcome = scans.run(sha, alike=["one", "two"])
     of = {
         name: [
@@ -606,7 +584,7 @@ def test_a_merge_is_compared_with_the_scanned_commit_only(scans: Scans) -> None:
     upstream = scans.upstream
     scans.step({"A.lean": OPEN})
     upstream.git("checkout", "-q", "-b", "side")
-    upstream.commit({"B.lean": PROVED})
+    upstream.change({"B.lean": PROVED})
     upstream.git("checkout", "-q", "main")
     scans.step({"C.lean": PROVED})
     upstream.git("merge", "-q", "--no-ff", "-m", "merge", "side")
@@ -640,7 +618,7 @@ def test_progress_is_told(scans: Scans) -> None:
 def test_what_is_missing_is_a_failure_with_its_remedy(
     scans: Scans, changed: dict[str, Any], reason: str, deterministic: bool
 ) -> None:
-    sha = scans.upstream.commit({"A.lean": OPEN})
+    sha = scans.upstream.change({"A.lean": OPEN})
     outcome = scans.run(sha, **changed)
     last = outcome.lines[-1]
     assert (outcome.status, last["line"], last["reason"]) == (1, "failure", reason)
@@ -668,7 +646,7 @@ def test_a_tip_scanned_with_other_patterns_is_compared_with_the_files_that_are_k
 def test_a_lost_base_is_no_obstacle_where_the_files_are_known(scans: Scans) -> None:
     first = scans.step({"A.lean": OPEN, "B.lean": PROVED})
     known = {item["path"]: item["blob"] for item in first.of("file_scanned")}
-    sha = scans.upstream.commit({"A.lean": "-- more\n" + OPEN, "B.lean": None})
+    sha = scans.upstream.change({"A.lean": "-- more\n" + OPEN, "B.lean": None})
     outcome = scans.run(sha, base="1" * 40, files=known)
     assert outcome.types == [
         "file_scanned",

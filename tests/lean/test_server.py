@@ -339,11 +339,10 @@ def test_a_limit_on_memory_that_holds_no_lean_is_said(real_lean: Path, tmp_path:
 # --- a whole job ----------------------------------------------------------------------------------------------
 
 
-def test_the_demo_project_s_sorries_are_found_by_lean_itself(
-    real_lean: Path, tmp_path: Path, sandbox: Literal["bubblewrap", "none"]
-) -> None:
+@pytest.mark.usefixtures("bubblewrap")
+def test_a_file_s_sorries_are_found_in_the_sandbox(real_lean: Path, tmp_path: Path) -> None:
     source = Path("examples/demo-project/Demo/Logic.lean").read_text("utf-8")
-    lean = lean_itself(real_lean, sandbox=sandbox)
+    lean = lean_itself(real_lean, sandbox="bubblewrap")
     bodies, _ = run(parameters(tmp_path, source, lean=lean), tmp_path / "job")
     found = {name: one.outcome for name, one in attempts(bodies).items()}
     assert found == dict.fromkeys(

@@ -36,14 +36,14 @@ def raw_spec(
 
 
 def job_spec(
-    cls: type[S], kind: str, parameters: Mapping[str, Any], folder: Path, *, job: str = ""
+    cls: type[S], kind: str, parameters: Mapping[str, Any], folder: Path, *, job: str = "", attempt: int = 1
 ) -> JobSpec[S]:
     """Return the specification as the job of this class reads it.
 
     Raises:
         JobError: it cannot be read.
     """
-    spec = raw_spec(kind, parameters, folder, job=job)
+    spec = raw_spec(kind, parameters, folder, job=job, attempt=attempt)
     plain = spec.parameters.root
     about = (spec.job, spec.kind, spec.attempt, spec.directory)
     return JobSpec(*about, plain, worktree=spec.worktree, mirror=spec.mirror).of(cls)

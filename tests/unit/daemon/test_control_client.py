@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from socket import AF_UNIX, socket
@@ -16,13 +14,6 @@ from daemon.place.paths import Paths
 
 def paths(folder: Path) -> Paths:
     return Paths(state=folder, cache=folder, runtime=folder)
-
-
-def test_asking_imports_nothing_that_starts_slowly() -> None:
-    program = "import sys, daemon.place.control_client, daemon.place.lock; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    heavy = {"pydantic", "structlog", "httpx2", "sqlalchemy", "starlette", "asyncio", "http", "email", "ssl"}
-    assert heavy & set(done.stdout.split()) == set()
 
 
 def test_where_no_one_listens_the_remedy_is_to_start_the_daemon(tmp_path: Path) -> None:

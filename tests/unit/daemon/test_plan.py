@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -20,7 +19,7 @@ from daemon.jobs.runner import spec_now
 from daemon.planning.admission import admit
 from daemon.planning.ladder import ladder_of
 from daemon.planning.plan import Plan, Planner
-from daemon.planning.repository import NO_JUDGES, Judges
+from daemon.planning.repository import Judges
 from daemon.settings import Settings, load
 from pipeline.gate.advisories import Advisory
 from pipeline.jobs.spec import HUB_KEY
@@ -53,17 +52,15 @@ from store.events.proofs import ProofFound
 from store.events.repositories import BranchRewritten, BranchUnwatched
 from store.events.scans import PastCommit, PastCounted, PastListed, SorryMoved, SorryOpened
 from store.events.traces import TraceMeasured
-from store.log.envelope import NewEvent
-from store.view import queries
-from tests.support import events, traced_repository
-from tests.support.daemon.deployment import HISTORY, Deployment
+from tests.support import events, planning, traced_repository
+from tests.support.daemon.deployment import HISTORY
 from tests.support.models import checkpoint_promoted, checkpoint_saved
 from tests.support.planning import (
     KEY,
     LEAN,
     NO_LEAN,
     NOW,
-    TurnByTurn,
+    Told,
     cancelled,
     commit_scanned,
     created,
@@ -133,13 +130,12 @@ def found(proof: str, *, toolchain: str = "") -> list[EventBody]:
     return [body.model_copy(update={"repository": KEY, "proof": proof, "toolchain": toolchain})]
 
 
-class World:
-    """A deployment whose log is written by hand, and the plans made of it."""
+class World(planning.World):
+    """One repository; every commit is built, and scans cite one payload."""
 
     def __init__(self, folder: Path) -> None:
-        self.deployment = Deployment(folder)
-        self.turns = TurnByTurn()
-        self.settings = self.configure()
+        super().__init__(folder)
+        self.stage(PAYLOAD)
 
     def configure(self, *, entry: str = "", extra: str = "", trace: bool = False) -> Settings:
         """Write the configuration; most tests are plainer without traces."""
@@ -150,46 +146,8 @@ class World:
         )
         return self.settings
 
-    def plan(
-        self,
-        *bodies: Sequence[EventBody],
-        leans: Leans = LEAN,
-        builds: Collection[BuildKey] = BUILT,
-        running: Collection[str] = (),
-        now: datetime = NOW,
-        judges: Judges = NO_JUDGES,
-    ) -> Plan:
-        """Record the events, then plan."""
-
-        async def go() -> Plan:
-            async with self.deployment.opened() as parts:
-                new = [NewEvent(_stream(body), body) for group in bodies for body in group]
-                payload = self.deployment.folder / "payload"
-                payload.write_bytes(PAYLOAD)
-                citing = {"file_scanned", "trace_measured", "bump_finished"}
-                cited = {DIGEST: payload} if any(event.body.type in citing for event in new) else {}
-                if new:
-                    await parts.store.append(new, blobs=cited)
-                return await parts.store.ask(
-                    lambda view: self.turns.plan(
-                        view,
-                        settings=self.settings,
-                        leans=leans,
-                        builds=builds,
-                        now=now,
-                        running=running,
-                        judges=judges,
-                    )
-                )
-
-        return asyncio.run(go())
-
-
-def _stream(body: EventBody) -> str:
-    job = getattr(body, "job", "")
-    if body.type.startswith("work_"):
-        return "work"
-    return f"job:{job}" if body.type.startswith("job_") else f"repository:{KEY}"
+    def plan(self, *groups: Told, **about: Any) -> Plan:
+        return super().plan(*groups, **{"builds": BUILT, **about})
 
 
 @pytest.fixture
@@ -421,29 +379,6 @@ def test_a_sorry_whose_proof_was_rejected_is_due_again(world: World) -> None:
     assert kinds(world.plan([events.proof_rejected(candidate)])) == ["prove"]
 
 
-def test_the_repository_that_was_served_last_waits(tmp_path: Path) -> None:
-    deployment = Deployment(tmp_path)
-    settings = deployment.write(repos=[tmp_path / "remotes" / "one", tmp_path / "remotes" / "two"])
-
-    async def go() -> list[str]:
-        async with deployment.opened() as parts:
-            for repo in settings.repos:
-                bodies = [body.model_copy(update={"repository": repo.key}) for body in created()]
-                await parts.store.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
-            plan = await parts.store.ask(
-                lambda view: Planner(whole=True).plan(
-                    view,
-                    settings=settings,
-                    leans=NO_LEAN,
-                    now=NOW,
-                    last_started={"local/remotes/one": 5.0, "local/remotes/two": 1.0},
-                )
-            )
-            return [job.repository for job in plan.due]
-
-    assert asyncio.run(go()) == ["local/remotes/two", "local/remotes/one"]
-
-
 def test_a_branch_that_the_watchlist_does_not_name_is_not_worked_on_before_any_poll_says_so(
     world: World,
 ) -> None:
@@ -491,16 +426,12 @@ def test_the_second_attempt_of_a_scan_does_without_its_base(world: World) -> Non
     assert asked(job, ScanSpec).by_files is False
     (again,) = world.plan(failed(job, retry_at=NOW - timedelta(seconds=1))).due
     assert asked(again, ScanSpec).by_files is True
-    view = queries.connect(world.settings.paths.database_db)
-    try:
-        first, second = (
-            spec_now(view, job=one, mirrors=world.settings.paths.mirrors) for one in (job, again)
-        )
-        assert isinstance(first, ScanSpec)
-        assert isinstance(second, ScanSpec)
-        assert (first.known.files, second.known.files) == (None, {"A.lean": BLOB})
-    finally:
-        view.close()
+    first, second = (
+        spec_now(world.view, job=one, mirrors=world.settings.paths.mirrors) for one in (job, again)
+    )
+    assert isinstance(first, ScanSpec)
+    assert isinstance(second, ScanSpec)
+    assert (first.known.files, second.known.files) == (None, {"A.lean": BLOB})
 
 
 def test_a_tip_is_built_before_anything_is_asked_of_it(world: World) -> None:
@@ -872,27 +803,22 @@ def evening(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def test_a_repository_with_a_priority_goes_first_whoever_was_served_last(tmp_path: Path) -> None:
-    deployment = Deployment(tmp_path)
-    deployment.write(repos=[tmp_path / "remotes" / "one", tmp_path / "remotes" / "two"])
-    text = deployment.config.read_text().replace('two"\n', 'two"\npriority = 1\n')
-    deployment.config.write_text(text)
-    settings = load(deployment.config)
-
-    async def go() -> list[str]:
-        async with deployment.opened() as parts:
-            for repo in settings.repos:
-                bodies = [body.model_copy(update={"repository": repo.key}) for body in created()]
-                await parts.store.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
-            served = {"local/remotes/one": 1.0, "local/remotes/two": 5.0}
-            plan = await parts.store.ask(
-                lambda view: Planner(whole=True).plan(
-                    view, settings=settings, leans=NO_LEAN, now=NOW, last_started=served
-                )
-            )
-            return [job.repository for job in plan.due]
-
-    assert asyncio.run(go()) == ["local/remotes/two", "local/remotes/one"]
+@pytest.mark.parametrize(("entry", "first"), [("", "two"), ("priority = 1\n", "one")])
+def test_who_was_served_longest_ago_goes_first_but_behind_a_priority(
+    world: World, entry: str, first: str
+) -> None:
+    remotes = world.deployment.folder / "remotes"
+    world.settings = world.deployment.write(repos=[remotes / "one", remotes / "two"])
+    if entry:
+        text = world.deployment.config.read_text().replace('/one"\n', f'/one"\n{entry}')
+        world.deployment.config.write_text(text)
+        world.settings = load(world.deployment.config)
+    world.tell(*(created(repository=repo.key) for repo in world.settings.repos))
+    served = {"local/remotes/one": 5.0, "local/remotes/two": 1.0}
+    plan = Planner(whole=True).plan(
+        world.view, settings=world.settings, leans=NO_LEAN, now=NOW, last_started=served
+    )
+    assert plan.due[0].repository == f"local/remotes/{first}"
 
 
 def test_a_kind_has_the_limits_that_it_has_for_itself_and_lean_s_beside_them(world: World) -> None:
@@ -986,10 +912,10 @@ def test_a_bump_that_was_asked_for_is_due_once_with_the_lean_that_it_raises_to(w
     mirrors = world.settings.paths.mirrors
     (mirrors / f"{slug(KEY)}.git").mkdir(parents=True)
     (mirrors / f"{slug(KEY)}.git" / "HEAD").touch()
-    with capture_logs() as said, closing(queries.connect(world.settings.paths.database_db)) as view:
+    with capture_logs() as said:
         assert world.plan(leans=real(OLD, NEW)).due == (job,)
         assert said == []
-        assert spec_now(view, job=job, mirrors=mirrors) == spec
+        assert spec_now(world.view, job=job, mirrors=mirrors) == spec
     assert [one["event"] for one in said] == ["manifest_not_read"]
     assert world.plan(ended(job), leans=real(OLD, NEW)).due == ()
 

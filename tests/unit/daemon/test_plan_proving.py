@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +20,6 @@ from daemon.settings.models import Prove
 from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.spec import HUB_KEY, KeyPlace, Spec
 from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, Rung
-from pipeline.lean.backend import Leans
 from store import promotion
 from store.domain.blueprint import Statement
 from store.domain.records import ConstantUse, ScannedFile, Sorry, TracedFile, TracedTheorem
@@ -32,19 +30,17 @@ from store.events.proofs import AttemptFinished, ClaimReleased, SorryClaimed
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened
 from store.events.traces import FileTraced
-from store.log.envelope import NewEvent
 from store.view import queries
 from store.view.impact import Counting
 from store.view.rows import SorryRow
 from store.view.trace_queries import branch_line
-from tests.support.daemon.deployment import Deployment
+from tests.support import planning
 from tests.support.events import (
     BRANCH,
     REPOSITORY,
     attempt,
     commit_scanned,
     declaration,
-    digest,
     file_scanned,
     observed,
     place,
@@ -52,10 +48,9 @@ from tests.support.events import (
     proof_rejected,
     scanned,
     sha,
-    stage,
 )
 from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
-from tests.support.planning import LEAN, TurnByTurn, failed, interrupted
+from tests.support.planning import LEAN, Told, failed, interrupted
 from tests.support.specs import asked
 from tests.support.traced_repository import closing, head
 
@@ -64,16 +59,13 @@ GENERATOR = '[prove.generator]\nmodel = "the/generator"\n'
 NAMED = '[train.tactics]\nmodel_name = "the/base"\n'
 
 
-class World:
-    """A deployment with one scanned repository whose sorries the tests name, and the plans made of it."""
+class World(planning.World):
+    """A scanned repository whose sorries the tests name."""
 
     def __init__(self, folder: Path) -> None:
         self.now = datetime.now(UTC)
-        self.deployment = Deployment(folder)
-        self.turns = TurnByTurn()
-        self.settings = self.configure()
         self._scans: dict[str, tuple[ScannedFile, Sorry]] = {}
-        self._cited: dict[str, Path] = {}
+        super().__init__(folder)
 
     def configure(self, prove: str = "", *, more: str = "", entry: str = "") -> Settings:
         self.settings = self.deployment.write(
@@ -94,9 +86,7 @@ class World:
         body, payload = file_scanned(
             scan, commit=sha(1), blob=blob, exercise_words=exercise_words, marked=marked
         )
-        staged = self.deployment.folder / body.scan.sha256
-        staged.write_bytes(payload)
-        self._cited[body.scan.sha256] = staged
+        self.stage(payload)
         self._scans |= {name: (scan, item) for name, item in zip(names, scan.sorries, strict=True)}
         life: dict[str, Any] = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "reopened": False}
         opened = [SorryOpened(**life, sorry=name, place=self.at(name)) for name in names]
@@ -108,11 +98,10 @@ class World:
 
     def cite(self, file: TracedFile) -> EventBody:
         """Return what a trace says of a file."""
-        payload = json.dumps(file.as_json()).encode()
-        self._cited |= stage(self.deployment.folder / "traced", payload)[1]
+        trace = self.stage(json.dumps(file.as_json()).encode())
         return FileTraced(
             repository=REPOSITORY, line=branch_line(BRANCH), sha=sha(1), path=file.path, error=None,
-            n_theorems=len(file.theorems), n_premises=0, n_tactics=0, trace=digest(payload), key="",
+            n_theorems=len(file.theorems), n_premises=0, n_tactics=0, trace=trace, key="",
         )  # fmt: skip
 
     def at(self, name: str) -> SorryPlace:
@@ -134,40 +123,8 @@ class World:
             }
         )
 
-    def plan(
-        self,
-        *groups: EventBody | Sequence[EventBody],
-        leans: Leans = LEAN,
-        no_models: str = "",
-        now: datetime | None = None,
-        reserved_s: float = 0.0,
-    ) -> Plan:
-        """Record the events, then plan."""
-        bodies = [body for group in groups for body in ([group] if isinstance(group, EventBody) else group)]
-
-        async def go() -> Plan:
-            async with self.deployment.opened() as parts:
-                if bodies:
-                    events = [NewEvent(_stream(body), body) for body in bodies]
-                    await parts.store.append(events, blobs=self._cited)
-                return await parts.store.ask(
-                    lambda view: self.turns.plan(
-                        view,
-                        settings=self.settings,
-                        leans=leans,
-                        now=now or self.now,
-                        no_models=no_models,
-                        reserved_s=reserved_s,
-                    )
-                )
-
-        return asyncio.run(go())
-
-
-def _stream(body: EventBody) -> str:
-    if model := getattr(body, "checkpoint", "") and getattr(body, "model", ""):
-        return f"model:{model}"
-    return f"repository:{REPOSITORY}"
+    def plan(self, *groups: Told, now: datetime | None = None, **about: Any) -> Plan:
+        return super().plan(*groups, now=now or self.now, **about)
 
 
 def promoted(name: str, *, model: ModelKind = "tactics") -> list[EventBody]:
@@ -342,15 +299,9 @@ def test_the_job_can_read_what_every_rung_tells_it(world: World) -> None:
 
 def climbed(world: World, *bodies: EventBody) -> dict[int, Rung]:
     """The rungs that can be climbed, by number."""
-
-    async def go() -> dict[int, Rung]:
-        async with world.deployment.opened() as parts:
-            if bodies:
-                await parts.store.append([NewEvent(_stream(body), body) for body in bodies])
-            rungs, _ = ladder_of(world.settings).climb(await parts.store.ask(promotion.ladder_models))
-            return {rung.number: rung for rung in rungs}
-
-    return asyncio.run(go())
+    world.tell(bodies)
+    rungs, _ = ladder_of(world.settings).climb(promotion.ladder_models(world.view))
+    return {rung.number: rung for rung in rungs}
 
 
 def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world: World) -> None:
@@ -809,15 +760,9 @@ def test_a_trace_is_counted_once_for_all_plans(world: World, monkeypatch: pytest
     monkeypatch.setattr("daemon.planning.proving.Counting", counting)
     planner = Planner()
 
-    async def go() -> None:
-        async with world.deployment.opened() as parts:
-            for _ in range(3):
-                planner.changed([commit_scanned(sha(1))])
-                await parts.store.ask(
-                    lambda view: planner.plan(view, settings=world.settings, leans=LEAN, now=world.now)
-                )
-
-    asyncio.run(go())
+    for _ in range(3):
+        planner.changed([commit_scanned(sha(1))])
+        planner.plan(world.view, settings=world.settings, leans=LEAN, now=world.now)
     assert counted == ["once"]
 
 
@@ -830,17 +775,9 @@ def test_a_count_that_takes_long_is_made_in_parts_and_then_puts_the_jobs_in_orde
     uses: dict[str, list[str]] = {"a": [], "b": [], "one": ["b"]}
     world.plan(world.open("a", "b"), traced_uses(world, uses, commit=sha(1)))
     planner = Planner(patience_s=0, whole=True)
-
-    async def turns() -> list[Plan]:
-        async with world.deployment.opened() as parts:
-            made: list[Plan] = []
-            while not made or not made[-1].complete:
-                made.append(await parts.store.ask(
-                    lambda view: planner.plan(view, settings=world.settings, leans=LEAN, now=world.now)
-                ))  # fmt: skip
-            return made
-
-    made = asyncio.run(turns())
+    made: list[Plan] = []
+    while not made or not made[-1].complete:
+        made.append(planner.plan(world.view, settings=world.settings, leans=LEAN, now=world.now))
     assert [sorries for _, sorries in shown(made[0])] == [["a"], ["b"]]
     assert [sorries for _, sorries in shown(made[-1])] == [["b"], ["a"]]
     assert len(made) > 4

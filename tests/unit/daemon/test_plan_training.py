@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,12 +26,9 @@ from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainGrpoSpec, TrainS
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildKey
 from pipeline.models.config import ProgressConfig, tactics_config
-from store.events.base import EventBody
 from store.events.jobs import JobReleased, WorkTriggered
-from store.log.envelope import NewEvent
-from store.log.log import EventLog
-from tests.support.daemon.deployment import Deployment
-from tests.support.events import PATCH, declaration, place, proof_found, proof_verified, record, scanned
+from tests.support import planning
+from tests.support.events import PATCH, declaration, place, proof_found, proof_verified, scanned
 from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
@@ -41,8 +39,7 @@ from tests.support.models import (
 from tests.support.planning import (
     LEAN,
     NO_LEAN,
-    NOW,
-    TurnByTurn,
+    Told,
     commit_scanned,
     created,
     failed,
@@ -58,14 +55,8 @@ BUILT = tuple(BuildKey(one, sha(number)) for one in (ONE, TWO) for number in ran
 QUIET = "[trace]\nenabled = false\n[prove]\nenabled = false\n"
 
 
-class World:
-    """A deployment with two repositories whose log is written by hand, and the plans made of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.deployment = Deployment(folder)
-        self.turns = TurnByTurn()
-        self.settings = self.configure()
-        self.traced = 0
+class World(planning.World):
+    """Two repositories that can be learned from."""
 
     def configure(
         self, *, train: str = "new_theorems = 10", entry: str = "", device: str = "cpu"
@@ -77,30 +68,12 @@ class World:
         )
         return self.settings
 
-    def tell(self, *groups: EventBody | Sequence[EventBody]) -> None:
-        async def go() -> None:
-            async with self.deployment.opened() as parts:
-                bodies = [
-                    body for group in groups for body in ([group] if isinstance(group, EventBody) else group)
-                ]
-                await parts.store.append([NewEvent(_stream(body), body) for body in bodies])
-
-        asyncio.run(go())
-
     def trace(self, repository: str, *, number: int = 1, n_files: int = 6, seed: int = 0) -> int:
         """Have a scanned branch whose commit of this number is traced; return the log's position then."""
         self.tell(created(repository=repository, tip=number), commit_scanned(number, repository=repository))
-        with EventLog.open(self.settings.paths.events_db) as log:
-            record_made_up(
-                log,
-                self.deployment.folder / "stage",
-                sha=sha(number),
-                repository=repository,
-                n_files=n_files,
-                seed=seed,
-            )
-            with log.reader() as reader:
-                return reader.position()
+        folder = self.deployment.folder / "stage"
+        record_made_up(self.log, folder, sha=sha(number), repository=repository, n_files=n_files, seed=seed)
+        return self.tell()
 
     def prove(self, number: int, *, accepted: bool = True) -> None:
         """Find a proof of the first repository, and have the gate take it or not look at it yet."""
@@ -108,9 +81,8 @@ class World:
         where = place(scan, scan.sorries[0], blob=sha(number))
         found = proof_found(f"{number:016x}", where, commit=sha(1))
         found = found.model_copy(update={"repository": ONE, "branch": "main"})
-        bodies = [proof_verified(found)] if accepted else []
-        with EventLog.open(self.settings.paths.events_db) as log:
-            record(log, [found, *bodies], folder=self.deployment.folder / "stage", payloads=(PATCH,))
+        self.stage(PATCH)
+        self.tell(found, [proof_verified(found)] if accepted else [])
 
     def learn(
         self,
@@ -138,42 +110,12 @@ class World:
         began, ended = succeeded(job)
         self.tell(began, saved, measured, ended, verdict(name, model=model))
 
-    def plan(
-        self,
-        *,
-        leans: Leans = LEAN,
-        trainable: bool = True,
-        running: Sequence[str] = (),
-        builds: Collection[BuildKey] = BUILT,
-    ) -> Plan:
-        async def go() -> Plan:
-            async with self.deployment.opened() as parts:
-                return await parts.store.ask(
-                    lambda view: self.turns.plan(
-                        view,
-                        settings=self.settings,
-                        leans=leans,
-                        now=NOW,
-                        trainable=trainable,
-                        running=running,
-                        builds=builds,
-                    )
-                )
-
-        return asyncio.run(go())
+    def plan(self, *groups: Told, **about: Any) -> Plan:
+        return super().plan(*groups, **{"trainable": True, "builds": BUILT, **about})
 
     def one(self) -> DueJob:
         (job,) = self.plan().due
         return job
-
-
-def _stream(body: EventBody) -> str:
-    if body.type.startswith("work_"):
-        return "work"
-    if body.type.startswith("job_"):
-        return f"job:{body.job}"  # type: ignore[attr-defined]
-    model = getattr(body, "model", "")
-    return f"model:{model}" if model else f"repository:{body.repository}"  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -657,14 +599,12 @@ def test_a_trigger_is_refused_where_the_newest_trace_is_not_by_the_lean_that_wor
 ) -> None:
     world.trace(ONE)
     stub: Any = SimpleNamespace(plan=Plan(), leans=leans, untrainable="")
+    store: Any = world
     runner: Any = None
-
-    async def go() -> None:
-        async with world.deployment.opened() as parts:
-            await Operator(parts.store, runner, stub, Context(world.settings)).trigger("train", ONE, by="ada")
-
-    if refused:
-        with pytest.raises(WorkStateError, match="is not by the Lean that works there now"):
-            asyncio.run(go())
-    else:
-        asyncio.run(go())
+    operator = Operator(store, runner, stub, Context(world.settings))
+    with (
+        pytest.raises(WorkStateError, match="is not by the Lean that works there now")
+        if refused
+        else nullcontext()
+    ):
+        asyncio.run(operator.trigger("train", ONE, by="ada"))

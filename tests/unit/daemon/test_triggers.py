@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from daemon.planning.schedule import in_vain, why_not
-from daemon.settings import Settings, load
 from pipeline.lean.backend import Leans
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, TriggerEnded, WorkTriggered
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryFilled, SorryOpened
-from store.log.envelope import NewEvent
 from store.view import queries
-from tests.support.daemon.deployment import Deployment
+from tests.support import planning
 from tests.support.events import (
     BRANCH,
     REPOSITORY,
@@ -33,7 +27,6 @@ from tests.support.events import (
 )
 from tests.support.planning import LEAN, NO_LEAN
 
-T = TypeVar("T")
 SCAN = scanned("Demo/Main.lean", [declaration("a")], with_sorry=["a"])
 PLACE = place(SCAN, SCAN.sorries[0], blob=sha("file"))
 ONE, TWO = sha(1), sha(2)
@@ -63,46 +56,20 @@ BEGAN: list[EventBody] = [
 ]
 
 
-class World:
-    """A log that is written by hand, and what its view says of the triggers."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        self._house = deployment
-
-    def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        async def go() -> T:
-            async with self._house.opened() as parts:
-                return await parts.store.ask(question)
-
-        return asyncio.run(go())
-
-    @property
-    def settings(self) -> Settings:
-        return load(self._house.config)
+class World(planning.World):
+    """One repository, and what its view says of the triggers."""
 
     def after(self, *bodies: EventBody, leans: Leans = LEAN) -> tuple[list[str], int]:
         """Record the events, and what then ends in vain; return the reasons, and how many triggers wait."""
-
-        async def go() -> tuple[list[str], int]:
-            async with self._house.opened() as parts:
-                store = parts.store
-                if bodies:
-                    await store.append([NewEvent(f"repository:{REPOSITORY}", body) for body in bodies])
-                settings = load(self._house.config)
-                ends = await store.ask(lambda view: in_vain(view, settings=settings, leans=leans))
-                for end in ends:
-                    await store.append([NewEvent("work", end)])
-                rows = await store.ask(queries.triggers)
-                return [end.reason for end in ends], sum(row.waits for row in rows)
-
-        return asyncio.run(go())
+        self.tell(bodies)
+        ends = in_vain(self.view, settings=self.settings, leans=leans)
+        self.tell(ends)
+        return [end.reason for end in ends], sum(row.waits for row in queries.triggers(self.view))
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    deployment = Deployment(tmp_path)
-    deployment.write(repos=[f"https://{REPOSITORY}"])
-    return World(deployment)
+    return World(tmp_path)
 
 
 def test_it_waits_while_a_sorry_is_open_and_ends_once_when_the_last_is_filled(world: World) -> None:
@@ -141,7 +108,7 @@ def test_an_end_is_of_one_trigger_and_leaves_a_later_one(world: World) -> None:
 def test_what_begins_after_its_end_is_no_answer_to_it(world: World) -> None:
     world.after(*OPEN, *FILLED, *SCANNED)
     world.after(*BEGAN)
-    (row,) = world.ask(queries.triggers)
+    (row,) = queries.triggers(world.view)
     assert (row.job, row.ended) == (None, "it has no open sorry")
 
 
@@ -150,11 +117,9 @@ def test_it_is_not_refused_while_a_tip_is_not_scanned_that_may_bring_a_sorry(wor
     world.after(*OPEN, *FILLED, *SCANNED)
 
     def answered() -> str:
-        settings = world.settings
-        return world.ask(
-            lambda view: why_not(
-                view, work="prove", repo=settings.repos[0], settings=settings, leans=LEAN, untrainable=""
-            )
+        (repo,) = world.settings.repos
+        return why_not(
+            world.view, work="prove", repo=repo, settings=world.settings, leans=LEAN, untrainable=""
         )
 
     assert answered() == "has no open sorry"

@@ -341,9 +341,9 @@ def test_a_declaration_of_thousands_of_sorries_is_aligned_at_once() -> None:
 def test_thousands_of_twins_are_told_apart_at_once() -> None:
     branch = Branch()
     began = time.process_time()
-    branch.commit({"A.lean": "example : p := sorry\n" * 10_000})
-    assert len(branch.living) == 10_000
-    assert time.process_time() - began < 20
+    branch.commit({"A.lean": "example : p := sorry\n" * 4_000})
+    assert len(branch.living) == 4_000
+    assert time.process_time() - began < 8
 
 
 def test_a_sorry_of_an_alias_lives_on_while_the_alias_says_the_same() -> None:

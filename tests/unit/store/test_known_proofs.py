@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -13,16 +10,13 @@ import pytest
 
 from pipeline.jobs.known import known_to_prove, known_to_scan
 from pipeline.jobs.specs import Lemma
-from store.events.base import EventBody
 from store.events.proofs import ProofFound
 from store.events.scans import SorryChanged, SorryFilled, SorryOpened
 from store.events.traces import SorryStated
 from store.view import queries
 from store.view.queries import citable_proofs, known_proofs
-from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,
-    PATCH,
     REPOSITORY,
     attempt,
     declaration,
@@ -31,25 +25,19 @@ from tests.support.events import (
     proof_found,
     proof_rejected,
     proof_verified,
-    record,
     scanned,
     sha,
 )
-from tests.support.memory_log import MemoryLog
-from tests.support.views import empty_view
+from tests.support.views import LoggedView
 
 OLD, NEW, OTHER = "a" * 16, "b" * 16, "c" * 16
 
 
-class World:
+class World(LoggedView):
     """A sorry that was proved (OLD), a copy of it under another name (NEW), and one of another statement (OTHER)."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.log = MemoryLog()
-        self.reader = self.log.reader()
-        self.db = empty_view(folder / "view.db")
-        self.db.row_factory = sqlite3.Row
+        super().__init__(folder)
         names = {"old": "p → p", "new": "p → p", "other": "p → q"}
         scan = scanned(
             "A.lean",
@@ -63,10 +51,6 @@ class World:
             life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "sorry": sorry}
             self.tell(SorryOpened.model_validate(life | {"place": where, "reopened": False}))
 
-    def tell(self, *bodies: EventBody) -> None:
-        record(self.log, bodies, folder=self.folder / "staging", payloads=(PATCH,))
-        catch_up(self.db, self.reader)
-
     def found(self) -> ProofFound:
         body = proof_found(OLD, self.places[OLD], commit=sha(1))
         self.tell(body)
@@ -78,10 +62,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    with closing(world.db):
-        yield world
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 def test_a_verified_proof_is_known_wherever_its_statement_stands(world: World) -> None:

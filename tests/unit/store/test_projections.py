@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,10 +35,8 @@ from store.view import queries, report_queries, rows
 from store.view.bumps import bumps
 from store.view.counts import count_all
 from store.view.rows import SorryRow
-from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,
-    PATCH,
     REPOSITORY,
     attempt,
     bump_bodies,
@@ -54,14 +50,12 @@ from tests.support.events import (
     proof_found,
     proof_rejected,
     proof_verified,
-    record,
     samples,
     scanned,
     sha,
     watched,
 )
-from tests.support.memory_log import MemoryLog
-from tests.support.views import empty_view, sorry_steps
+from tests.support.views import LoggedView, sorry_steps
 
 BRANCH_KEY = {"repository": REPOSITORY, "branch": BRANCH}
 SORRY = "0123456789abcdef"
@@ -71,19 +65,8 @@ SPOT = place(SCAN, SCAN.sorries[0], blob=BLOB)
 CREATED = BranchCreated(**BRANCH_KEY, tip=sha(1), is_default=True)
 
 
-class World:
+class World(LoggedView):
     """A log in memory, and the view of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.log = MemoryLog()
-        self.reader = self.log.reader()
-        self.db = empty_view(folder / "view.db")
-        self.db.row_factory = sqlite3.Row
-
-    def tell(self, *bodies: EventBody, payloads: tuple[bytes, ...] = ()) -> None:
-        record(self.log, bodies, folder=self.folder / "staging", payloads=(*payloads, PATCH))
-        catch_up(self.db, self.reader)
 
     def scan(self, commit: str, scan: object = SCAN, *, blob: str = BLOB) -> None:
         body, payload = file_scanned(scan, commit=commit, blob=blob)  # type: ignore[arg-type] # a ScannedFile
@@ -98,10 +81,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    with closing(world.db):
-        yield world
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 def life(commit: str = sha(1), *, branch: str = BRANCH) -> dict[str, str]:

@@ -78,11 +78,5 @@ def test_a_declaration_makes_the_key_the_indexes_and_the_columns_of_a_table() ->
         assert without_rowid == [("split_members",)]
 
 
-def test_the_daemon_does_without_the_models() -> None:
-    loaded = "import sys, daemon.process.run; print({'sqlmodel', 'sqlalchemy'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
-
-
 def test_the_fingerprint_fits_a_user_version_and_is_never_that_of_an_empty_file() -> None:
     assert 0 < tables.fingerprint() < 2**31
