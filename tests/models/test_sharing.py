@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 from collections.abc import Callable
@@ -85,20 +84,6 @@ def test_a_retriever_is_a_folder_of_sentence_transformers(retriever: Shared, tmp
     assert pooling["word_embedding_dimension"] == encoder.config.d_model
     assert json.loads((out / "sentence_bert_config.json").read_text())["max_seq_length"] == 96
     assert not {path.name for path in out.iterdir()} & {"fisher.safetensors", "checkpoint.json"}
-
-
-def test_sentence_transformers_itself_makes_the_vectors_of_the_retriever(
-    retriever: Shared, tmp_path: Path
-) -> None:
-    library: Any = pytest.importorskip("sentence_transformers")
-    index = importlib.import_module("pipeline.models.retriever.index")
-    encoder = importlib.import_module("pipeline.models.retriever.encoder")
-    out = tmp_path / "out"
-    write_shared(retriever, out)
-    texts = ["⊢ p → q", "theorem a : 1 + 1 = 2", "n : ℕ\n⊢ " + "x" * 300]
-    found = library.SentenceTransformer(str(out), device="cpu").encode(texts, convert_to_tensor=True)
-    ours = index.embed_texts(encoder.load_encoder(out), encoder.load_tokens(out), texts, 96)
-    assert (found - ours).abs().max() < 1e-5
 
 
 def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_machine(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +17,6 @@ from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE, read_curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
-from pipeline.models.progress.training import ProgressTrainer
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.training import Watchers
 from pipeline.models.running import run, trackers
@@ -28,7 +24,7 @@ from pipeline.models.tactics.grpo import as_documented
 from pipeline.models.tactics.rows import Row, Rows
 from pipeline.models.tactics.training import SFTTrainer
 from tests.support.retrieval import small_config, write_dataset
-from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier, make_tiny_retriever
+from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
 
 
 def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_loaded(
@@ -69,72 +65,6 @@ def test_a_callback_is_told_of_the_run_and_trackers_are_off_unless_named(tmp_pat
         heard.losses
     )
     assert len(heard.losses) == 3
-
-
-class OneTheorem:
-    """A database whose every repository has one proof of one step."""
-
-    def export_merged_data(self, _repositories: Any, output_path: str | Path) -> None:
-        step = {"tactic": "rfl", "annotated_tactic": ["", []], "state_before": "⊢ p", "state_after": ""}
-        proved = {
-            "url": "u", "commit": "c", "file_path": "A.lean", "full_name": "t", "theorem_statement": None,
-            "start": [1, 1], "end": [1, 9], "traced_tactics": [step],
-        }  # fmt: skip
-        (Path(output_path) / "random").mkdir(parents=True, exist_ok=True)
-        (Path(output_path) / "random" / "train.json").write_text(json.dumps([proved]))
-
-
-def recorded(tracker: str, folder: Path) -> set[str]:
-    """Return the names of the runs that a tracker's library has recorded, or what it tells them apart by."""
-    match tracker:
-        case "tensorboard":
-            return {path.name for path in (folder / "out" / "runs").rglob("events.*")}
-        case "wandb":
-            return {path.name for path in (folder / "wandb").glob("offline-run-*")}
-        case "mlflow":
-            place, question = (
-                folder / "mlflow.db",
-                "SELECT DISTINCT name FROM runs JOIN metrics USING (run_uuid)",
-            )
-        case _:
-            place, question = folder / "huggingface.db", "SELECT DISTINCT run_name FROM metrics"
-    with closing(sqlite3.connect(place)) as database:
-        return {name for (name,) in database.execute(question)}
-
-
-@pytest.mark.parametrize("tracker", ["tensorboard", "wandb", "mlflow", "trackio"])
-@pytest.mark.filterwarnings("ignore")
-def test_each_repository_is_a_run_of_the_tracker_s_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    # Now, as it reads its variables when it is imported.
-    pytest.importorskip(tracker)
-    trainer = SFTTrainer(
-        make_tiny_causal(tmp_path / "tiny"), tmp_path / "out", batch_size=8, max_seq_len=400, device="cpu",
-        report_to=tracker, say=lambda _line: None,
-    )  # fmt: skip
-    repositories = [SimpleNamespace(url=f"https://example.org/{name}", commit=name * 40) for name in "ab"]
-    trainer.train(repositories, OneTheorem(), tmp_path / "data")
-    names = recorded(tracker, tmp_path)
-    assert len(names) == 2
-    if tracker in ("mlflow", "trackio"):
-        assert names == {f"{one.url} at {one.commit[:10]}" for one in repositories}
-
-
-def test_tensorboard_s_files_of_a_saved_run_stay_when_its_saves_are_removed(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    rows = [
-        {"goal": f"⊢ p{n}", "prefix": "", "tactic": "rfl", "steps_remaining": n % 3, "proof": f"P{n}"} for n in range(9)
-    ]  # fmt: skip
-    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    base, out = make_tiny_classifier(tmp_path / "tiny", hidden=16, layers=1), tmp_path / "out"
-    ProgressTrainer(
-        tmp_path / "rows.jsonl", str(base), out, batch_size=4, epochs=1, device="cpu", report_to="tensorboard"
-    ).train()
-    assert len(list((out / "runs").rglob("events.*"))) == 1
 
 
 def test_a_reward_without_a_name_has_one_that_every_tracker_takes() -> None:

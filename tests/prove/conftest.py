@@ -20,7 +20,6 @@ STEPS = [
     ("p q : Prop\nhp : p\nhq : q\n⊢ p ∧ q", "exact ⟨hp, hq⟩"),
 ]
 """The states and tactics that the model knows."""
-PROVABLE = "∀ (p : Prop), p → p"
 
 
 @pytest.fixture(scope="session", autouse=True)

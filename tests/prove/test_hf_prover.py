@@ -16,7 +16,7 @@ from pipeline.prove.provers import HFProver
 from pipeline.prove.server import Server, ServerError
 from store.leandojo.database import Pos, Theorem
 from tests.support.lean.scripted import NOWHERE
-from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
+from tests.support.tiny_models import make_tiny_causal
 from tests.support.trace import lean_itself
 
 PROVABLE = "∀ (p : Prop), p → p"
@@ -200,15 +200,6 @@ def test_a_whole_proof_is_read_from_the_answer_and_an_answer_without_one_says_wh
     assert "the answer has no proof in it" in caplog.text
 
 
-def test_an_unfinished_whole_proof_is_dropped_and_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = make_tiny_causal(tmp_path, hidden=32, layers=1)
-    with HFProver(folder, whole_tokens=4) as prover, caplog.at_level(logging.WARNING):
-        assert prover.generate_whole_proof(PROVABLE) == ""
-    assert "answers of no use: 1 cut off; raise max_tokens" in caplog.text
-
-
 def test_a_folder_without_a_tokenizer_and_one_that_is_no_adapter_are_refused(tmp_path: Path) -> None:
     folder = make_tiny_causal(tmp_path / "model", hidden=32, layers=1)
     with pytest.raises(ModelError, match=r"no LoRA adapter .* Leave use_lora out"):
@@ -217,24 +208,6 @@ def test_a_folder_without_a_tokenizer_and_one_that_is_no_adapter_are_refused(tmp
         file.unlink()
     with pytest.raises(ModelError, match="has no tokenizer"):
         HFProver(folder)
-
-
-def test_a_model_without_a_chat_template_gets_plain_text_and_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = make_tiny_causal(tmp_path, chat_template=False, hidden=32, layers=1)
-    with caplog.at_level(logging.WARNING):
-        prover = HFProver(folder, decoding=Decoding(candidates=1, max_tokens=2))
-    assert "has no chat template: it gets plain text" in caplog.text
-    assert prover.generator.prompts.kind == "plain"
-
-
-def test_an_encoder_decoder_writes_no_whole_proofs_and_the_log_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with HFProver(make_tiny_seq2seq(tmp_path, d_model=32, layers=1)) as prover:
-        assert prover.generate_whole_proof(PROVABLE) == ""
-    assert "Ask a causal model for whole proofs" in caplog.text
 
 
 def test_a_server_of_pypantograph_is_refused_with_the_remedy(prover: HFProver) -> None:

@@ -295,14 +295,3 @@ def test_the_retrieval_prover_gives_the_generator_its_premises(
         prover.theorem = None
     assert names([prompts[0]]) == ["Demo.F0.p0"]
     assert prompts[0].count("<a>") == 1
-
-
-def test_a_generator_that_knows_nothing_ends_its_search_and_its_whole_proof_is_empty(
-    prover: RetrievalProver, real_lean: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Server(lean=lean_itself(real_lean)) as server:
-        result, tactics = prover.search(server, "∀ (p : Prop), p → p")
-        assert (result.success, tactics) == (False, None)
-        assert "the model gave no tactic" in result.detail
-        assert prover.generate_whole_proof("∀ (p : Prop), p → p", server) == ""
-    assert "no whole proof (exhausted): the model gave no tactic" in caplog.text

@@ -23,14 +23,6 @@ from tests.support.daemon.deployment import Deployment, LeanOfTests
 from tests.support.gate import FILE
 from tests.support.lean.credulous import TOOLCHAIN, Credulous, Rule
 from tests.support.serve import Served, credulous_elan
-from tests.traps import (
-    test_axioms,
-    test_code_that_runs,
-    test_commands,
-    test_hidden,
-    test_sorry_by_any_name,
-    test_statement,
-)
 
 ANOTHER = "leanprover/lean4:v4.2.0"
 TOKEN = "what-the-server-for-editors-wants"
@@ -38,24 +30,6 @@ SOURCE = FILE.replace("HOLE", "sorry")
 PROOF = "exact ⟨h.2, h.1⟩"
 PAGE = Path("docs/mcp.md").read_text(encoding="utf-8")
 PAIR = "theorem pair : True ∧ True := by\n  constructor\n  · exact (sorry)\n  · exact (sorry)\n"
-TRAPS: dict[str, tuple[Mapping[str, str], ...]] = {
-    "text": (
-        test_sorry_by_any_name.SPELLINGS,
-        test_sorry_by_any_name.BY_ANOTHER_NAME,
-        test_sorry_by_any_name.SEARCHES,
-        test_axioms.IN_THE_TEXT,
-        test_code_that_runs.ACTIONS,
-        test_code_that_runs.OPTIONS,
-        test_code_that_runs.NO_TACTICS,
-        test_commands.COMMANDS,
-        test_hidden.COMMENTS,
-        test_hidden.STRINGS,
-        test_hidden.LETTERS,
-        test_statement.LOCAL_INSTANCES,
-    ),
-    "shape": (test_commands.SHAPES,),
-}
-"""The suite's traps that the text gives away, by the step of the gate that refuses them."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +250,7 @@ def test_a_file_in_which_more_is_changed_than_the_sorry_is_rejected_with_the_lin
         ({}, "give either `proof`"),
         ({"proof": "rfl", "file": "x"}, "give either `proof`"),
         ({"proof": "x" * 100_001}, "at most 100000 characters"),
+        ({"proof": "exact \ud800"}, "should be a valid string"),
         ({"proof": "rfl", "claim": "c1" * 8}, "its lease has ended, or it is of another sorry"),
         ({"proof": "rfl", "sorry": "f" * 16}, "no sorry has an id"),
         ({"proof": "rfl", "agent": "\u202e"}, "is no line of at most 100 characters"),
@@ -330,33 +305,6 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Credulous]:
 def lean(tools: tuple[Path, Credulous], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     given = LeanOfTests('[lean]\nsandbox = "none"\n', {"ELAN_HOME": str(tools[0])}, TOOLCHAIN)
     yield from at_work(tmp_path_factory.mktemp("lean"), given)
-
-
-def not_text(trap: str) -> bool:
-    """Return whether it has half a surrogate pair, which no UTF-8 has."""
-    return any("\ud800" <= letter <= "\udfff" for letter in trap)
-
-
-def one_of_each() -> Iterator[Any]:
-    for step, lists in TRAPS.items():
-        # One trap of each step and those that are no text; nightly all. tests/traps has the gate refuse each of them.
-        for at, (name, trap) in enumerate((name, trap) for traps in lists for name, trap in traps.items()):
-            marks = () if at == 0 or not_text(trap) else (pytest.mark.slow,)
-            yield pytest.param(step, trap, id=f"{step}: {name}", marks=marks)
-
-
-@pytest.mark.parametrize(("step", "trap"), [*one_of_each()])
-def test_the_gate_s_traps_are_rejected_where_lean_itself_says_yes(lean: Site, step: str, trap: str) -> None:
-    if not_text(trap):
-        done, said = lean.call("check_proof", sorry=lean.sorry, proof=trap)
-        assert (done, "should be a valid string" in said) == (False, True), (
-            "it is no text, and never reaches the gate"
-        )
-        return
-    answer = lean.check(proof=trap)
-    assert answer["verdict"] == "rejected"
-    assert [one["step"] for one in answer["findings"] if one["verdict"] == "failed"] == [step]
-    assert answer["reason"]
 
 
 def test_a_project_whose_lean_is_not_here_is_served_beside_others_and_nothing_is_known_of_its_proofs(

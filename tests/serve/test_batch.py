@@ -1,4 +1,5 @@
-"""Requests of many clients go to a model together; a slow one holds up no one; who leaves is worked for no more."""
+"""Requests of many clients go to a model together, and take half of the queue at most; a slow one holds up no one; who
+leaves is worked for no more."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,16 @@ import pytest
 
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.tactics.generate import Generator
+from pipeline.serve.limits import RETRY_AFTER_S
 from pipeline.serve.spec import Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says, Silence
-from tests.support.serve import Served, make_saying, spec_of
+from tests.support.events import REPOSITORY
+from tests.support.serve import Served, World, make_saying, post, premises, spec_of
 from tests.support.tiny_models import make_tiny_retriever
 
-CLIENTS = 12
+CLIENTS = 5
+HALF = CLIENTS + 1
+"""Of the queue."""
 
 
 class Held:
@@ -47,11 +53,12 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("batch")
-    make_saying(made / "said", {"simp": 1.0})
-    make_tiny_retriever(made / "retriever", d_model=16, layers=1)
-    return made
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("batch"), {"A.lean": "theorem same : True := by\n  sorry\n"})
+    world.trace([premises("A.lean", ["one", "two"])], sha=world.sha)
+    make_saying(world.folder / "said", {"simp": 1.0})
+    make_tiny_retriever(world.folder / "retriever", d_model=16, layers=1)
+    return world
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +82,16 @@ def mute() -> Iterator[socket.socket]:
 
 
 @pytest.fixture(scope="module")
-def served(folder: Path, slow: ChatServer, quick: ChatServer, mute: socket.socket) -> Iterator[Served]:
+def hanging() -> Iterator[ChatServer]:
+    """An endpoint that takes every request and answers none."""
+    with ChatServer([Silence()]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def served(
+    world: World, slow: ChatServer, quick: ChatServer, hanging: ChatServer, mute: socket.socket
+) -> Iterator[Served]:
     def endpoint(name: str, url: str, **more: Any) -> ModelSpec:
         return ModelSpec(
             name,
@@ -85,13 +101,15 @@ def served(folder: Path, slow: ChatServer, quick: ChatServer, mute: socket.socke
             endpoint=EndpointSpec(base_url=url, model="org/model", retries=0, **more),
         )
 
-    spec = spec_of(
-        folder,
+    folder = world.folder
+    spec = world.spec(
         ModelSpec("said", "causal", str(folder / "said"), candidates=1, max_tokens=8),
         ModelSpec("retriever", "retriever", str(folder / "retriever")),
         endpoint("slow", slow.url),
         endpoint("paid", quick.url, ledger=folder / "ledger.jsonl"),
+        endpoint("hanging", hanging.url),
         endpoint("mute", f"http://127.0.0.1:{mute.getsockname()[1]}/v1"),
+        limits=Limits(queue=2 * HALF),
     )
     with Served(spec) as it:
         it.wait_ready()
@@ -100,6 +118,18 @@ def served(folder: Path, slow: ChatServer, quick: ChatServer, mute: socket.socke
 
 def generate(served: Served, state: str, name: str = "said") -> httpx2.Response:
     return served.client.post("/generate", json={"name": name, "input": state})
+
+
+def asking(served: Served, name: str) -> socket.socket:
+    """Ask a model, and wait for no answer."""
+    body = json.dumps({"name": name, "input": "⊢ p"}).encode()
+    line = socket.create_connection(("127.0.0.1", served.port))
+    line.sendall(
+        f"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    return line
 
 
 def together(served: Served, states: Sequence[str]) -> list[threading.Thread]:
@@ -118,9 +148,13 @@ def inside(served: Served, name: str) -> float:
 
 
 def wait_for(served: Served, count: int, name: str = "said") -> None:
+    wait_until(lambda: inside(served, name) == count, f"{count} requests are inside")
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + 30
-    while (found := inside(served, name)) != count:
-        assert time.monotonic() < end, f"{found} requests are inside, not {count}"
+    while not holds():
+        assert time.monotonic() < end, what
         time.sleep(0.02)
 
 
@@ -135,9 +169,9 @@ def test_what_clients_ask_while_the_model_works_is_its_next_batch(served: Served
     assert held.sizes == [1, CLIENTS]
 
 
-def test_one_at_a_time_where_the_order_says_so(folder: Path, held: Held) -> None:
-    model = ModelSpec("said", "causal", str(folder / "said"), candidates=1, max_tokens=8)
-    with Served(spec_of(folder / "alone", model, limits=Limits(batch=1))) as it:
+def test_one_at_a_time_where_the_order_says_so(world: World, held: Held, tmp_path: Path) -> None:
+    model = ModelSpec("said", "causal", str(world.folder / "said"), candidates=1, max_tokens=8)
+    with Served(spec_of(tmp_path, model, limits=Limits(batch=1))) as it:
         it.wait_ready()
         held.go.set()
         for one in together(it, ["⊢ a", "⊢ b", "⊢ c"]):
@@ -148,13 +182,7 @@ def test_one_at_a_time_where_the_order_says_so(folder: Path, held: Held) -> None
 def test_a_client_that_leaves_is_asked_about_no_more(served: Served, held: Held) -> None:
     first = together(served, ["⊢ first"])
     assert held.begun.wait(30)
-    body = json.dumps({"name": "said", "input": "⊢ left"}).encode()
-    with socket.create_connection(("127.0.0.1", served.port)) as line:
-        line.sendall(
-            f"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+    with asking(served, "said"):
         wait_for(served, 2)
     wait_for(served, 1)
     last = together(served, ["⊢ last"])
@@ -166,25 +194,16 @@ def test_a_client_that_leaves_is_asked_about_no_more(served: Served, held: Held)
 
 
 def test_an_upstream_that_does_not_answer_holds_up_no_other_request(served: Served, slow: ChatServer) -> None:
-    with socket.create_connection(("127.0.0.1", served.port)) as line:
-        body = json.dumps({"name": "slow", "input": "⊢ p"}).encode()
-        line.sendall(
-            f"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
-        end = time.monotonic() + 30
-        while not slow.requests:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+    with asking(served, "slow"):
+        wait_until(lambda: bool(slow.requests), "it is at the endpoint")
         # The first is not answered yet: neither another model's request waits for it nor one to the same endpoint.
         assert generate(served, "⊢ p").json()["outputs"][0]["output"] == "simp"
         assert generate(served, "⊢ p", "slow").json()["outputs"] == [{"output": "rfl", "score": 1.0}]
 
 
-def test_a_ledger_that_another_user_holds_holds_up_no_other_request(served: Served, folder: Path) -> None:
+def test_a_ledger_that_another_user_holds_holds_up_no_other_request(served: Served, world: World) -> None:
     answers: list[httpx2.Response] = []
-    with (folder / "ledger.jsonl").open("a") as ledger:
+    with (world.folder / "ledger.jsonl").open("a") as ledger:
         fcntl.flock(ledger, fcntl.LOCK_EX)
         paid = threading.Thread(target=lambda: answers.append(generate(served, "⊢ p", "paid")))
         paid.start()
@@ -193,24 +212,46 @@ def test_a_ledger_that_another_user_holds_holds_up_no_other_request(served: Serv
         assert not answers
     paid.join(30)
     assert answers[0].json()["outputs"] == [{"output": "rfl", "score": 1.0}]
-    written = [json.loads(line)["kind"] for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    written = [json.loads(line)["kind"] for line in (world.folder / "ledger.jsonl").read_text().splitlines()]
     assert written == ["reserved", "booked"]
 
 
 def test_an_endpoint_is_not_kept_at_work_for_a_client_that_left(served: Served, mute: socket.socket) -> None:
-    body = json.dumps({"name": "mute", "input": "⊢ p"}).encode()
-    with socket.create_connection(("127.0.0.1", served.port)) as line:
-        line.sendall(
-            f"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+    with asking(served, "mute"):
         upstream, _ = mute.accept()
         upstream.settimeout(30)
         assert upstream.recv(4) == b"POST"
     with upstream:
         while upstream.recv(65536):
             """What is left of the request; then the connection is closed, or this times out."""
+
+
+def test_an_endpoint_that_hangs_takes_half_of_the_queue_and_all_else_is_answered(
+    served: Served, hanging: ChatServer
+) -> None:
+    with ExitStack() as clients:
+        lines = [clients.enter_context(asking(served, "hanging")) for _ in range(HALF)]
+        wait_for(served, HALF, "hanging")
+        wait_until(lambda: len(hanging.requests) == HALF, "which has heard them")
+        refused = generate(served, "⊢ p", "hanging")
+        assert (refused.status_code, refused.json()["error"]) == (429, "queue_full")
+        assert refused.headers["retry-after"] == str(RETRY_AFTER_S)
+        assert 'the model "hanging"' in refused.json()["reason"]
+        assert generate(served, "⊢ p", "paid").json() == {"outputs": [{"output": "rfl", "score": 1.0}]}
+        goal = {"repository": REPOSITORY, "file": "A.lean", "goal": "⊢ p", "position": {"line": 9}}
+        status, found = post(served.port, "/retrieve", goal)
+        assert (status, {one["full_name"] for one in found["premises"]}) == (200, {"one", "two"})
+        check = {"repository": REPOSITORY, "path": "A.lean", "proof": "trivial"}
+        status, verdict = post(served.port, "/check", check)
+        assert (status, verdict["verdict"]) == (200, "unknown"), (
+            "there is no Lean, and the gate's rest passes"
+        )
+        assert inside(served, "hanging") == HALF, "none of it waited for the endpoint"
+        lines[0].close()
+        wait_for(served, HALF - 1, "hanging")
+        clients.enter_context(asking(served, "hanging"))
+        wait_until(lambda: len(hanging.requests) == HALF + 1, "the place that was given back is taken")
+    wait_for(served, 0, "hanging")
 
 
 def test_texts_are_encoded_together_and_each_gets_its_own_vector(served: Served) -> None:

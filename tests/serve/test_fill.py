@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pipeline.jobs import child
 from pipeline.jobs.child import MARK
 from pipeline.jobs.ladder import WaitingRung
 from pipeline.jobs.spec import KeyPlace
@@ -33,6 +34,7 @@ from pipeline.serve.spec import Limits, ServeSpec
 from pipeline.serve.workspace import Workspace
 from store.events.models import ModelKind
 from store.events.proofs import ProofFound
+from tests.support.daemon import warm
 from tests.support.events import REPOSITORY
 from tests.support.ladder import ladder
 from tests.support.lean.scripted import Script, write_repl
@@ -58,6 +60,14 @@ TOKEN = "so-that-lean-may-run-without-a-sandbox"
 MEMORY = 3 * 2**30
 NO_TACTICS = "no tactics model is in use yet, and [train.tactics] names no model_name to begin with"
 _PATIENCE_S = 20.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def jobs_that_load_nothing_anew() -> Iterator[None]:
+    """They are found by their variables here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child, "subprocess", warm.jobs())
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@ on a real socket. Lean's answers are written down."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -220,13 +218,3 @@ def test_a_server_without_the_rung_s_model_has_the_search_load_it(
     with Served(spec) as it:
         (candidate,) = of(told(it, rungs=[2]), "candidate")
         assert (candidate["declaration"], candidate["model"]) == ("second", TACTICS)
-
-
-def test_a_search_by_an_endpoint_loads_no_library_of_models() -> None:
-    heavy = ("torch", "transformers", "peft", "numpy")
-    program = (
-        "import sys, pipeline.prove.__main__, pipeline.prove.generator, "
-        f"pipeline.prove.generator; print([one for one in {heavy!r} if one in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -29,22 +29,23 @@ from tests.support import programs
 from tests.support.specs import raw_spec
 
 Kill = tuple[str, int]
-"""How the note of a progress line begins, and its number of things done: the signal falls right after that line."""
+"""How the note of a progress line begins, and its number of things done: it happens right after that line."""
 # What a job's process does.
 _JOB = """
 import json, os, sys
 from pipeline.jobs import protocol
 from pipeline.models import training_job as jobs
-from tests.support.daemon import forks
+from pathlib import Path
+from tests.support.daemon import disk, forks
 
-module, spec, kill, number = json.loads(sys.argv[1])
+module, spec, kill, number, fills = json.loads(sys.argv[1])
 tell = protocol.Reporter.progress
 
 
 def progress(self, done, total, note=""):
     tell(self, done, total, note)
-    if kill and note.startswith(kill[0]) and done == kill[1]:
-        os.kill(os.getpid(), number)
+    if note.startswith(kill[0]) and done == kill[1]:
+        disk.SmallDisk(Path(fills)).refuse(0) if fills else os.kill(os.getpid(), number)
 
 
 if kill:
@@ -122,6 +123,7 @@ class JobProcesses:
         name: str,
         kill: Kill | None = None,
         number: signal.Signals = signal.SIGKILL,
+        fills: Path | None = None,
     ) -> Outcome:
         """Run one attempt of a job, each in a folder of its own below `root`, as the daemon has it.
 
@@ -132,6 +134,7 @@ class JobProcesses:
             name: the job's id.
             kill: where to send it a signal.
             number: which one.
+            fills: the folder of a small disk that is full from there on, in place of the signal.
         """
         self._runs += 1
         folder = root / f"attempt-{self._runs}"
@@ -155,7 +158,7 @@ class JobProcesses:
                 inputs = Inputs(folder)  # the job says what is wrong with its specification
             spec = replace(spec, inputs=inputs)
         spec.write()
-        asked = json.dumps([_module(kind), str(folder / "spec.json"), kill, number])
+        asked = json.dumps([_module(kind), str(folder / "spec.json"), kill, number, fills and str(fills)])
         done = programs.start(_JOB, asked, folder=folder, modules=self._modules).wait()
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         return Outcome(done.returncode, lines, done.stderr, folder / "staging")

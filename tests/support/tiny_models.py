@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -192,7 +192,6 @@ _MAKERS: dict[TinyKind, Callable[[Path, int], Path]] = {
     "causal": lambda folder, seed: make_tiny_causal(folder, seed=seed),
     "classifier": lambda folder, seed: make_tiny_classifier(folder, seed=seed),
 }
-TINY_KINDS = get_args(TinyKind)
 
 
 def _byte_tokenizer(marks: list[str], texts: Sequence[str] = ()) -> Tokenizer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -136,6 +137,7 @@ class Bench:
         job: str = "",
         kill: Kill | None = None,
         number: signal.Signals = signal.SIGKILL,
+        fills: Path | None = None,
         **changes: Any,
     ) -> Outcome:
         config = {"model_name": str(self.models[model]), "device": "cpu", "lr": 5e-3, "max_seq_len": 400}
@@ -153,7 +155,9 @@ class Bench:
             "config": {**config, **changes.get("config", {})},
         }
         name = job or f"{model}-{repository}"
-        return self.jobs.run(MODULES[model], parameters, self.root, name=name, kill=kill, number=number)
+        return self.jobs.run(
+            MODULES[model], parameters, self.root, name=name, kill=kill, number=number, fills=fills
+        )
 
     def record(self, outcome: Outcome, model: ModelKind) -> bool:
         return record(
@@ -217,6 +221,9 @@ def check_resumed(
     cut = train(config=OFTEN[model], kill=("training", steps - 1))
     assert (cut.returncode, cut.events) == (-signal.SIGKILL, [])
     assert not chain.has(expected["checkpoint"])
+    # What a kill in the middle of a save leaves: files, and no word yet that they are whole.
+    for saved in list(chain.folder.glob(".runs/**/checkpoint-*")):
+        shutil.copytree(saved, saved.with_name(f"{saved.name}0"), ignore=shutil.ignore_patterns("whole"))
     meanwhile()
     # Asked to make way, it saves the step that it is at.
     asked = train(config=SELDOM[model], kill=("training", steps - 1), number=signal.SIGTERM)

@@ -62,7 +62,8 @@ class Rewarded:
         **changes: Any,
     ) -> Outcome:
         bench = self.bench
-        settings = {"model_name": str(bench.models["tactics"]), "device": "cpu", "max_seq_len": 400}
+        tiny = str(bench.models["tactics"])
+        settings = {"model_name": tiny, "device": "cpu", "max_seq_len": 400, "eval_steps": 2}
         spec = TrainGrpoSpec.model_validate(
             {
                 "repository": "example.org/Goals",

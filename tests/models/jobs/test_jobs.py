@@ -32,7 +32,7 @@ from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view import model_queries, queries
 from store.view.view import View
-from tests.models.jobs.conftest import Bench, check_resumed
+from tests.models.jobs.conftest import OFTEN, SELDOM, Bench, check_resumed
 from tests.support.daemon.disk import SmallDisk, small_disk
 from tests.support.events import (
     PATCH,
@@ -124,7 +124,13 @@ def test_a_folder_is_taken_as_it_is_and_measured_as_what_is_trained(learned: Lea
     for folder, knows in ((trained, True), (bench.models[model], False)):
         assert kind_of(folder) == model
         given = bench.train(
-            model, "Second", job=f"{model}-{knows}", taken=str(folder), learned=knows, **about
+            model,
+            "Second",
+            job=f"{model}-{knows}",
+            taken=str(folder),
+            learned=knows,
+            config={"eval_steps": 2} if model == "tactics" else {},  # what knows nothing says a lot
+            **about,
         )
         (saved,) = given.of("checkpoint_saved")
         assert saved["weights"] == begun(folder)
@@ -237,6 +243,44 @@ def test_what_is_cut_off_goes_on_with_the_data_that_it_began_with_and_comes_out_
     assert other.of("checkpoint_saved")[0]["data_seq"] > made["data_seq"]
 
 
+def test_a_full_disk_is_a_failure_that_is_tried_again_and_comes_out_the_same(
+    learned: Learned, bench: Bench
+) -> None:
+    model, root = learned.model, bench.root / "disk"
+    (expected,) = learned.first.of("checkpoint_saved")
+    bench.trace("First")
+
+    def train(of: Mapping[str, Any] = SELDOM[model], **others: Any) -> Outcome:
+        return bench.train(
+            model, "First", chain=str(root / "chain"), config={**EPOCHS[model], **of}, **others
+        )
+
+    with small_disk(root, size_bytes=16 * 2**20) as disk:
+        if not isinstance(disk, SmallDisk):
+            pytest.skip("nothing may be mounted here")
+        datasets = root / "chain" / ".datasets"
+        datasets.mkdir(parents=True)
+        disk.refuse(0)
+        unexported = train()
+        assert (unexported.last["reason"], unexported.last["deterministic"]) == ("disk", False)
+        assert list(datasets.iterdir()) == []
+        # Where the first step is saved, and where what was trained is.
+        for of, step in ((OFTEN[model], 1), (SELDOM[model], expected["steps"])):
+            disk.mend()
+            unwritten = train(of, kill=("training", step), fills=root)
+            assert (unwritten.last["reason"], unwritten.last["deterministic"]) == ("bad_checkpoint", False)
+            assert (unwritten.steps()[-1], unwritten.events) == (step, [])
+            assert "Make room" in unwritten.last["message"]
+            assert dataset_of(root / "chain", f"{model}-First").is_dir()
+        disk.mend()
+        ended = train()
+        (made,) = ended.of("checkpoint_saved")
+        assert [made[name] for name in ("checkpoint", "weights")] == [
+            expected[name] for name in ("checkpoint", "weights")
+        ]
+        assert [one["split"] for one in ended.of("evaluation_finished")] == ["test", "val"]
+
+
 @pytest.mark.parametrize("learned", GENERAL, indirect=True)
 def test_a_checkpoint_answers_what_it_was_taught(learned: Learned) -> None:
     for measured in learned.first.of("evaluation_finished"):
@@ -253,7 +297,7 @@ def test_a_checkpoint_answers_what_it_was_taught(learned: Learned) -> None:
 
 
 def test_an_adapter_is_trained_further_as_one(traced: Bench) -> None:
-    config = {"lora": True, "lora_rank": 4, "lr": 1e-2}
+    config = {"lora": True, "lora_rank": 4, "lr": 1e-2, "eval_steps": 2}
     first = traced.train("tactics", "First", job="adapter-1", config=config)
     (one,) = first.of("checkpoint_saved")
     folder = traced.chain("tactics") / one["checkpoint"]
@@ -425,38 +469,6 @@ def test_what_cannot_be_learned_is_a_failure_with_its_reason_and_leaves_nothing(
 
 
 # ---- what only a retriever's jobs do
-
-
-def test_a_full_disk_is_a_failure_that_is_tried_again_and_what_was_exported_stays(bench: Bench) -> None:
-    bench.trace("First")
-
-    def train(**others: Any) -> Outcome:
-        return bench.train("retriever", "First", chain=str(chain), **others)
-
-    with small_disk(bench.root / "disk", size_bytes=8 * 2**20) as disk:
-        if not isinstance(disk, SmallDisk):
-            pytest.skip("nothing may be mounted here")
-        chain = bench.root / "disk" / "chain"
-        (chain / ".datasets").mkdir(parents=True)
-        disk.refuse(0)
-        unexported = train()
-        assert (unexported.last["reason"], unexported.last["deterministic"]) == (
-            "disk",
-            False,
-        )
-        assert list((chain / ".datasets").iterdir()) == []
-        disk.mend()
-        train(kill=("training", 1))
-        disk.refuse(0)
-        unwritten = train()
-        assert (unwritten.last["reason"], unwritten.last["deterministic"]) == ("bad_checkpoint", False)
-        assert unwritten.events == []
-        assert (dataset_of(chain, "retriever-First") / "corpus.jsonl").exists()
-        disk.mend()
-        assert [item["split"] for item in train().of("evaluation_finished")] == [
-            "test",
-            "val",
-        ]
 
 
 @pytest.mark.parametrize("learned", ["retriever"], indirect=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from pipeline.models.progress import ProgressTrainer
+from pipeline.models.progress.training import TrainedProgress
 from tests.support.tiny_models import make_tiny_classifier
 
 
@@ -33,3 +36,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 }
                 out.write(json.dumps(row) + "\n")
     return path
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that has learned the steps of `data`; not to be changed."""
+
+    folder: Path
+    made: TrainedProgress
+
+
+@pytest.fixture(scope="session")
+def trained(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("trained")
+    trainer = ProgressTrainer(data, str(model), folder, epochs=3, learning_rate=3e-3, device="cpu")
+    return Trained(folder, trainer.train())

@@ -8,33 +8,27 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from pipeline.models.errors import CheckpointError, ConfigError, ModelError
-from pipeline.models.progress import ProgressModel, ProgressTrainer, Step
+from pipeline.models.progress import ProgressModel, Step
 from pipeline.models.progress.text import progress_text
+from tests.models.progress.conftest import Trained
 from tests.support.tiny_models import make_tiny_causal
 
 STEPS = [Step(f"⊢ {'p ∧ ' * number}q", "simp", "intro h\n" * number) for number in range(9)]
 
 
-@pytest.fixture(scope="module")
-def trained(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("trained")
-    ProgressTrainer(data, str(model), out, epochs=1, learning_rate=3e-3, device="cpu").train()
-    return out
-
-
-def test_predictions_come_in_the_order_of_the_steps_however_they_are_batched(trained: Path) -> None:
-    alone = ProgressModel(trained, device="cpu", batch_size=1).predict(STEPS)
-    together = ProgressModel(trained, device="cpu", batch_size=4).predict(STEPS)
+def test_predictions_come_in_the_order_of_the_steps_however_they_are_batched(trained: Trained) -> None:
+    alone = ProgressModel(trained.folder, device="cpu", batch_size=1).predict(STEPS)
+    together = ProgressModel(trained.folder, device="cpu", batch_size=4).predict(STEPS)
     assert together == pytest.approx(alone, abs=1e-4)
     shuffled = [5, 2, 8, 0, 1, 7, 3, 6, 4]
-    again = ProgressModel(trained, device="cpu").predict([STEPS[number] for number in shuffled])
+    again = ProgressModel(trained.folder, device="cpu").predict([STEPS[number] for number in shuffled])
     assert again == pytest.approx([alone[number] for number in shuffled], abs=1e-4)
     assert len(set(alone)) > 5
-    assert ProgressModel(trained, device="cpu").predict([]) == []
+    assert ProgressModel(trained.folder, device="cpu").predict([]) == []
 
 
-def test_a_prediction_is_the_head_s_number_from_zero(trained: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(trained, tmp_path / "model")
+def test_a_prediction_is_the_head_s_number_from_zero(trained: Trained, tmp_path: Path) -> None:
+    folder = shutil.copytree(trained.folder, tmp_path / "model")
     (folder / "checkpoint.json").unlink()  # as LeanDojo-v2 leaves a model
     loaded = AutoModelForSequenceClassification.from_pretrained(folder)
     found = ProgressModel(folder, device="cpu")
@@ -52,8 +46,8 @@ def test_a_prediction_is_the_head_s_number_from_zero(trained: Path, tmp_path: Pa
     assert ProgressModel(folder, device="cpu").predict(STEPS) == [float("inf")] * len(STEPS)
 
 
-def test_a_step_of_any_length_has_a_prediction(trained: Path) -> None:
-    found = ProgressModel(trained, device="cpu").predict(
+def test_a_step_of_any_length_has_a_prediction(trained: Trained) -> None:
+    found = ProgressModel(trained.folder, device="cpu").predict(
         [Step("h : p\n" * 5000 + "⊢ q", "simp"), Step("⊢ q", "x" * 9000), Step("", "")]
     )
     assert len(found) == 3
@@ -65,14 +59,14 @@ def test_a_model_without_the_head_is_refused_instead_of_guessing(tmp_path: Path)
 
 
 def test_weights_that_are_not_what_was_trained_are_refused(
-    trained: Path, model: Path, tmp_path: Path
+    trained: Trained, model: Path, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(trained, tmp_path / "model")
+    folder = shutil.copytree(trained.folder, tmp_path / "model")
     shutil.copy(model / "model.safetensors", folder / "model.safetensors")
     with pytest.raises(CheckpointError, match="is not what was saved"):
         ProgressModel(folder, device="cpu")
 
 
-def test_a_gpu_that_is_not_there_is_said(trained: Path) -> None:
+def test_a_gpu_that_is_not_there_is_said(trained: Trained) -> None:
     with pytest.raises(ConfigError, match="no GPU here"):
-        ProgressModel(trained, device="cuda")
+        ProgressModel(trained.folder, device="cuda")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,11 @@ from typing import Any
 import pytest
 from transformers import EvalPrediction
 
-from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, DivergedError, ModelError
+from pipeline.models.errors import ConfigError, DatasetError, DivergedError, ModelError
 from pipeline.models.progress import ProgressModel, ProgressTrainer
 from pipeline.models.progress.steps import Row, read_dataset, split
 from pipeline.models.progress.training import TrainedProgress, error_metrics
-from tests.support.daemon.disk import SmallDisk, small_disk
+from tests.models.progress.conftest import Trained
 from tests.support.tiny_models import TinyKind, make_tiny
 
 
@@ -37,19 +36,18 @@ def weights(folder: Path) -> bytes:
 
 
 def test_a_trained_model_is_far_better_than_a_constant_on_proofs_it_has_not_seen(
-    data: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, trained: Trained
 ) -> None:
-    made = trainer(data, model, tmp_path / "out").train()
+    made = trained.made
     assert made.proofs == (32, 8)
     assert sum(made.rows) == 100
     assert made.held_out.mse < 0.2 * made.constant.mse
     assert made.held_out.mae < 0.5 * made.constant.mae
     # Predictions are at least 0, the Trainer's are as they come.
-    assert mse(tmp_path / "out", held_out(data)) == pytest.approx(made.held_out.mse, abs=0.05)
-    said = json.loads((tmp_path / "out" / "checkpoint.json").read_text(encoding="utf-8"))
+    assert mse(trained.folder, held_out(data)) == pytest.approx(made.held_out.mse, abs=0.05)
+    said = json.loads((trained.folder / "checkpoint.json").read_text(encoding="utf-8"))
     assert said["held_out"] == {"mae": made.held_out.mae, "mse": made.held_out.mse}
     assert len(said["epochs"]) == 3
-    assert capsys.readouterr().out == "", "a job's stdout is not the Trainer's to write on"
 
 
 def test_the_best_epoch_is_kept_and_not_the_last_nor_the_worst(
@@ -70,33 +68,6 @@ def test_the_best_epoch_is_kept_and_not_the_last_nor_the_worst(
     assert abs(seen[1] - seen[2]) > 2 * abs(seen[1] - kept), "the epochs can be told apart"
 
 
-def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_to_the_very_weights(
-    data: Path, model: Path, tmp_path: Path
-) -> None:
-    undisturbed = trainer(data, model, tmp_path / "whole").train()
-    steps: list[int] = []
-
-    def cut_off(done: int, _total: int) -> None:
-        steps.append(done)
-        if done == 25:
-            raise KeyboardInterrupt
-
-    out = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        trainer(data, model, out).train(cut_off)
-    assert not (out / "checkpoint.json").exists()
-    (run,) = out.glob(".run-*")
-    # What a kill in the middle of a save leaves: files, and no word yet that they are whole.
-    partial = run / "checkpoint-25"
-    shutil.copytree(run / "checkpoint-20", partial)
-    (partial / "whole").unlink()
-    made = trainer(data, model, out).train(lambda done, _: steps.append(done))
-    assert steps == [*range(1, 26), *range(21, 31)]
-    assert made.digest == undisturbed.digest
-    assert made.epochs == undisturbed.epochs
-    assert not list(out.glob(".run-*")), "nothing of the run is left"
-
-
 def test_a_run_of_other_settings_is_not_gone_on_with(data: Path, model: Path, tmp_path: Path) -> None:
     def cut_off(done: int, _total: int) -> None:
         if done == 15:
@@ -104,29 +75,24 @@ def test_a_run_of_other_settings_is_not_gone_on_with(data: Path, model: Path, tm
 
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        trainer(data, model, out).train(cut_off)
+        trainer(data, model, out, epochs=2).train(cut_off)
     steps: list[int] = []
-    trainer(data, model, out, learning_rate=1e-3).train(lambda done, _: steps.append(done))
-    assert steps == list(range(1, 31))
+    trainer(data, model, out, epochs=1).train(lambda done, _: steps.append(done))
+    assert steps == list(range(1, 11))
     assert not list(out.glob(".run-*"))
 
 
-def test_a_model_that_is_there_is_replaced_and_other_files_stay(
-    data: Path, model: Path, tmp_path: Path
+def test_training_goes_on_from_a_trained_model_and_replaces_one_that_is_there(
+    data: Path, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "out"
-    first = trainer(data, model, out, epochs=1).train()
+    out = shutil.copytree(trained.folder, tmp_path / "out")
     (out / "notes.txt").write_text("mine", encoding="utf-8")
-    second = trainer(data, model, out, epochs=2).train()
-    assert first.digest != second.digest
+    made = trainer(data, trained.folder, out, epochs=1, learning_rate=1e-4).train()
+    assert made.held_out.mse < trained.made.epochs[0].mse, "it does not begin anew"
+    assert made.digest != trained.made.digest
     assert (out / "notes.txt").read_text(encoding="utf-8") == "mine"
     ProgressModel(out, device="cpu")
-
-
-def test_training_goes_on_from_a_trained_model(data: Path, model: Path, tmp_path: Path) -> None:
-    first = trainer(data, model, tmp_path / "first").train()
-    second = trainer(data, tmp_path / "first", tmp_path / "second", epochs=1, learning_rate=1e-4).train()
-    assert second.held_out.mse < first.epochs[0].mse, "it does not begin anew"
+    assert capsys.readouterr().out == "", "a job's stdout is not the Trainer's to write on"
 
 
 @pytest.mark.parametrize("kind", ["seq2seq", "causal"])
@@ -175,15 +141,13 @@ def test_gradient_checkpointing_and_bf16_train_too(data: Path, model: Path, tmp_
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_model_that_was_there(
-    data: Path, model: Path, tmp_path: Path
+    data: Path, model: Path, trained: Trained, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    good = trainer(data, model, out, epochs=1).train()
+    out = shutil.copytree(trained.folder, tmp_path / "out")
     with pytest.raises(DivergedError, match="smaller learning rate"):
         trainer(data, model, out, learning_rate=1e38).train()
-    assert weights(out)
     ProgressModel(out, device="cpu")
-    assert json.loads((out / "checkpoint.json").read_text(encoding="utf-8"))["digest"] == good.digest
+    assert json.loads((out / "checkpoint.json").read_text("utf-8"))["digest"] == trained.made.digest
 
 
 def test_lines_that_lack_a_field_are_told(
@@ -195,33 +159,6 @@ def test_lines_that_lack_a_field_are_told(
         made: TrainedProgress = trainer(path, model, tmp_path / "out", epochs=1).train()
     assert made.incomplete == 1
     assert "1 lines lack a field" in caplog.text
-
-
-def test_a_disk_that_is_full_leaves_the_model_that_was_there_and_a_repeat_only_writes(
-    data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with small_disk(tmp_path / "disk", size_bytes=16 * 2**20) as disk:
-        if not isinstance(disk, SmallDisk):
-            pytest.skip("nothing may be mounted here")
-        out = tmp_path / "disk" / "out"
-        first = trainer(data, model, out, epochs=1).train()
-        write = ProgressTrainer.write
-
-        def when_full(self: ProgressTrainer, folder: Path) -> None:
-            disk.refuse(os.getpid())
-            write(self, folder)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(ProgressTrainer, "write", when_full)
-            with pytest.raises(CheckpointError, match=r"cannot be written .*Make room"):
-                trainer(data, model, out, epochs=2).train()
-        disk.mend()
-        ProgressModel(out, device="cpu")
-        assert json.loads((out / "checkpoint.json").read_text(encoding="utf-8"))["digest"] == first.digest
-        steps: list[int] = []
-        second = trainer(data, model, out, epochs=2).train(lambda done, _: steps.append(done))
-        assert steps == []
-        assert second.digest == trainer(data, model, tmp_path / "elsewhere", epochs=2).train().digest
 
 
 @pytest.mark.parametrize(

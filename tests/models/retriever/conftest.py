@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.learning import ChainReport, learn_all
 from store.leandojo import Repository
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -32,6 +36,31 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[TaskData]:
 @pytest.fixture
 def config(model: Path) -> RetrieverConfig:
     return small_config(model)
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A chain in which both tasks were learned, one after the other; not to be changed."""
+
+    folder: Path
+    report: ChainReport
+
+    @property
+    def indices(self) -> Path:
+        return self.folder / "indices"
+
+
+@pytest.fixture(scope="session")
+def taught(model: Path, tasks: list[TaskData], tmp_path_factory: pytest.TempPathFactory) -> Taught:
+    folder = tmp_path_factory.mktemp("taught")
+    chain = Chain(folder / "chain")
+    return Taught(folder, learn_all(tasks, chain, small_config(model), indices=folder / "indices"))
+
+
+@pytest.fixture
+def chain(taught: Taught, tmp_path: Path) -> Chain:
+    """A copy of it."""
+    return Chain(shutil.copytree(taught.folder / "chain", tmp_path / "chain"))
 
 
 @pytest.fixture(scope="session")

@@ -18,14 +18,8 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.learning import learn, measure, plan
 from pipeline.models.retriever.training import data_module
 from tests.support.retrieval import small_config, write_dataset
-from tests.support.tiny_models import make_tiny_retriever
 
 NEW = 12
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return make_tiny_retriever(tmp_path / "model")
 
 
 @pytest.fixture

@@ -17,12 +17,10 @@ from pipeline.models.retriever.job import RetrieverEvaluator
 from pipeline.models.retriever.learning import learn, learn_all, measure
 from pipeline.models.training_job import Recorder
 from tests.support.retrieval import small_config, write_dataset
-from tests.support.tiny_models import make_tiny_retriever
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> RetrieverConfig:
-    model = make_tiny_retriever(tmp_path / "model")
+def config(model: Path) -> RetrieverConfig:
     return small_config(
         model, batch_size=8, accumulate_grad_batches=1, against_forgetting="replay", split="novel_premises"
     )

@@ -107,10 +107,13 @@ print((folder / "cut.json").read_text())
 """
 
 # Steps 4 and 8 end an epoch. The second of two attempts that are killed at one step begins at a saved one.
-AT_BORDERS = [4, 4, 5, 8]
-WHILE_WRITING = [
+EVERYWHERE = [
     3,
     "while a step is written",
+    4,
+    4,
+    5,
+    8,
     "when training is done",
     "before the checkpoint has its name",
     "after the checkpoint has its name",
@@ -121,35 +124,27 @@ AT_RANDOM = sorted(random.Random(5).sample(range(1, 12), 3))
 @pytest.mark.parametrize(
     ("settings", "kills"),
     [
-        pytest.param({"against_forgetting": "ewc", "lambda_value": 0.3}, AT_BORDERS, id="ewc"),
         pytest.param(
-            {"against_forgetting": "ewc", "precision": "bf16-true"}, WHILE_WRITING, id="while writing"
+            {"against_forgetting": "ewc+replay+average", "lambda_value": 0.3, "warmup_steps": 5},
+            EVERYWHERE,
+            id="all ways, everywhere",
         ),
         pytest.param(
-            {
-                "against_forgetting": "ewc+replay+average",
-                "warmup_steps": 5,
-                "num_workers": 2,
-                "max_epochs": 2,
-            },
-            [3, 6],
-            id="all, two workers",
-        ),
-        pytest.param(
-            {"against_forgetting": "average", "loss": "mse"},
+            {"against_forgetting": "ewc", "precision": "bf16-true", "loss": "mse"},
             AT_RANDOM,
             marks=pytest.mark.slow,
-            id="average, mse",
+            id="bf16-true, mse",
         ),
         pytest.param(
             {
                 "against_forgetting": "none",
                 "precision": "bf16-mixed",
+                "num_workers": 2,
                 "early_stopping_patience": 1,
                 "lr": 0.05,  # so bad that it is stopped
             },
             [4, 5],
-            id="bf16, stopped early",
+            id="bf16-mixed, two workers, stopped early",
         ),
     ],
 )

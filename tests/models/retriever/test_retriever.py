@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.models import retriever as retrieval
 from pipeline.models.errors import CheckpointError, CorpusError, DivergedError
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import top_k
@@ -231,18 +228,3 @@ def test_a_file_that_cannot_be_written_leaves_the_one_before_it(tmp_path: Path) 
     (tmp_path / "blocked").write_text("")
     with pytest.raises(CheckpointError, match="cannot be written"):
         save_whole({"a": 2}, tmp_path / "blocked" / "file")
-
-
-def test_the_names_of_leandojo_s_are_there_and_measures_cost_no_torch() -> None:
-    program = (
-        "import sys\n"
-        "import pipeline.models.measures, pipeline.models.text, pipeline.models.retriever.corpus\n"
-        "from pipeline.models.retriever import Corpus, TrainingConfig\n"
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).resolve().parents[3])
-    assert retrieval.PremiseRetriever is PremiseRetriever
-    assert retrieval.RetrievalDataModule.__name__ == "RetrievalDataModule"
-    assert retrieval.RetrievalTrainer.__name__ == "RetrievalTrainer"
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        retrieval.Nothing  # noqa: B018 - looked up, to fail

@@ -3,17 +3,12 @@ only its plain tools, which need nothing but Python."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from tests.support import programs
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
-ROOT = Path(__file__).resolve().parents[3]
 _PROGRAM = """
 import pkgutil
 import sys
@@ -64,14 +59,3 @@ def test_it_learns_a_chain_measures_it_and_finds_premises_where_only_plain_tools
     model = make_tiny_retriever(tmp_path / "model")
     done = programs.start(_PROGRAM, model, tmp_path, folder=tmp_path / "said").wait()
     assert (done.returncode, done.stdout, done.stderr) == (0, "2 3\n", "")
-
-
-@pytest.mark.slow
-def test_libraries_say_nothing_when_they_are_loaded() -> None:
-    loading = (
-        "import pipeline.models.retriever.job, pipeline.models.tactics_job, pipeline.models.progress.job"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", loading], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

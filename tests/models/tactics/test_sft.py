@@ -15,7 +15,6 @@ from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl.trainer import base_trainer
 
-from pipeline.models import model_files
 from pipeline.models.errors import (
     CheckpointError,
     ConfigError,
@@ -24,7 +23,6 @@ from pipeline.models.errors import (
     NothingToLearnError,
 )
 from pipeline.models.libraries import computes_in_bfloat16
-from pipeline.models.running import Saves
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.grpo import GRPOTrainer
 from pipeline.models.tactics.job import token_accuracies
@@ -125,18 +123,6 @@ def test_a_tactic_that_is_too_long_is_dropped_counted_and_said(trainer: MakeTrai
         made.fit(rows(("⊢ p", over)))
 
 
-def test_what_was_learned_comes_out_again(trainer: MakeTrainer) -> None:
-    made = trainer(lr=3e-3, epochs_per_repo=60, batch_size=4)
-    data = rows(("⊢ p", "simp"), ("⊢ q ∧ r", "constructor"), ("h : p\n⊢ p", MULTI_LINE), ("⊢ 1 = 1", "rfl"))
-    fitted = made.fit(data)
-    assert fitted.steps == 60
-    model: Any = made.model.eval()
-    for row in data.rows:
-        ids = torch.tensor([made.loaded().prompts.ids(row.state)])
-        made_up = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=80, do_sample=False)
-        assert made.tokenizer.decode(made_up[0, ids.shape[1] :], skip_special_tokens=True) == row.tactic
-
-
 def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_folder(
     tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase
 ) -> None:
@@ -221,9 +207,6 @@ def test_a_run_that_is_cut_off_loses_one_repository_at_most(
     learned = again.train(database.repositories, database, tmp_path / "merged")
     assert [item.commit[0] for item in learned] == ["5"]
     assert any("learned before" in line for line in said)
-    whole = trainer(output_dir=str(tmp_path / "whole"))
-    whole.train(database.repositories, database, tmp_path / "merged")
-    assert same(weights(tmp_path / "outputs"), weights(tmp_path / "whole"))
     assert trainer().train(database.repositories, database, tmp_path / "merged") == []
 
 
@@ -239,44 +222,6 @@ def test_a_repository_without_a_step_to_learn_from_is_said_and_the_others_go_on(
     assert "0 steps of" in said[0]
     assert said[1].endswith("nothing to learn")
     assert "sorry left out" in said[2]
-
-
-def test_a_model_that_was_trained_otherwise_is_kept_aside(
-    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, said: list[str]
-) -> None:
-    one = database.repositories[:1]
-    trainer().train(one, database, tmp_path / "merged")
-    before = weights(tmp_path / "outputs")
-    trainer(lr=2e-3).train(one, database, tmp_path / "merged")
-    kept = tmp_path / "outputs" / ".earlier" / "1"
-    assert same(weights(kept), before)
-    assert not same(weights(tmp_path / "outputs"), before)
-    assert f"{tmp_path / 'outputs'} holds a model that was trained otherwise: it is kept in {kept}" in said
-
-
-def test_a_full_disk_leaves_the_model_before(
-    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer().train(database.repositories[:1], database, tmp_path / "merged")
-    before = weights(tmp_path / "outputs")
-    made = trainer()
-    made.loaded()
-
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(model_files, "sync_tree", full)
-        with pytest.raises(CheckpointError, match=r"No space left on device\). Make room"):
-            made.train(database.repositories, database, tmp_path / "merged")
-    assert same(weights(tmp_path / "outputs"), before)
-    assert not (tmp_path / "outputs" / ".new").exists()
-    # The same trainer, which has the half of something in memory, continues from the disk.
-    (learned,) = made.train(database.repositories, database, tmp_path / "merged")
-    assert learned.commit[0] == "5"
-    whole = trainer(output_dir=str(tmp_path / "whole"))
-    whole.train(database.repositories, database, tmp_path / "merged")
-    assert same(weights(tmp_path / "outputs"), weights(tmp_path / "whole"))
 
 
 # ---- adapters
@@ -370,7 +315,9 @@ def test_a_model_with_fewer_positions_than_max_seq_len_gets_what_it_takes(
     assert said == [f"{causal} takes 1024 tokens, which is less than max_seq_len: so many it is"]
 
 
-@pytest.mark.parametrize("lora_config", [None, lora()], ids=["whole", "adapter"])
+@pytest.mark.parametrize(
+    "lora_config", [None, pytest.param(lora(), marks=pytest.mark.slow)], ids=["whole", "adapter"]
+)
 def test_an_encoder_decoder_learns_to_answer_and_loads_again(
     tmp_path: Path, trainer: MakeTrainer, lora_config: LoraConfig | None
 ) -> None:
@@ -393,32 +340,6 @@ def test_an_encoder_decoder_learns_to_answer_and_loads_again(
     if lora_config is None:
         answers = Generator(loaded).suggest([Request(row.state) for row in pairs.rows])
         assert [answer.tactics[0].tactic for answer in answers] == [row.tactic for row in pairs.rows]
-
-
-def test_an_encoder_decoder_that_is_killed_goes_on_from_its_last_save(
-    tmp_path: Path, trainer: MakeTrainer
-) -> None:
-    folder = make_tiny_seq2seq(tmp_path / "byt5", layers=1)
-    pairs = rows(*((f"⊢ p{number}", f"exact h{number}") for number in range(6)))
-
-    class KilledError(Exception):
-        pass
-
-    def killed(done: int, _total: int) -> None:
-        if done == 2:
-            raise KilledError
-
-    def made(**changes: Any) -> SFTTrainer:
-        return trainer(model_name=folder, batch_size=2, **changes)
-
-    whole = made()
-    whole.fit(pairs)
-    saves = Saves(tmp_path / "steps", 0.0)
-    with pytest.raises(KilledError):
-        made(on_step=killed).fit(pairs, saves)
-    resumed = made()
-    resumed.fit(pairs, saves)
-    assert same(dict(whole.model.state_dict()), dict(resumed.model.state_dict()))
 
 
 def test_a_reward_trains_no_encoder_decoder(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 from tests.support.daemon import forks
 
@@ -123,6 +124,11 @@ def launch(
             folder=folder,
             environment=os.environ if environment is None else environment,
         )
+
+
+def jobs() -> SimpleNamespace:
+    """Return `subprocess` for `pipeline.jobs.child`, in which jobs are forks that /proc shows as what they are."""
+    return forks.with_forked_jobs(_interpreter())
 
 
 def everlean(

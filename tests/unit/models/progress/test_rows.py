@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +161,3 @@ def test_a_file_that_is_missing_empty_or_no_text_is_named_with_the_remedy(tmp_pa
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(DatasetError, match="is no UTF-8 text"):
         read_dataset(path)
-
-
-def test_reading_rows_loads_no_torch() -> None:
-    program = "import sys, pipeline.models.progress.steps; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

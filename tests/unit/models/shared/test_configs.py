@@ -73,28 +73,35 @@ def test_what_a_job_of_a_tactic_model_does_not_take_is_said(values: dict[str, An
         tactics(values)
 
 
-def test_what_runs_beside_a_model_loads_no_training_library() -> None:
+def test_what_needs_no_training_library_loads_none() -> None:
+    """One beside the other: where a dataset is kept, rung 0, what runs beside a model, a corpus."""
+    training = ("torch", "transformers", "trl", "peft", "pytorch_lightning", "datasets")
+    names = (
+        *(
+            "chain",
+            "config",
+            "errors",
+            "measures",
+            "text",
+            "training_job",
+            "progress.steps",
+            "retriever.config",
+        ),
+        *("tactics.prompt", "tactics.requests", "tactics.rows"),
+    )
+    stages = (
+        (["pipeline.models.datasets"], ("store.view", "store.log", "store.leandojo", "sqlite3")),
+        (["pipeline.prove.__main__"], (*training, "numpy", "httpx2")),
+        (["pipeline.prove.generator", *(f"pipeline.models.{name}" for name in names)], (*training, "numpy")),
+        (["pipeline.models.retriever.corpus"], training),
+    )
     program = (
         "import sys, importlib\n"
-        "for name in ('chain', 'config', 'datasets', 'errors', 'measures', 'text', 'training_job',\n"
-        "             'progress.steps', 'retriever.config',\n"
-        "             'tactics.prompt', 'tactics.requests', 'tactics.rows'):\n"
-        "    importlib.import_module(f'pipeline.models.{name}')\n"
-        "print(sorted({'torch', 'numpy', 'transformers', 'trl', 'peft', 'pytorch_lightning', 'datasets'}\n"
-        "             & set(sys.modules)))\n"
+        f"for modules, heavy in {stages!r}:\n"
+        "    for name in modules: importlib.import_module(name)\n"
+        "    print(sorted(set(heavy) & set(sys.modules)))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
-
-
-def test_where_a_dataset_is_kept_is_known_without_the_exporter() -> None:
-    program = (
-        "import sys, pipeline.models.datasets\n"
-        "print([name for name in sys.modules if name.startswith(('store.', 'sqlite3')) and name != 'store.text'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n" * len(stages), "")
