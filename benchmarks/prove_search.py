@@ -75,7 +75,7 @@ async def prove(
             nonlocal nodes, calls, unchecked
             async with places, Session(pool, key) as session:
                 (root,) = await session.distil(theorem.text())
-                proposer = GeneratorProposer(service, decoding=decoding)
+                proposer = GeneratorProposer(service.suggest, decoding=decoding)
                 search = Search(session, proposer, budget=budget, scoring=ModelScoring(), seed=seed)
                 result = await search.run(root)
                 nodes += result.nodes

@@ -34,8 +34,7 @@ from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.places import Place
-from pipeline.prove.curated import CuratedTactics, CuratedWithPremises
-from pipeline.prove.graph import Proposer
+from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.premises import Find, ShownPremises
 from pipeline.prove.search import Search
 from pipeline.report.charts import Series, line_chart
@@ -130,10 +129,8 @@ class _Generated:
         ):
             for problem in problems:
                 (root,) = await session.distil(problem.text())
-                tactics = CuratedTactics(core_only=True)
-                proposer: Proposer = tactics
-                if self._find is not None:
-                    proposer = CuratedWithPremises(tactics, ShownPremises(self._find, PATH))
+                shown = None if self._find is None else ShownPremises(self._find, PATH)
+                proposer = CuratedTactics(core_only=True, shown=shown)
                 script = (await Search(session, proposer, budget=budget, seed=self._seed).run(root)).script
                 if script is not None:
                     units = await session.process(problem.text(script.block()))

@@ -25,6 +25,15 @@ class Usage:
             self.estimated or other.estimated,
         )
 
+    def since(self, before: Usage) -> Usage:
+        """Return the difference to an earlier total."""
+        return Usage(
+            self.prompt_tokens - before.prompt_tokens,
+            self.completion_tokens - before.completion_tokens,
+            None if self.usd is None else self.usd - (before.usd or 0.0),
+            self.estimated,
+        )
+
 
 class ExternalError(Exception):
     """An external model cannot be asked, or does not answer. `usage` is the amount spent nevertheless."""

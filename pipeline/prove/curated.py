@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.goal_text import Shape, shape, state_of, strip_parentheses
@@ -62,26 +62,40 @@ _PARSE_FAILURES_OF_A_SHAPE = 3
 class CuratedTactics:
     """Rung 0's proposer: the candidates for a goal, without those that the REPL could not parse.
 
-    `core_only`: the file imports no library. `closers` replaces the list of that name.
+    Attributes:
+        core_only: whether the file imports no library.
+        closers: in the place of `CLOSERS`.
+        shown: premises that tactics name. They are looked up for a search's first goal alone and named at all of its
+            states: a lookup at every state would take longer than the state's tactics.
     """
 
     core_only: bool = False
     closers: tuple[str, ...] = CLOSERS
+    shown: ShownPremises | None = None
+    _names: tuple[str, ...] = ()
     _parsed: set[str] = field(default_factory=set)
     _unparsed: dict[str, int] = field(default_factory=dict)
 
+    def naming(self, shown: ShownPremises | None) -> CuratedTactics:
+        """Return the proposer of a declaration that is shown these; what could not be parsed is remembered together."""
+        return self if shown is None else replace(self, shown=shown)
+
     async def propose(self, asked: TacticRequest) -> Iterator[Candidate]:
         """Return the candidates for the first goal; the seed has no effect."""
+        if asked.at_start and self.shown is not None:
+            self._names = await self.shown.names(state_of(asked.goals), NAMED_PREMISES)
         return self.candidates(asked.goals[0], at_start=asked.at_start)
 
-    def candidates(self, goal: Goal, *, at_start: bool, premises: Sequence[str] = ()) -> Iterator[Candidate]:
-        """Yield the candidates for the goal, best first; `saw` takes effect meanwhile.
-
-        `premises` are the names of constants that may help, the likeliest first.
-        """
-        for candidate in _all(goal, closers=self.closers, at_start=at_start, premises=premises):
+    def candidates(self, goal: Goal, *, at_start: bool) -> Iterator[Candidate]:
+        """Yield the candidates for the goal, best first; `saw` takes effect meanwhile."""
+        for candidate in _all(goal, closers=self.closers, at_start=at_start, premises=self._names):
             if self.offers(candidate):
                 yield candidate
+
+    @property
+    def reason(self) -> str:
+        """Return the retriever's failure, for people; "" without any."""
+        return "" if self.shown is None else self.shown.reason
 
     def offers(self, candidate: Candidate) -> bool:
         """Return whether the process may know the tactic."""
@@ -98,33 +112,6 @@ class CuratedTactics:
             self._parsed.add(candidate.template)
         else:
             self._unparsed[candidate.template] = self._unparsed.get(candidate.template, 0) + 1
-
-
-@dataclass(slots=True)
-class CuratedWithPremises:
-    """Rung 0's proposer for one declaration whose goals are shown premises.
-
-    They are looked up for a search's first goal alone and named at all of its states: a lookup at every state would
-    take longer than the state's tactics.
-    """
-
-    tactics: CuratedTactics
-    shown: ShownPremises
-    _names: tuple[str, ...] = ()
-
-    async def propose(self, asked: TacticRequest) -> Iterator[Candidate]:
-        """Return the candidates for the first goal; the seed has no effect."""
-        if asked.at_start:
-            self._names = await self.shown.names(state_of(asked.goals), NAMED_PREMISES)
-        return self.tactics.candidates(asked.goals[0], at_start=asked.at_start, premises=self._names)
-
-    def saw(self, candidate: Candidate, *, parsed: bool) -> None:
-        self.tactics.saw(candidate, parsed=parsed)
-
-    @property
-    def reason(self) -> str:
-        """Return the retriever's failure, for people; "" without any."""
-        return self.shown.reason
 
 
 def _all(

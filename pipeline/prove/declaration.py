@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pipeline.gate.axioms import ALLOWED_AXIOMS, PRINTED_FOR, read_axioms
 from pipeline.jobs.specs import Budget, KnownProof
@@ -27,11 +27,10 @@ from pipeline.prove.search import Search, SearchMethod
 from pipeline.prove.whole_proof import (
     Author,
     AuthorAnswers,
-    InFile,
-    SorryCheck,
     WholeAsk,
     block_of,
-    errors_with,
+    check_in,
+    fitting,
     prove_whole,
     read_proof,
 )
@@ -168,209 +167,202 @@ class WholeProofMethod:
     author: Author
     proofs: int = 4
     repairs: int = 2
-    seed: int = 0
     verbatim: bool = False
 
 
+@dataclass(slots=True)
 class DeclarationProver:
-    """Works on the sorries of one declaration. `result` has the proofs and the failed efforts so far."""
+    """Works on the sorries of one declaration.
 
-    def __init__(
-        self,
-        session: Session,
-        declaration: Declaration,
-        *,
-        budget: Budget,
-        method: SearchMethod,
-        known: Mapping[int, Sequence[KnownProof]] | None = None,
-    ) -> None:
-        """Args:
+    Attributes:
         session: at the declaration's place in its file.
         declaration: with its sorries.
-        budget: of one search.
+        budget: of one search, or of an author's work on one sorry.
         method: of searching.
         known: by ordinal, proofs of the same statement from elsewhere, which are tried first.
-        """
-        self.result = DeclarationResult()
-        self.goals: list[tuple[State, int]] = []
-        """A state for each of Lean's goals of the declaration, and the goal's index in it."""
-        self._session = session
-        self._declaration = declaration
-        self._budget = budget
-        self._method = method
-        self._known = known or {}
-        self._failures = Failures()
-        self._states: tuple[State, ...] = ()
+        wholly: the author of whole proofs, which works in the search's place; None: a search.
+        path: of the file in the project, for the author.
+        premises: what the author is shown beside a goal; None: nothing.
+    """
 
-    async def start(self) -> None:
-        """Let Lean make a goal of each sorry.
+    session: Session
+    declaration: Declaration
+    budget: Budget
+    method: SearchMethod
+    known: Mapping[int, Sequence[KnownProof]] = field(default_factory=dict)
+    wholly: WholeProofMethod | None = None
+    path: str = ""
+    premises: ShownPremises | None = None
+    _result: DeclarationResult = field(default_factory=DeclarationResult, init=False)
+    _goals: list[tuple[State, int]] = field(default_factory=list, init=False)
+    """A state for each of Lean's goals of the declaration, and the goal's index in it."""
+    _failures: Failures = field(default_factory=Failures, init=False)
+
+    async def prove(self) -> DeclarationResult:
+        """Prove every sorry, one after the other.
 
         Raises:
             CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
-            ReplError: no process gets as far (see `Session`).
+            ReplError: no process gets as far as a search (see `Session`), or a search is incomplete (`StateLost`).
         """
-        text = self._declaration.framed_for_distil()
+        states = await self._start()
+        sorries = self.declaration.sorries
+        matched = len(self._goals) == len(sorries)
+        if self.wholly is not None:
+            for number, sorry in enumerate(sorries):
+                await self._write(self.wholly, sorry, self._goals[number] if matched else None)
+        else:
+            for number, goal in enumerate(self._goals):
+                if len(self._result.solved) == len(sorries):
+                    break
+                # Goals mostly come in the order of their sorries.
+                await self._search(*goal, likely=sorries[number].ordinal if matched else None)
+        self.session.release(states)
+        await self._join()
+        return self._result
+
+    async def _start(self) -> tuple[State, ...]:
+        """Let Lean make a goal of each sorry."""
+        text = self.declaration.framed_for_distil()
         try:
-            self._states = await self._session.distil(text, timeout_s=max(self._budget.seconds, 10.0))
+            states = await self.session.distil(text, timeout_s=max(self.budget.seconds, 10.0))
         except ReplRefused as error:
             raise CannotAttempt(
                 f"Lean makes no goal of the declaration: {_first_line(error.desc)}"
             ) from error
-        self.goals = [(state, at) for state in self._states for at in range(len(state.goals))]
-        if not self.goals:
+        self._goals = [(state, at) for state in states for at in range(len(state.goals))]
+        if not self._goals:
             raise CannotAttempt("Lean makes no goal of the declaration")
-        if self._declaration.may_be_data:
-            for state, at in self.goals:
-                said = await self._session.tactic(state, _IS_A_PROPOSITION, goal=at)
+        if self.declaration.may_be_data:
+            for state, at in self._goals:
+                said = await self.session.tactic(state, _IS_A_PROPOSITION, goal=at)
                 if not isinstance(said, Stepped):
                     raise CannotAttempt("a goal of it is data, which may not be invented")
-                self._session.release([said.state])
+                self.session.release([said.state])
+        return states
 
-    async def finish(self) -> DeclarationResult:
-        """Free the states. If every one of a declaration's sorries is solved, join their proofs and check the text."""
-        self._session.release(self._states)
-        data, solved = self._declaration.data, self.result.solved
-        for ordinals in self._declaration.ordinals:
+    async def _join(self) -> None:
+        """If every one of a declaration's sorries is solved, join their proofs and check the text."""
+        data, solved = self.declaration.data, self._result.solved
+        for ordinals in self.declaration.ordinals:
             if len(ordinals) == 1 or not solved.keys() >= set(ordinals):
                 continue
             joint = join(data, [solved[one].replacement for one in ordinals])
-            units = await self._session.process(self._declaration.framed(splice(data, joint)))
+            units = await self.session.process(self.declaration.framed(splice(data, joint)))
             # Of a block's other declarations the sorries are still there.
-            sorry = any(unit.uses_sorry for unit in units) and not self._declaration.block
+            sorry = any(unit.uses_sorry for unit in units) and not self.declaration.block
             if first_error(units) is None and not sorry:
-                self.result.joint.append(Joint(joint, ordinals))
-        return self.result
+                self._result.joint.append(Joint(joint, ordinals))
 
-    async def search(self, number: int, *, likely: int | None) -> None:
+    async def _search(self, state: State, at: int, *, likely: int | None) -> None:
         """Search for a proof of a goal, by known proofs, tactics, lemmas and its negation in turn.
 
         Args:
-            number: of the goal.
+            state: with the goal.
+            at: its index there.
             likely: ordinal of its sorry; None if unknown.
-
-        Raises:
-            ReplError: no process gets as far as a search (see `Session`), or a search is incomplete (`StateLost`).
         """
-        method, (state, at) = self._method, self.goals[number]
-        failed = await self.recall(state, at, likely=likely)
+        method = self.method
+        failed = await self._recall(state, at, likely=likely)
         if failed is None:
             return
-        search = method.search(self._session, self._budget, failures=self._failures)
+        search = method.search(self.session, self.budget, failures=self._failures)
         before, (requests, unanswered) = method.cost, method.failures
-        result = await search.run(state, goal=at)
-        effort = Effort.of_search(result, detail="" if result.script else method.reason).after(*failed)
+        found = await search.run(state, goal=at)
+        effort = replace(found, detail="" if found.script else method.reason).after(*failed)
         effort = replace(effort, cost=effort.cost + method.cost.since(before))
-        if result.script is not None:
-            if complaint := await self._place(effort, result.script, likely):
+        if found.script is not None:
+            if complaint := await self._place(effort, found.script, likely):
                 self._fail(effort, likely, complaint)
             return
         if (
-            result.outcome == "exhausted"
+            found.outcome == "exhausted"
             and method.failures[0] - requests == method.failures[1] - unanswered > 0
         ):
             # The proposer answered no request, so nothing was tried.
             effort = replace(effort, outcome="error")
         else:
-            again = await self.cite(state, at, effort, likely=likely)
+            again = await self._cite(state, at, effort, likely=likely)
             if again is None:
                 return
             effort = again
-            if method.negate and len(self.goals) == len(self._declaration.sorries) == 1:
+            if method.negate and len(self._goals) == len(self.declaration.sorries) == 1:
                 effort = await self._negate(state.goals[at], effort)
         self._fail(effort, likely)
 
-    async def write(
-        self,
-        number: int,
-        sorry: Sorry,
-        *,
-        wholly: WholeProofMethod,
-        path: str,
-        context: str,
-        premises: ShownPremises | None,
-    ) -> None:
+    async def _write(self, wholly: WholeProofMethod, sorry: Sorry, goal: tuple[State, int] | None) -> None:
         """Prove a sorry with an author, which writes the text for its place, and by Lean's errors mends it; before that
         by known proofs, after it by a search with lemmas.
 
         Args:
-            number: of the sorry, and of its goal where Lean has as many.
+            wholly: the author; the session's process is parked for other searches while it writes.
             sorry: the declaration's.
-            wholly: the author, whose session's process is parked for other searches meanwhile.
-            path: of the file in the project, for the author.
-            context: the file's text before the declaration, for the author.
-            premises: what the author is shown beside a goal; None: nothing.
-
-        Raises:
-            ReplError: no process gets as far as the declaration (see `Session`).
+            goal: its state and index; None where Lean's goals cannot be matched to sorries.
         """
-        matched = len(self.goals) == len(self._declaration.sorries)
         failed: list[Effort] | None = []
-        goal = ""
-        shown: tuple[str, ...] = ()
-        hypotheses: tuple[str, ...] = ()
-        if matched:
-            state, at = self.goals[number]
-            goal = state.goals[at].render()
-            hypotheses = tuple(one.render() for one in state.goals[at].vars)
-            failed = await self.recall(state, at, likely=sorry.ordinal)
-        if failed is None or sorry.ordinal in self.result.solved:
+        ask = WholeAsk(self.declaration, sorry, self.path, count=wholly.proofs, seed=self.method.seed)
+        if goal is not None:
+            state, at = goal
+            failed = await self._recall(state, at, likely=sorry.ordinal)
+        if failed is None or sorry.ordinal in self._result.solved:
             return
-        if premises is not None and matched:
-            shown = await premises.texts(state_of([state.goals[at]]))
-        timeout_s, calls = max(self._budget.seconds, 10.0), self._session.calls
-        check = SorryCheck(
-            self._session, self._declaration, sorry, timeout_s=timeout_s, verbatim=wholly.verbatim
-        )
-        result = await prove_whole(
-            WholeAsk(
-                context,
-                self._declaration.text,
-                goal,
-                count=wholly.proofs,
-                seed=wholly.seed,
-                ordinal=sorry.ordinal,
-                premises=shown,
-                place=InFile(path, self._declaration, sorry, hypotheses),
+        if goal is not None:
+            ask = replace(
+                ask,
+                goal=state.goals[at].render(),
+                hypotheses=tuple(one.render() for one in state.goals[at].vars),
+                premises=()
+                if self.premises is None
+                else await self.premises.texts(state_of([state.goals[at]])),
+            )
+        timeout_s, calls = max(self.budget.seconds, 10.0), self.session.calls
+
+        async def author(asked: WholeAsk) -> AuthorAnswers:
+            self.session.park()
+            return await wholly.author(asked)
+
+        effort, written = await prove_whole(
+            ask,
+            author=author,
+            check=check_in(
+                self.session, self.declaration, sorry, timeout_s=timeout_s, verbatim=wholly.verbatim
             ),
-            author=_Parking(wholly.author, self._session),
-            check=check,
-            seconds=self._budget.seconds,
+            seconds=self.budget.seconds,
             repairs=wholly.repairs,
             verbatim=wholly.verbatim,
         )
-        if result.failure is not None:
-            raise result.failure
-        effort = Effort.of_whole(result, repl_calls=self._session.calls - calls).after(*failed)
-        if premises is not None and result.found is None:
-            effort = replace(effort, detail="; ".join(filter(None, (effort.detail, premises.reason))))
-        if result.found is not None and check.replacement is not None:
-            proof = _laid_out(result.found, self._declaration, sorry) if wholly.verbatim else result.found
-            self.result.solved[sorry.ordinal] = SolvedSorry(tactics_of(proof), check.replacement, effort)
+        effort = replace(effort, repl_calls=self.session.calls - calls).after(*failed)
+        if written is not None:
+            text = _laid_out(written.text, self.declaration, sorry) if wholly.verbatim else written.text
+            solved = SolvedSorry(tactics_of(text), written.replacement, effort)
+            self._result.solved[sorry.ordinal] = solved
             return
-        if matched and result.outcome != "error":
-            again = await self.cite(state, at, effort, likely=sorry.ordinal, author="rung 0's")
+        if self.premises is not None:
+            effort = replace(effort, detail="; ".join(filter(None, (effort.detail, self.premises.reason))))
+        if goal is not None and effort.outcome != "error":
+            again = await self._cite(state, at, effort, likely=sorry.ordinal, author="rung 0's")
             if again is None:
                 return
             effort = again
         self._fail(effort, sorry.ordinal)
 
-    async def recall(self, state: State, at: int, *, likely: int | None) -> list[Effort] | None:
+    async def _recall(self, state: State, at: int, *, likely: int | None) -> list[Effort] | None:
         """Try the known proofs on a goal; return the failed efforts, None if a proof was placed."""
         failed: list[Effort] = []
-        known = self._known
+        known = self.known
         candidates = (
             [one for some in known.values() for one in some] if likely is None else known.get(likely, ())
         )
         for one in candidates:
-            budget = replace(self._budget, nodes=len(one.tactics), calls=None)
-            result = await Search(self._session, RecallProposer(one), budget=budget).run(state, goal=at)
-            effort = Effort.of_search(result, detail=f"by the tactics of proof {one.proof}").after(*failed)
-            if result.script and not await self._place(effort, result.script, likely):
+            budget = replace(self.budget, nodes=len(one.tactics), calls=None)
+            found = await Search(self.session, RecallProposer(one), budget=budget).run(state, goal=at)
+            effort = replace(found, detail=f"by the tactics of proof {one.proof}").after(*failed)
+            if found.script and not await self._place(effort, found.script, likely):
                 return None
             failed = [effort]
         return failed
 
-    async def cite(
+    async def _cite(
         self, state: State, at: int, effort: Effort, *, likely: int | None, author: str = ""
     ) -> Effort | None:
         """Search again with the method's lemmas; return the whole effort, None if a proof was found and placed.
@@ -378,23 +370,24 @@ class DeclarationProver:
         Args:
             author: of the method's tactics, if it is not the rung itself: then only a proof that cites a lemma counts.
         """
-        spent_since, method = self._meter(effort), self._method
+        spent_since, method = self._meter(effort), self.method
         before = method.cost
         try:
             cited = await cite(
-                self._session, state, at, method=method, budget=self._budget, failures=self._failures
+                self.session, state, at, method=method, budget=self.budget, failures=self._failures
             )
         except StateLost:
             # The result of the search without lemmas remains.
             return spent_since()
         if cited is None:
             return effort
-        spent = replace(Effort.of_search(cited.result), cost=method.cost.since(before))
+        spent = replace(cited.result, cost=method.cost.since(before))
         complaint = ""
         for script in cited.scripts():
             detail = cited.citation(script)
             if author and not detail:
-                if await self._holds(script, likely):
+                own = [one for one in self.declaration.sorries if one.ordinal == likely]
+                if any([isinstance(await self._fitting(script, one), Replacement) for one in own]):
                     break
                 continue
             if author:
@@ -402,19 +395,19 @@ class DeclarationProver:
             complaint = await self._place(replace(spent.after(effort), detail=detail), script, likely)
             if not complaint:
                 return None
-        self.result.unplaced = self.result.unplaced or complaint
+        self._result.unplaced = self._result.unplaced or complaint
         return effort.after(spent)
 
     async def _negate(self, goal: Goal, effort: Effort) -> Effort:
         """Search for a proof of the negation; return the whole effort, with the outcome "disproved" if there is one."""
-        spent_since, method = self._meter(effort), self._method
+        spent_since, method = self._meter(effort), self.method
         try:
             tactics = await disprove(
-                self._session,
-                self._declaration,
+                self.session,
+                self.declaration,
                 goal,
                 method=replace(method, remaining=None),
-                budget=self._budget,
+                budget=self.budget,
             )
         except StateLost:
             # The result of the theorem's own search remains.
@@ -426,7 +419,7 @@ class DeclarationProver:
 
     def _meter(self, effort: Effort) -> Callable[[], Effort]:
         """Return a function that adds the calls, time and cost since now to an effort."""
-        session, method = self._session, self._method
+        session, method = self.session, self.method
         calls, began, before = session.calls, time.monotonic(), method.cost
         return lambda: replace(
             effort,
@@ -436,8 +429,8 @@ class DeclarationProver:
         )
 
     def _fail(self, effort: Effort, likely: int | None, complaint: str = "") -> None:
-        self.result.unplaced = self.result.unplaced or complaint
-        self.result.unsolved.append((likely, effort))
+        self._result.unplaced = self._result.unplaced or complaint
+        self._result.unsolved.append((likely, effort))
 
     async def _place(self, effort: Effort, script: Script, likely: int | None) -> str:
         """Try the script at every unsolved sorry, the likely one first, and keep it where Lean accepts it.
@@ -445,78 +438,24 @@ class DeclarationProver:
         Returns:
             the first complaint if no sorry takes it, else "".
         """
-        solved = self.result.solved
+        solved = self._result.solved
         first, taken = "", False
         for sorry in sorted(
-            self._declaration.sorries, key=lambda sorry: (sorry.ordinal != likely, sorry.ordinal)
+            self.declaration.sorries, key=lambda sorry: (sorry.ordinal != likely, sorry.ordinal)
         ):
             if sorry.ordinal in solved:
                 continue
-            fitting = await self._fitting(script, sorry)
-            if isinstance(fitting, Replacement):
-                solved[sorry.ordinal] = SolvedSorry(script.tactics, fitting, effort)
+            fits = await self._fitting(script, sorry)
+            if isinstance(fits, Replacement):
+                solved[sorry.ordinal] = SolvedSorry(script.tactics, fits, effort)
                 taken = True
             else:
-                first = first or fitting
+                first = first or _first_line(fits[0])
         return "" if taken else first or "(no place is left for it)"
 
-    async def _holds(self, script: Script, ordinal: int | None) -> bool:
-        """Return whether Lean accepts the script at a sorry; nothing is kept."""
-        sorries = [sorry for sorry in self._declaration.sorries if sorry.ordinal == ordinal]
-        return any([isinstance(await self._fitting(script, sorry), Replacement) for sorry in sorries])
-
-    async def _fitting(self, script: Script, sorry: Sorry) -> Replacement | str:
-        """Return the script in the sorry's place as Lean accepts it, or its first complaint."""
-        declaration, first = self._declaration, ""
-        for replacement in placements(
-            declaration.data,
-            declaration.tokens,
-            script,
-            byte_start=sorry.byte_start,
-            byte_end=sorry.byte_end,
-            mode=sorry.mode,
-            declaration_start=declaration.byte_start,
-            declaration_end=declaration.byte_end,
-        ):
-            errors = await errors_with(self._session, declaration, replacement)
-            if not errors:
-                return replacement
-            first = first or _first_line(errors[0])
-        return first
-
-
-async def prove_declaration(
-    session: Session,
-    declaration: Declaration,
-    *,
-    method: SearchMethod,
-    budget: Budget,
-    known: Mapping[int, Sequence[KnownProof]] | None = None,
-    wholly: WholeProofMethod | None = None,
-    path: str = "",
-    context: str = "",
-    premises: ShownPremises | None = None,
-) -> DeclarationResult:
-    """Prove every sorry of the declaration, one after the other: by a search or, if there is one, by an author.
-
-    See `DeclarationProver` and its `write` for the arguments.
-
-    Raises:
-        CannotAttempt, ReplError: see `DeclarationProver.start` and `DeclarationProver.search`.
-    """
-    prover = DeclarationProver(session, declaration, budget=budget, method=method, known=known)
-    await prover.start()
-    if wholly is not None:
-        for number, sorry in enumerate(declaration.sorries):
-            await prover.write(number, sorry, wholly=wholly, path=path, context=context, premises=premises)
-        return await prover.finish()
-    ordinals = [sorry.ordinal for sorry in declaration.sorries]
-    for number in range(len(prover.goals)):
-        if len(prover.result.solved) == len(ordinals):
-            break
-        # Goals mostly come in the order of their sorries.
-        await prover.search(number, likely=ordinals[number] if len(prover.goals) == len(ordinals) else None)
-    return await prover.finish()
+    async def _fitting(self, script: Script, sorry: Sorry) -> Replacement | tuple[str, ...]:
+        layouts = placements(self.declaration, sorry, script)
+        return await fitting(self.session, self.declaration, layouts)
 
 
 def _laid_out(text: str, declaration: Declaration, sorry: Sorry) -> str:
@@ -537,18 +476,6 @@ def tactics_of(proof: str) -> tuple[str, ...]:
         else:
             tactics.append(line)
     return tuple(tactics)
-
-
-@dataclass(frozen=True, slots=True)
-class _Parking:
-    """An author that parks the session's process for other searches meanwhile: a model may write for a minute."""
-
-    author: Author
-    session: Session
-
-    async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        self.session.park()
-        return await self.author.write(ask)
 
 
 def _first_line(text: str) -> str:

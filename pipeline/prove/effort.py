@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.source.scanner import SourceFile, scan_source
-from pipeline.lean.source.splice import Replacement
-from pipeline.prove.search import SearchResult
+from pipeline.lean.source.splice import Replacement, Script, splice
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_proof import Cost, WholeResult
 
 Outcome = Literal["found", "disproved", "exhausted", "budget", "error"]
 
@@ -31,6 +30,7 @@ class Effort:
         killed: tactics that ended the Lean process each time; they count as failed.
         cost: tokens and money, if they are counted.
         tree: the search's; None without one.
+        script: the proof that a search found; None without one.
     """
 
     outcome: Outcome
@@ -41,35 +41,9 @@ class Effort:
     repl_calls: int = 0
     seconds: float = 0.0
     killed: int = 0
-    cost: Cost = field(default_factory=Cost)
+    cost: Usage = field(default_factory=Usage)
     tree: Tree | None = None
-
-    @classmethod
-    def of_search(cls, result: SearchResult, *, detail: str = "") -> Effort:
-        return cls(
-            result.outcome,
-            detail,
-            result.best,
-            _goals_left(result.tree),
-            result.nodes,
-            result.repl_calls,
-            result.seconds,
-            result.killed,
-            tree=result.tree,
-        )
-
-    @classmethod
-    def of_whole(cls, result: WholeResult, *, repl_calls: int) -> Effort:
-        return cls(
-            result.outcome,
-            result.detail,
-            result.best,
-            0 if result.outcome == "found" else None,
-            result.tried,
-            repl_calls,
-            result.seconds,
-            cost=result.cost,
-        )
+    script: Script | None = None
 
     def after(self, *earlier: Effort) -> Effort:
         """Return this effort with the cost of earlier ones for the same sorry added."""
@@ -128,13 +102,6 @@ def nearest(efforts: Iterable[Effort]) -> Effort | None:
     return min(efforts, key=lambda one: far if one.goals_left is None else one.goals_left, default=None)
 
 
-def _goals_left(tree: Tree) -> int | None:
-    """Count the goals of the state with the fewest; the root does not count."""
-    if tree.outcome == "found":
-        return 0
-    return min((len(node.goals) for node in tree.nodes if node.number), default=None)
-
-
 # ---- Attempts, as the prove job records them
 
 
@@ -161,13 +128,16 @@ class Attempt:
     proof: FoundProof | None = None
 
 
-def text_hash(source: SourceFile, one: SorryToProve, patched: bytes, *, path: str) -> str | None:
-    """Return the scanner's hash of the patched declaration; None if the patch changed more than that."""
-    before, after = source.scanned, scan_source(patched, path=path)
-    if after.error is not None or len(after.declarations) != len(before.declarations):
-        return None
+def found(
+    one: SorryToProve, solved: SolvedSorry, detail: str, *, data: bytes, source: SourceFile, path: str
+) -> Attempt:
+    """Return the attempt that found a proof; an error if the proof changes more of the file than the declaration."""
+    before, after = source.scanned, scan_source(splice(data, solved.replacement), path=path)
     index = next((sorry.index for sorry in before.sorries if sorry.byte_start == one.byte_start), None)
-    return None if index is None else after.declarations[index].text_hash
+    if after.error is not None or len(after.declarations) != len(before.declarations) or index is None:
+        return Attempt(one, "error", "the patched file does not scan as the same declarations")
+    proof = FoundProof(solved.replacement, solved.tactics, after.declarations[index].text_hash)
+    return Attempt(one, "found", detail, solved.effort, proof)
 
 
 def in_vain(one: SorryToProve, worked: DeclarationResult) -> Attempt:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.jobs.specs import Budget, KnownProof, Lemma, SorryToProve
@@ -19,11 +19,11 @@ from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed
 from pipeline.lean.source.imports import closure
 from pipeline.lean.source.scanner import Command, SourceFile, parse
-from pipeline.lean.source.splice import Declaration, splice
+from pipeline.lean.source.splice import Declaration
 from pipeline.lean.source.worktree import read_inside
-from pipeline.prove.declaration import CannotAttempt, prove_declaration
-from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, FoundProof, in_vain, text_hash
-from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
+from pipeline.prove.declaration import CannotAttempt, DeclarationProver
+from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, SolvedSorry, found, in_vain
+from pipeline.prove.rungs import Engine, FilePlace
 from pipeline.prove.search import SearchMethod
 from store.domain.identity import git_blob
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
@@ -38,59 +38,44 @@ class _Piece:
     prefix: tuple[str, ...]
 
 
+@dataclass(slots=True)
 class FileProver:
-    """Attempts the wanted sorries of one file."""
+    """Attempts the wanted sorries of one file.
 
-    def __init__(
-        self,
-        backend: LeanBackend,
-        *,
-        pool: ReplPool,
-        project: Path,
-        path: str,
-        shown: str | None = None,
-        budget: Budget,
-        done: Callable[[Attempt], None],
-        engine: Engine | None = None,
-        slots: asyncio.Semaphore | None = None,
-        seed: int = 0,
-        known: Mapping[str, Sequence[KnownProof]] | None = None,
-        lemmas: Sequence[Lemma] = (),
-    ) -> None:
-        """Args:
+    Attributes:
         backend: runs Lean.
         pool: of its processes.
         project: the folder of the Lake project.
         path: the file in it.
-        shown: the file's path in the repository, as premises have it; None: the same.
+        shown: the file's path in the repository, as premises have it.
         budget: for one sorry.
         done: receives each attempt.
-        engine: the rung; None: the curated tactics.
-        slots: limit the declarations at work, over all files; None: one.
+        engine: the rung.
+        slots: limit the declarations at work, over all files.
         seed: of the sampling.
         known: by sorry, proofs to try first.
         lemmas: that a search may bring in, without a sorry's own.
-        """
-        self._backend = backend
-        self._pool = pool
-        self._project = project
-        self._path = path
-        self._shown = path if shown is None else shown
-        self._budget = budget
-        self._done = done
-        self._data = b""
-        self._source: SourceFile
-        self._key: ReplKey
-        self._engine = engine or ladder()
-        self._slots = slots or asyncio.Semaphore(1)
-        self._seed = seed
-        self._known = known or {}
-        self._lemmas = tuple(lemmas)
-        self._place: FilePlace
-        self._propose: Propose
-        self._prefix: tuple[str, ...] = ()
-        self._reached = 0
-        self._setup_failed: tuple[SetupFailed, int] | None = None
+    """
+
+    backend: LeanBackend
+    pool: ReplPool
+    project: Path
+    path: str
+    shown: str
+    budget: Budget
+    done: Callable[[Attempt], None]
+    engine: Engine
+    slots: asyncio.Semaphore
+    seed: int = 0
+    known: Mapping[str, Sequence[KnownProof]] = field(default_factory=dict)
+    lemmas: Sequence[Lemma] = ()
+    _data: bytes = field(default=b"", init=False)
+    _source: SourceFile = field(init=False)
+    _key: ReplKey = field(init=False)
+    _place: FilePlace = field(init=False)
+    _prefix: tuple[str, ...] = field(default=(), init=False)
+    _reached: int = field(default=0, init=False)
+    _setup_failed: tuple[SetupFailed, int] | None = field(default=None, init=False)
 
     async def run(self, wanted: Sequence[SorryToProve]) -> None:
         """Attempt every wanted sorry; `done` receives each attempt as soon as it ends.
@@ -102,7 +87,7 @@ class FileProver:
         for command, group in self._by_command(self._readable(wanted)):
             self._advance(command.byte_start)
             pieces.append(_Piece(command, group, self._prefix))
-        if not self._engine.together:
+        if not self.engine.together:
             for piece in pieces:
                 await self._attempt(piece)
             return
@@ -119,33 +104,32 @@ class FileProver:
     def _readable(self, wanted: Sequence[SorryToProve]) -> list[SorryToProve]:
         """Read the file; report the sorries that it no longer has."""
         try:
-            self._data = read_inside(self._project, self._path)
+            self._data = read_inside(self.project, self.path)
         except OSError as error:
-            self._report(wanted, "error", f"{self._path}: cannot be read: {error.strerror}")
+            self._report(wanted, "error", f"{self.path}: cannot be read: {error.strerror}")
             return []
         self._source = parse(self._data)
         if self._source.scanned.error is not None:
-            self._report(wanted, "unsupported", f"{self._path}: {self._source.scanned.error}")
+            self._report(wanted, "unsupported", f"{self.path}: {self._source.scanned.error}")
             return []
         fitting = []
         for one in wanted:
             if one.blob != git_blob(self._data, like=one.blob):
-                self._report([one], "error", f"{self._path} in the worktree is not blob {one.blob}")
+                self._report([one], "error", f"{self.path} in the worktree is not blob {one.blob}")
             elif (word := self._data[one.byte_start : one.byte_end]) == b"stop":
                 self._report(
                     [one], "unsupported", "a stop leaves the tactics after it out; write sorry in its place"
                 )
             elif word not in (b"sorry", b"admit"):
                 self._report(
-                    [one], "error", f"{self._path}: no sorry at bytes {one.byte_start}..{one.byte_end}"
+                    [one], "error", f"{self.path}: no sorry at bytes {one.byte_start}..{one.byte_end}"
                 )
             else:
                 fitting.append(one)
-        self._key = ReplKey.of_file(self._backend, self._project, self._source)
+        self._key = ReplKey.of_file(self.backend, self.project, self._source)
         imports = self._source.imports
-        core_only = closure(self._project, imports).core_only
-        self._place = FilePlace(self._shown, imports, core_only=core_only)
-        self._propose = self._engine.propose(self._place)
+        core_only = closure(self.project, imports).core_only
+        self._place = FilePlace(self.shown, imports, core_only=core_only)
         self._reached = self._source.header_end
         return fitting
 
@@ -169,7 +153,7 @@ class FileProver:
                     "unsupported",
                     f"{one.declaration} is a {one.kind}: data and structure may not be invented",
                 )
-            elif self._engine.wholly is not None and self._source.declarations_in(command) != 1:
+            elif self.engine.wholly is not None and self._source.declarations_in(command) != 1:
                 self._report(
                     [one],
                     "unsupported",
@@ -186,13 +170,13 @@ class FileProver:
         return [replace(one, ordinal=ordinals.get(one.byte_start, one.ordinal)) for one in group]
 
     async def _attempt(self, piece: _Piece) -> None:
-        async with self._slots:
+        async with self.slots:
             if self._setup_failed is not None and self._setup_failed[1] <= piece.command.byte_start:
                 # Every later declaration has the same text before it.
                 self._report(piece.group, "error", self._before_the_declaration(self._setup_failed[0]))
                 return
             try:
-                async with Session(self._pool, self._key, Setup(prefix=piece.prefix)) as session:
+                async with Session(self.pool, self._key, Setup(prefix=piece.prefix)) as session:
                     worked = await self._work(session, piece)
             except CannotAttempt as error:
                 self._report(piece.group, "error", str(error))
@@ -214,35 +198,28 @@ class FileProver:
 
     async def _work(self, session: Session, piece: _Piece) -> DeclarationResult:
         command, first = piece.command, piece.group[0]
-        declaration = Declaration.cut(self._data, self._source, command)
-        known = {one.ordinal: self._known[one.sorry] for one in piece.group if one.sorry in self._known}
-        shown = self._engine.show(self._place, first.declaration, self._position(first))
+        known = {one.ordinal: self.known[one.sorry] for one in piece.group if one.sorry in self.known}
+        shown = self.engine.show(self._place, first.declaration, self._position(first))
         method = SearchMethod(
-            self._propose(shown),
-            scoring=self._engine.scoring,
-            remaining=self._engine.remaining,
-            seed=self._seed,
-            negate=self._engine.again,
+            self.engine.propose(self._place, shown),
+            scoring=self.engine.scoring,
+            remaining=self.engine.remaining,
+            seed=self.seed,
+            negate=self.engine.again,
             lemmas=self._citable(piece),
         )
-        return await prove_declaration(
-            session,
-            declaration,
-            method=method,
-            budget=self._budget,
-            known=known,
-            wholly=self._engine.wholly,
-            path=self._path,
-            context=self._data[: command.byte_start].decode(),
-            premises=shown,
+        declaration = Declaration.cut(self._data, self._source, command)
+        prover = DeclarationProver(
+            session, declaration, self.budget, method, known, self.engine.wholly, self.path, shown
         )
+        return await prover.prove()
 
     def _citable(self, piece: _Piece) -> tuple[Lemma, ...]:
         """Return the lemmas but for the sorries' own; none for a paid endpoint."""
-        if not self._engine.again:
+        if not self.engine.again:
             return ()
         own = {one.sorry for one in piece.group}
-        return tuple(one for one in self._lemmas if one.sorry not in own)
+        return tuple(one for one in self.lemmas if one.sorry not in own)
 
     def _position(self, wanted: SorryToProve) -> tuple[int, int]:
         """Return the position of the sorry's declaration: line and column, from 1."""
@@ -252,9 +229,9 @@ class FileProver:
 
     def _before_the_declaration(self, error: SetupFailed) -> str:
         if error.refused:
-            return f"{self._path}: Lean refuses the text before the declaration: {short(str(error))}"
+            return f"{self.path}: Lean refuses the text before the declaration: {short(str(error))}"
         return (
-            f"{self._path}: Lean cannot get past the text before the declaration; tried twice:"
+            f"{self.path}: Lean cannot get past the text before the declaration; tried twice:"
             f" {short(str(error))}"
         )
 
@@ -272,7 +249,7 @@ class FileProver:
         for one in group:
             solved = worked.solved.get(one.ordinal)
             if solved is None:
-                self._done(in_vain(one, worked))
+                self.done(in_vain(one, worked))
                 continue
             joint = worked.joint_of(one.ordinal)
             replacement = joint.replacement if joint else solved.replacement
@@ -280,16 +257,14 @@ class FileProver:
             tactics = tuple(tactic for part in parts for tactic in part.tactics)
             said = [f"together with the declaration's other {len(parts) - 1}"] if joint else []
             said += [solved.effort.detail] if solved.effort.detail else []
-            patched = text_hash(self._source, one, splice(self._data, replacement), path=self._path)
-            if patched is None:
-                self._report([one], "error", "the patched file does not scan as the same declarations")
-                continue
-            proof = FoundProof(replacement, tactics, patched)
-            self._done(Attempt(one, "found", "; ".join(said), solved.effort, proof))
+            proof = SolvedSorry(tactics, replacement, solved.effort)
+            self.done(
+                found(one, proof, "; ".join(said), data=self._data, source=self._source, path=self.path)
+            )
 
     def _report(self, wanted: Iterable[SorryToProve], outcome: AttemptOutcome, detail: str) -> None:
         for one in wanted:
-            self._done(Attempt(one, outcome, detail))
+            self.done(Attempt(one, outcome, detail))
 
 
 def _first(errors: BaseExceptionGroup[ReplStartError]) -> ReplStartError:

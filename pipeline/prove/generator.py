@@ -12,22 +12,17 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
-from pipeline.endpoint.client import ChatClient
-from pipeline.endpoint.dialect import Ask
-from pipeline.endpoint.errors import ExternalError, Usage
+from pipeline.endpoint.errors import Usage
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.goal_text import state_of
-from pipeline.lean.tactic_text import Step, read_tactic
-from pipeline.models.tactics.prompt import messages
-from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, beginning_with
+from pipeline.lean.tactic_text import Step
+from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.premises import ShownPremises
-from pipeline.prove.whole_proof import Cost
 from store.text import first_line
 
 _RATED = 64
@@ -35,10 +30,8 @@ _RATED = 64
 _log = logging.getLogger(__name__)
 
 
-class Suggests(Protocol):
-    """The interface of a tactic generator, such as `tactics.service.GenerationService`."""
-
-    async def suggest(self, request: Request) -> Suggestions: ...
+Suggest = Callable[[Request], Coroutine[Any, Any, Suggestions]]
+"""Returns a model's tactics for a state, as `tactics.service.GenerationService.suggest` does."""
 
 
 class GeneratorProposer:
@@ -54,19 +47,19 @@ class GeneratorProposer:
     """
 
     def __init__(
-        self, service: Suggests, *, decoding: Decoding | None = None, premises: ShownPremises | None = None
+        self, suggest: Suggest, *, decoding: Decoding | None = None, premises: ShownPremises | None = None
     ) -> None:
         """Args:
-        service: the generator.
+        suggest: asks the generator.
         decoding: the number of tactics, and the sampling; None for the defaults.
         premises: what the model is shown beside a state; None: the state alone.
         """
-        self._service = service
+        self._suggest = suggest
         self._decoding = decoding or Decoding()
         self._premises = premises
         self.asked = self.empty = self.failed = self.unparsed = self.tried = 0
         self.left_out: Counter[str] = Counter()
-        self.cost = Cost()
+        self.cost = Usage()
         self._failure = ""
 
     async def propose(self, asked: TacticRequest) -> list[Candidate]:
@@ -81,13 +74,13 @@ class GeneratorProposer:
         premises = () if self._premises is None else await self._premises.texts(state)
         request = Request(state, premises, self._decoding, asked.seed)
         try:
-            found = await self._service.suggest(request)
+            found = await self._suggest(request)
         except (GenerationStoppedError, JobError):
             raise
         # Any error of a model or its libraries ends this search alone, which records it.
         except Exception as error:  # noqa: BLE001
             return self._fail(first_line(error))
-        self.cost += Cost(found.prompt_tokens, found.written_tokens, found.usd)
+        self.cost += Usage(found.prompt_tokens, found.written_tokens, found.usd)
         if found.error:
             return self._fail(found.error)
         self.left_out.update(found.left_out)
@@ -134,20 +127,13 @@ class Predicting(Protocol):
     def predict(self, steps: Sequence[Step]) -> list[float]: ...
 
 
-class ProgressRemaining:
-    """A progress model for all the searches of a job (`graph.Remaining`). A context, on one event loop.
-
-    Attributes:
-        asked: rated steps.
-        failed: steps that the model failed on.
-        reason: the first failure, for people; "" for none.
-    """
+class ProgressRemaining(Batching[Step, float]):
+    """A progress model for all the searches of a job (`graph.Remaining`). A context, on one event loop."""
 
     def __init__(self, model: Predicting) -> None:
         """Hold a model for exclusive use while the context is open."""
-        self._service: Batching[Step, float] = Batching(model.predict, at_once=_RATED, name="progress")
-        self.asked = self.failed = 0
-        self.reason = ""
+        super().__init__(model.predict, at_once=_RATED, name="progress")
+        self._failed = False
 
     async def remaining(self, steps: Sequence[Step]) -> list[float]:
         """Return the number of steps, from 0, that a proof still needs after each of these.
@@ -157,108 +143,15 @@ class ProgressRemaining:
         Raises:
             GenerationStoppedError: the service is closed.
         """
-        self.asked += len(steps)
-        answers = await asyncio.gather(*map(self._service.ask, steps), return_exceptions=True)
+        answers = await asyncio.gather(*map(self.ask, steps), return_exceptions=True)
         found = []
         for answer in answers:
             if isinstance(answer, GenerationStoppedError) or not isinstance(answer, float | int | Exception):
                 raise answer
             if isinstance(answer, Exception):
-                self.failed += 1
-                if not self.reason:
-                    self.reason = f"the progress model failed: {first_line(answer)}"
-                    _log.warning("%s", self.reason)
+                if not self._failed:
+                    self._failed = True
+                    _log.warning("the progress model failed: %s", first_line(answer))
                 answer = math.inf
             found.append(float(answer))
         return found
-
-    async def __aenter__(self) -> ProgressRemaining:
-        await self._service.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._service.close()
-
-
-# ---- Tactics from an endpoint
-# An endpoint returns no probabilities: a tactic that it suggests more often for a state counts as likelier.
-
-
-TACTIC_TOKENS = 1024
-"""The default maximum of an answer: a tactic, and the model's thinking before it."""
-
-
-class EndpointSuggests:
-    """A generator behind an endpoint (`Suggests`). A failure concerns the state of the request.
-
-    Attributes:
-        usage: the sum over its requests.
-    """
-
-    def __init__(
-        self,
-        client: ChatClient,
-        *,
-        max_tokens: int = TACTIC_TOKENS,
-        ends: Callable[[str, str], Exception | None] = lambda _reason, _message: None,
-    ) -> None:
-        """Args:
-        client: sends the requests; the caller closes it.
-        max_tokens: of one answer, with the model's thinking.
-        ends: returns the exception for a failure, by its reason and message, that concerns all states; else None.
-        """
-        self.usage = Usage()
-        self._client = client
-        self._max_tokens = max_tokens
-        self._ends = ends
-
-    async def suggest(self, request: Request) -> Suggestions:
-        """Return tactics, the most frequent first; `error` gives the reason for none.
-
-        Raises:
-            Exception: from `ends`.
-        """
-        decoding = request.decoding
-        state = request.state
-        if decoding.prefix:
-            state += f"\n\nThe tactic has to begin with: {decoding.prefix}"
-        ask = Ask(
-            messages(state, request.premises),
-            self._max_tokens if decoding.max_tokens is None else decoding.max_tokens,
-            decoding.temperature if decoding.mode == "sampling" else None,
-            request.seed,
-        )
-        try:
-            chat = await self._client.complete(ask, count=decoding.candidates)
-        except ExternalError as error:
-            self.usage += error.usage
-            if (ends := self._ends(error.reason, str(error))) is not None:
-                raise ends from error
-            spent = error.usage
-            return Suggestions(
-                (), {}, str(error), spent.prompt_tokens, spent.completion_tokens, spent.usd, error.reason
-            )
-        self.usage += chat.usage
-        left_out = Counter(chat.left_out)
-        found: Counter[str] = Counter()
-        for text in chat.texts:
-            said = read_tactic(text)
-            if said.flaw is None:
-                found[said.tactic] += 1
-            else:
-                left_out[said.flaw] += 1
-        left_out["repeated"] = found.total() - len(found)
-        # Equally frequent ones keep the order of their first mention.
-        tactics = tuple(
-            Suggestion(tactic, math.log(times / found.total()), 1) for tactic, times in found.most_common()
-        )
-        suggestions = Suggestions(
-            tactics,
-            +left_out,
-            prompt_tokens=chat.usage.prompt_tokens,
-            written_tokens=chat.usage.completion_tokens,
-            usd=chat.usage.usd,
-        )
-        return beginning_with(decoding.prefix, suggestions) if decoding.prefix else suggestions

@@ -27,8 +27,9 @@ from pipeline.lean.source.lexer import tokens_of_text, words
 from pipeline.lean.source.splice import Script
 from pipeline.lean.tactic_text import LONGEST
 from pipeline.models.tactics.goals import NAME, statement
+from pipeline.prove.effort import Effort
 from pipeline.prove.graph import Candidate, Failures, Proposer, TacticRequest
-from pipeline.prove.search import SearchMethod, SearchResult
+from pipeline.prove.search import SearchMethod
 
 
 class RecallProposer:
@@ -290,7 +291,7 @@ _TEMPLATES = frozenset({_BRING, _APPLY, _REWRITE})
 class CitingResult:
     """The result of a search with these lemmas."""
 
-    result: SearchResult
+    result: Effort
     lemmas: tuple[Lemma, ...]
 
     def scripts(self) -> tuple[Script, ...]:

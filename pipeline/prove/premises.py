@@ -1,28 +1,44 @@
 """The premises that the goals of a declaration are shown, at every rung, and how a tactic names them.
 
-They come from the retriever in use, through one lookup a declaration. No failure of the retriever ends a search: the
-goal then has none, and `reason` says so in the attempt's record.
+They come from the retriever in use, through one lookup a declaration; the queries of all open searches are embedded in
+one batch. No failure of the retriever ends a search: the goal then has none, and `reason` says so in the attempt's
+record.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from pipeline.lean.source.declarations import written_name
-from pipeline.models.tactics.service import GenerationStoppedError
+from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from store.text import first_line
 
 if TYPE_CHECKING:
+    from pipeline.models.retriever.baselines import Finder
     from pipeline.models.retriever.corpus import Premise
+    from pipeline.models.retriever.places import Place
 
-Find = Callable[[str], Awaitable[tuple["Premise", ...]]]
+Find = Callable[[str], Coroutine[Any, Any, tuple["Premise", ...]]]
 """Returns the premises nearest to a state, the nearest first."""
 
+_BATCH = 32
 _PRIVATE = re.compile(r"(?:@\[[^\]]*\]\s*)*(?:[a-z]+\s+)*?private\s")
 _log = logging.getLogger(__name__)
+
+
+class Retrieval(Batching["tuple[str, Place]", "tuple[Premise, ...]"]):
+    """A finder for all the searches of a job. A context, on one event loop."""
+
+    def __init__(self, finder: Finder) -> None:
+        """Hold a finder for exclusive use while the context is open."""
+        super().__init__(finder.find, at_once=_BATCH, name="retriever")
+
+    def at(self, place: Place) -> Find:
+        """Return the lookup for the states of a declaration at that place."""
+        return lambda state: self.ask((state, place))
 
 
 class ShownPremises:

@@ -16,11 +16,10 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.endpoint.errors import ExternalError, SpendingCapError
+from pipeline.endpoint.errors import ExternalError, SpendingCapError, Usage
 from pipeline.endpoint.spending import Prices, Spending
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import EarlierAttempt, ProgramSpec
@@ -32,7 +31,7 @@ from pipeline.lean.sandbox.network import Gateway, Rules, forwarded
 from pipeline.lean.source.scanner import SourceFile, parse, scan_source
 from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.task import Task
-from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, Cost, FailedProof, InFile, WholeAsk
+from pipeline.prove.whole_proof import AuthorAnswers, FailedProof, WholeAsk
 from pipeline.redact import redact
 from store.domain.records import Declaration
 from store.text import clean, clean_block, cut, listed, one_line
@@ -60,31 +59,17 @@ class RefusedEditError(Exception):
     """The file holds no answer; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a program says that it used. Each is None where it does not say."""
-
-    usd: float | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-    @classmethod
-    def read(cls, text: str) -> Usage:
-        """Read the JSON object of the line, without what is none of its fields or no plain number from 0."""
-        try:
-            said = json.loads(text)
-        except (ValueError, RecursionError):
-            return cls()
-        fields = said if isinstance(said, dict) else {}
-        usd, prompt, completion = (_number(fields.get(name)) for name in cls.__slots__)
-        return cls(
-            usd, None if prompt is None else int(prompt), None if completion is None else int(completion)
-        )
-
-    def __str__(self) -> str:
-        if self.usd is None:
-            return "it did not say what it cost"
-        return f"by its own account it cost ${self.usd:.4f}"
+def used_by(text: str) -> Usage:
+    """Read what a program says that it used: a JSON object, without what is none of its fields or no plain number."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return Usage()
+    fields = said if isinstance(said, dict) else {}
+    usd, prompt, completion = (
+        _number(fields.get(name)) for name in ("usd", "prompt_tokens", "completion_tokens")
+    )
+    return Usage(int(prompt or 0), int(completion or 0), usd)
 
 
 def _number(value: object) -> float | None:
@@ -133,32 +118,30 @@ class ProgramAuthor:
         self._spending = Spending(ledger=given.ledger, prices=_FREE, cap_usd=given.cap_usd)
 
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        """Run the program; return what it wrote in the sorry's place. See `Author`.
+        """Run the program; return what it wrote in the sorry's place (`whole_proof.Author`).
 
         Raises:
-            AuthorError: it failed, or today's money does not allow a run.
             JobError: no sandbox can be made.
         """
-        assert ask.place is not None, "a program edits a file"
         assert ask.seconds is not None, "a program has a time limit"
         stop, held = socket.socketpair()
         try:
             # Let go where the job ends, too, which waits for its threads.
             with held:
-                return await asyncio.to_thread(self._run, ask, ask.place, ask.seconds, stop)
+                return await asyncio.to_thread(self._run, ask, ask.seconds, stop)
         except ExternalError as error:
             if isinstance(error, SpendingCapError) and ask.earlier:
                 # The runs before it were paid for, and what they brought is to be remembered.
                 return AuthorAnswers((), missing=f"no further run: {error}")
-            raise AuthorError(str(error), reason=error.reason) from error
+            return AuthorAnswers((), error=str(error), reason=error.reason)
         except SandboxError as error:
             raise JobError(
                 "sandbox_missing", f"{self._name}: {error}", remedy="see `everlean doctor`"
             ) from error
         except OSError as error:
-            raise AuthorError(f"its checkout cannot be made: {error}", reason="model_failed") from error
+            return AuthorAnswers((), error=f"its checkout cannot be made: {error}", reason="model_failed")
 
-    def _run(self, ask: WholeAsk, place: InFile, seconds: float, stop: socket.socket) -> AuthorAnswers:
+    def _run(self, ask: WholeAsk, seconds: float, stop: socket.socket) -> AuthorAnswers:
         memory = resource.getrlimit(resource.RLIMIT_DATA)[0]
         bounds = Bounds(
             seconds,
@@ -172,27 +155,30 @@ class ProgramAuthor:
             before = dict(_files(checkout))
             reserved = self._spending.reserve_usd(self._given.usd_per_run, what=self._name)
             try:
-                outcome, used, refusals = self._execute(ask, place, folder, bounds, stop)
+                outcome, used, refusals = self._execute(ask, folder, bounds, stop)
             except SandboxError:
                 self._spending.release(reserved)  # nothing was run
                 raise
             self._spending.book_usd(reserved, used.usd)
-            changed = _changes(before, dict(_files(checkout)), str(self._folder / place.path))
+            changed = _changes(before, dict(_files(checkout)), str(self._folder / ask.path))
             try:
-                text, refused = self._written(place, checkout), ""
+                text, refused = self._written(ask, checkout), ""
             except RefusedEditError as error:
                 text, refused = "", str(error)
         ran_over = outcome.ending == "timeout"
         ended = "" if outcome.ok else f"it ended with: {outcome.explain(bounds)}"
-        note = "; ".join(filter(None, (ended, *changed, *refusals, str(used), self._said(outcome))))
+        said = (
+            "it did not say what it cost"
+            if used.usd is None
+            else f"by its own account it cost ${used.usd:.4f}"
+        )
+        note = "; ".join(filter(None, (ended, *changed, *refusals, said, self._said(outcome))))
         note = self._hidden(f"{self._name}: {note}")
         if not outcome.ok and not ran_over and refused == _UNCHANGED:
-            raise AuthorError(note, reason="model_failed", cost=_cost(used))
+            return AuthorAnswers((), used, error=note, reason="model_failed")
         return AuthorAnswers(
             () if refused else (text,),
-            used.prompt_tokens or 0,
-            used.completion_tokens or 0,
-            used.usd,
+            used,
             f"refused: {refused}" if refused else "",
             (FailedProof("", (refused,)),) if refused else (),
             note,
@@ -209,18 +195,18 @@ class ProgramAuthor:
             remove_tree(folder)
 
     def _execute(
-        self, ask: WholeAsk, place: InFile, folder: Path, bounds: Bounds, stop: socket.socket
+        self, ask: WholeAsk, folder: Path, bounds: Bounds, stop: socket.socket
     ) -> tuple[Outcome, Usage, list[str]]:
         """Run the program; return how it ended, what it says that it cost, and which hosts it was refused."""
         lean, compiles = self._lean(folder / "checkout" / self._folder)
         task = folder / "task.json"
-        task.write_text(self._task(ask, place, compiles, bounds.timeout_s).as_text(), encoding="utf-8")
+        task.write_text(self._task(ask, compiles, bounds.timeout_s).as_text(), encoding="utf-8")
         used = Usage()
 
         def hear(line: str) -> None:
             nonlocal used
             if line.startswith(USAGE):
-                used = Usage.read(line.removeprefix(USAGE))
+                used = used_by(line.removeprefix(USAGE))
 
         system = self._program.is_relative_to("/usr")
         with ExitStack() as held:
@@ -267,21 +253,21 @@ class ProgramAuthor:
         runner = LakeRunner(program, Path(tools) if tools else None, self._backend.sandbox, project)
         return runner, ("lean",)
 
-    def _task(self, ask: WholeAsk, place: InFile, lean: tuple[str, ...], seconds: float) -> Task:
-        sorry, data = place.sorry, place.declaration.data
-        before = self._earlier.get((place.path, sorry.byte_start), ())
+    def _task(self, ask: WholeAsk, lean: tuple[str, ...], seconds: float) -> Task:
+        sorry, data = ask.sorry, ask.declaration.data
+        before = self._earlier.get((ask.path, sorry.byte_start), ())
         return Task(
-            file=place.path,
+            file=ask.path,
             declaration=sorry.declaration,
             line=sorry.line,
             column=sorry.column,
             byte_start=sorry.byte_start,
             byte_end=sorry.byte_end,
             mode=sorry.mode,
-            source=ask.declaration,
-            statement=scan_source(data, path=place.path).declarations[sorry.index].statement,
+            source=ask.declaration.text,
+            statement=scan_source(data, path=ask.path).declarations[sorry.index].statement,
             goal=ask.goal,
-            hypotheses=place.hypotheses,
+            hypotheses=ask.hypotheses,
             premises=tuple(_MARKS.sub("", one) for one in ask.premises),
             toolchain=self._backend.toolchain,
             lean=lean,
@@ -295,22 +281,22 @@ class ProgramAuthor:
             seconds=round(seconds, 1),
         )
 
-    def _written(self, place: InFile, checkout: Path) -> str:
+    def _written(self, ask: WholeAsk, checkout: Path) -> str:
         """Return what stands in the sorry's place.
 
         Raises:
             RefusedEditError: the file holds nothing else than before, something else changed too, or it is no file.
         """
-        most = len(place.declaration.data) + 4 * _LONGEST_PROOF
+        most = len(ask.declaration.data) + 4 * _LONGEST_PROOF
         try:
             # From the checkout on: the project's own folder may be a link by now.
-            after = read_inside(checkout, str(self._folder / place.path), most_bytes=most)
+            after = read_inside(checkout, str(self._folder / ask.path), most_bytes=most)
         except OSError as error:
-            raise RefusedEditError(f"{place.path} is not what it was: {error.strerror}") from error
+            raise RefusedEditError(f"{ask.path} is not what it was: {error.strerror}") from error
         text = after.decode(errors="replace")
         if self._hidden(text) != redact(text):
             raise RefusedEditError("the file holds the program's key")  # and what changed there is not told
-        return text_in_place(place, after)
+        return text_in_place(ask, after)
 
     def _hidden(self, text: str) -> str:
         return redact(text, secrets=self._secrets.values())
@@ -323,19 +309,19 @@ class ProgramAuthor:
 _UNCHANGED = "the sorry is still there, as it was"
 
 
-def text_in_place(place: InFile, after: bytes) -> str:
+def text_in_place(ask: WholeAsk, after: bytes) -> str:
     """Return what stands in a sorry's place in an edited file. Line ends at the end of the file may have changed.
 
     Raises:
         RefusedEditError: nothing changed there, or something else did.
     """
-    before, sorry = place.declaration.data, place.sorry
+    before, sorry = ask.declaration.data, ask.sorry
     if after == before:
         raise RefusedEditError(_UNCHANGED)
     head, tail = before[: sorry.byte_start], before[sorry.byte_end :].rstrip(b"\r\n")
     body = after.rstrip(b"\r\n")
     if not (body.startswith(head) and body.endswith(tail) and len(head) + len(tail) <= len(body)):
-        raise RefusedEditError(_what_changed(place, after))
+        raise RefusedEditError(_what_changed(ask, after))
     try:
         text = body[len(head) : len(body) - len(tail)].decode()
     except UnicodeDecodeError:
@@ -347,15 +333,15 @@ def text_in_place(place: InFile, after: bytes) -> str:
     return text
 
 
-def _what_changed(place: InFile, after: bytes) -> str:
+def _what_changed(ask: WholeAsk, after: bytes) -> str:
     """Return what an edit changed beside the sorry."""
-    before = place.declaration.data
+    before = ask.declaration.data
     old, new = parse(before), parse(after)
     if new.scanned.error is not None:
         return f"the file does not scan any more: {new.scanned.error}"
     if before[: old.header_end] != after[: new.header_end]:
         return "the header of the file changed"
-    own = old.scanned.declarations[place.sorry.index]
+    own = old.scanned.declarations[ask.sorry.index]
     now = next(
         (one for one in new.scanned.declarations if (one.name, one.kind) == (own.name, own.kind)), None
     )
@@ -410,7 +396,3 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any], own: str) -> l
     if not named:
         return []
     return [f"what else it changed counts for nothing: {cut(listed(named, _NAMED), 300)}"]
-
-
-def _cost(used: Usage) -> Cost:
-    return Cost(used.prompt_tokens or 0, used.completion_tokens or 0, used.usd)

@@ -14,39 +14,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from contextlib import AsyncExitStack
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from pipeline.endpoint.client import open_client
 from pipeline.endpoint.errors import Usage
-from pipeline.jobs.specs import Budget, EndpointSpec
+from pipeline.jobs.specs import CORPUS, Budget, EndpointSpec
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, split_goals
+from pipeline.lean.source.splice import Replacement
 from pipeline.loop_thread import LoopThread
 from pipeline.models.config import Device
-from pipeline.models.errors import ModelError
+from pipeline.models.errors import CorpusError, ModelError
 from pipeline.models.loading import load_generator, load_retriever
 from pipeline.models.model_files import begun
+from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.retriever.places import Place
 from pipeline.models.tactics.adapters import ADAPTER
-from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import GenerationService
-from pipeline.prove.authors import ExternalAuthor, HFAuthor
-from pipeline.prove.declaration import CannotAttempt, WholeProofMethod, prove_declaration
+from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel, HFAuthor
+from pipeline.prove.declaration import CannotAttempt, DeclarationProver, WholeProofMethod
 from pipeline.prove.effort import DeclarationResult, Outcome
-from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer
+from pipeline.prove.generator import GeneratorProposer, Suggest
 from pipeline.prove.graph import ModelScoring
-from pipeline.prove.premises import ShownPremises
-from pipeline.prove.retrieval import Retrieval, read_corpus
-from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
+from pipeline.prove.premises import Retrieval, ShownPremises
+from pipeline.prove.rungs import Engine, FilePlace, ladder, proposing
 from pipeline.prove.search import SearchMethod
 from pipeline.prove.server import (
     RestatedTheorem,
@@ -58,16 +59,7 @@ from pipeline.prove.server import (
     restate_theorem,
 )
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_proof import (
-    Author,
-    AuthorAnswers,
-    AuthorError,
-    SorryCheck,
-    WholeAsk,
-    WholeResult,
-    prove_whole,
-    read_proof,
-)
+from pipeline.prove.whole_proof import Author, AuthorAnswers, Check, WholeAsk, check_in, prove_whole
 
 BUDGET = Budget(nodes=256, seconds=600.0, tactic_timeout_s=30.0)
 """The default budget of one search."""
@@ -108,77 +100,50 @@ class ProverResult:
     tree: Tree | None = None
 
 
-class _Model(ABC):
+class _Model:
     """A prover's model on an event loop of its own; searches send requests from the loops of their servers."""
 
-    def __init__(self, name: str) -> None:
-        self.loop = LoopThread(name)
+    def __init__(
+        self, suggest: Suggest, *held: AbstractAsyncContextManager[Any], retrieval: Retrieval | None = None
+    ) -> None:
+        """Args:
+        suggest: asks the model; runs on `loop`.
+        held: what is open for it until the end.
+        retrieval: what finds premises for it; None: it is shown none.
+        """
+        self.loop = LoopThread("prover")
+        self._asked = suggest
+        self._retrieval = retrieval
+        self._held = AsyncExitStack()
+        self.loop.run(self._open(held))
 
     async def suggest(self, request: Request) -> Suggestions:
-        return await self.loop.of_another_loop(self._suggest(request))
+        return await self.loop.of_another_loop(self._asked(request))
 
     async def tactics(self, state: str, place: Place, decoding: Decoding, seed: int) -> list[str]:
         """Return tactics for a state, the likeliest first. Runs on `loop`."""
-        found = await self._suggest(Request(state, await self._premises(state, place), decoding, seed))
+        premises = () if self._retrieval is None else await self._retrieval.at(place)(state)
+        shown = tuple(premise.serialize() for premise in premises)
+        found = await self._asked(Request(state, shown, decoding, seed))
         if not found.tactics:
             why = found.error or ", ".join(f"{name} {count}" for name, count in found.left_out.items())
             _log.warning("no tactic for a goal: %s", why or "the model returned nothing")
         return [one.tactic for one in found.tactics]
 
-    def shown(self, place: Place) -> ShownPremises | None:  # noqa: ARG002
+    def shown(self, place: Place) -> ShownPremises | None:
         """Return what goals of that place are shown; None for a model without premises."""
-        return None
+        if self._retrieval is None:
+            return None
+        find = self._retrieval.at(place)
+        return ShownPremises(lambda state: self.loop.of_another_loop(find(state)))
 
     def close(self) -> None:
-        self.loop.run(self._stop())
+        self.loop.run(self._held.aclose())
         self.loop.close()
 
-    @abstractmethod
-    async def _suggest(self, request: Request) -> Suggestions: ...
-
-    async def _premises(self, state: str, place: Place) -> tuple[str, ...]:  # noqa: ARG002
-        return ()
-
-    @abstractmethod
-    async def _stop(self) -> None: ...
-
-
-class _NextTactics(_Model):
-    """What a prover of the caller's returns, one tactic after the other, the likeliest first."""
-
-    def __init__(self, prover: Prover) -> None:
-        super().__init__("prover")
-        self._prover = prover
-
-    async def _suggest(self, request: Request) -> Suggestions:
-        tactics = await asyncio.to_thread(self._ask, request.state, request.decoding.candidates)
-        return Suggestions(tuple(Suggestion(one, -float(at), 1) for at, one in enumerate(tactics)), {})
-
-    def _ask(self, state: str, most: int) -> list[str]:
-        found: list[str] = []
-        while len(found) < most:
-            tactic = self._prover.next_tactic(state, 0)
-            if tactic is None or tactic in found:
-                break
-            found.append(tactic)
-        return found
-
-    async def _stop(self) -> None:
-        """Nothing was opened."""
-
-
-class _Writes:
-    """A prover as an author of whole proofs (`whole_proof.Author`)."""
-
-    name = "whole"
-
-    def __init__(self, prover: Prover) -> None:
-        self._prover = prover
-        self.model = prover.name
-
-    async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        text = await asyncio.to_thread(self._prover.generate_whole_proof, ask.declaration)
-        return AuthorAnswers((text,)) if text else AuthorAnswers((), missing="the prover wrote no proof")
+    async def _open(self, held: Iterable[AbstractAsyncContextManager[Any]]) -> None:
+        for one in held:
+            await self._held.enter_async_context(one)
 
 
 class Prover:
@@ -211,18 +176,13 @@ class Prover:
             whole: whether it writes whole proofs, instead of tactics for a search.
         """
         if whole:
-            return replace(
-                ladder(), wholly=WholeProofMethod(_Writes(self), proofs=1, repairs=0, seed=self._seed)
-            )
+            return replace(ladder(), wholly=WholeProofMethod(self._write_whole, proofs=1, repairs=0))
         model = self._open()
 
         def show(place: FilePlace, name: str, position: tuple[int, int]) -> ShownPremises | None:
             return model.shown(Place(place.path, position, name, place.imports))
 
-        def of_file(_place: FilePlace) -> Propose:
-            return lambda shown: GeneratorProposer(model, decoding=self._decoding, premises=shown)
-
-        return Engine(of_file, show, scoring=ModelScoring())
+        return Engine(proposing(model.suggest, self._decoding), show, scoring=ModelScoring())
 
     def search(
         self,
@@ -345,7 +305,24 @@ class Prover:
             raise TypeError(
                 f"{type(self).__qualname__} has no next_tactic(state, goal_id) of its own; define it"
             )
-        return _NextTactics(self)
+        return _Model(self._suggest_next)
+
+    async def _suggest_next(self, request: Request) -> Suggestions:
+        def ask() -> list[str]:
+            found: list[str] = []
+            while len(found) < request.decoding.candidates:
+                tactic = self.next_tactic(request.state, 0)
+                if tactic is None or tactic in found:
+                    break
+                found.append(tactic)
+            return found
+
+        tactics = await asyncio.to_thread(ask)
+        return Suggestions(tuple(Suggestion(one, -float(at), 1) for at, one in enumerate(tactics)), {})
+
+    async def _write_whole(self, ask: WholeAsk) -> AuthorAnswers:
+        text = await asyncio.to_thread(self.generate_whole_proof, ask.declaration.text)
+        return AuthorAnswers((text,)) if text else AuthorAnswers((), missing="the prover wrote no proof")
 
     def _open(self) -> _Model:
         with self._lock:
@@ -357,14 +334,14 @@ class Prover:
         self, server: Server, restated: RestatedTheorem
     ) -> tuple[ProverResult, list[str] | None]:
         model = self._open()
-        proposer = GeneratorProposer(model, decoding=self._decoding, premises=model.shown(restated.place))
+        shown = model.shown(restated.place)
+        proposer = GeneratorProposer(model.suggest, decoding=self._decoding, premises=shown)
         method = SearchMethod(proposer, scoring=ModelScoring(), seed=self._seed)
         worked, problem = DeclarationResult(), ""
         try:
             async with server.session(restated) as session:
-                worked = await prove_declaration(
-                    session, restated.declaration, method=method, budget=self._budget
-                )
+                prover = DeclarationProver(session, restated.declaration, self._budget, method)
+                worked = await prover.prove()
         except (CannotAttempt, ReplError) as error:
             problem = str(error)
         return _result(worked, problem, proposer.reason, restated)
@@ -395,21 +372,28 @@ def _result(
     return result, None
 
 
-async def _first_proof(author: Author, ask: WholeAsk) -> str:
-    """Return the first proof that an author writes, unseen by Lean; "" without one, and the log says why."""
+async def _whole_proof(
+    author: Author, ask: WholeAsk, check: Check | None = None, *, seconds: float = inf, repairs: int = 0
+) -> str:
+    """Return the first of an author's proofs that a check accepts; "" without one, and the log says why.
+
+    `check`: None: the first that can be read, unseen by Lean.
+    """
+
+    async def unseen(proof: str) -> Replacement:
+        return Replacement(0, 0, proof)
+
     try:
-        written = await author.write(ask)
-    except AuthorError as error:
-        _log.warning("no whole proof: %s", error)
+        effort, written = await prove_whole(
+            ask, author=author, check=check or unseen, seconds=seconds, repairs=repairs
+        )
+    except ReplError as error:
+        _log.warning("no whole proof: Lean failed: %s", error)
         return ""
-    why = written.missing
-    for text in written.texts:
-        read = read_proof(text, ask.declaration, ordinal=ask.ordinal)
-        if read.proofs:
-            return read.proofs[0]
-        why = read.why
-    _log.warning("no whole proof: %s", why or "the model returned nothing")
-    return ""
+    if written is None:
+        _log.warning("no whole proof: %s; %s", effort.detail, effort.best)
+        return ""
+    return written.text
 
 
 def _state_text(state: Any, goal_id: int) -> str:
@@ -461,39 +445,6 @@ def _print(text: str) -> None:
     print(text)  # noqa: T201 - the caller's `verbose`
 
 
-class _LocalModel(_Model):
-    """A generator, and a retriever for it."""
-
-    def __init__(self, generator: Generator, finder: PremiseFinder | None) -> None:
-        super().__init__("prover")
-        self._service = GenerationService(generator)
-        self._retrieval = None if finder is None else Retrieval(finder)
-        self._attached = AsyncExitStack()
-        self.loop.run(self._begin())
-
-    def shown(self, place: Place) -> ShownPremises | None:
-        if self._retrieval is None:
-            return None
-        retrieval = self._retrieval
-        return ShownPremises(lambda state: self.loop.of_another_loop(retrieval.premises(state, place)))
-
-    async def _suggest(self, request: Request) -> Suggestions:
-        return await self._service.suggest(request)
-
-    async def _premises(self, state: str, place: Place) -> tuple[str, ...]:
-        if self._retrieval is None:
-            return ()
-        return tuple(premise.serialize() for premise in await self._retrieval.premises(state, place))
-
-    async def _begin(self) -> None:
-        if self._retrieval is not None:
-            await self._attached.enter_async_context(self._retrieval)
-        await self._attached.enter_async_context(self._service)
-
-    async def _stop(self) -> None:
-        await self._attached.aclose()
-
-
 class HFProver(Prover):
     """A prover with a causal model (or an encoder-decoder): a folder, a hub name, or a LoRA adapter's folder."""
 
@@ -542,15 +493,15 @@ class HFProver(Prover):
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
         """Return the model's likeliest proof, without Lean; the server's project gives the model the theorem's file."""
         restated = restate_theorem(theorem, None if server is None else checked(server))
-        ask = WholeAsk(restated.context, restated.declaration.text, seed=self._seed)
-        return self._open().loop.run(self._write(ask))
+        return self._open().loop.run(self._write(restated.asked(seed=self._seed)))
 
     async def _write(self, ask: WholeAsk) -> str:
-        async with HFAuthor(self.generator, self._name, max_tokens=self._whole_tokens) as author:
-            return await _first_proof(author, ask)
+        async with HFAuthor(self.generator, max_tokens=self._whole_tokens) as author:
+            return await _whole_proof(author.write, ask)
 
     def _start(self) -> _Model:
-        return _LocalModel(self.generator, None)
+        service = GenerationService(self.generator)
+        return _Model(service.suggest, service)
 
 
 class RetrievalProver(Prover):
@@ -594,36 +545,23 @@ class RetrievalProver(Prover):
         )
 
     def _start(self) -> _Model:
-        return _LocalModel(self.generator, self._finder)
+        retrieval, service = Retrieval(self._finder), GenerationService(self.generator)
+        return _Model(service.suggest, retrieval, service, retrieval=retrieval)
 
 
-class _EndpointModel(_Model):
-    """An OpenAI-compatible endpoint. It returns no probabilities: tactics that it suggests more often come first."""
+def read_corpus(path: str | Path) -> Corpus:
+    """Return the corpus of a file `corpus.jsonl`, or of a dataset's folder.
 
-    name = ExternalAuthor.name
-
-    def __init__(self, spec: EndpointSpec, whole_tokens: int) -> None:
-        self._client = open_client(spec)
-        super().__init__("external")
-        self._suggests = EndpointSuggests(self._client)
-        self._author = ExternalAuthor(self._client, max_tokens=whole_tokens)
-
-    @property
-    def model(self) -> str:
-        return self._client.endpoint.model
-
-    @property
-    def usage(self) -> Usage:
-        return self._suggests.usage + self._author.usage
-
-    async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        return await self.loop.of_another_loop(self._author.write(ask))
-
-    async def _suggest(self, request: Request) -> Suggestions:
-        return await self._suggests.suggest(request)
-
-    async def _stop(self) -> None:
-        await self._client.close()
+    Raises:
+        CorpusError: it is LeanDojo's pickled index, whose reading would run code; or it cannot be read.
+    """
+    path = Path(path)
+    if path.suffix in (".pickle", ".pkl"):
+        raise CorpusError(
+            f"{path} is a pickle, and reading one runs code. Name the corpus.jsonl that it was made from: its premises "
+            "are embedded again"
+        )
+    return Corpus(path / CORPUS if path.is_dir() else path)
 
 
 class ExternalProver(Prover):
@@ -689,13 +627,15 @@ class ExternalProver(Prover):
         )
         self._whole_tokens, self._proofs, self._repairs = whole_tokens, proofs, repairs
         self._earlier = Usage()
+        self._endpoint: EndpointModel | None = None
         # An unusable setting is refused here, not with the first request.
         self._start().close()
+        self._endpoint = None
 
     @property
     def usage(self) -> Usage:
         """Tokens and money so far; `usd` is None without prices."""
-        return self._earlier + self._model.usage if isinstance(self._model, _EndpointModel) else self._earlier
+        return self._earlier if self._endpoint is None else self._earlier + self._endpoint.usage
 
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
         """Return a whole proof that Lean took, after at most `repairs` turns with Lean's errors.
@@ -704,38 +644,33 @@ class ExternalProver(Prover):
         """
         ours = None if server is None else checked(server)
         restated = restate_theorem(theorem, ours)
-        model = self._open()
-        assert isinstance(model, _EndpointModel)
-        count = 1 if ours is None else self._proofs
-        ask = WholeAsk(restated.context, restated.declaration.text, count=count, seed=self._seed)
+        model, endpoint = self._open(), self._endpoint
+        assert endpoint is not None
         if ours is None:
-            return model.loop.run(_first_proof(model, ask))
-        result = ours.run(self._repair(ours, restated, model, ask))
-        if result.found is None:
-            _log.warning("no whole proof (%s): %s; %s", result.outcome, result.detail, result.best)
-        return result.found or ""
+            return model.loop.run(_whole_proof(endpoint.write, restated.asked(seed=self._seed)))
+        ask = restated.asked(count=self._proofs, seed=self._seed)
+
+        async def author(asked: WholeAsk) -> AuthorAnswers:
+            return await model.loop.of_another_loop(endpoint.write(asked))
+
+        async def work() -> str:
+            async with ours.session(restated) as session:
+                timeout_s = max(self._budget.tactic_timeout_s, 10.0)
+                check = check_in(session, ask.declaration, ask.sorry, timeout_s=timeout_s)
+                seconds = self._budget.seconds
+                return await _whole_proof(author, ask, check, seconds=seconds, repairs=self._repairs)
+
+        return ours.run(work())
 
     @property
     def name(self) -> str:
         return self._spec.model
 
     def close(self) -> None:
-        self._earlier = self.usage
+        self._earlier, self._endpoint = self.usage, None
         super().close()
 
     def _start(self) -> _Model:
-        return _EndpointModel(self._spec, self._whole_tokens)
-
-    async def _repair(
-        self, server: Server, restated: RestatedTheorem, author: Author, ask: WholeAsk
-    ) -> WholeResult:
-        async with server.session(restated) as session:
-            (sorry,) = restated.declaration.sorries
-            timeout_s = max(self._budget.tactic_timeout_s, 10.0)
-            return await prove_whole(
-                ask,
-                author=author,
-                check=SorryCheck(session, restated.declaration, sorry, timeout_s=timeout_s),
-                seconds=self._budget.seconds,
-                repairs=self._repairs,
-            )
+        client = open_client(self._spec)
+        self._endpoint = EndpointModel(client, whole_tokens=self._whole_tokens)
+        return _Model(self._endpoint.suggest, client)

@@ -9,11 +9,11 @@ retriever needs no torch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pipeline.jobs.protocol import JobError, JobSpec
 from pipeline.jobs.specs import (
@@ -22,7 +22,6 @@ from pipeline.jobs.specs import (
     CuratedRung,
     EarlierAttempt,
     EndpointRung,
-    EndpointTactics,
     GeneratorRung,
     GeneratorSpec,
     ProgramRung,
@@ -34,22 +33,20 @@ from pipeline.jobs.specs import (
 )
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.service import GenerationStoppedError
-from pipeline.prove.curated import CuratedTactics, CuratedWithPremises
+from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.declaration import WholeProofMethod
 from pipeline.prove.graph import ModelScoring, Proposer, Remaining, Scoring
-from pipeline.prove.premises import ShownPremises
-from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, WholeAsk
+from pipeline.prove.premises import Retrieval, ShownPremises
+from pipeline.prove.whole_proof import Author
 from store.errors import LogError
 from store.events.projects import inside
 from store.text import first_line
 
 if TYPE_CHECKING:
-    from pipeline.endpoint.client import ChatClient
     from pipeline.models.retriever.corpus import Corpus, Premise
     from pipeline.models.tactics.generate import Generator
-    from pipeline.models.tactics.requests import Request, Suggestions
-    from pipeline.prove.generator import Predicting
-    from pipeline.prove.retrieval import Retrieval
+    from pipeline.models.tactics.requests import Decoding
+    from pipeline.prove.generator import Predicting, Suggest
 
 # ---- Outages: the failure of one request against the failure of the model or endpoint
 # A model that answers other requests and fails on a sorry has failed on that sorry, and its attempt records that. A
@@ -63,6 +60,18 @@ _CAP_REMEDY = "raise usd_per_day of the endpoint or program; else its sorries ar
 _UNANSWERED_REMEDY = "see `everlean doctor` and what it answered; the job is tried again, later and later"
 # Other reasons (too long, refused) concern one prompt, and so one sorry.
 _OUTAGES = frozenset({"overloaded", "timeout", "hung_up", "forbidden", "not_understood", "model_failed"})
+
+
+class _Answer(Protocol):
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+Q = TypeVar("Q")
+A = TypeVar("A", bound=_Answer)
 
 
 class ModelHealth:
@@ -82,13 +91,29 @@ class ModelHealth:
         self.failure = ""
         self._alone = alone
 
-    def heard(self) -> None:
-        """Record an answer."""
-        self.answered += 1
-        self.failure = ""
+    def watch(self, ask: Callable[[Q], Awaitable[A]]) -> Callable[[Q], Coroutine[Any, Any, A]]:
+        """Return what asks the model in the same way, records the outcomes, and raises JobError at an outage."""
 
-    def failed(self, why: str) -> None:
-        """Record a failure."""
+        async def watched(asked: Q) -> A:
+            try:
+                found = await ask(asked)
+            except (GenerationStoppedError, JobError):
+                raise
+            except Exception as error:
+                self._failed(f"{type(error).__name__}: {first_line(error)}")
+                raise
+            if (ends := _outage(found.reason, found.error)) is not None:
+                raise ends
+            if not found.error:
+                self.answered += 1
+                self.failure = ""
+            elif found.reason in _OUTAGES:
+                self._failed(found.error)
+            return found
+
+        return watched
+
+    def _failed(self, why: str) -> None:
         self.failure = self.failure or why
 
     def given_up(self, sorries: int) -> JobError | None:
@@ -105,65 +130,13 @@ class ModelHealth:
         )
 
 
-def outage(reason: str, message: str) -> JobError | None:
+def _outage(reason: str, message: str) -> JobError | None:
     """Return the job's failure for an endpoint's failure that concerns every request; None if it concerns one."""
     if reason not in OF_AN_ENDPOINT:
         return None
     # Today's money does not come back: tomorrow, or with another cap, the plan has another job.
     capped = reason in ("spending_cap", "above_cap")
     return JobError(reason, message, remedy=_CAP_REMEDY if capped else ENDPOINT_REMEDY, deterministic=capped)
-
-
-class WatchedAuthor:
-    """An author whose answers and failures are recorded; an outage ends the job."""
-
-    def __init__(self, author: Author, answering: ModelHealth) -> None:
-        self._author = author
-        self._answering = answering
-
-    async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        """Return the author's answers. See `Author`.
-
-        Raises:
-            JobError: the endpoint is down.
-        """
-        try:
-            written = await self._author.write(ask)
-        except AuthorError as error:
-            if (ends := outage(error.reason, str(error))) is not None:
-                raise ends from error
-            if error.reason in _OUTAGES:
-                self._answering.failed(str(error))
-            raise
-        self._answering.heard()
-        return written
-
-
-class _Suggests(Protocol):
-    async def suggest(self, request: Request) -> Suggestions: ...
-
-
-class WatchedGenerator:
-    """A tactic generator with its outcomes recorded (`generator.Suggests`)."""
-
-    def __init__(self, suggests: _Suggests, answering: ModelHealth) -> None:
-        self._suggests = suggests
-        self._answering = answering
-
-    async def suggest(self, request: Request) -> Suggestions:
-        """Return the generator's answer."""
-        try:
-            found = await self._suggests.suggest(request)
-        except (GenerationStoppedError, JobError):
-            raise
-        except Exception as error:
-            self._answering.failed(f"{type(error).__name__}: {first_line(error)}")
-            raise
-        if not found.error:
-            self._answering.heard()
-        elif found.reason in _OUTAGES:
-            self._answering.failed(found.error)
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +148,8 @@ class FilePlace:
     core_only: bool
 
 
-Propose = Callable[[ShownPremises | None], Proposer]
-"""Returns the proposer of a declaration, by the premises that its goals are shown."""
+Propose = Callable[[FilePlace, ShownPremises | None], Proposer]
+"""Returns the proposer of a declaration, by its file and the premises that its goals are shown."""
 Show = Callable[[FilePlace, str, tuple[int, int]], ShownPremises | None]
 """Returns what a declaration's goals are shown, by its file, name and position: line and column, from 1."""
 
@@ -190,7 +163,7 @@ class Engine:
     """A rung with its models loaded.
 
     Attributes:
-        propose: returns the proposers of a file's declarations.
+        propose: returns the proposer of a declaration.
         show: returns the premises of a declaration.
         scoring: ranks a search's states; None: rung 0's.
         remaining: the progress model, if any.
@@ -201,7 +174,7 @@ class Engine:
             Without a model it only costs: each process then reads the file's beginning anew.
     """
 
-    propose: Callable[[FilePlace], Propose]
+    propose: Propose
     show: Show = show_none
     scoring: Scoring | None = None
     remaining: Remaining | None = None
@@ -213,13 +186,13 @@ class Engine:
 
 def ladder(show: Show = show_none) -> Engine:
     """Return rung 0."""
+    # One for each file: a tactic that one process cannot parse is unknown to all with the same imports.
+    of_files: dict[FilePlace, CuratedTactics] = {}
 
-    def of_file(place: FilePlace) -> Propose:
-        # One for the file: a tactic that one process cannot parse is unknown to all with the same imports.
-        tactics = CuratedTactics(core_only=place.core_only)
-        return lambda shown: tactics if shown is None else CuratedWithPremises(tactics, shown)
+    def propose(place: FilePlace, shown: ShownPremises | None) -> Proposer:
+        return of_files.setdefault(place, CuratedTactics(core_only=place.core_only)).naming(shown)
 
-    return Engine(of_file, show, together=False)
+    return Engine(propose, show, together=False)
 
 
 @asynccontextmanager
@@ -257,14 +230,13 @@ async def _by_generator(
 ) -> Engine:
     from pipeline.models.tactics.requests import Decoding
     from pipeline.models.tactics.service import GenerationService
-    from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
+    from pipeline.prove.generator import ProgressRemaining
 
     generator = rung.generator
     decoding = Decoding(candidates=generator.candidates)
     suggesting = await asyncio.to_thread(_generator, generator, repository)
     service = await open_.enter_async_context(GenerationService(suggesting))
     answering = ModelHealth(alone=False)
-    suggests = WatchedGenerator(service, answering)
     remaining = None
     scoring = ModelScoring()
     if rung.progress is not None:
@@ -272,10 +244,19 @@ async def _by_generator(
         model = await asyncio.to_thread(_progress, rung.progress.path, device=generator.device)
         remaining = await open_.enter_async_context(ProgressRemaining(model))
 
-    def of_file(_place: FilePlace) -> Propose:
-        return lambda shown: GeneratorProposer(suggests, decoding=decoding, premises=shown)
+    return Engine(
+        proposing(answering.watch(service.suggest), decoding),
+        scoring=scoring,
+        remaining=remaining,
+        answering=answering,
+    )
 
-    return Engine(of_file, scoring=scoring, remaining=remaining, answering=answering)
+
+def proposing(suggest: Suggest, decoding: Decoding) -> Propose:
+    """Return the proposers of tactics that a model suggests."""
+    from pipeline.prove.generator import GeneratorProposer
+
+    return lambda _place, shown: GeneratorProposer(suggest, decoding=decoding, premises=shown)
 
 
 async def _shown(given: ProveSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Show:
@@ -309,7 +290,6 @@ async def _shown(given: ProveSpec, premises: Callable[[], Corpus], open_: AsyncE
 async def _retrieval(part: RetrieverSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Retrieval:
     def load() -> Retrieval:
         from pipeline.models.retriever.baselines import Finder, WordFinder
-        from pipeline.prove.retrieval import Retrieval
 
         with _loads("retriever", part.chain / part.trained):
             corpus = premises()
@@ -332,19 +312,19 @@ async def _by_author(given: ProveSpec, rung: WholeProofRung, open_: AsyncExitSta
     generator = await asyncio.to_thread(_generator, rung.generator, given.repository)
     author = HFAuthor(
         generator,
-        given.model,
         max_tokens=rung.whole.max_tokens,
         temperature=rung.generator.temperature,
         enable_thinking=rung.whole.enable_thinking,
     )
     author = await open_.enter_async_context(author)
-    return _written(author, ModelHealth(alone=False), rung.whole, given.seed)
+    return _written(author.write, ModelHealth(alone=False), rung.whole)
 
 
 async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitStack) -> Engine:
     from pipeline.endpoint.client import open_client
     from pipeline.endpoint.errors import ExternalError
-    from pipeline.prove.authors import ExternalAuthor
+    from pipeline.models.tactics.requests import Decoding
+    from pipeline.prove.authors import EndpointModel
 
     try:
         client = open_client(rung.endpoint, concurrency=given.parallel)
@@ -352,12 +332,15 @@ async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitSta
         raise JobError(error.reason, str(error), remedy=ENDPOINT_REMEDY) from error
     await open_.enter_async_context(client)
     answering = ModelHealth(alone=True)
-    if rung.tactics is not None:
+    if (asked := rung.tactics) is not None:
         with _loads("endpoint's tactics", rung.endpoint.base_url):
-            return _endpoint_searches(client, rung.tactics, answering)
+            decoding = Decoding(asked.candidates, "sampling", asked.temperature, max_tokens=asked.max_tokens)
+        suggest = answering.watch(EndpointModel(client).suggest)
+        scoring = ModelScoring()
+        return Engine(proposing(suggest, decoding), scoring=scoring, again=False, answering=answering)
     assert rung.whole is not None  # the specification has one of both
-    author = ExternalAuthor(client, max_tokens=rung.whole.max_tokens)
-    return _written(author, answering, rung.whole, given.seed)
+    author = EndpointModel(client, whole_tokens=rung.whole.max_tokens)
+    return _written(author.write, answering, rung.whole)
 
 
 def _by_program(
@@ -388,26 +371,12 @@ def _by_program(
         },
     )
     answering = ModelHealth(alone=False)
-    wholly = WholeProofMethod(WatchedAuthor(author, answering), 1, program.repairs, given.seed, verbatim=True)
+    wholly = WholeProofMethod(answering.watch(author.write), 1, program.repairs, verbatim=True)
     return Engine(ladder().propose, wholly=wholly, again=False, answering=answering)
 
 
-def _endpoint_searches(client: ChatClient, asked: EndpointTactics, answering: ModelHealth) -> Engine:
-    """Return the engine of searches with an endpoint's tactics."""
-    from pipeline.models.tactics.requests import Decoding
-    from pipeline.prove.generator import EndpointSuggests, GeneratorProposer
-
-    decoding = Decoding(asked.candidates, "sampling", asked.temperature, max_tokens=asked.max_tokens)
-    suggests = WatchedGenerator(EndpointSuggests(client, ends=outage), answering)
-
-    def of_file(_place: FilePlace) -> Propose:
-        return lambda shown: GeneratorProposer(suggests, decoding=decoding, premises=shown)
-
-    return Engine(of_file, scoring=ModelScoring(), again=False, answering=answering)
-
-
-def _written(author: Author, answering: ModelHealth, asked: WholeSpec, seed: int) -> Engine:
-    wholly = WholeProofMethod(WatchedAuthor(author, answering), asked.proofs, asked.repairs, seed)
+def _written(author: Author, answering: ModelHealth, asked: WholeSpec) -> Engine:
+    wholly = WholeProofMethod(answering.watch(author), asked.proofs, asked.repairs)
     return Engine(ladder().propose, wholly=wholly, answering=answering)
 
 

@@ -19,11 +19,12 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
+from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import Budget, Lemma
 from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool.session import Session, State, StateLost
-from pipeline.lean.source.splice import Script
 from pipeline.lean.tactic_text import Step as ProgressStep
+from pipeline.prove.effort import Effort
 from pipeline.prove.graph import (
     Failures,
     Graph,
@@ -36,39 +37,13 @@ from pipeline.prove.graph import (
     normalised,
     outline,
 )
-from pipeline.prove.tree import Tree
-from pipeline.prove.whole_proof import Cost
+from pipeline.prove.tree import Ended
 
-Outcome = Literal["found", "exhausted", "budget"]
 Limit = Literal["", "nodes", "seconds", "calls"]
 T = TypeVar("T")
 
 _FIRST_LOOK_S = 0.002
 _LOOK_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The result of a search. `script` is set exactly when `outcome` is "found".
-
-    Attributes:
-        nodes: expanded states, with the last, unfinished one.
-        repl_calls: requests, with replays and setups.
-        tree: the whole search, bounded in size.
-        best: the progress, in one line.
-        killed: the number of tactics that ended the Lean process each time; they count as failed.
-        limit: the limit of the budget that ended the search; "" for none.
-    """
-
-    outcome: Outcome
-    script: Script | None
-    nodes: int
-    repl_calls: int
-    seconds: float
-    tree: Tree
-    best: str
-    killed: int = 0
-    limit: Limit = ""
 
 
 class Search:
@@ -106,8 +81,8 @@ class Search:
         self._began = 0.0
         self._calls_before = 0
 
-    async def run(self, state: State, *, goal: int = 0) -> SearchResult:
-        """Search for a proof of the state's goal with this index.
+    async def run(self, state: State, *, goal: int = 0) -> Effort:
+        """Search for a proof of the state's goal with this index; it has a script exactly when it is "found".
 
         Raises:
             StateLost: everything is tried but the successors of a state that was lost with its process.
@@ -130,23 +105,23 @@ class Search:
             # The root belongs to the caller, who may search its other goals.
             self._session.release(self._graph.all_states())
         graph = self._graph
-        outcome: Outcome = "found" if graph.proved else "budget" if limit else "exhausted"
+        outcome: Ended = "found" if graph.proved else "budget" if limit else "exhausted"
         if outcome == "exhausted" and self._lost is not None:
             raise self._lost
         for node in graph.nodes:
             # The tree also has the steps that the end of the search left unranked.
             graph.rank(node, None)
         tree = outline(graph, outcome=outcome, limit=limit)
-        return SearchResult(
+        return Effort(
             outcome,
-            graph.script(),
-            graph.expanded,
-            self._session.calls - self._calls_before,
-            time.monotonic() - self._began,
-            tree,
-            tree.best,
-            graph.killed,
-            limit,
+            best=tree.best,
+            goals_left=tree.goals_left,
+            nodes=graph.expanded,
+            repl_calls=self._session.calls - self._calls_before,
+            seconds=time.monotonic() - self._began,
+            killed=graph.killed,
+            tree=tree,
+            script=graph.script(),
         )
 
     async def _loop(self) -> Limit:
@@ -275,9 +250,9 @@ class SearchMethod:
         return str(getattr(self.proposer, "reason", ""))
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> Usage:
         """The cost of the proposer's model so far; nothing without a model."""
-        return cast(Cost, getattr(self.proposer, "cost", Cost()))
+        return cast(Usage, getattr(self.proposer, "cost", Usage()))
 
     @property
     def failures(self) -> tuple[int, int]:

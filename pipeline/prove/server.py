@@ -23,6 +23,7 @@ from pipeline.lean.source.splice import Declaration, Replacement, splice
 from pipeline.loop_thread import LoopThread
 from pipeline.models.retriever.places import Place
 from pipeline.models.tactics.goals import NAME, SourcePlaces, statement
+from pipeline.prove.whole_proof import WholeAsk
 from store.domain.keywords import PROVABLE_KINDS
 
 _SORRY = "by\n{indent}sorry"
@@ -183,11 +184,10 @@ class RestatedTheorem:
     place: Place = Place()  # noqa: RUF009 - frozen
     whole_file: bool = False
 
-    @property
-    def context(self) -> str:
-        """The text of its own file before the declaration; "" without the file."""
-        before = self.declaration.data[: self.declaration.byte_start] if self.whole_file else b""
-        return before.decode("utf-8", "replace")
+    def asked(self, *, seed: int, count: int = 1) -> WholeAsk:
+        """Return the request for whole proofs of it."""
+        (sorry,) = self.declaration.sorries
+        return WholeAsk(self.declaration, sorry, count=count, seed=seed)
 
     def proof(self, replacement: Replacement) -> str:
         """Return the text behind the `:=` with the replacement in the sorry's place."""

@@ -125,6 +125,13 @@ class Tree:
     proof: tuple[Natural, ...] = ()
     nodes_left_out: Natural = 0
 
+    @property
+    def goals_left(self) -> int | None:
+        """Open goals of the state with the fewest; the root does not count."""
+        if self.outcome == "found":
+            return 0
+        return min((len(node.goals) for node in self.nodes if node.number), default=None)
+
     def node(self, number: int) -> TreeNode:
         """Return a state by its number.
 

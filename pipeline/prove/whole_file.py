@@ -22,7 +22,7 @@ from pipeline.lean.source.imports import lean_options
 from pipeline.lean.source.scanner import SourceFile
 from pipeline.lean.source.splice import Declaration, Replacement, Script, Step, placements, splice
 from pipeline.prove.curated import CLOSERS, CLOSERS_AT_START, OF_LIBRARIES
-from pipeline.prove.effort import Attempt, Effort, FoundProof, text_hash
+from pipeline.prove.effort import Attempt, Effort, SolvedSorry, found
 
 _HEARTBEATS = 200_000
 """Of one copy: Lean's own default, whatever the file sets."""
@@ -77,8 +77,10 @@ class WholeFile:
             tried += len(tactics)
             for copy in copies:
                 if not any(copy.first <= line <= copy.last for line in messages):
-                    return self._found(
-                        wanted, copy, Effort("found", nodes=tried, seconds=time.monotonic() - started)
+                    effort = Effort("found", nodes=tried, seconds=time.monotonic() - started)
+                    solved = SolvedSorry(tuple(copy.tactic.split("; ")), copy.replacement, effort)
+                    return found(
+                        wanted, solved, "in whole files", data=self.data, source=self.source, path=self.path
                     )
         if not judged:
             return None
@@ -101,16 +103,9 @@ class WholeFile:
         text = self.data[: declaration.byte_start].decode() + "\n"
         copies = []
         for number, tactic in enumerate(tactics):
-            replacement = placements(
-                declaration.data,
-                declaration.tokens,
-                Script(tuple(Step(one, 1, 1 if more else 0) for one, more in _steps(tactic))),
-                byte_start=sorry.byte_start,
-                byte_end=sorry.byte_end,
-                mode=sorry.mode,
-                declaration_start=declaration.byte_start,
-                declaration_end=declaration.byte_end,
-            )[0]
+            steps = tactic.split("; ")
+            script = Script(tuple(Step(one, 1, int(at < len(steps))) for at, one in enumerate(steps, 1)))
+            replacement = placements(declaration, sorry, script)[0]
             patched = splice(self.data, replacement)
             end = declaration.byte_end + len(patched) - len(self.data)
             copy = patched[declaration.byte_start : end].decode().strip("\n")
@@ -139,21 +134,6 @@ class WholeFile:
             return None
         messages = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         return frozenset(_line(one) for one in messages if _speaks_against(one))
-
-    def _found(self, wanted: SorryToProve, copy: _Copy, effort: Effort) -> Attempt:
-        patched = text_hash(self.source, wanted, splice(self.data, copy.replacement), path=self.path)
-        if patched is None:
-            return Attempt(wanted, "error", "the patched file does not scan as the same declarations")
-        steps = tuple(one for one, _ in _steps(copy.tactic))
-        return Attempt(
-            wanted, "found", "in whole files", effort, FoundProof(copy.replacement, steps, patched)
-        )
-
-
-def _steps(tactic: str) -> list[tuple[str, bool]]:
-    """Return the single steps, each with whether another follows."""
-    parts = tactic.split("; ")
-    return [(one, at + 1 < len(parts)) for at, one in enumerate(parts)]
 
 
 def _speaks_against(message: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Whole proofs: a model writes the text for a sorry's place, Lean judges it, and its errors go back to the model.
 
-    result = await prove_whole(ask, author=author, check=check, seconds=120, repairs=2)
+    effort, written = await prove_whole(ask, author=author, check=check, seconds=120, repairs=2)
 
 A text that the gate would refuse is refused without Lean, and the model receives the reason. No text is judged twice.
 The order of the tries depends on the author's answers alone. A found text is a candidate, like a search's: the gate
@@ -10,11 +10,12 @@ decides.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import NamedTuple
 
-from pipeline.lean.client.errors import ReplDied, ReplError, ReplRefused
+from pipeline.endpoint.errors import Usage
+from pipeline.lean.client.errors import ReplDied, ReplRefused
 from pipeline.lean.client.messages import Message
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.forbidden import complaints
@@ -22,6 +23,7 @@ from pipeline.lean.source.lexer import Token, lex, tokens_of_text
 from pipeline.lean.source.scanner import Located, locate, scan_source
 from pipeline.lean.source.splice import Declaration, Replacement, splice, text_placements
 from pipeline.lean.tactic_text import fences
+from pipeline.prove.effort import Effort, Outcome
 from store.domain.keywords import RESTATED_KINDS
 from store.domain.records import Sorry
 from store.text import counted, cut, one_line
@@ -213,9 +215,8 @@ def _term(lines: Sequence[str]) -> str:
     return "\n".join([first, *(_INDENT + line[least:] for line in others)])
 
 
-Outcome = Literal["found", "exhausted", "budget", "error"]
-Check = Callable[[str], Awaitable[tuple[str, ...]]]
-"""Returns Lean's errors with a proof (see `read_proof`) in the sorry's place; none if Lean accepts it."""
+Check = Callable[[str], Awaitable["Replacement | tuple[str, ...]"]]
+"""Returns a proof (see `read_proof`) in the sorry's place as Lean accepts it, or Lean's errors."""
 
 _MOST_FAILED = 4
 """The maximum of failed proofs in a request: more would cost more than they help."""
@@ -233,139 +234,64 @@ class FailedProof:
 
 
 @dataclass(frozen=True, slots=True)
-class InFile:
-    """A sorry where it stands: its file in the project, its declaration there, and its hypotheses."""
-
-    path: str
-    declaration: Declaration
-    sorry: Sorry
-    hypotheses: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class WholeAsk:
     """The request to an author.
 
     Attributes:
-        context: the file's text before the declaration.
-        declaration: its source, with the sorry.
-        goal: the sorry's goal as Lean prints it; "" if unknown.
+        declaration: with the sorry, in its file.
+        sorry: one of its.
+        path: of the file in its project; "" where that does not matter.
+        goal: the sorry's, as Lean prints it; "" if unknown.
+        hypotheses: the goal's.
+        premises: marked code of the premises that are shown, the nearest first.
         earlier: failed proofs, the last ones last.
         count: the number of proofs.
         seed: of the sampling.
-        ordinal: of the sorry in the declaration, from 0.
         seconds: the time limit; None for no limit.
-        premises: marked code of the premises that are shown, the nearest first.
-        place: the sorry in its file; None where it is in none.
     """
 
-    context: str
-    declaration: str
+    declaration: Declaration
+    sorry: Sorry
+    path: str = ""
     goal: str = ""
+    hypotheses: tuple[str, ...] = ()
+    premises: tuple[str, ...] = ()
     earlier: tuple[FailedProof, ...] = ()
     count: int = 1
     seed: int = 0
-    ordinal: int = 0
     seconds: float | None = None
-    premises: tuple[str, ...] = ()
-    place: InFile | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """The cost of a request to a model. `usd` is None if the prices are unknown."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    usd: float | None = None
-
-    def __add__(self, other: Cost) -> Cost:
-        known = [usd for usd in (self.usd, other.usd) if usd is not None]
-        return Cost(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            sum(known) if known else None,
-        )
-
-    def since(self, before: Cost) -> Cost:
-        """Return the difference to an earlier total."""
-        return Cost(
-            self.prompt_tokens - before.prompt_tokens,
-            self.completion_tokens - before.completion_tokens,
-            None if self.usd is None else self.usd - (before.usd or 0.0),
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorAnswers:
     """An author's answers, in the order of their tries, and their cost.
 
-    `missing` is the reason for fewer answers than requested; "" for none. `refused` are those that are none, with the
-    reason. `note` is told with the attempt, however it ends.
+    Attributes:
+        missing: the reason for fewer answers than requested; "" for none.
+        refused: those that are none, with the reason.
+        note: told with the attempt, however it ends.
+        error: the reason why the author cannot answer for this sorry at all; "" for none.
+        reason: the error's kind.
     """
 
     texts: tuple[str, ...]
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    usd: float | None = None
+    usage: Usage = Usage()  # noqa: RUF009 - frozen
     missing: str = ""
     refused: tuple[FailedProof, ...] = ()
     note: str = ""
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(self.prompt_tokens, self.completion_tokens, self.usd)
+    error: str = ""
+    reason: str = ""
 
 
-class AuthorError(Exception):
-    """An author cannot answer for the sorry of the request; `cost` was spent all the same."""
-
-    def __init__(self, message: str, *, reason: str = "author", cost: Cost | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.cost = cost or Cost()
+Author = Callable[[WholeAsk], Awaitable[AuthorAnswers]]
+"""Writes whole proofs. Takes requests for several sorries at once."""
 
 
-class Author(Protocol):
-    """An author of whole proofs. Takes requests for several sorries at once."""
+class Written(NamedTuple):
+    """A proof that an author wrote, and as Lean accepted it."""
 
-    async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        """Return answers.
-
-        Raises:
-            AuthorError: the author has none.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class WholeResult:
-    """The result of the work on one sorry.
-
-    Attributes:
-        outcome: "found"; "exhausted": all turns are used up; "budget"; "error": the author or Lean failed.
-        found: the proof that Lean accepted, exactly if the outcome is "found".
-        detail: the reason for no proof, and the author's notes.
-        best: the progress, in a line for people.
-        turns: the number of requests to the author.
-        tried: the number of different proofs that Lean judged.
-        refused: the number of proofs refused without Lean.
-        cost: tokens and money, with those of failed requests.
-        seconds: in all.
-        failed: the failed proofs, in the order of their tries.
-        failure: of Lean, if that ended the work; the caller decides whether other sorries can be tried.
-    """
-
-    outcome: Outcome
-    found: str | None
-    detail: str
-    best: str
-    turns: int
-    tried: int
-    refused: int
-    cost: Cost
-    seconds: float
-    failed: tuple[FailedProof, ...] = ()
-    failure: ReplError | None = None
+    text: str
+    replacement: Replacement
 
 
 async def prove_whole(
@@ -377,8 +303,8 @@ async def prove_whole(
     repairs: int,
     verbatim: bool = False,
     clock: Callable[[], float] = time.monotonic,
-) -> WholeResult:
-    """Prove a sorry with an author.
+) -> tuple[Effort, Written | None]:
+    """Prove a sorry with an author; return the effort, and the proof exactly if that is "found".
 
     Args:
         ask: for the first turn.
@@ -388,10 +314,13 @@ async def prove_whole(
         repairs: turns after the first, in which the author receives Lean's errors from the turn before.
         verbatim: whether an answer is what stands in the sorry's place, and not a text that has a proof in it.
         clock: in seconds.
+
+    Raises:
+        ReplError: Lean failed.
     """
-    work = _Work(ask, author, check, seconds, verbatim, clock)
+    work = _Work(ask, author, check, seconds, verbatim, clock, clock())
     outcome = await work.run(repairs + 1)
-    return work.result(outcome)
+    return work.effort(outcome), work.found
 
 
 @dataclass(slots=True)
@@ -402,20 +331,18 @@ class _Work:
     seconds: float
     verbatim: bool
     clock: Callable[[], float]
-    started: float = 0.0
+    started: float
     turns: int = 0
-    cost: Cost = field(default_factory=Cost)
-    found: str | None = None
+    cost: Usage = field(default_factory=Usage)
+    found: Written | None = None
     detail: str = ""
     notes: list[str] = field(default_factory=list)
-    failure: ReplError | None = None
     judged: list[FailedProof] = field(default_factory=list)
     refused: list[FailedProof] = field(default_factory=list)
     failed: list[FailedProof] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
     async def run(self, turns: int) -> Outcome:
-        self.started = self.clock()
         earlier = self.ask.earlier
         for turn in range(turns):
             if self._spent():
@@ -423,14 +350,11 @@ class _Work:
             left = self.seconds - (self.clock() - self.started)
             ask = replace(self.ask, earlier=earlier, seed=self.ask.seed + turn, seconds=left)
             self.turns += 1
-            try:
-                written = await self.author.write(ask)
-            except AuthorError as error:
-                self.cost += error.cost
-                self.detail = str(error)
+            written = await self.author(ask)
+            self.cost += written.usage
+            self.detail = written.error or written.missing
+            if written.error:
                 return "error"
-            self.cost += written.cost
-            self.detail = written.missing
             self.notes += [written.note] if written.note else []
             known = len(self.failed)
             for failed in written.refused:
@@ -440,9 +364,8 @@ class _Work:
                 return outcome
             # After a turn without new proofs the model receives the same failures again.
             earlier = tuple(self.failed[known:][:_MOST_FAILED]) or earlier
-        self.detail = f"none of {self.turns} turns brought a proof" + (
-            f"; {self.detail}" if self.detail else ""
-        )
+        in_vain = f"none of {self.turns} turns brought a proof"
+        self.detail = f"{in_vain}; {self.detail}" if self.detail else in_vain
         return "budget" if self._over else "exhausted"
 
     @property
@@ -461,7 +384,7 @@ class _Work:
             read = (
                 ReadProof((text,))
                 if self.verbatim
-                else read_proof(text, self.ask.declaration, ordinal=self.ask.ordinal)
+                else read_proof(text, self.ask.declaration.text, ordinal=self.ask.sorry.ordinal)
             )
             if not read.proofs:
                 self._refuse(FailedProof(text.strip(), (read.why,)))
@@ -479,16 +402,12 @@ class _Work:
                 # What a program had written when its time was over is judged all the same.
                 if not self.verbatim and self._spent():
                     return "budget"
-                try:
-                    errors = await self.check(proof)
-                except ReplError as error:
-                    self.failure, self.detail = error, f"Lean failed: {error}"
-                    return "error"
-                if not errors:
+                fits = await self.check(proof)
+                if isinstance(fits, Replacement):
                     self.judged.append(FailedProof(proof, ()))
-                    self.found, self.detail = proof, ""
+                    self.found, self.detail = Written(proof, fits), ""
                     return "found"
-                self.judged.append(FailedProof(proof, errors))
+                self.judged.append(FailedProof(proof, fits))
                 first = first or self.judged[-1]
             # Of several readings of one answer the first is the likely one: the model receives its errors.
             if first is not None:
@@ -502,19 +421,15 @@ class _Work:
         self.refused.append(failed)
         self.failed.append(_short(failed))
 
-    def result(self, outcome: Outcome) -> WholeResult:
-        return WholeResult(
+    def effort(self, outcome: Outcome) -> Effort:
+        return Effort(
             outcome,
-            self.found,
             "; ".join(filter(None, (self.detail, *self.notes))),
             self._best(),
-            self.turns,
+            0 if self.found is not None else None,
             len(self.judged),
-            len(self.refused),
-            self.cost,
-            self.clock() - self.started,
-            tuple(self.failed),
-            self.failure,
+            seconds=self.clock() - self.started,
+            cost=self.cost,
         )
 
     def _best(self) -> str:
@@ -544,69 +459,54 @@ def _line(text: str) -> str:
 # ---- Lean's judgement of a proof text in a sorry's place, elaborated with its declaration
 
 
-class SorryCheck:
-    """A `Check` for one sorry.
+def check_in(
+    session: Session,
+    declaration: Declaration,
+    sorry: Sorry,
+    *,
+    timeout_s: float | None = None,
+    verbatim: bool = False,
+) -> Check:
+    """Return the check of proofs of a sorry.
 
-    Attributes:
-        replacement: the text that Lean accepted last; None before.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        declaration: Declaration,
-        sorry: Sorry,
-        *,
-        timeout_s: float | None = None,
-        verbatim: bool = False,
-    ) -> None:
-        """Args:
+    Args:
         session: at the declaration's place in its file.
         declaration: with the sorry.
         sorry: one of the declaration's.
         timeout_s: of one elaboration.
         verbatim: whether a proof is the text in the sorry's place as it is, and not laid out here.
-        """
-        self._verbatim = verbatim
-        self._session = session
-        self._declaration = declaration
-        self._sorry = sorry
-        self._timeout_s = timeout_s
-        self.replacement: Replacement | None = None
+    """
 
-    async def __call__(self, proof: str) -> tuple[str, ...]:
-        """Return Lean's errors with the proof in the sorry's place, in each layout that may fit there.
+    async def check(proof: str) -> Replacement | tuple[str, ...]:
+        layouts: tuple[Replacement, ...] = (Replacement(sorry.byte_start, sorry.byte_end, proof),)
+        if not verbatim:
+            block = block_of(proof)
+            lines = proof.split("\n") if block is None else block
+            layouts = text_placements(declaration, sorry, lines, tactics=block is not None)
+        return await fitting(session, declaration, layouts, timeout_s=timeout_s)
 
-        Raises:
-            ReplError: no process can be started (see `Session`).
-        """
-        first: tuple[str, ...] = ()
-        for replacement in self.replacements(proof):
-            errors = await errors_with(
-                self._session, self._declaration, replacement, timeout_s=self._timeout_s
-            )
-            if not errors:
-                self.replacement = replacement
-                return ()
-            first = first or errors
-        return first
+    return check
 
-    def replacements(self, proof: str) -> tuple[Replacement, ...]:
-        """Return the layouts of a proof in the sorry's place, most readable first."""
-        if self._verbatim:
-            return (Replacement(self._sorry.byte_start, self._sorry.byte_end, proof),)
-        block = block_of(proof)
-        return text_placements(
-            self._declaration.data,
-            self._declaration.tokens,
-            proof.split("\n") if block is None else block,
-            tactics=block is not None,
-            byte_start=self._sorry.byte_start,
-            byte_end=self._sorry.byte_end,
-            mode=self._sorry.mode,
-            declaration_start=self._declaration.byte_start,
-            declaration_end=self._declaration.byte_end,
-        )
+
+async def fitting(
+    session: Session,
+    declaration: Declaration,
+    layouts: Iterable[Replacement],
+    *,
+    timeout_s: float | None = None,
+) -> Replacement | tuple[str, ...]:
+    """Return the first layout that Lean accepts in a declaration; if none, its errors about the first.
+
+    Raises:
+        ReplError: no process can be started (see `Session`).
+    """
+    first: tuple[str, ...] = ()
+    for replacement in layouts:
+        errors = await errors_with(session, declaration, replacement, timeout_s=timeout_s)
+        if not errors:
+            return replacement
+        first = first or errors
+    return first
 
 
 async def errors_with(

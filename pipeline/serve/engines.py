@@ -22,7 +22,8 @@ from pipeline.models.retriever.finder import Retriever
 from pipeline.models.tactics.generate import Generator, PrefixTooLongError
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
-from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, Predicting
+from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel
+from pipeline.prove.generator import Predicting
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import Limits, ModelSpec, Provenance
@@ -277,7 +278,7 @@ class EndpointGenerator:
         self._name = name
         self._client = client
         self._decoding = decoding
-        self._suggests = EndpointSuggests(client)
+        self._model = EndpointModel(client)
 
     async def start(self) -> None:
         """Do nothing: the client connects at the first request."""
@@ -286,9 +287,7 @@ class EndpointGenerator:
         await self._client.close()
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
-        found = await self._suggests.suggest(
-            Request(state, (), replace(self._decoding, prefix=prefix), _SEED)
-        )
+        found = await self._model.suggest(Request(state, (), replace(self._decoding, prefix=prefix), _SEED))
         if found.error:
             raise Problem(
                 _STATUS.get(found.reason, 502),

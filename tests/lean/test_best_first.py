@@ -17,11 +17,13 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, StateLost
 from pipeline.lean.tactic_text import Step as ProgressStep
+from pipeline.prove.effort import Effort
 from pipeline.prove.graph import Candidate, Failures, ModelScoring, Proposer, TacticRequest
-from pipeline.prove.search import Search, SearchResult
+from pipeline.prove.search import Search
 from pipeline.prove.tree import Tree
 from tests.support.lean import scripted
 from tests.support.lean.scripted import Script
+from tests.support.prove import tree_of
 
 T = TypeVar("T")
 BUDGET = Budget(nodes=60, seconds=20, tactic_timeout_s=5)
@@ -82,7 +84,7 @@ def logic() -> Listing:
     return Listing("assumption", "intro p q h", *apart, "constructor", "left", "right", "nope (")
 
 
-async def run(session: Session, statement: str, proposer: Proposer, **more: Any) -> SearchResult:
+async def run(session: Session, statement: str, proposer: Proposer, **more: Any) -> Effort:
     """Search for a proof; keyword arguments as `Search` has them."""
     state = await session.start(statement)
     options = {"budget": BUDGET, "scoring": ModelScoring(), **more}
@@ -109,8 +111,8 @@ def on(script: Script, use: Callable[[New], Awaitable[T]], *, start_s: float = 0
     return asyncio.run(main())
 
 
-def search(statement: str, proposer: Proposer, script: Script = LOGIC, **more: Any) -> SearchResult:
-    async def use(new: New) -> SearchResult:
+def search(statement: str, proposer: Proposer, script: Script = LOGIC, **more: Any) -> Effort:
+    async def use(new: New) -> Effort:
         async with new() as session:
             result = await run(session, statement, proposer, **more)
             assert await session.stat() == 1, "more than the root is left in the process"
@@ -123,18 +125,18 @@ def test_a_model_s_tactics_find_a_proof_and_the_tree_tells_how() -> None:
     result = search(SWAPS, logic())
     assert result.outcome == "found", result
     assert result.script is not None
-    way = [result.tree.node(number) for number in result.tree.proof]
+    way = [tree_of(result).node(number) for number in tree_of(result).proof]
     assert tuple(node.tactic for node in way[1:]) == result.script.tactics
     assert way[-1].goals == ()
     assert {node.outcome for node in way} == {"proved"}
     assert result.best == f"proved with {len(result.script.steps)} tactics"
-    assert Tree.from_json(json.loads(json.dumps(result.tree.as_json()))) == result.tree
+    assert Tree.from_json(json.loads(json.dumps(tree_of(result).as_json()))) == result.tree
 
 
 def test_an_unprovable_goal_ends_with_every_state_dead() -> None:
     result = search(STUCK, logic())
     assert result.outcome == "exhausted"
-    assert {node.outcome for node in result.tree.nodes} == {"dead"}
+    assert {node.outcome for node in tree_of(result).nodes} == {"dead"}
     assert result.best.startswith("1 of 1 goal left after ")
 
 
@@ -144,10 +146,10 @@ def test_a_state_is_expanded_once_on_whichever_way_it_is_reached() -> None:
     back = {(either, "revert h"): [f"{PROPS}⊢ p → q ∨ q"], (f"{PROPS}⊢ p → q ∨ q", "intro p q h"): [either]}
     ways = {("q ∨ q", "left"): ["q"], ("q ∨ q", "right"): ["q"], (either, "skip"): [either]}
     result = search(statement, proposer, Script(tactics={(statement, "intro p q h"): [either]} | ways | back))
-    shown = [node.goals for node in result.tree.nodes]
+    shown = [node.goals for node in tree_of(result).nodes]
     assert len(set(shown)) == len(shown)
-    assert any(one.outcome == "repeated" for node in result.tree.nodes for one in node.tried)
-    assert len(proposer.asked) == result.nodes == len(result.tree.nodes)
+    assert any(one.outcome == "repeated" for node in tree_of(result).nodes for one in node.tried)
+    assert len(proposer.asked) == result.nodes == len(tree_of(result).nodes)
 
 
 def test_a_better_way_to_an_open_state_is_taken() -> None:
@@ -167,14 +169,14 @@ def test_a_better_way_to_an_open_state_is_taken() -> None:
     result = search(
         "∀ p : Prop, p", Doubled(), Script(tactics={("", one): ["p : Prop\n⊢ p"] for one in ways})
     )
-    child = result.tree.node(1)
+    child = tree_of(result).node(1)
     assert (child.tactic, child.log_probability) == ("intro p", -0.5)
-    assert [one.outcome for one in result.tree.node(0).tried] == ["step", "repeated", "repeated"]
+    assert [one.outcome for one in tree_of(result).node(0).tried] == ["step", "repeated", "repeated"]
 
 
 def test_the_same_tactic_written_twice_is_tried_once() -> None:
     result = search("∀ p : Prop, p", Listing("intro  p", "intro p", " intro p\n"))
-    assert [one.tactic for one in result.tree.node(0).tried] == ["intro  p"]
+    assert [one.tactic for one in tree_of(result).node(0).tried] == ["intro  p"]
 
 
 @pytest.mark.parametrize(
@@ -187,16 +189,16 @@ def test_the_same_tactic_written_twice_is_tried_once() -> None:
 )
 def test_a_stopped_search_says_which_limit_ended_it(budget: Budget, limit: str) -> None:
     result = search(SWAPS, logic(), budget=budget)
-    assert (result.outcome, result.limit, result.tree.limit) == ("budget", limit, limit)
-    assert sum(len(node.tried) for node in result.tree.nodes) == 4 or limit != "calls"
-    assert any(node.outcome == "open" for node in result.tree.nodes)
+    assert (result.outcome, tree_of(result).limit) == ("budget", limit)
+    assert sum(len(node.tried) for node in tree_of(result).nodes) == 4 or limit != "calls"
+    assert any(node.outcome == "open" for node in tree_of(result).nodes)
 
 
 def test_a_proposer_that_never_answers_is_given_up_at_the_end_of_the_time() -> None:
     proposer = Listing("intro h", wait_s=60)
     budget = Budget(nodes=60, seconds=0.2, tactic_timeout_s=5)
     result = search(SWAPS, proposer, budget=budget)
-    assert (result.outcome, result.limit, proposer.at_once) == ("budget", "seconds", 0)
+    assert (result.outcome, tree_of(result).limit, proposer.at_once) == ("budget", "seconds", 0)
     assert result.seconds < 5
 
 
@@ -208,9 +210,9 @@ def test_a_progress_model_that_never_answers_is_given_up_at_the_end_of_the_time(
 
     budget = Budget(nodes=60, seconds=1, tactic_timeout_s=5)
     result = search(SWAPS, logic(), budget=budget, remaining=Silent())
-    assert (result.outcome, result.limit, result.nodes) == ("budget", "seconds", 1)
+    assert (result.outcome, tree_of(result).limit, result.nodes) == ("budget", "seconds", 1)
     # What was found is in the picture all the same.
-    assert [node.tactic for node in result.tree.nodes] == ["", "intro p q h"]
+    assert [node.tactic for node in tree_of(result).nodes] == ["", "intro p q h"]
 
 
 def test_a_failure_on_a_goal_is_not_sent_again_for_another_state_with_it() -> None:
@@ -218,7 +220,7 @@ def test_a_failure_on_a_goal_is_not_sent_again_for_another_state_with_it() -> No
     apart = {("p ∧ (q ∧ p)", "constructor"): ["p", "q ∧ p"], ("q ∧ p", "constructor"): ["q", "p"]}
     script = Script(tactics={**apart, ("p ∧ (q ∧ p)", "skip"): ["p ∧ (q ∧ p)"], ("p", "cases h"): ["q ∧ p"]})
 
-    async def use(new: New) -> tuple[SearchResult, SearchResult, SearchResult]:
+    async def use(new: New) -> tuple[Effort, Effort, Effort]:
         failures = Failures()
         async with new() as session:
             first = await run(session, "p ∧ (q ∧ p)", proposer, failures=failures)
@@ -265,7 +267,7 @@ def test_a_progress_model_gets_one_request_for_an_expansion() -> None:
     assert [step.tactic for step in first] == ["intro p", "intro q", "intro p q"]
     assert {step.prefix for step in first} == {""}
     assert "⊢ ∀" in first[0].goal
-    assert result.tree.node(1).remaining == len("intro p")
+    assert tree_of(result).node(1).remaining == len("intro p")
     assert any(step.prefix == "intro p" for batch in progress.batches for step in batch)
 
 
@@ -276,10 +278,10 @@ def test_a_progress_model_without_hope_does_not_end_the_search() -> None:
 
 
 def test_a_process_is_parked_for_waiting_searches_during_a_slow_request() -> None:
-    async def use(new: New) -> tuple[Listing, list[SearchResult]]:
+    async def use(new: New) -> tuple[Listing, list[Effort]]:
         slow = Listing(*[one.text for one in logic().candidates], wait_s=0.05)
 
-        async def one() -> SearchResult:
+        async def one() -> Effort:
             async with new() as session:
                 return await run(session, BOTH, slow)
 
@@ -346,7 +348,7 @@ def test_the_suggestion_of_a_search_tactic_is_the_proof() -> None:
     result = search("q", Listing("exact?", "simp?"), script)
     assert result.script is not None
     assert result.script.tactics == ("simp only [h]",)
-    assert [one.outcome for one in result.tree.node(0).tried] == ["unparsed", "proved"]
+    assert [one.outcome for one in tree_of(result).node(0).tried] == ["unparsed", "proved"]
 
 
 def test_a_proof_on_a_sorry_or_unsafe_code_does_not_count() -> None:
@@ -358,7 +360,7 @@ def test_a_proof_on_a_sorry_or_unsafe_code_does_not_count() -> None:
         }
     )
     result = search("p", Listing("aesop", "decide", "rfl"), script)
-    assert [(one.tactic, one.outcome, one.reason) for one in result.tree.node(0).tried] == [
+    assert [(one.tactic, one.outcome, one.reason) for one in tree_of(result).node(0).tried] == [
         ("aesop", "sorry", "it rests on a sorry"),
         ("decide", "sorry", "it rests on unsafe code"),
         ("rfl", "proved", ""),

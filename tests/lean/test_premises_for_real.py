@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.models.retriever.corpus import Premise
-from pipeline.prove.curated import CuratedTactics, CuratedWithPremises
+from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.graph import TacticRequest
 from pipeline.prove.premises import ShownPremises
 
@@ -27,7 +27,7 @@ def offered(*hypotheses: str) -> list[str]:
 
     variables = tuple(Variable(name, name, False, Expression("Nat")) for name in hypotheses)
     request = TacticRequest((Goal("g", Expression("Q 3"), variables),), (), 0)
-    proposer = CuratedWithPremises(CuratedTactics(core_only=True), ShownPremises(find))
+    proposer = CuratedTactics(core_only=True, shown=ShownPremises(find))
     return [one.text for one in asyncio.run(proposer.propose(request)) if "Demo" in one.text]
 
 

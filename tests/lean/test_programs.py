@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pipeline.endpoint.errors import Usage
 from pipeline.endpoint.spending import Spending
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import Budget, EarlierAttempt, ProgramSpec
@@ -24,8 +25,8 @@ from pipeline.lean.backend import Sandbox
 from pipeline.prove import programs
 from pipeline.prove.declaration import WholeProofMethod
 from pipeline.prove.effort import Attempt
-from pipeline.prove.programs import ProgramAuthor, Usage
-from pipeline.prove.rungs import Engine, ModelHealth, WatchedAuthor, ladder
+from pipeline.prove.programs import ProgramAuthor, used_by
+from pipeline.prove.rungs import Engine, ModelHealth, ladder
 from store.events.proofs import ProofVerified
 from tests.support.chat_server import ChatServer, Says
 from tests.support.gate import Case, GateProject
@@ -95,7 +96,7 @@ def tries(lean: Searches, real_lean: Path, tmp_path: Path, bubblewrap: None) -> 
                 ]
             },
         )
-        watched = WatchedAuthor(author, ModelHealth(alone=False))
+        watched = ModelHealth(alone=False).watch(author.write)
         engine = Engine(
             ladder().propose, wholly=WholeProofMethod(watched, 1, repairs, verbatim=True), again=False
         )
@@ -415,7 +416,7 @@ def test_a_run_that_could_not_begin_costs_nothing(tries: Tries, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "usage"),
     [
-        ('{"usd": 1, "prompt_tokens": 2.0}', Usage(1.0, 2, None)),
+        ('{"usd": 1, "prompt_tokens": 2.0}', Usage(2, 0, 1.0)),
         ('{"usd": -1, "prompt_tokens": "many", "completion_tokens": true}', Usage()),
         ('{"usd": NaN, "prompt_tokens": 1e999}', Usage()),
         ("[" * 100_000, Usage()),
@@ -423,7 +424,7 @@ def test_a_run_that_could_not_begin_costs_nothing(tries: Tries, tmp_path: Path) 
     ],
 )
 def test_of_what_a_program_says_that_it_used_only_plain_numbers_are_kept(text: str, usage: Usage) -> None:
-    assert Usage.read(text) == usage
+    assert used_by(text) == usage
 
 
 def test_a_program_that_fails_by_itself_ends_in_an_error_with_what_it_said(tries: Tries) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.endpoint.errors import Usage
 from pipeline.gate import lake_checks
 from pipeline.gate.second_kernel import OFF
 from pipeline.jobs.protocol import JobSpec
@@ -221,13 +222,9 @@ class Assuming:
     def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
 
 
-class Wrong:
-    """An author whose proofs are none."""
-
-    name, model = "whole", "m"
-
-    async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        return AuthorAnswers(("by\n  assumption",), 100, 10)
+async def wrong(_ask: WholeAsk) -> AuthorAnswers:
+    """Write proofs that are none."""
+    return AuthorAnswers(("by\n  assumption",), Usage(100, 10))
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +235,7 @@ def lean(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def test_a_model_s_search_is_offered_the_lemma_s_use_beside_the_model_s_steps(lean: Searches) -> None:
     model = Assuming()
-    engine = Engine(lambda _: lambda _shown: model, scoring=ModelScoring())
+    engine = Engine(lambda _place, _shown: model, scoring=ModelScoring())
     attempt = lean.attempt(SWAPPED, engine, lemmas=(SWAP,))["t"]
     assert attempt.proof is not None, attempt
     assert attempt.proof.tactics[1:] == ("apply swap_1a2b3c4d", "assumption")
@@ -246,7 +243,7 @@ def test_a_model_s_search_is_offered_the_lemma_s_use_beside_the_model_s_steps(le
 
 
 def test_whole_proofs_that_fail_leave_the_lemma_to_the_curated_tactics(lean: Searches) -> None:
-    engine = Engine(ladder().propose, wholly=WholeProofMethod(Wrong(), proofs=1, repairs=0))
+    engine = Engine(ladder().propose, wholly=WholeProofMethod(wrong, proofs=1, repairs=0))
     attempt = lean.attempt(EIGHT, engine, lemmas=(FOUR,))["t"]
     assert attempt.proof is not None, attempt
     assert attempt.detail == "brings in four_more (proof 99aabbccddeeff00); the steps are rung 0's"
@@ -255,7 +252,7 @@ def test_whole_proofs_that_fail_leave_the_lemma_to_the_curated_tactics(lean: Sea
 
 
 def test_a_proof_without_a_lemma_does_not_count_for_an_author(lean: Searches) -> None:
-    engine = Engine(ladder().propose, wholly=WholeProofMethod(Wrong(), proofs=1, repairs=0))
+    engine = Engine(ladder().propose, wholly=WholeProofMethod(wrong, proofs=1, repairs=0))
     attempt = lean.attempt(SWAPPED, engine, lemmas=(SWAP,))["t"]
     assert (attempt.outcome, attempt.proof) == ("exhausted", None)
 
@@ -278,9 +275,9 @@ def test_nothing_is_brought_in_where_each_question_is_paid_for_nor_for_a_sorry_s
     lean: Searches,
 ) -> None:
     paid = Assuming()
-    engine = Engine(lambda _: lambda _shown: paid, again=False)
+    engine = Engine(lambda _place, _shown: paid, again=False)
     assert lean.attempt(SWAPPED, engine, lemmas=(SWAP,))["t"].outcome == "exhausted"
     assert paid.asked == 1
     own = Lemma("t", SWAP.proof, "swap", SWAP.statement, "", SWAP.tactics)
-    free = Engine(lambda _: lambda _shown: Assuming())
+    free = Engine(lambda _place, _shown: Assuming())
     assert lean.attempt(SWAPPED, free, lemmas=(own,))["t"].outcome == "exhausted"

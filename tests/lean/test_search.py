@@ -12,13 +12,13 @@ from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Replacement
 from pipeline.prove.curated import CuratedTactics
-from pipeline.prove.declaration import CannotAttempt, prove_declaration
-from pipeline.prove.effort import DeclarationResult
+from pipeline.prove.declaration import CannotAttempt, DeclarationProver
+from pipeline.prove.effort import DeclarationResult, Effort
 from pipeline.prove.graph import Candidate, ModelScoring, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine
-from pipeline.prove.search import Search, SearchMethod, SearchResult
+from pipeline.prove.search import Search, SearchMethod
 from pipeline.prove.whole_proof import errors_with
-from tests.support.prove import Searches, declared
+from tests.support.prove import Searches, declared, tree_of
 from tests.support.trace import lean_itself
 
 BUDGET = Budget(nodes=100, seconds=60, tactic_timeout_s=20)
@@ -47,8 +47,8 @@ def lean(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield made
 
 
-def search(lean: Searches, statement: str, proposer: Proposer) -> SearchResult:
-    async def use(session: Session) -> SearchResult:
+def search(lean: Searches, statement: str, proposer: Proposer) -> Effort:
+    async def use(session: Session) -> Effort:
         state = await session.start(statement)
         return await Search(session, proposer, budget=BUDGET, scoring=ModelScoring()).run(state)
 
@@ -66,7 +66,7 @@ def search(lean: Searches, statement: str, proposer: Proposer) -> SearchResult:
     ],
 )
 def test_a_provable_statement_is_proved_without_automation(lean: Searches, statement: str) -> None:
-    async def use(session: Session) -> tuple[SearchResult, int]:
+    async def use(session: Session) -> tuple[Effort, int]:
         result = await Search(session, bare(), budget=BUDGET).run(await session.start(statement))
         return result, await session.stat()
 
@@ -81,7 +81,7 @@ def test_a_goal_without_a_constructive_proof_is_given_up(lean: Searches, stateme
     assert (result.outcome, result.script) == ("exhausted", None), result
 
 
-async def _of_rung_0(session: Session, statement: str) -> SearchResult:
+async def _of_rung_0(session: Session, statement: str) -> Effort:
     return await Search(session, bare(), budget=BUDGET).run(await session.start(statement))
 
 
@@ -90,7 +90,7 @@ def test_states_that_only_read_the_same_stay_apart(lean: Searches) -> None:
     proposer = Listing("intro h", "assumption", "cases h", "left", "right", "skip")
     result = search(lean, "∀ p q : Prop, p ∨ q → q ∨ p", proposer)
     assert result.outcome == "found", result
-    skipped = [one for node in result.tree.nodes for one in node.tried if one.tactic == "skip"]
+    skipped = [one for node in tree_of(result).nodes for one in node.tried if one.tactic == "skip"]
     assert {one.outcome for one in skipped} == {"repeated"}
 
 
@@ -104,10 +104,10 @@ GARBAGE = [
 def test_a_model_s_garbage_fails_and_the_proof_behind_it_is_found(lean: Searches) -> None:
     result = search(lean, "∀ p : Prop, p → p", Listing(*GARBAGE, "intro p h", "assumption"))
     assert result.outcome == "found", result
-    tried = [one for node in result.tree.nodes for one in node.tried]
+    tried = [one for node in tree_of(result).nodes for one in node.tried]
     assert {one.tactic for one in tried if one.outcome in ("step", "proved")} == {"intro p h", "assumption"}
     assert all(one.reason for one in tried if one.outcome in ("failed", "unparsed", "sorry"))
-    json.dumps(result.tree.as_json()).encode("ascii")
+    json.dumps(tree_of(result).as_json()).encode("ascii")
 
 
 # ---- declarations
@@ -115,7 +115,7 @@ def test_a_model_s_garbage_fails_and_the_proof_behind_it_is_found(lean: Searches
 
 def prove(lean: Searches, text: str) -> DeclarationResult:
     method = SearchMethod(bare())
-    return lean.use(lambda session: prove_declaration(session, declared(text), method=method, budget=BUDGET))
+    return lean.use(lambda session: DeclarationProver(session, declared(text), BUDGET, method).prove())
 
 
 def test_a_text_that_compiles_with_a_sorry_in_it_is_no_proof(lean: Searches) -> None:
@@ -145,7 +145,7 @@ def test_an_earlier_sorried_theorem_is_known_to_the_later_ones(lean: Searches) -
     source = (
         "def two : Nat := 2\ntheorem gap : two = 3 := sorry\ntheorem uses : two = 3 ∧ True := by\n  sorry\n"
     )
-    cites = Engine(lambda _: lambda _shown: Listing("exact ⟨gap, trivial⟩"))
+    cites = Engine(lambda _place, _shown: Listing("exact ⟨gap, trivial⟩"))
     assert lean.attempt(source, cites)["uses"].outcome == "found"
 
 
@@ -180,6 +180,6 @@ def test_a_false_statement_is_disproved_and_no_other(lean: Searches, source: str
 def test_a_negation_that_rests_on_another_sorry_or_an_axiom_proves_nothing(
     lean: Searches, lie: str, outcome: str
 ) -> None:
-    cites = Engine(lambda _: lambda _shown: Listing("exact lie"))
+    cites = Engine(lambda _place, _shown: Listing("exact lie"))
     tried = lean.attempt(f"{lie}\ntheorem t : 1 = 2 := sorry\n", cites)
     assert tried["t"].outcome == outcome, tried["t"]

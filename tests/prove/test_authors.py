@@ -11,17 +11,18 @@ import pytest
 
 from pipeline.endpoint.client import ChatClient, open_client
 from pipeline.endpoint.dialect import Endpoint
-from pipeline.endpoint.errors import ExternalError, SpendingError
+from pipeline.endpoint.errors import ExternalError, SpendingError, Usage
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.loading import load_generator
 from pipeline.models.tactics.generate import Generator
-from pipeline.prove.authors import ExternalAuthor, HFAuthor
-from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, FailedProof, WholeAsk
+from pipeline.prove.authors import EndpointModel, HFAuthor
+from pipeline.prove.whole_proof import AuthorAnswers, FailedProof, WholeAsk
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says
+from tests.support.prove import asked
 
-ASK = WholeAsk(
-    "import Mathlib\n\nlemma helper : True := trivial\n",
-    "theorem t (p : Prop) : p → p := by\n  sorry\n",
+STATED = "theorem t (p : Prop) : p → p := by\n  sorry\n"
+ASK = asked(
+    f"import Mathlib\n\nlemma helper : True := trivial\n{STATED}",
     goal="p : Prop\n⊢ p → p",
     earlier=(FailedProof("by\n  simp", ("at `simp`: simp made no progress",)),),
     count=2,
@@ -36,7 +37,7 @@ def written(*script: Reply, ask: WholeAsk = ASK, **part: Any) -> tuple[AuthorAns
             async with open_client(
                 EndpointSpec(base_url=server.url, model="org/model", retries=0, **part)
             ) as client:
-                return await ExternalAuthor(client, max_tokens=99).write(ask)
+                return await EndpointModel(client, whole_tokens=99).write(ask)
 
         return asyncio.run(main()), server
 
@@ -44,7 +45,7 @@ def written(*script: Reply, ask: WholeAsk = ASK, **part: Any) -> tuple[AuthorAns
 def test_an_endpoint_receives_the_file_the_goal_and_the_failures() -> None:
     answer, server = written(Says(["by\n  exact id", "by\n  intro h; exact h"]))
     assert answer.texts == ("by\n  exact id", "by\n  intro h; exact h")
-    assert (answer.prompt_tokens, answer.completion_tokens, answer.usd) == (10, 5, None)
+    assert answer.usage == Usage(10, 5, None)
     body = server.requests[0].body
     assert (body["n"], body["max_tokens"], body["seed"]) == (2, 99, 3)
     system, user = body["messages"]
@@ -55,7 +56,7 @@ def test_an_endpoint_receives_the_file_the_goal_and_the_failures() -> None:
 
 def test_a_long_file_is_shown_from_its_end() -> None:
     context = "".join(f"lemma number{n} : True := trivial\n" for n in range(5000))
-    _, server = written(Says("x"), ask=WholeAsk(context, ASK.declaration))
+    _, server = written(Says("x"), ask=asked(f"{context}{STATED}"))
     content = server.requests[0].body["messages"][1]["content"]
     assert "number4999" in content
     assert "number0 " not in content
@@ -71,13 +72,13 @@ def test_answers_that_are_of_no_use_are_reported() -> None:
 def test_the_cost_of_an_endpoint_s_failure_is_reported(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     prices: dict[str, Any] = {"usd_per_million_prompt": 1.0, "usd_per_million_completion": 10.0}
-    with pytest.raises(AuthorError, match="Remedy") as raised:
-        written(Fails(504), ledger=ledger, cap_usd=1.0, **prices)
-    assert raised.value.reason == "overloaded"
+    answer, _ = written(Fails(504), ledger=ledger, cap_usd=1.0, **prices)
+    assert answer.reason == "overloaded"
+    assert "Remedy" in answer.error
     # A gateway that gave up waiting says nothing of what was written behind it: the worst is counted.
-    assert raised.value.cost.completion_tokens == 2 * 99
+    assert answer.usage.completion_tokens == 2 * 99
     lines = [json.loads(line) for line in ledger.read_text().splitlines()]
-    assert raised.value.cost.usd == pytest.approx(lines[-1]["usd"]) != 0
+    assert answer.usage.usd == pytest.approx(lines[-1]["usd"]) != 0
     assert [line["kind"] for line in lines] == ["reserved", "booked"]
 
 
@@ -92,13 +93,12 @@ def test_a_cap_that_is_reached_is_an_error_of_this_sorry_and_asks_nothing(tmp_pa
             usd_per_million_completion=10,
         )
 
-        async def main() -> None:
+        async def main() -> AuthorAnswers:
             async with open_client(part) as client:
-                await ExternalAuthor(client).write(ASK)
+                return await EndpointModel(client).write(ASK)
 
-        with pytest.raises(AuthorError, match="spending cap") as raised:
-            asyncio.run(main())
-    assert raised.value.reason == "above_cap"
+        answer = asyncio.run(main())
+    assert (answer.reason, "spending cap" in answer.error) == ("above_cap", True)
     assert server.requests == []
 
 
@@ -120,13 +120,13 @@ def test_parameters_that_cannot_be_meant_are_refused(change: dict[str, Any], err
 def test_the_time_that_is_left_holds_for_the_endpoint() -> None:
     time = PassingTime()
 
-    async def main(server: ChatServer) -> None:
+    async def main(server: ChatServer) -> AuthorAnswers:
         where = Endpoint(server.url, "m")
         async with ChatClient(where, sleep=time.sleep, clock=time.clock, now=time.now) as client:
-            await ExternalAuthor(client).write(WholeAsk("", ASK.declaration, seconds=5))
+            return await EndpointModel(client).write(asked(STATED, seconds=5))
 
-    with ChatServer([Fails(503)]) as server, pytest.raises(AuthorError, match="no time is left"):
-        asyncio.run(main(server))
+    with ChatServer([Fails(503)]) as server:
+        assert "no time is left" in asyncio.run(main(server)).error
     assert time.seconds < 5
 
 
@@ -135,44 +135,37 @@ def generator(learned: Path) -> Generator:
     return load_generator(learned, device="cpu")
 
 
-def by_model(
-    generator: Generator, *asks: WholeAsk, max_tokens: int = 12
-) -> list[AuthorAnswers | BaseException]:
-    async def main() -> list[AuthorAnswers | BaseException]:
-        async with HFAuthor(generator, "tiny", max_tokens=max_tokens) as author:
-            return await asyncio.gather(*map(author.write, asks), return_exceptions=True)
+def by_model(generator: Generator, *asks: WholeAsk, max_tokens: int = 12) -> list[AuthorAnswers]:
+    async def main() -> list[AuthorAnswers]:
+        async with HFAuthor(generator, max_tokens=max_tokens) as author:
+            return await asyncio.gather(*map(author.write, asks))
 
     return asyncio.run(main())
 
 
 def test_a_model_writes_for_several_sorries_at_once_and_the_same_again(generator: Generator) -> None:
-    asks = [
-        WholeAsk("", f"theorem t{n} (p : Prop) : p → p := by\n  sorry", count=3, seed=n) for n in range(3)
-    ]
+    asks = [asked(f"theorem t{n} (p : Prop) : p → p := by\n  sorry", count=3, seed=n) for n in range(3)]
     batches = generator.counts.batches
     first = by_model(generator, *asks)
     assert generator.counts.batches - batches == 1
     for answer in first:
-        assert isinstance(answer, AuthorAnswers)
-        assert answer.prompt_tokens > 0
-        assert 0 < answer.completion_tokens <= 3 * 12
-        assert answer.usd is None
+        assert answer.usage.prompt_tokens > 0
+        assert 0 < answer.usage.completion_tokens <= 3 * 12
+        assert answer.usage.usd is None
     assert by_model(generator, *asks) == first
 
 
 def test_an_unfinished_answer_is_no_answer(generator: Generator) -> None:
-    (answer,) = by_model(generator, WholeAsk("", ASK.declaration), max_tokens=1)
-    assert isinstance(answer, AuthorAnswers)
+    (answer,) = by_model(generator, asked(STATED), max_tokens=1)
     assert answer.texts == ()
     assert "cut off" in answer.missing or "empty" in answer.missing
 
 
 def test_a_declaration_that_no_prompt_has_room_for_concerns_itself_only(generator: Generator) -> None:
-    long = WholeAsk("", f"theorem t : {' ∧ '.join(['True'] * 3000)} := by\n  sorry")
-    failed, fine = by_model(generator, long, WholeAsk("", ASK.declaration))
-    assert isinstance(failed, AuthorError)
-    assert "declaration alone" in str(failed)
-    assert isinstance(fine, AuthorAnswers)
+    long = asked(f"theorem t : {' ∧ '.join(['True'] * 3000)} := by\n  sorry")
+    failed, fine = by_model(generator, long, asked(STATED))
+    assert "declaration alone" in failed.error
+    assert not fine.error
 
 
 def test_a_model_that_fails_is_an_author_s_error(
@@ -183,5 +176,4 @@ def test_a_model_that_fails_is_an_author_s_error(
 
     monkeypatch.setattr(generator, "complete", fails)
     (failed,) = by_model(generator, ASK)
-    assert isinstance(failed, AuthorError)
-    assert (failed.reason, "device-side assert" in str(failed)) == ("model_failed", True)
+    assert (failed.reason, "device-side assert" in failed.error) == ("model_failed", True)

@@ -16,7 +16,8 @@ from pipeline.endpoint.errors import ExternalError, SpendingError
 from pipeline.jobs.specs import Budget
 from pipeline.lean.client.messages import Goal
 from pipeline.models.tactics.requests import Decoding
-from pipeline.prove.generator import EndpointSuggests, GeneratorProposer
+from pipeline.prove.authors import EndpointModel
+from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import Proposer, TacticRequest
 from pipeline.prove.provers import ExternalProver
 from pipeline.prove.server import Server
@@ -135,7 +136,7 @@ def test_a_rung_proposes_with_the_share_of_the_answers_as_probability() -> None:
 
     async def propose(url: str) -> tuple[list[tuple[str, float]], str]:
         async with ChatClient(Endpoint(url, "m")) as client:
-            rung = GeneratorProposer(EndpointSuggests(client), decoding=Decoding(4, "sampling", 0.6))
+            rung = GeneratorProposer(EndpointModel(client).suggest, decoding=Decoding(4, "sampling", 0.6))
             checked: Proposer = rung
             found = [(one.text, one.log_probability) for one in await checked.propose(asked)]
             return found, rung.reason

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.endpoint.errors import Usage
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import KnownProof
 from pipeline.lean.pool import PoolLimits
@@ -132,7 +133,7 @@ def test_a_model_that_answers_for_no_state_leaves_an_error_and_nothing_that_was_
     tmp_path: Path, fails_at: tuple[int, ...], outcome: str, cost: tuple[int, int]
 ) -> None:
     broken = Broken(*fails_at, 3, 4)
-    engine = Engine(lambda _: lambda _shown: GeneratorProposer(broken))
+    engine = Engine(lambda _place, _shown: GeneratorProposer(broken.suggest))
     with Searches(tmp_path, script=Script(tactics={("", "intro h"): ["h : p\n⊢ q"]})) as lean:
         tried = lean.attempt("theorem t (p q : Prop) : p → q := sorry\n", engine)["t"]
     assert (tried.outcome, "the device is gone" in tried.detail) == (outcome, True), tried
@@ -163,7 +164,7 @@ def attempt_all(folder: Path, engine: Engine | None, **more: Any) -> dict[str, A
 
 def test_the_sorries_of_one_file_ask_a_model_together(tmp_path: Path) -> None:
     meeting = Meeting(3)
-    engine = Engine(lambda _: lambda _shown: meeting)
+    engine = Engine(lambda _place, _shown: meeting)
     tried = attempt_all(tmp_path, engine, slots=3)
     assert {name: attempt.outcome for name, attempt in tried.items()} == {
         "first": "found",
@@ -175,8 +176,6 @@ def test_the_sorries_of_one_file_ask_a_model_together(tmp_path: Path) -> None:
 class Writer:
     """An author with one answer for each turn."""
 
-    name, model = "whole", "writer-1"
-
     def __init__(self, *turns: str) -> None:
         self.turns = turns
         self.asked: list[WholeAsk] = []
@@ -184,13 +183,13 @@ class Writer:
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
         turn = self.turns[sum(one.declaration == ask.declaration for one in self.asked) % len(self.turns)]
         self.asked.append(ask)
-        return AuthorAnswers((turn,), 100, 10, 0.001)
+        return AuthorAnswers((turn,), Usage(100, 10, 0.001))
 
 
 def whole(*turns: str) -> tuple[Engine, Writer]:
     writer = Writer(*turns)
     return Engine(
-        lambda _: lambda _shown: Meeting(1), wholly=WholeProofMethod(writer, proofs=1, repairs=2)
+        lambda _place, _shown: Meeting(1), wholly=WholeProofMethod(writer.write, proofs=1, repairs=2)
     ), writer
 
 
@@ -208,9 +207,9 @@ def test_a_whole_proof_is_mended_after_lean_s_errors_and_placed_as_a_candidate(t
     assert (found.effort.cost.prompt_tokens, found.effort.cost.completion_tokens) == (300, 30)
     assert found.effort.cost.usd == pytest.approx(0.003)
     assert found.effort.tree is None
-    asked = [ask for ask in writer.asked if "second" in ask.declaration]
+    asked = [ask for ask in writer.asked if "second" in ask.declaration.text]
     assert asked[0].goal.endswith("⊢ q ∧ p")
-    assert asked[0].context == SOURCE.splitlines(keepends=True)[0]
+    assert asked[0].declaration.context == SOURCE.splitlines(keepends=True)[0]
     assert asked[1].earlier[0].errors, "the model receives Lean's errors"
     assert "none of 3 turns" in tried["third"].detail
 
@@ -234,7 +233,7 @@ def test_a_known_proof_is_tried_first_and_a_wrong_one_does_no_harm(tmp_path: Pat
         "second": (KnownProof("k2", ("intro h", "exact h")), KnownProof("k3", ("simp_all",))),
         "third": (KnownProof("k4", ("rfl",)),),
     }
-    engine = Engine(lambda _: lambda _shown: Meeting(1))
+    engine = Engine(lambda _place, _shown: Meeting(1))
     tried = attempt_all(tmp_path, engine, known=known)
     first, second, third = (tried[name] for name in ("first", "second", "third"))
     assert first.proof is not None

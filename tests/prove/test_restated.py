@@ -62,7 +62,7 @@ def test_a_theorem_is_restated_in_its_file_with_a_sorry_for_its_proof(server: Se
     assert (found.place.name, found.place.imports) == ("Demo.both", ("Init",))
     assert found.place.position is not None
     assert found.place.position[0] in (8, 9)
-    assert found.context.endswith("theorem earlier (h : p) : p := h\n\n  ")
+    assert found.declaration.context.endswith("theorem earlier (h : p) : p := h\n\n  ")
 
 
 def test_a_theorem_outside_the_project_is_stated_by_its_record(server: Server) -> None:

@@ -23,8 +23,8 @@ from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.places import Place, accessible
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.requests import Completion, Decoding
-from pipeline.prove.provers import RetrievalProver
-from pipeline.prove.retrieval import Retrieval, read_corpus
+from pipeline.prove.premises import Retrieval
+from pipeline.prove.provers import RetrievalProver, read_corpus
 from pipeline.prove.server import Server
 from store.leandojo.choosing import choose
 from store.leandojo.database import Pos, Theorem
@@ -124,7 +124,7 @@ def test_goals_of_several_searches_are_embedded_together(
 
     async def ask() -> list[tuple[Premise, ...]]:
         async with Retrieval(finder) as retrieval:
-            return await asyncio.gather(*(retrieval.premises(state, place) for state in STATES))
+            return await asyncio.gather(*(retrieval.ask((state, place)) for state in STATES))
 
     found = asyncio.run(ask())
     assert batches == [3]

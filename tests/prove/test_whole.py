@@ -4,48 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from pipeline.lean.client.errors import ReplDied
+from pipeline.endpoint.errors import Usage
 from pipeline.lean.pool.session import Session
-from pipeline.lean.source.splice import splice
-from pipeline.prove.whole_proof import (
-    AuthorAnswers,
-    AuthorError,
-    Cost,
-    SorryCheck,
-    WholeAsk,
-    WholeResult,
-    prove_whole,
-)
-from tests.support.prove import Searches, declared
+from pipeline.lean.source.splice import Replacement, splice
+from pipeline.prove.effort import Effort
+from pipeline.prove.whole_proof import AuthorAnswers, Check, WholeAsk, Written, check_in, prove_whole
+from tests.support.prove import Searches, asked, declared
 from tests.support.trace import lean_itself
 
-ASK = WholeAsk("", "theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n", count=2, seed=5)
+ASK = asked("theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n", count=2, seed=5)
 RIGHT = "by\n  intro h\n  exact ⟨h.2, h.1⟩"
-Turn = AuthorAnswers | AuthorError
 
 
 class Author:
     """An author with fixed turns, which records its requests."""
 
-    name = "whole"
-    model = "test"
-
-    def __init__(self, *turns: Turn | Sequence[str]) -> None:
+    def __init__(self, *turns: AuthorAnswers | Sequence[str]) -> None:
         self.asked: list[WholeAsk] = []
         self._turns = turns
 
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
         turn = self._turns[min(len(self.asked), len(self._turns) - 1)]
         self.asked.append(ask)
-        if isinstance(turn, AuthorError):
-            raise turn
-        return turn if isinstance(turn, AuthorAnswers) else AuthorAnswers(tuple(turn), 10, 5, 0.5)
+        return turn if isinstance(turn, AuthorAnswers) else AuthorAnswers(tuple(turn), Usage(10, 5, 0.5))
 
 
 class Judge:
@@ -55,29 +41,30 @@ class Judge:
         self.asked: list[str] = []
         self._right = right
 
-    async def __call__(self, proof: str) -> tuple[str, ...]:
+    async def __call__(self, proof: str) -> Replacement | tuple[str, ...]:
         self.asked.append(proof)
-        return () if proof == self._right else (f"error in {proof!r}",)
+        return Replacement(0, 0, proof) if proof == self._right else (f"error in {proof!r}",)
 
 
 def prove(
     author: Author,
-    check: Callable[[str], Awaitable[tuple[str, ...]]] | None = None,
+    check: Check | None = None,
     *,
-    ask: WholeAsk = ASK,
     repairs: int = 2,
     clock: Callable[[], float] = lambda: 0.0,
-) -> WholeResult:
+) -> tuple[Effort, Written | None]:
     return asyncio.run(
-        prove_whole(ask, author=author, check=check or Judge(), seconds=60, repairs=repairs, clock=clock)
+        prove_whole(
+            ASK, author=author.write, check=check or Judge(), seconds=60, repairs=repairs, clock=clock
+        )
     )
 
 
 def test_lean_s_errors_go_back_to_the_author_until_a_proof_is_taken() -> None:
     author = Author(["by simp", "by omega"], [RIGHT, "by never"])
     judge = Judge()
-    result = prove(author, judge)
-    assert (result.outcome, result.found, result.detail) == ("found", RIGHT, "")
+    effort, written = prove(author, judge)
+    assert (effort.outcome, written, effort.detail) == ("found", (RIGHT, Replacement(0, 0, RIGHT)), "")
     assert judge.asked == ["by\n  simp", "by\n  omega", RIGHT], "what comes after a proof is not judged"
     assert author.asked[0].earlier == ()
     assert [(one.text, one.errors) for one in author.asked[1].earlier] == [
@@ -85,8 +72,8 @@ def test_lean_s_errors_go_back_to_the_author_until_a_proof_is_taken() -> None:
         ("by\n  omega", ("error in 'by\\n  omega'",)),
     ]
     assert [one.seed for one in author.asked] == [5, 6]
-    assert (result.turns, result.tried, result.cost) == (2, 3, Cost(20, 10, 1.0))
-    assert result.best == "found with text 3 of those judged, in turn 2"
+    assert (effort.nodes, effort.cost) == (3, Usage(20, 10, 1.0))
+    assert effort.best == "found with text 3 of those judged, in turn 2"
 
 
 @pytest.mark.parametrize(
@@ -105,16 +92,14 @@ def test_a_text_that_the_gate_would_refuse_never_reaches_lean_and_the_author_get
     text: str,
 ) -> None:
     author, judge = Author([text], [RIGHT]), Judge()
-    result = prove(author, judge)
+    prove(author, judge)
     assert judge.asked == [RIGHT]
-    assert result.refused == 1
     assert "not allowed in a proof" in author.asked[1].earlier[0].errors[0]
 
 
 def test_an_answer_without_a_proof_goes_back_to_the_author() -> None:
     author = Author(["I am sorry, I cannot.\n```lean\n```"], [RIGHT])
-    result = prove(author)
-    assert result.outcome == "found"
+    assert prove(author)[0].outcome == "found"
     assert author.asked[1].earlier[0].errors == ("the answer has no proof in it",)
 
 
@@ -123,14 +108,13 @@ def test_the_same_proof_is_judged_once_however_it_is_written() -> None:
         ["by simp", "```lean\ntheorem t (p q : Prop) : p ∧ q → q ∧ p := by\n    simp\n```"], ["by simp"]
     )
     judge = Judge()
-    result = prove(author, judge, repairs=1)
+    prove(author, judge, repairs=1)
     assert judge.asked == ["by\n  simp"]
-    assert result.tried == 1
 
 
 def test_a_turn_without_new_proofs_repeats_the_failures_before() -> None:
     author = Author(["by simp"], ["by simp"], [RIGHT])
-    assert prove(author).outcome == "found"
+    assert prove(author)[0].outcome == "found"
     assert author.asked[2].earlier == author.asked[1].earlier != ()
 
 
@@ -138,54 +122,43 @@ def test_when_the_turns_are_used_up_it_says_how_far_it_got() -> None:
     async def check(proof: str) -> tuple[str, ...]:
         return ("unsolved goals\n⊢ p",) if "rfl" in proof else ("first", "second")
 
-    result = prove(Author(["by simp"], ["by rfl"], ["by omega"]), check)
-    assert (result.outcome, result.found, result.turns) == ("exhausted", None, 3)
-    assert result.detail == "none of 3 turns brought a proof"
-    assert result.best == "the best of 3 texts has 1 error: unsolved goals ⊢ p"
+    effort, written = prove(Author(["by simp"], ["by rfl"], ["by omega"]), check)
+    assert (effort.outcome, written) == ("exhausted", None)
+    assert effort.detail == "none of 3 turns brought a proof"
+    assert effort.best == "the best of 3 texts has 1 error: unsolved goals ⊢ p"
 
 
 def test_no_repairs_is_one_turn() -> None:
-    assert prove(Author(["by simp"]), repairs=0).turns == 1
+    author = Author(["by simp"])
+    prove(author, repairs=0)
+    assert len(author.asked) == 1
 
 
 def test_an_author_without_answers_gets_another_request_and_is_reported() -> None:
-    result = prove(Author(AuthorAnswers((), 3, 4, missing="answers of no use: 2 empty")))
-    assert (result.outcome, result.turns, result.cost) == ("exhausted", 3, Cost(9, 12))
-    assert result.best == "no text was written"
-    assert "2 empty" in result.detail
+    effort, _ = prove(Author(AuthorAnswers((), Usage(3, 4), missing="answers of no use: 2 empty")))
+    assert (effort.outcome, effort.cost, effort.best) == ("exhausted", Usage(9, 12), "no text was written")
+    assert effort.detail == "none of 3 turns brought a proof; answers of no use: 2 empty"
 
 
 def test_a_failing_author_ends_the_work_with_its_cost() -> None:
-    failing = AuthorError("the endpoint answers HTML", reason="not_understood", cost=Cost(7, 8, 0.25))
-    result = prove(Author(["by simp"], failing))
-    assert (result.outcome, result.found, result.detail) == ("error", None, "the endpoint answers HTML")
-    assert result.cost == Cost(17, 13, 0.75)
-    assert result.tried == 1
+    failing = AuthorAnswers((), Usage(7, 8, 0.25), error="the endpoint answers HTML", reason="not_understood")
+    effort, written = prove(Author(["by simp"], failing))
+    assert (effort.outcome, written, effort.detail) == ("error", None, "the endpoint answers HTML")
+    assert (effort.cost, effort.nodes) == (Usage(17, 13, 0.75), 1)
 
 
 def test_dollars_are_unknown_without_prices() -> None:
-    result = prove(Author(AuthorAnswers((RIGHT,), 1, 2)))
-    assert result.cost == Cost(1, 2, None)
+    assert prove(Author(AuthorAnswers((RIGHT,), Usage(1, 2))))[0].cost == Usage(1, 2, None)
 
 
 def test_the_budget_of_seconds_ends_it_and_the_author_hears_of_it() -> None:
     times = iter([0.0, 0.0, 0.0, 10.0, 50.0, 50.0, 61.0, 61.0, 61.0, 61.0])
     author = Author(["by simp"], ["by omega"])
     judge = Judge()
-    result = prove(author, judge, clock=lambda: next(times), repairs=9)
-    assert result.outcome == "budget"
+    effort, _ = prove(author, judge, clock=lambda: next(times), repairs=9)
+    assert effort.outcome == "budget"
     assert [one.seconds for one in author.asked] == [60.0, 10.0]
     assert judge.asked == ["by\n  simp"]
-
-
-def test_lean_s_own_failure_is_returned_with_the_cost() -> None:
-    async def check(_: str) -> tuple[str, ...]:
-        raise ReplDied("out of memory")
-
-    result = prove(Author(["by simp"]), check)
-    assert result.outcome == "error"
-    assert isinstance(result.failure, ReplDied)
-    assert result.cost == Cost(10, 5, 0.5)
 
 
 def test_errors_for_the_author_are_bounded() -> None:
@@ -226,12 +199,11 @@ def test_a_written_proof_fits_into_every_place(lean: Searches) -> None:
         refused = {}
         for place, answer in itertools.product(PLACES, ANSWERS):
             declaration = declared(place)
-            filling = SorryCheck(session, declaration, declaration.sorries[0], timeout_s=60)
-            if errors := await filling(answer):
-                refused[place, answer] = errors
+            fits = await check_in(session, declaration, declaration.sorries[0], timeout_s=60)(answer)
+            if not isinstance(fits, Replacement):
+                refused[place, answer] = fits
                 continue
-            assert filling.replacement is not None
-            patched = splice(declaration.data, filling.replacement)
+            patched = splice(declaration.data, fits)
             assert b"sorry" not in patched
             assert patched.count(b"\r\n") in (0, patched.count(b"\n"))
         return refused
@@ -239,29 +211,26 @@ def test_a_written_proof_fits_into_every_place(lean: Searches) -> None:
     assert lean.use(use) == {}
 
 
-def filled(lean: Searches, *answers: str) -> tuple[WholeResult, SorryCheck, Author]:
-    declaration, author = declared(PLACES[1]), Author(*([one] for one in answers))
+def filled(lean: Searches, *answers: str) -> tuple[Effort, Written | None, Author]:
+    author = Author(*([one] for one in answers))
 
-    async def use(session: Session) -> tuple[WholeResult, SorryCheck]:
-        filling = SorryCheck(session, declaration, declaration.sorries[0], timeout_s=60)
-        ask = replace(ASK, declaration=declaration.framed())
-        return await prove_whole(ask, author=author, check=filling, seconds=600, repairs=1), filling
+    async def use(session: Session) -> tuple[Effort, Written | None]:
+        check = check_in(session, ASK.declaration, ASK.sorry, timeout_s=60)
+        return await prove_whole(ASK, author=author.write, check=check, seconds=600, repairs=1)
 
     return (*lean.use(use), author)
 
 
 def test_a_wrong_proof_comes_back_with_the_line_that_is_wrong_and_is_mended(lean: Searches) -> None:
     wrong = "by\n  intro h\n  exact ⟨h.1, h.2⟩"
-    result, filling, author = filled(lean, wrong, RIGHT)
-    assert result.outcome == "found", result
+    effort, written, author = filled(lean, wrong, RIGHT)
+    assert written is not None, effort
     (failed,) = author.asked[1].earlier
     assert failed.text == wrong
     assert "at `exact ⟨h.1, h.2⟩`: " in failed.errors[0]
-    assert filling.replacement is not None
-    assert filling.replacement.text == "intro h\n  exact ⟨h.2, h.1⟩"
+    assert written.replacement.text == "intro h\n  exact ⟨h.2, h.1⟩"
 
 
 def test_a_proof_that_leaves_goals_open_is_not_taken(lean: Searches) -> None:
-    result, filling, _ = filled(lean, "by\n  intro h\n  constructor")
-    assert result.outcome == "exhausted"
-    assert filling.replacement is None
+    effort, written, _ = filled(lean, "by\n  intro h\n  constructor")
+    assert (effort.outcome, written) == ("exhausted", None)

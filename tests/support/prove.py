@@ -25,13 +25,17 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
+from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Declaration
-from pipeline.prove.effort import Attempt
+from pipeline.prove.effort import Attempt, Effort
 from pipeline.prove.file import FileProver
 from pipeline.prove.job import work
-from pipeline.prove.rungs import Engine
+from pipeline.prove.rungs import Engine, ladder
+from pipeline.prove.tree import Tree
+from pipeline.prove.whole_proof import WholeAsk
 from store.domain.identity import git_blob
+from store.domain.records import Sorry, SorryMode
 from store.events.proofs import AttemptFinished
 from store.events.registry import EVENT_TYPES
 from tests.support.lean import scripted
@@ -190,22 +194,23 @@ class Searches:
     ) -> dict[str, Attempt]:
         """Attempt the sorries of a file, as the job does; return the attempts by declaration.
 
-        `on_disk`: what the file holds instead; `slots`: how many declarations at once; `more`: as `FileProver` has it.
+        `engine`: None: rung 0's; `on_disk`: what the file holds instead; `slots`: how many declarations at once;
+        `more`: as `FileProver` has it.
         """
         (self.folder / FILE).write_text(source if on_disk is None else on_disk, encoding="utf-8")
         done: list[Attempt] = []
-        budget = Budget(nodes=100, seconds=60, tactic_timeout_s=20)
         given: dict[str, Any] = {
             "project": self.folder,
             "path": FILE,
-            "budget": budget,
+            "shown": FILE,
+            "budget": Budget(nodes=100, seconds=60, tactic_timeout_s=20),
             "done": done.append,
-            "engine": engine,
-        }
+            "engine": engine or ladder(),
+        } | more
 
         async def main() -> None:
-            prover = FileProver(self._lean, pool=self.pool, slots=asyncio.Semaphore(slots), **(given | more))
-            await prover.run(wanted(source))
+            slots_free = asyncio.Semaphore(slots)
+            await FileProver(self._lean, self.pool, slots=slots_free, **given).run(wanted(source))
 
         self._runner.run(main())
         return {attempt.wanted.sorry: attempt for attempt in done}
@@ -218,3 +223,21 @@ def declared(text: str) -> Declaration:
     command = source.command_at(source.scanned.sorries[0].byte_start)
     assert command is not None
     return Declaration.cut(data, source, command)
+
+
+def asked(text: str, **more: Any) -> WholeAsk:
+    """Return the request for a whole proof of a text's first sorry; `more`: as `WholeAsk` has it."""
+    declaration = declared(text)
+    return WholeAsk(declaration, declaration.sorries[0], **more)
+
+
+def tree_of(effort: Effort) -> Tree:
+    """Return the tree of a search."""
+    assert effort.tree is not None
+    return effort.tree
+
+
+def sorry_at(data: bytes, start: int, mode: SorryMode) -> tuple[Declaration, Sorry]:
+    """Return a text as a declaration, and its bytes from `start` on as a sorry."""
+    declaration = Declaration(data, 0, len(data), "", tokens_of(data, 0, len(data)), ())
+    return declaration, Sorry("t", 0, 0, "sorry", mode, 1, 0, start, start + 5, "")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pipeline.lean.source.lexer import Token, tokens_of
 from pipeline.lean.source.scanner import Command, SourceFile, scan_source
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS, WITHOUT_CONSTANT
-from store.domain.records import Sorry, SorryMode
+from store.domain.records import Sorry
 
 # ---- scripts
 # Each step acts on the first goal. Where the goals left by each step fit a tree, the block shows it with `·`. A tactic
@@ -152,6 +152,11 @@ class Declaration:
         """The declaration's own text, with its sorries."""
         return self.data[self.byte_start : self.byte_end].decode()
 
+    @property
+    def context(self) -> str:
+        """The file's text before it."""
+        return self.data[: self.byte_start].decode("utf-8", "replace")
+
     def framed(self, data: bytes | None = None) -> str:
         """Return the declaration as a text that elaborates by itself; `data` is a patched version of the file."""
         patched = self.data if data is None else data
@@ -262,90 +267,59 @@ def join_submitted(data: bytes, parts: Sequence[Replacement]) -> Replacement:
     return text
 
 
-def placements(
-    data: bytes,
-    tokens: Sequence[Token],
-    script: Script,
-    *,
-    byte_start: int,
-    byte_end: int,
-    mode: SorryMode,
-    declaration_start: int,
-    declaration_end: int,
-) -> tuple[Replacement, ...]:
-    """Return the texts that may replace the sorry at these bytes, most readable first.
-
-    Args:
-        data: the whole file.
-        tokens: those of the declaration, in order; the sorry is one of them.
-        script: the proof.
-        byte_start, byte_end: the sorry.
-        mode: whether a tactic or a term is expected there.
-        declaration_start, declaration_end: the declaration's own bytes.
-    """
-    place = _SorryContext.of(data, tokens, byte_start, byte_end)
-    newline = "\r\n" if _ends_with_crlf(data, byte_start) else "\n"
+def placements(declaration: Declaration, sorry: Sorry, script: Script) -> tuple[Replacement, ...]:
+    """Return the texts that may replace one of a declaration's sorries by a proof, most readable first."""
+    place = _SorryContext.of(declaration, sorry)
     inline = script.inline()
     texts: list[str] = []
 
     def behind(before: str) -> str:
-        return before + inline.replace("\n", newline + " " * (place.column + len(before)))
+        return before + inline.replace("\n", place.newline + " " * (place.column + len(before)))
 
-    if mode == "tactic":
+    if sorry.mode == "tactic":
         # `by a; b` reads better than lines far to the right, as long as it is short and does not branch.
         on_a_starter_s_line = place.takes_a_block and place.before in ("by", "=>") and place.line_tokens
         if on_a_starter_s_line and len(inline) <= _SHORT and script.block() == script.tactics:
             texts.append(inline)
         if place.takes_a_block:
-            texts.append((newline + " " * place.column).join(script.block()))
+            texts.append((place.newline + " " * place.column).join(script.block()))
         if len(script.steps) == 1:
             texts.append(behind(""))
         texts.append(f"{behind('(')})")
     else:
-        indent = _indent_of_block(data, place, declaration_start, declaration_end)
+        indent = _indent_of_block(declaration, place)
         if indent is not None:
             if len(script.steps) == 1:
                 texts.append(behind("by "))
-            separator = newline + " " * indent
+            separator = place.newline + " " * indent
             texts.append("by" + "".join(separator + line for line in script.block()))
         texts.append(f"{behind('(by ')})")
-    return tuple(Replacement(byte_start, byte_end, text) for text in dict.fromkeys(texts))
+    return tuple(Replacement(sorry.byte_start, sorry.byte_end, text) for text in dict.fromkeys(texts))
 
 
 def text_placements(
-    data: bytes,
-    tokens: Sequence[Token],
-    lines: Sequence[str],
-    *,
-    tactics: bool,
-    byte_start: int,
-    byte_end: int,
-    mode: SorryMode,
-    declaration_start: int,
-    declaration_end: int,
+    declaration: Declaration, sorry: Sorry, lines: Sequence[str], *, tactics: bool
 ) -> tuple[Replacement, ...]:
     """As `placements`, for a proof that someone wrote, whose lines keep their layout.
 
     Args:
-        data, tokens: as there.
+        declaration, sorry: as there.
         lines: of a tactic block, or of a term; the first begins at column 0.
         tactics: which of the two.
-        byte_start, byte_end, mode, declaration_start, declaration_end: as there.
     """
-    place = _SorryContext.of(data, tokens, byte_start, byte_end)
-    newline = "\r\n" if _ends_with_crlf(data, byte_start) else "\n"
+    data, place = declaration.data, _SorryContext.of(declaration, sorry)
     texts: list[str] = []
 
     def at(column: int, block: Sequence[str]) -> str:
-        return (newline + " " * column).join(block)
+        return (place.newline + " " * column).join(block)
 
-    if mode == "tactic":
+    if sorry.mode == "tactic":
         block = lines if tactics else [f"exact {lines[0]}", *lines[1:]]
         if place.takes_a_block:
             texts.append(at(place.column, block))
         texts.append(f"({at(place.column + 1, block)})")
     elif tactics:
-        indent = _indent_of_block(data, place, declaration_start, declaration_end)
+        indent = _indent_of_block(declaration, place)
         if indent is not None:
             if len(lines) == 1:
                 texts.append(f"by {lines[0]}")
@@ -353,11 +327,10 @@ def text_placements(
         texts.append(f"({at(place.column + 2, ['by', *lines])})")
     else:
         if place.before == ":=" and not place.after:
-            texts.append(
-                at(place.column if not place.line_tokens else _column(data, declaration_start), lines)
-            )
+            own = place.column if not place.line_tokens else _column(data, declaration.byte_start)
+            texts.append(at(own, lines))
         texts.append(f"({at(place.column + 1, lines)})")
-    return tuple(Replacement(byte_start, byte_end, text) for text in dict.fromkeys(texts))
+    return tuple(Replacement(sorry.byte_start, sorry.byte_end, text) for text in dict.fromkeys(texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,20 +343,23 @@ class _SorryContext:
     line_tokens: tuple[Token, ...]
     """Tokens on the sorry's line before it."""
     last_on_line: bool
+    newline: str
 
     @classmethod
-    def of(cls, data: bytes, tokens: Sequence[Token], byte_start: int, byte_end: int) -> _SorryContext:
-        line_start = data.rfind(b"\n", 0, byte_start) + 1
-        line_end = data.find(b"\n", byte_end)
+    def of(cls, declaration: Declaration, sorry: Sorry) -> _SorryContext:
+        data, tokens = declaration.data, declaration.tokens
+        line_start = data.rfind(b"\n", 0, sorry.byte_start) + 1
+        line_end = data.find(b"\n", sorry.byte_end)
         line_end = len(data) if line_end < 0 else line_end
-        earlier = [token for token in tokens if token.byte_end <= byte_start]
-        later = [token for token in tokens if token.byte_start >= byte_end]
+        earlier = [token for token in tokens if token.byte_end <= sorry.byte_start]
+        later = [token for token in tokens if token.byte_start >= sorry.byte_end]
         return cls(
             before=earlier[-1].text if earlier else "",
             after=later[0].text if later else "",
-            column=len(data[line_start:byte_start].decode()),
+            column=len(data[line_start : sorry.byte_start].decode()),
             line_tokens=tuple(token for token in earlier if token.byte_start >= line_start),
             last_on_line=not later or later[0].byte_start >= line_end,
+            newline="\r\n" if _ends_with_crlf(data, sorry.byte_start) else "\n",
         )
 
     @property
@@ -396,24 +372,22 @@ class _SorryContext:
         return self.before in _BLOCK_STARTERS
 
 
-def _indent_of_block(
-    data: bytes, place: _SorryContext, declaration_start: int, declaration_end: int
-) -> int | None:
+def _indent_of_block(declaration: Declaration, place: _SorryContext) -> int | None:
     """Return the column for the lines of a `by` in the place of a term, or None where only one line is safe."""
     if not place.last_on_line or place.before != ":=":
         return None
     if not place.after:
         # The whole value of the declaration: indented from the declaration, not from where its statement ends.
-        return _column(data, declaration_start) + 2
+        return _column(declaration.data, declaration.byte_start) + 2
     if not place.line_tokens:
         return None
     starts = [token for token in place.line_tokens if token.text not in ("·", ".")]
     simple = not any(token.text in ("by", "=>", "<;>", ";", "(", "⟨", "|") for token in starts[1:])
     if not starts or starts[0].text not in _LINE_STARTERS or not simple:
         return None
-    if not declaration_start <= starts[0].byte_start < declaration_end:
+    if not declaration.byte_start <= starts[0].byte_start < declaration.byte_end:
         return None
-    return _column(data, starts[0].byte_start) + 2
+    return _column(declaration.data, starts[0].byte_start) + 2
 
 
 def _column(data: bytes, offset: int) -> int:

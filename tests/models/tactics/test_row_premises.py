@@ -76,7 +76,7 @@ def test_a_row_is_learned_from_the_prompt_that_a_search_asks_with(
         generator = Generator(model)
         monkeypatch.setattr(generator, "complete", complete)
         async with GenerationService(generator) as service:
-            proposer = GeneratorProposer(service, decoding=Decoding(), premises=ShownPremises(find))
+            proposer = GeneratorProposer(service.suggest, decoding=Decoding(), premises=ShownPremises(find))
             await proposer.propose(TacticRequest((GOAL,), (), 0))
 
     asyncio.run(search())

@@ -11,6 +11,7 @@ from pipeline.jobs.specs import Lemma
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
+from pipeline.prove.effort import Effort
 from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.lemmas import (
     CITING_MOST,
@@ -21,8 +22,6 @@ from pipeline.prove.lemmas import (
     nearest,
     texts_of,
 )
-from pipeline.prove.search import SearchResult
-from pipeline.prove.tree import Tree, TreeNode
 
 
 def lemma(
@@ -205,8 +204,7 @@ def test_a_rung_hears_of_its_own_steps_alone() -> None:
 
 def cited(*tactics: str) -> CitingResult:
     script = Script(tuple(Step(tactic, 1, int(at < len(tactics))) for at, tactic in enumerate(tactics, 1)))
-    tree = Tree("found", "", "", (TreeNode(0, None, "", (), 0, 0.0, 0.0, None, "proved"),))
-    return CitingResult(SearchResult("found", script, 1, 1, 0.1, tree, ""), BOTH)
+    return CitingResult(Effort("found", script=script), BOTH)
 
 
 def test_a_lemma_that_no_step_names_is_left_out_if_lean_takes_that() -> None:

@@ -7,34 +7,20 @@ import asyncio
 import pytest
 
 from pipeline.jobs.protocol import JobError
-from pipeline.prove.rungs import ModelHealth, WatchedAuthor
-from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, WholeAsk
-
-
-class Author:
-    """Answers, or fails for a reason, in turn."""
-
-    name, model = "external", "m"
-
-    def __init__(self, *reasons: str) -> None:
-        self.reasons = list(reasons)
-
-    async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        if reason := self.reasons.pop(0):
-            raise AuthorError(f"no: {reason}", reason=reason)
-        return AuthorAnswers(("by simp",))
+from pipeline.prove.rungs import ModelHealth
+from pipeline.prove.whole_proof import AuthorAnswers
 
 
 def asked(*reasons: str, alone: bool = True) -> ModelHealth:
+    """Ask a model that answers, or fails for a reason, in turn."""
     answering = ModelHealth(alone=alone)
-    watched = WatchedAuthor(Author(*reasons), answering)
+
+    async def write(reason: str) -> AuthorAnswers:
+        return AuthorAnswers((), error=f"no: {reason}" if reason else "", reason=reason)
 
     async def go() -> None:
-        for _ in reasons:
-            try:
-                await watched.write(WholeAsk("", "theorem t : True := sorry"))
-            except AuthorError:
-                continue
+        for reason in reasons:
+            await answering.watch(write)(reason)
 
     asyncio.run(go())
     return answering

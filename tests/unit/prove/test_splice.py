@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.splice import (
     JoinError,
     Replacement,
@@ -19,6 +18,7 @@ from pipeline.lean.source.splice import (
     text_placements,
 )
 from store.domain.records import SorryMode
+from tests.support.prove import sorry_at
 
 ONE = Script((Step("rfl", 1, 0),))
 TWO = Script((Step("intro h", 1, 1), Step("exact h", 1, 0)))
@@ -33,16 +33,7 @@ def filled(text: str, script: Script, *, mode: SorryMode, which: int = 0) -> lis
     start = -1
     for _ in range(which + 1):
         start = data.index(b"sorry", start + 1)
-    found = placements(
-        data,
-        tokens_of(data, 0, len(data)),
-        script,
-        byte_start=start,
-        byte_end=start + 5,
-        mode=mode,
-        declaration_start=0,
-        declaration_end=len(data),
-    )
+    found = placements(*sorry_at(data, start, mode), script)
     return [splice(data, replacement).decode() for replacement in found]
 
 
@@ -258,17 +249,7 @@ def test_a_written_proof_keeps_its_layout_at_every_place(
 ) -> None:
     data = text.encode()
     start = data.index(b"sorry")
-    found = text_placements(
-        data,
-        tokens_of(data, 0, len(data)),
-        lines,
-        tactics=tactics,
-        byte_start=start,
-        byte_end=start + 5,
-        mode=mode,
-        declaration_start=0,
-        declaration_end=len(data),
-    )
+    found = text_placements(*sorry_at(data, start, mode), lines, tactics=tactics)
     assert [splice(data, replacement).decode() for replacement in found] == expected
 
 
@@ -315,16 +296,7 @@ def test_every_byte_outside_the_sorry_stays_as_it_was(
 ) -> None:
     head, tail = before.encode(), after.encode()
     data = head + b"sorry" + tail
-    for replacement in placements(
-        data,
-        tokens_of(data, 0, len(data)),
-        script,
-        byte_start=len(head),
-        byte_end=len(head) + 5,
-        mode=mode,
-        declaration_start=0,
-        declaration_end=len(data),
-    ):
+    for replacement in placements(*sorry_at(data, len(head), mode), script):
         patched = splice(data, replacement)
         assert patched.startswith(head)
         assert patched.endswith(tail)

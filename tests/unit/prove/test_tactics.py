@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.models.retriever.corpus import Premise
-from pipeline.prove.curated import CLOSERS, CuratedTactics, CuratedWithPremises
+from pipeline.prove.curated import CLOSERS, CuratedTactics
 from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.premises import ShownPremises, citable
 
@@ -103,25 +103,25 @@ def shown(*found: Premise) -> tuple[ShownPremises, list[str]]:
     return ShownPremises(find, "Mine.lean"), states
 
 
-def proposed(proposer: CuratedWithPremises, state: Goal, *steps: str) -> list[str]:
+def proposed(proposer: CuratedTactics, state: Goal, *steps: str) -> list[str]:
     return [one.text for one in asyncio.run(proposer.propose(TacticRequest((state,), steps, 0)))]
 
 
 def test_the_first_few_premises_are_named_alone_and_together() -> None:
     source, _ = shown(*(premise(f"A.p{number}") for number in range(9)))
-    offered = proposed(CuratedWithPremises(CuratedTactics(), source), goal("p"))
+    offered = proposed(CuratedTactics(shown=source), goal("p"))
     alone = ["exact A.p0 ..", "simp [A.p0]", "grind [A.p0]", "apply A.p0", "rw [A.p0]", "rw [← A.p0]"]
     assert set(alone) <= set(offered)
     assert {"simp [A.p0, A.p1, A.p2, A.p3]", "aesop (add unsafe [A.p0, A.p1, A.p2, A.p3])"} <= set(offered)
     assert not [text for text in offered if "A.p4" in text]
     assert offered[: len(CLOSERS)] == [*CLOSERS], "after what needs no premise"
-    core = proposed(CuratedWithPremises(CuratedTactics(core_only=True), source), goal("p"))
+    core = proposed(CuratedTactics(core_only=True, shown=source), goal("p"))
     assert not [text for text in core if text.startswith("aesop")], "a tactic of a library"
 
 
 def test_premises_are_looked_up_for_a_search_s_first_goal_and_named_at_all_its_states() -> None:
     source, states = shown(premise("A.b"))
-    proposer = CuratedWithPremises(CuratedTactics(), source)
+    proposer = CuratedTactics(shown=source)
     assert "exact A.b .." in proposed(proposer, goal("p → q", h="r"))
     assert "exact A.b .." in proposed(proposer, goal("q", h="r"), "intro h1")
     assert states == ["h : r\n⊢ p → q"]
@@ -129,7 +129,7 @@ def test_premises_are_looked_up_for_a_search_s_first_goal_and_named_at_all_its_s
 
 def test_a_hypothesis_does_not_shadow_a_premise() -> None:
     source, _ = shown(premise("h.foo"), premise("bar"))
-    offered = proposed(CuratedWithPremises(CuratedTactics(), source), goal("p", h="q"))
+    offered = proposed(CuratedTactics(shown=source), goal("p", h="q"))
     assert {"exact _root_.h.foo ..", "exact bar .."} <= set(offered)
 
 
@@ -137,7 +137,7 @@ def test_a_retriever_s_failure_leaves_the_other_tactics_and_is_told() -> None:
     async def find(_state: str) -> tuple[Premise, ...]:
         raise ValueError("the index is gone")
 
-    proposer = CuratedWithPremises(CuratedTactics(), ShownPremises(find))
+    proposer = CuratedTactics(shown=ShownPremises(find))
     assert proposed(proposer, goal("p")) == texts(goal("p"), at_start=True)
     assert proposer.reason == "no premises were found for 1 of 1 states: the index is gone"
 

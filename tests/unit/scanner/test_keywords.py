@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.source.forbidden import complaints
-from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Script, Step, placements, splice
 from pipeline.prove.whole_proof import read_proof
 from store.domain.keywords import DECLARATION_KEYWORDS, Keyword
+from tests.support.prove import sorry_at
 
 ROOT = Path(__file__).resolve().parents[3]
 TWO = Script((Step("intro h", 1, 1), Step("exact h", 1, 0)))
@@ -56,16 +56,7 @@ def test_no_proof_may_have_it_inside(row: Keyword) -> None:
 def test_the_splicer_puts_a_block_below_it(row: Keyword) -> None:
     text = f"{row.word} {name_of(row)} : p → p := sorry\ntermination_by h\n"
     data, at = text.encode(), text.encode().index(b"sorry")
-    replacements = placements(
-        data,
-        tokens_of(data, 0, len(data)),
-        TWO,
-        byte_start=at,
-        byte_end=at + 5,
-        mode="term",
-        declaration_start=0,
-        declaration_end=len(data),
-    )
+    replacements = placements(*sorry_at(data, at, "term"), TWO)
     assert splice(data, replacements[0]).decode() == text.replace("sorry", BLOCK)
 
 
