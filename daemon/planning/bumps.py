@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import Climbed, repl_limits
-from daemon.settings import Repo, Settings
-from pipeline.jobs.specs import BuildSpec, BumpSpec, Rung
-from pipeline.lean.backend import LeanBackend, Leans
+from daemon.planning.look import Look
+from daemon.settings import Repo
+from pipeline.jobs.specs import BumpSpec
+from pipeline.lean.backend import Leans
 from pipeline.lean.toolchain.versions import VersionError, parse_version
 from store.domain.identity import job_id, short_hash
 from store.events.projects import Project, worked_on
@@ -71,16 +70,9 @@ def _raised(repo: Repo, branch: BranchRow) -> Project | None:
     return next((one for one in worked_on(branch.lake_projects, repo.projects) if not one.folder), None)
 
 
-def bumps_due(
-    view: sqlite3.Connection,
-    repo: Repo,
-    *,
-    settings: Settings,
-    leans: Leans,
-    standings: ReadinessOfJobs,
-    climbed: Climbed,
-) -> Iterator[DueJob]:
+def bumps_due(look: Look, repo: Repo) -> Iterator[DueJob]:
     """Yield the bumps that are due on the tip of the default branch."""
+    view, settings = look.view, look.settings
     branch = default_branch(view, repo)
     project = None if branch is None else _raised(repo, branch)
     if branch is None or project is None:
@@ -92,25 +84,34 @@ def bumps_due(
         if row.by and row.finished_at is None
     ]
     if repo.try_bumps == "weekly":
-        wanted += _weekly(repo, branch, project, rows, leans, standings)
+        wanted += _weekly(look, repo, branch, project, rows)
     for bump, identity, toolchain, package, rev in wanted:
-        lean, standing = leans.for_toolchain(toolchain or project.toolchain), standings.of(identity)
-        if not lean.is_lean or standing.state != "ready":
+        lean = look.leans.for_toolchain(toolchain or project.toolchain)
+        if not lean.is_lean:
             continue
         traced = trace_queries.newest_trace(view, repo.key) is not None
         # The models run on the processor, since a bump compiles for hours, and would keep a GPU from others meanwhile.
-        rungs = tuple(climbed.only(_SEARCHES, device="cpu", traced=traced))
-        spec = _spec(repo, branch, lean, settings, rungs, bump, toolchain, package, rev)
-        yield DueJob(
-            job=identity,
+        rungs = tuple(look.climbed.only(_SEARCHES, device="cpu", traced=traced))
+        spec = BumpSpec(
+            build=look.build(lean, repository=repo.key, branch=branch.branch, sha=branch.tip),
+            bump=bump,
+            toolchain=toolchain,
+            package=package,
+            rev=rev,
+            rungs=rungs,
+            limits=look.repls(most=1),
+            second_kernel=settings.lean.second_kernel,
+            advisories=settings.certificates.advisories,
+        )
+        yield from look.ready(
+            identity,
+            lambda _, spec=spec: spec,
             kind="bump",
-            attempt=standing.attempt,
             lane=f"bump:{repo.key}",
             repository=repo.key,
             branch=branch.branch,
             sha=branch.tip,
             describes=f"bump {repo.key} {branch.tip[:10]}: {raises(toolchain, package, rev)}",
-            spec=spec,
             # It builds, mends and builds again, each within the build's time.
             timeout_s=3 * settings.build.timeout_s,
             memory_bytes=max([settings.build.memory_bytes, *(rung.memory_bytes for rung in rungs)]),
@@ -119,55 +120,15 @@ def bumps_due(
         )
 
 
-def _spec(
-    repo: Repo,
-    branch: BranchRow,
-    lean: LeanBackend,
-    settings: Settings,
-    rungs: tuple[Rung, ...],
-    bump: str,
-    toolchain: str,
-    package: str,
-    rev: str,
-) -> BumpSpec:
-    build = settings.build
-    return BumpSpec(
-        build=BuildSpec(
-            repository=repo.key,
-            branch=branch.branch,
-            sha=branch.tip,
-            lean=lean,
-            cache=settings.paths.cache,
-            timeout_s=build.timeout_s,
-            memory_bytes=build.memory_bytes,
-            disk_bytes=build.disk_bytes,
-            hosts=build.hosts,
-        ),
-        bump=bump,
-        toolchain=toolchain,
-        package=package,
-        rev=rev,
-        rungs=rungs,
-        limits=repl_limits(settings, most=1),
-        second_kernel=settings.lean.second_kernel,
-        advisories=settings.certificates.advisories,
-    )
-
-
 def _weekly(
-    repo: Repo,
-    branch: BranchRow,
-    project: Project,
-    rows: list[BumpRow],
-    leans: Leans,
-    standings: ReadinessOfJobs,
+    look: Look, repo: Repo, branch: BranchRow, project: Project, rows: list[BumpRow]
 ) -> Iterator[tuple[str, str, str, str, str]]:
-    target = _newest(leans, project.toolchain)
+    target = _newest(look.leans, project.toolchain)
     own = [row for row in rows if not row.by and row.finished_at is not None]
     if target is None or any((row.toolchain, row.sha) == (target, branch.tip) for row in own):
         return
     last = own[0] if own else None
-    if last is not None and not standings.has_come(datetime.fromisoformat(last.since) + WEEK):
+    if last is not None and not look.standings.has_come(datetime.fromisoformat(last.since) + WEEK):
         return
     identity = job_id("bump", repo.key, target, branch.tip, "weekly", "" if last is None else last.bump)
     yield short_hash("bump", identity), identity, target, "", ""

@@ -1,7 +1,8 @@
-"""The ladder that the settings say (`pipeline.jobs.ladder`)."""
+"""The ladder that the settings say (`pipeline.jobs.ladder`), and with the models in use."""
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 from daemon.settings import Settings
@@ -15,6 +16,7 @@ from pipeline.jobs.specs import (
     GeneratorSpec,
     ProgramRung,
     ProgramSpec,
+    Rung,
     WholeProofRung,
     WholeSpec,
 )
@@ -113,3 +115,24 @@ def _program(program: Program, settings: Settings) -> ProgramRung:
 def spending(settings: Settings) -> Path:
     """Return the file in which the jobs of rungs 4 and 5 write what they spent."""
     return settings.paths.state / "spending.jsonl"
+
+
+class Climbed:
+    """The ladder with the models in use, climbed once for all repositories."""
+
+    def __init__(self, ladder: Ladder, in_use: Mapping[str, str]) -> None:
+        self._ladder = ladder
+        self._in_use = in_use
+        self._rungs: dict[bool, list[Rung]] = {}
+
+    def rungs(self, *, traced: bool) -> list[Rung]:
+        """Return what can be climbed in a repository that has a trace, or has none."""
+        if traced not in self._rungs:
+            self._rungs[traced], _ = self._ladder.climb(self._in_use, traced=traced)
+        return self._rungs[traced]
+
+    def only(self, rungs: Container[int], *, device: str, traced: bool) -> list[Rung]:
+        """Return what of these rungs can be climbed with the models on another device."""
+        wanted = [number for number in self._ladder.rungs if number in rungs]
+        found, _ = self._ladder.only(wanted, device=device).climb(self._in_use, traced=traced)
+        return found

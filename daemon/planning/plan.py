@@ -29,9 +29,10 @@ from operator import itemgetter
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.ladder import ladder_of
-from daemon.planning.proving import Climbed, Resting, prove_lane, searches_left, seconds_left
-from daemon.planning.repository import NO_JUDGES, Judges, RepositoryJobs
+from daemon.planning.ladder import Climbed, ladder_of
+from daemon.planning.look import NO_JUDGES, Judges, Look
+from daemon.planning.proving import Resting, prove_lane, searches_left, seconds_left
+from daemon.planning.repository import RepositoryJobs
 from daemon.planning.schedule import Timetable, read_timetable
 from daemon.planning.training import Counted, TrainingJobs
 from daemon.settings import Repo, Settings
@@ -383,9 +384,7 @@ class Planner:
             return [*jobs]
         # What the plan found is still so where no other connection has written since.
         kept = self._kept if self._read == (view, _data_version(view)) else {}
-        finder = _Finder(
-            view, self._inputs, self._builds, self._moment, self._counted, self._resting, self._climbed
-        )
+        finder = self._finder(view, self._inputs)
         keys, wanted = dict.fromkeys(job.repository for job in jobs), {job.job for job in jobs}
         found: dict[str, DueJob] = {}
         for group, key in ((group, key) for key in keys for group in (_WORK, _LEARNING)):
@@ -402,6 +401,21 @@ class Planner:
         return [
             replace(_limited(found[job.job], settings), leases=job.leases) for job in jobs if job.job in found
         ]
+
+    def _finder(self, view: sqlite3.Connection, inputs: _Inputs) -> _Finder:
+        moment = self._moment
+        look = Look(
+            view,
+            settings=inputs.settings,
+            leans=inputs.leans,
+            builds=self._builds,
+            climbed=self._climbed,
+            judges=inputs.judges,
+            standings=ReadinessOfJobs(view, now=moment.now, waits_s=moment.waits_s),
+            now=moment.now,
+            left_s=moment.left_s,
+        )
+        return _Finder(look, moment.served, self._resting, self._counted, trainable=inputs.trainable)
 
     def _take_in(
         self,
@@ -465,9 +479,7 @@ class Planner:
 
     def _find(self, view: sqlite3.Connection, inputs: _Inputs) -> None:
         """Plan the marked repositories, and count on what orders their proof jobs."""
-        finder = _Finder(
-            view, inputs, self._builds, self._moment, self._counted, self._resting, self._climbed
-        )
+        finder = self._finder(view, inputs)
         began = time.monotonic()
         replaced: dict[_PartKey, _Part] = {}
         while True:
@@ -543,70 +555,44 @@ class _Finder:
     """Finds out what single repositories have due at one moment."""
 
     def __init__(
-        self,
-        view: sqlite3.Connection,
-        inputs: _Inputs,
-        builds: Collection[BuildKey],
-        moment: _Moment,
-        counted: Counted,
-        resting: Resting,
-        climbed: Climbed,
+        self, look: Look, served: Mapping[str, float], resting: Resting, counted: Counted, *, trainable: bool
     ) -> None:
-        self._view = view
-        self._inputs = inputs
-        self._climbed = climbed
-        self._builds = builds
-        self._moment = moment
-        self._counted = counted
+        self._look = look
+        self._served = served
         self._resting = resting
-        self._standings = ReadinessOfJobs(view, now=moment.now, waits_s=moment.waits_s)
+        self._counted = counted
+        self._trainable = trainable
 
     def part(self, group: int, at: int, repo: Repo, *, whole: bool) -> tuple[list[DueJob], _Part]:
         """Return what the repository with this place in the settings has due, and as a part of the plan."""
-        self._standings.next_retry_at = None
-        settings, jobs = self._inputs.settings, self.jobs(group, repo)
-        served = self._moment.served.get(repo.key, 0.0)
+        standings, settings, served = (
+            self._look.standings,
+            self._look.settings,
+            self._served.get(repo.key, 0.0),
+        )
+        standings.next_retry_at = None
+        jobs = self.jobs(group, repo)
         entries = (
             ((_PLACES[job.kind], -repo.priority, job.rank, served, group, at, number), job)
             for number, job in enumerate(_limited(job, settings) for job in jobs)
         )
         return jobs, _Part(
             tuple(entries if whole else ((key, replace(job, spec=None)) for key, job in entries)),
-            self._standings.next_retry_at,
+            standings.next_retry_at,
         )
 
     def jobs(self, group: int, repo: Repo) -> list[DueJob]:
         if group == _WORK:
             return self._work.of(repo)
-        return [*self._learning.of(repo)] if self._inputs.trainable else []
+        return [*self._learning.of(repo)] if self._trainable else []
 
     @cached_property
     def _work(self) -> RepositoryJobs:
-        inputs = self._inputs
-        return RepositoryJobs(
-            self._view,
-            settings=inputs.settings,
-            leans=inputs.leans,
-            builds=self._builds,
-            standings=self._standings,
-            now=self._moment.now,
-            climbed=self._climbed,
-            left_s=self._moment.left_s,
-            resting=self._resting,
-            judges=inputs.judges,
-        )
+        return RepositoryJobs(self._look, self._resting)
 
     @cached_property
     def _learning(self) -> TrainingJobs:
-        inputs = self._inputs
-        return TrainingJobs(
-            self._view,
-            settings=inputs.settings,
-            leans=inputs.leans,
-            standings=self._standings,
-            counted=self._counted,
-            build_first=self._work.build_first,
-        )
+        return TrainingJobs(self._look, self._counted, self._work.build_first)
 
 
 def _limited(job: DueJob, settings: Settings) -> DueJob:

@@ -15,7 +15,7 @@ import math
 import sqlite3
 import time
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,14 +24,13 @@ from typing import NamedTuple
 import structlog
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.history import Readiness, ReadinessOfJobs
+from daemon.jobs.history import Readiness
+from daemon.planning.look import Look
 from daemon.settings import Repo, Settings
 from daemon.settings.models import Prove
 from pipeline.jobs.blueprint import Blueprints
-from pipeline.jobs.ladder import Ladder
 from pipeline.jobs.specs import OF_THE_JOB, OF_THE_MACHINE, ProgramRung, ProveSpec, Rung, SorryToProve
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.globs import path_filter
 from store.backoff import Backoff
 from store.documents.by_design import by_design
@@ -204,60 +203,23 @@ class Resting:
         return ended
 
 
-class Climbed:
-    """The ladder with the models in use, climbed once for all repositories."""
-
-    def __init__(self, ladder: Ladder, in_use: Mapping[str, str]) -> None:
-        self._ladder = ladder
-        self._in_use = in_use
-        self._rungs: dict[bool, list[Rung]] = {}
-
-    def rungs(self, *, traced: bool) -> list[Rung]:
-        """Return what can be climbed in a repository that has a trace, or has none."""
-        if traced not in self._rungs:
-            self._rungs[traced], _ = self._ladder.climb(self._in_use, traced=traced)
-        return self._rungs[traced]
-
-    def only(self, rungs: Container[int], *, device: str, traced: bool) -> list[Rung]:
-        """Return what of these rungs can be climbed with the models on another device."""
-        wanted = [number for number in self._ladder.rungs if number in rungs]
-        found, _ = self._ladder.only(wanted, device=device).climb(self._in_use, traced=traced)
-        return found
-
-
 def _not_counted(problem: str) -> None:
     log.warning("blueprint_not_counted", problem=problem)
 
 
 class Proving:
-    """Collects the due proof jobs of one plan.
+    """Collects the due proof jobs of one plan."""
 
-    Args:
-        climbed: the ladder with the models in use.
-        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
-        now: the time, with its zone.
-        resting: what was counted for earlier plans.
-    """
-
-    def __init__(
-        self,
-        view: sqlite3.Connection,
-        *,
-        settings: Settings,
-        standings: ReadinessOfJobs,
-        climbed: Climbed,
-        left_s: float | None,
-        now: datetime,
-        resting: Resting,
-    ) -> None:
-        self._view = view
+    def __init__(self, look: Look, resting: Resting) -> None:
+        self._look = look
+        self._view = look.view
+        self._settings = look.settings
+        self._standings = look.standings
         self._resting = resting
-        self._settings = settings
-        self._standings = standings
-        self._left_s = left_s
-        self._today = now.astimezone(UTC).date().isoformat()
-        self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "prove"}
-        self._climbed = climbed
+        self._today = look.now.astimezone(UTC).date().isoformat()
+        self._triggered = {
+            row.repository: row.seq for row in queries.triggers(look.view) if row.work == "prove"
+        }
 
     def of(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
         """Yield the due jobs in a project, the most worth first. Of those of one branch one runs at a time."""
@@ -277,7 +239,7 @@ class Proving:
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
         """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
         traced = trace_queries.newest_trace(self._view, repo.key) is not None
-        rungs, seq = self._climbed.rungs(traced=traced), self._triggered.get(repo.key)
+        rungs, seq = self._look.climbed.rungs(traced=traced), self._triggered.get(repo.key)
         judged = [one.with_judge(lean) for one in rungs]
         return (
             judged
@@ -381,8 +343,8 @@ class Proving:
             _SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * self._parallel(rung) / seconds
         )
         size = min(prove.sorries_per_job, max(1, in_time))
-        if rung.number and self._left_s is not None:
-            size = min(size, int(self._left_s / seconds))
+        if rung.number and self._look.left_s is not None:
+            size = min(size, int(self._look.left_s / seconds))
         return size
 
     def _parallel(self, rung: Rung) -> int:
@@ -438,7 +400,7 @@ class Proving:
             sha=branch.tip,
             project=project.folder,
             describes=f"prove {listed(names, 2)}{at_rung}",
-            built=lean.is_lean and settings.build.enabled,
+            built=self._look.is_built(lean),
             timeout_s=settings.jobs.timeout_of("prove"),
             memory_bytes=rung.memory_bytes,
             gpus=int(rung.gpu),
@@ -453,7 +415,7 @@ class Proving:
                 sha=branch.tip,
                 folder=project.folder,
                 lean=lean,
-                limits=repl_limits(settings),
+                limits=self._look.repls(),
                 rung=rung.spec,
                 model=rung.model,
                 seed=SEED,
@@ -498,16 +460,6 @@ def below_the_root(folder: str) -> tuple[str, ...]:
     return (folder,) if folder else ()
 
 
-def repl_limits(settings: Settings, *, most: int | None = None) -> PoolLimits:
-    """Return the limits of a job's REPLs; at most so many at once."""
-    lean = settings.lean
-    return PoolLimits(
-        processes=lean.repls if most is None else min(most, lean.repls),
-        memory_bytes=lean.repl_memory_bytes,
-        calls=lean.repl_calls,
-    )
-
-
 def seconds_left(
     view: sqlite3.Connection, *, settings: Settings, now: datetime, reserved_s: float
 ) -> float | None:
@@ -518,7 +470,7 @@ def seconds_left(
     limit = settings.prove.seconds_per_day
     if limit is None:
         return None
-    return limit - spent_today(view, now=now) - reserved_s
+    return limit - queries.seconds_since(view, now.astimezone(UTC).date().isoformat()) - reserved_s
 
 
 def searches_left(prove: Prove, left_s: float) -> tuple[int, ...]:
@@ -526,11 +478,6 @@ def searches_left(prove: Prove, left_s: float) -> tuple[int, ...]:
     return tuple(
         max(0, min(prove.sorries_per_job, int(left_s / seconds))) for _, seconds, _ in prove.searches
     )
-
-
-def spent_today(view: sqlite3.Connection, *, now: datetime) -> float:
-    """Return the seconds of search above rung 0 that were recorded since midnight (UTC)."""
-    return queries.seconds_since(view, now.astimezone(UTC).date().isoformat())
 
 
 def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[str], bool]:

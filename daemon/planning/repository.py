@@ -7,24 +7,19 @@ what cannot be built is neither traced nor proved in.
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.history import ReadinessOfJobs
 from daemon.planning.bumps import bumps_due
-from daemon.planning.proving import Climbed, Proving, Resting, below_the_root, repl_limits
+from daemon.planning.look import Look
+from daemon.planning.proving import Proving, Resting, below_the_root
 from daemon.polling.branch_diff import asked_for
-from daemon.settings import Repo, Settings
-from pipeline.gate.advisories import Advisory, is_sound
+from daemon.settings import Repo
 from pipeline.jobs.specs import (
     TRACER_VERSION,
-    BuildSpec,
     Candidate,
     CheckSpec,
     CountSpec,
@@ -35,7 +30,7 @@ from pipeline.jobs.specs import (
     TraceSpec,
     what_is_judged,
 )
-from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.build_cache import BuildKey
 from store.documents.attempts import describe_attempts
 from store.domain.identity import job_id
@@ -72,25 +67,6 @@ def scan_limits(most: int) -> ScanLimits:
         sorries_per_file=max(usual.sorries_per_file, most // 4),
         sorries_of_repository=max(usual.sorries_of_repository, 3 * most),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Judges:
-    """What could judge a proof in doubt: the known faults of kernels, and since when a second kernel is there.
-
-    `second_since` is in UTC, as the log writes times; "" where there is none.
-    """
-
-    advisories: tuple[Advisory, ...] = ()
-    second_since: str = ""
-
-    def sound(self, toolchain: str) -> bool:
-        """Return whether a toolchain's own kernel replay is without a known fault."""
-        return is_sound(toolchain, self.advisories)
-
-    def newer(self, checked_at: str | None) -> bool:
-        """Return whether the second kernel came after a check."""
-        return self.second_since > (checked_at or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,59 +108,24 @@ class _ToCheck:
         )
 
 
-NO_JUDGES = Judges()
-
-
 class RepositoryJobs:
-    """Finds out what repositories have due at one moment.
+    """Finds out what repositories have due."""
 
-    Args:
-        builds: what the builds that lie in the cache are of.
-        standings: how jobs stand at that moment.
-        climbed: the ladder with the models in use.
-        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
-        judges: what could judge a proof in doubt.
-        resting: what was counted for earlier plans.
-    """
-
-    def __init__(
-        self,
-        view: sqlite3.Connection,
-        *,
-        settings: Settings,
-        leans: Leans,
-        builds: Collection[BuildKey],
-        standings: ReadinessOfJobs,
-        now: datetime,
-        climbed: Climbed,
-        left_s: float | None,
-        judges: Judges,
-        resting: Resting,
-    ) -> None:
-        self._view = view
-        self._climbed = climbed
-        self._judges = judges
-        self._settings = settings
-        self._leans = leans
-        self._builds = builds
-        self._standings = standings
-        self._proving = Proving(
-            view,
-            settings=settings,
-            standings=standings,
-            climbed=climbed,
-            left_s=left_s,
-            now=now,
-            resting=resting,
-        )
+    def __init__(self, look: Look, resting: Resting) -> None:
+        self._look = look
+        self._view = look.view
+        self._settings = look.settings
+        self._leans = look.leans
+        self._standings = look.standings
+        self._proving = Proving(look, resting)
         # A trigger's position makes another job of the same work; it stays in the names of those that follow.
-        self._triggered = {(row.work, row.repository): str(row.seq) for row in queries.triggers(view)}
+        self._triggered = {(row.work, row.repository): str(row.seq) for row in queries.triggers(look.view)}
         self._builds_due: set[str] = set()
         self._proofs_to_check: dict[str, list[ProofRow]] = {}
-        for proof in queries.proofs_to_check(view):
+        for proof in queries.proofs_to_check(look.view):
             self._proofs_to_check.setdefault(proof.repository, []).append(proof)
         self._doubted: dict[str, dict[str, ProofRow]] = {}
-        for proof in queries.doubted_proofs(view):
+        for proof in queries.doubted_proofs(look.view):
             self._doubted.setdefault(proof.repository, {})[proof.proof] = proof
 
     def of(self, repo: Repo) -> list[DueJob]:
@@ -204,14 +145,7 @@ class RepositoryJobs:
         yield from self._alike([job for branch in branches for job in self._scan(repo, branch)])
         if not repo.opt_out:
             yield from self._checks(repo, {branch.branch: branch for branch in branches})
-            yield from bumps_due(
-                self._view,
-                repo,
-                settings=self._settings,
-                leans=self._leans,
-                standings=self._standings,
-                climbed=self._climbed,
-            )
+            yield from bumps_due(self._look, repo)
         for branch in branches:
             # On anything but a scanned tip the work would be for a text that is being replaced.
             if branch.scanned != branch.tip:
@@ -248,11 +182,7 @@ class RepositoryJobs:
 
     def _must_build(self, lean: LeanBackend, repo: Repo, sha: str, project: str) -> bool:
         """Return whether Lean needs a commit's project built first."""
-        return (
-            lean.is_lean
-            and self._settings.build.enabled
-            and BuildKey(repo.key, sha, project) not in self._builds
-        )
+        return self._look.is_built(lean) and BuildKey(repo.key, sha, project) not in self._look.builds
 
     def build_first(
         self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str, project: str
@@ -282,18 +212,7 @@ class RepositoryJobs:
             branch=branch.branch,
             sha=sha,
             describes=" ".join(["build", repo.key, branch.branch, sha[:10], *below_the_root(project)]),
-            spec=BuildSpec(
-                repository=repo.key,
-                branch=branch.branch,
-                sha=sha,
-                lean=lean,
-                cache=self._settings.paths.cache,
-                timeout_s=build.timeout_s,
-                memory_bytes=build.memory_bytes,
-                disk_bytes=build.disk_bytes,
-                hosts=build.hosts,
-                folder=project,
-            ),
+            spec=self._look.build(lean, repository=repo.key, branch=branch.branch, sha=sha, folder=project),
             # The job itself ends lake in time and says how far it came; the daemon's limit is for a job that hangs.
             timeout_s=build.timeout_s + _SLACK_S,
             memory_bytes=build.memory_bytes,
@@ -302,7 +221,6 @@ class RepositoryJobs:
     # --- trace --------------------------------------------------------------------------------------------
 
     def _trace(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
-        trace = self._settings.trace
         patterns = json.dumps([repo.include, repo.exclude])
         # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back.
         # What the job itself records does not change it, so that it is done once it has ended well.
@@ -320,20 +238,9 @@ class RepositoryJobs:
             *self._trigger("trace", repo),
             *folder,
         )
-        standing = self._standings.of(identity)
-        if standing.state != "ready":
-            return
-        yield DueJob(
-            job=identity,
-            kind="trace",
-            attempt=standing.attempt,
-            lane=":".join(["trace", repo.key, branch.branch, *folder]),
-            project=project.folder,
-            repository=repo.key,
-            branch=branch.branch,
-            sha=branch.tip,
-            describes=" ".join(["trace", repo.key, branch.branch, branch.tip[:10], *folder]),
-            spec=TraceSpec(
+        yield from self._look.ready(
+            identity,
+            lambda _: TraceSpec(
                 repository=repo.key,
                 branch=branch.branch,
                 sha=branch.tip,
@@ -342,18 +249,20 @@ class RepositoryJobs:
                 name="/".join(repo.key.split("/")[-2:]),
                 include=repo.include,
                 exclude=repo.exclude,
-                file_timeout_s=trace.file_timeout_s,
-                limits=repl_limits(self._settings, most=self._settings.lean.repls),
+                file_timeout_s=self._settings.trace.file_timeout_s,
+                limits=self._look.repls(),
                 folder=project.folder,
                 without=below(project.folder, branch.lake_projects),
             ),
-            built=lean.is_lean and self._settings.build.enabled,
-            **self._limits(),
+            kind="trace",
+            lane=":".join(["trace", repo.key, branch.branch, *folder]),
+            project=project.folder,
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            describes=" ".join(["trace", repo.key, branch.branch, branch.tip[:10], *folder]),
+            built=self._look.is_built(lean),
         )
-
-    def _limits(self) -> dict[str, Any]:
-        jobs = self._settings.jobs
-        return {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
 
     # --- scan ---------------------------------------------------------------------------------------------
 
@@ -369,34 +278,34 @@ class RepositoryJobs:
             identity = job_id(
                 "scan", repo.key, branch.branch, commit.sha, str(commit.seq), patterns, str(after)
             )
-            standing = self._standings.of(identity)
-            if standing.state in ("parked", "done"):
+            if self._standings.of(identity).state in ("parked", "done"):
                 continue  # what cannot be scanned must not hold up the commits after it
-            if standing.state == "ready":
-                yield DueJob(
-                    job=identity,
-                    kind="scan",
-                    attempt=standing.attempt,
-                    lane=f"scan:{repo.key}:{branch.branch}",
+
+            def spec(attempt: int, commit: CommitRow = commit) -> ScanSpec:
+                return ScanSpec(
                     repository=repo.key,
                     branch=branch.branch,
                     sha=commit.sha,
-                    describes=f"scan {repo.key} {branch.branch} {commit.sha[:10]}",
-                    spec=ScanSpec(
-                        repository=repo.key,
-                        branch=branch.branch,
-                        sha=commit.sha,
-                        base=branch.scanned,
-                        include=repo.include,
-                        exclude=repo.exclude,
-                        then=() if standing.attempt > 1 else self._then(repo, branch, commit),
-                        limits=scan_limits(self._settings.scan.max_sorries),
-                        # Other patterns mean other files, and a base may be lost with its mirror: then the tables
-                        # say what to compare with.
-                        by_files=branch.scanned is not None and (not same_patterns or standing.attempt > 1),
-                    ),
-                    **self._limits(),
+                    base=branch.scanned,
+                    include=repo.include,
+                    exclude=repo.exclude,
+                    then=() if attempt > 1 else self._then(repo, branch, commit),
+                    limits=scan_limits(self._settings.scan.max_sorries),
+                    # Other patterns mean other files, and a base may be lost with its mirror: then the tables say what
+                    # to compare with.
+                    by_files=branch.scanned is not None and (not same_patterns or attempt > 1),
                 )
+
+            yield from self._look.ready(
+                identity,
+                spec,
+                kind="scan",
+                lane=f"scan:{repo.key}:{branch.branch}",
+                repository=repo.key,
+                branch=branch.branch,
+                sha=commit.sha,
+                describes=f"scan {repo.key} {branch.branch} {commit.sha[:10]}",
+            )
             return
 
     def _count(self, repo: Repo, branches: Collection[str]) -> Iterator[DueJob]:
@@ -406,26 +315,21 @@ class RepositoryJobs:
             return
         first = commits[0]
         identity = job_id("count", repo.key, first.branch, first.sha)
-        standing = self._standings.of(identity)
-        if standing.state != "ready":
-            return
-        yield DueJob(
-            job=identity,
-            kind="count",
-            attempt=standing.attempt,
-            lane="count",  # one at a time of all repositories: it takes no slot
-            repository=repo.key,
-            branch=first.branch,
-            sha=first.sha,
-            describes=f"count {repo.key} {first.branch} before {first.committed_at[:10]}",
-            spec=CountSpec(
+        yield from self._look.ready(
+            identity,
+            lambda _: CountSpec(
                 repository=repo.key,
                 branch=first.branch,
                 commits=tuple(row.sha for row in commits),
                 include=repo.include,
                 exclude=repo.exclude,
             ),
-            **self._limits(),
+            kind="count",
+            lane="count",  # one at a time of all repositories: it takes no slot
+            repository=repo.key,
+            branch=first.branch,
+            sha=first.sha,
+            describes=f"count {repo.key} {first.branch} before {first.committed_at[:10]}",
         )
 
     def _alike(self, scans: Sequence[DueJob]) -> Iterator[DueJob]:
@@ -515,14 +419,14 @@ class RepositoryJobs:
             # A pull request is made on the branch's tip, so that is where the proof has to be checked. And a tip with a
             # Lean without the faults ends a doubt.
             proposed = repo.pull_requests and row.pull_request_url is None
-            if proposed or (row.proof in doubted and self._judges.sound(toolchain)):
+            if proposed or (row.proof in doubted and self._look.judges.sound(toolchain)):
                 doubted.pop(row.proof, None)
                 yield _ToCheck(row, branch.tip, blob, start, toolchain, " at the tip", (branch.tip,))
         for row in doubted.values():
             # A second kernel that came since may be without them.
-            if row.branch in branches and self._judges.newer(row.checked_at):
+            if row.branch in branches and self._look.judges.newer(row.checked_at):
                 sha, toolchain = row.checked_sha, row.judge
-                anew = (sha, self._judges.second_since)
+                anew = (sha, self._look.judges.second_since)
                 yield _ToCheck(row, sha, row.checked_blob, row.checked_start, toolchain, " again", anew)
 
     def _check(
@@ -539,32 +443,26 @@ class RepositoryJobs:
             yield from self._build(repo, branch, lean, sha, project.folder)
             return
         identity = job_id("check", row.proof, lean.kind, lean.toolchain, *first.anew)
-        standing = self._standings.of(identity)
-        if standing.state == "ready":
-            of_all = f" with {len(others)} more of the declaration" if others else ""
-            yield DueJob(
-                job=identity,
-                kind="check",
-                attempt=standing.attempt,
-                lane=f"check:{row.proof}",
-                project=project.folder,
-                repository=repo.key,
-                branch=row.branch,
-                sha=sha,
-                describes=f"check {row.declaration} ({row.proof}){of_all}{first.where}",
-                built=lean.is_lean and self._settings.build.enabled,
-                **self._limits(),
-                spec=CheckSpec(
-                    lean=lean,
-                    folder=project.folder,
-                    second_kernel=self._settings.lean.second_kernel,
-                    proof=first.found(),
-                    search=self._search_of(row),
-                    alike=tuple(
-                        Candidate(proof=one.found(), search=self._search_of(one.row)) for one in others
-                    ),
-                ),
-            )
+        of_all = f" with {len(others)} more of the declaration" if others else ""
+        yield from self._look.ready(
+            identity,
+            lambda _: CheckSpec(
+                lean=lean,
+                folder=project.folder,
+                second_kernel=self._settings.lean.second_kernel,
+                proof=first.found(),
+                search=self._search_of(row),
+                alike=tuple(Candidate(proof=one.found(), search=self._search_of(one.row)) for one in others),
+            ),
+            kind="check",
+            lane=f"check:{row.proof}",
+            project=project.folder,
+            repository=repo.key,
+            branch=row.branch,
+            sha=sha,
+            describes=f"check {row.declaration} ({row.proof}){of_all}{first.where}",
+            built=self._look.is_built(lean),
+        )
 
 
 def _in_one(jobs: Sequence[DueJob], cache: Path) -> DueJob:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from daemon.planning.look import traced_by
 from daemon.planning.proving import exercises
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
@@ -25,7 +26,7 @@ from store.events.jobs import TriggeredWork, TriggerEnded
 from store.events.projects import worked_on
 from store.text import listed
 from store.view import queries, trace_queries
-from store.view.rows import BranchRow, PauseRow, TraceRow
+from store.view.rows import BranchRow, PauseRow
 
 Because = Literal["pause", "quiet"]
 
@@ -199,20 +200,9 @@ def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrai
     trace = trace_queries.newest_trace(view, repo.key)
     if trace is None:
         return "has no trace to learn from; `everlean trigger trace` makes one"
-    if not _by_its_lean(view, trace, leans):
+    if traced_by(view, trace, leans) is None:
         return "its newest trace is not by the Lean that works there now; `everlean trigger trace` makes one"
     return ""
-
-
-def _by_its_lean(view: sqlite3.Connection, trace: TraceRow, leans: Leans) -> bool:
-    branch, folder = trace_queries.place_of_line(trace.line)
-    for row in queries.branches(view, trace.repository):
-        if row.state == "live" and row.branch == branch:
-            for project in row.lake_projects:
-                if project.folder == folder:
-                    lean = leans.for_toolchain(project.toolchain)
-                    return lean.kind != "none"
-    return False
 
 
 def _leans_of(repo: Repo, branch: BranchRow, leans: Leans) -> list[LeanBackend]:

@@ -9,17 +9,15 @@ retriever in use, where that one did not learn the task, so that both sides of e
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.history import Readiness, ReadinessOfJobs
 from daemon.planning.ladder import ladder_of
-from daemon.planning.proving import repl_limits
+from daemon.planning.look import Look, traced_by
 from daemon.polling.branch_diff import asked_for
-from daemon.settings import Repo, Settings
+from daemon.settings import Repo
 from daemon.settings.models import GrpoSettings, Learning
 from pipeline.jobs.kinds import TRAINS, Kind
 from pipeline.jobs.spec import HUB_KEY, Spec, hub_key
@@ -32,7 +30,7 @@ from pipeline.jobs.specs import (
     TrainSpec,
     TrainTacticsSpec,
 )
-from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.backend import LeanBackend
 from pipeline.models.datasets import dataset_of
 from store.domain.identity import job_id
 from store.events.models import ModelKind
@@ -59,25 +57,14 @@ _REWARDS: Kind = "train_grpo"
 
 
 class TrainingJobs:
-    """Finds out which trainings and evaluations repositories have due at one moment, and the builds that they need."""
+    """Finds out which trainings and evaluations repositories have due, and the builds that they need."""
 
-    def __init__(
-        self,
-        view: sqlite3.Connection,
-        *,
-        settings: Settings,
-        leans: Leans,
-        standings: ReadinessOfJobs,
-        counted: Counted,
-        build_first: BuildFirst,
-    ) -> None:
+    def __init__(self, look: Look, counted: Counted, build_first: BuildFirst) -> None:
         self._build_first = build_first
         self._models = [
-            _Training(
-                view, learning, offers, settings=settings, leans=leans, standings=standings, counted=counted
-            )
-            for learning in map(settings.train.of, TRAINS)
-            if (offers := model_queries.offers(view, learning.model)) or learning.enabled
+            _Training(look, learning, offers, counted)
+            for learning in map(look.settings.train.of, TRAINS)
+            if (offers := model_queries.offers(look.view, learning.model)) or learning.enabled
         ]
 
     def of(self, repo: Repo) -> Iterator[DueJob]:
@@ -91,18 +78,10 @@ class TrainingJobs:
 class _Training:
     """Collects the due training of one model."""
 
-    def __init__(
-        self,
-        view: sqlite3.Connection,
-        learning: Learning,
-        offers: Sequence[OfferRow],
-        *,
-        settings: Settings,
-        leans: Leans,
-        standings: ReadinessOfJobs,
-        counted: Counted,
-    ) -> None:
-        self._view = view
+    def __init__(self, look: Look, learning: Learning, offers: Sequence[OfferRow], counted: Counted) -> None:
+        self._look = look
+        self._view = view = look.view
+        self._settings = settings = look.settings
         self._offers = offers
         self._model = learning.model
         self._trains = learning.enabled
@@ -110,9 +89,6 @@ class _Training:
         self._lane = f"{_LANE} {learning.model}" if settings.train.device == "cuda" else _LANE
         self._config = learning.config
         self._grpo = learning.grpo
-        self._settings = settings
-        self._leans = leans
-        self._standings = standings
         self._counted = counted
         self._every = model_queries.learned(view, self._model)
         self._known = [learned for learned in self._every if learned.job_state == "succeeded"]
@@ -148,61 +124,63 @@ class _Training:
             if offer.repository != repo.key:
                 continue
             identity = job_id(self._kind, "offered", offer.weights, offer.repository, offer.trace or "")
-            standing = self._standings.of(identity)
-            if standing.state != "ready":
-                continue
             traces = trace_queries.traces(self._view, repository=repo.key)
             newest = trace_queries.newest_trace(self._view, repo.key)
             trace = next((one for one in traces if one.trace == offer.trace), newest)
             if trace is None:
                 continue
-            parent = self._parent()
-            chain = newest_of_each(ancestry(self._known, parent))
+            chain = newest_of_each(ancestry(self._known, self._parent))
             there = newest_of_each([one for one in reversed(self._known) if one.removed_at is None])
             measured = {one.repository for one in chain}
             tasks = (*chain, *(one for one in there if one.repository not in measured))
-            others = [job for job in self._unfinished if job != identity]
-            spec = self._to_train(repo, parent, tasks[::-1], others)
             given = {
                 "taken": Path(offer.folder),
                 "learned": offer.learned,
                 "trace": trace.trace,
                 "alone": False,
             }
-            job = self._job(
+            yield from self._jobs(
                 identity,
-                standing,
                 repo,
                 _at(trace),
                 describes=f"measure the {_called(self._model)} in {offer.folder} on {repo.key}",
-                spec=spec.model_copy(update=given),
+                spec=self._to_train(identity, repo, tasks[::-1]).model_copy(update=given),
+                # What is given may be an adapter of a gated model, whatever the settings name.
+                key=HUB_KEY,
             )
-            # What is given may be an adapter of a gated model, whatever the settings name.
-            yield replace(job, key=HUB_KEY)
+
+    def _task(self, repo: Repo) -> tuple[TraceRow, BranchRow, Project, LeanBackend] | None:
+        """Return the repository's newest trace, and of what it is, if there is a Lean for that; else another trace
+        follows, or none."""
+        trace = trace_queries.newest_trace(self._view, repo.key)
+        traced = None if trace is None else traced_by(self._view, trace, self._look.leans)
+        # What left the watchlist is not learned from, even before a poll has recorded that.
+        if (
+            trace is None
+            or traced is None
+            or (repo.branches and not asked_for(traced[0].branch, repo.branches))
+        ):
+            return None
+        return trace, *traced
 
     def _train(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the repository's newest trace as a task, if it is due."""
-        trace = trace_queries.newest_trace(self._view, repo.key)
-        if trace is None or not self._made_by_its_lean(repo, trace):
+        task = self._task(repo)
+        if task is None:
             return
-        parent = self._parent()
-        chain = ancestry(self._known, parent)
-        due = self._due(repo, trace, parent, chain)
+        trace, *_ = task
+        chain = ancestry(self._known, self._parent)
+        due = self._due(repo, trace, chain)
         if due is None:
             return
         identity, refused = due
-        standing = self._standings.of(identity)
-        if standing.state != "ready":
-            return
         again = f" again, with another seed: what came of it was refused {_times(refused)}" if refused else ""
-        others = [job for job in self._unfinished if job != identity]
-        yield self._job(
+        yield from self._jobs(
             identity,
-            standing,
             repo,
             _at(trace),
             describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}{again}",
-            spec=self._to_train(repo, parent, chain, others).model_copy(update={"refused": refused}),
+            spec=self._to_train(identity, repo, chain).model_copy(update={"refused": refused}),
         )
 
     def _train_with_rewards(
@@ -210,30 +188,20 @@ class _Training:
     ) -> Iterator[DueJob]:
         """Yield the training with Lean's reward on the repository's newest trace, or the build that it needs, if it is
         due: the model in use has learned the repository, and no reward on it since it got so many new theorems."""
-        trace = trace_queries.newest_trace(self._view, repo.key)
-        if trace is None or not self._made_by_its_lean(repo, trace):
+        task, parent = self._task(repo), self._parent
+        if task is None or parent is None:
             return
-        parent = self._parent()
+        trace, branch, project, lean = task
         chain = ancestry(self._known, parent)
-        of_it = [one for one in chain if self._is_of(one, trace)]
+        of_it = [one for one in chain if one.repository == repo.key]
         rewarded = [one for one in of_it if _by_rewards(one)]
-        if parent is None or len(rewarded) == len(of_it) or self._new_theorems(trace, 0) < grpo.goals:
+        if len(rewarded) == len(of_it) or self._new_theorems(trace, 0) < grpo.goals:
             return
         if any(not self._is_new(trace, one.data_seq) for one in rewarded):
             return
-        tried = [
-            one
-            for one in self._known
-            if one.parent == parent and self._is_of(one, trace) and _by_rewards(one)
-        ]
+        tried = self._tried(repo, rewards=True)
         if any(one.refused_at is None for one in tried) or len(tried) >= TRIES:
             return
-        traced = self._traced(trace)
-        if traced is None:
-            return
-        branch, project = traced
-        lean = self._leans.for_toolchain(project.toolchain)
-        again = (f"refused {len(tried)}",) if tried else ()
         identity = job_id(
             _REWARDS,
             repo.key,
@@ -241,42 +209,39 @@ class _Training:
             json.dumps(self._config),
             grpo.spec().model_dump_json(),
             str(trace.seq),
-            *again,
+            *_refusals(tried),
         )
-        standing = self._standings.of(identity)
-        if standing.state != "ready":
+        if self._look.standings.of(identity).state != "ready":
             return
         builds = build_first(repo, branch, lean, trace.sha, project.folder)
         if builds is not None:
             yield from builds
             return
-        others = [job for job in self._unfinished if job != identity]
         spec = TrainGrpoSpec(
-            **dict(self._to_train(repo, parent, chain, others).model_copy(update={"refused": len(tried)})),
+            **dict(self._to_train(identity, repo, chain).model_copy(update={"refused": len(tried)})),
             lean=lean,
             folder=project.folder,
-            limits=repl_limits(self._settings),
+            limits=self._look.repls(),
             grpo=grpo.spec(),
         )
-        job = self._job(
+        yield from self._jobs(
             identity,
-            standing,
             repo,
             _at(trace),
             kind=_REWARDS,
             describes=f"train the {_called(self._model)} with Lean's reward on {repo.key} {trace.sha[:10]}",
             spec=spec,
+            project=project.folder,
+            built=self._look.is_built(lean),
         )
-        yield replace(job, project=project.folder, built=lean.is_lean and self._settings.build.enabled)
 
-    def _to_train(
-        self, repo: Repo, parent: str | None, chain: Sequence[Learned], others: Sequence[str]
-    ) -> TrainSpec:
+    def _to_train(self, identity: str, repo: Repo, chain: Sequence[Learned]) -> TrainSpec:
         paths = self._settings.paths
+        others = [job for job in self._unfinished if job != identity]
         spec = TrainSpec(
             repository=repo.key,
             chain=paths.models / self._model,
-            parent=parent,
+            parent=self._parent,
             config=self._config,
             tasks=tuple(
                 LearnedTask(
@@ -318,28 +283,22 @@ class _Training:
         )
         return list(dict.fromkeys((*tasks, *(learned.job for learned in there))))
 
-    def _due(
-        self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned]
-    ) -> tuple[str, int] | None:
+    def _due(self, repo: Repo, trace: TraceRow, chain: Sequence[Learned]) -> tuple[str, int] | None:
         """Return the id of the job that learns the trace, and how often what came of it was refused; None where it is
-        not to be learned, or not now."""
+        not to be learned."""
         seq = self._triggered.get(repo.key)
         if seq is not None:
             # Whatever was learned before, and from whatever parent: one job answers to one trigger.
             identity = job_id(self._kind, repo.key, f"triggered at {seq}")
-            if self._standings.of(identity).state not in ("done", "parked"):
+            if self._look.standings.of(identity).state not in ("done", "parked"):
                 return identity, 0
-        learned = [one for one in chain if self._is_of(one, trace) and not _by_rewards(one)]
+        learned = [one for one in chain if one.repository == repo.key and not _by_rewards(one)]
         since = max((one.data_seq for one in learned), default=0)
-        tried = [
-            one
-            for one in self._known
-            if one.parent == parent and self._is_of(one, trace) and not _by_rewards(one)
-        ]
+        tried = self._tried(repo, rewards=False)
         # What is not decided yet may come to be in use.
         if any(one.refused_at is None and one not in chain for one in tried):
             return None
-        if learned and (by_proofs := self._due_by_proofs(repo, parent, learned)) is not None:
+        if learned and (by_proofs := self._due_by_proofs(repo, learned)) is not None:
             return by_proofs, 0
         train = self._settings.train
         if trace.seq <= since or trace.n_theorems < train.new_theorems:
@@ -347,14 +306,26 @@ class _Training:
         same = [one for one in tried if not self._is_new(trace, one.data_seq)]
         if len(same) >= TRIES:
             return None
-        again = (f"refused {len(same)}",) if same else ()
         identity = job_id(
-            self._kind, repo.key, parent or "", json.dumps(self._config), str(trace.seq), *again
+            self._kind,
+            repo.key,
+            self._parent or "",
+            json.dumps(self._config),
+            str(trace.seq),
+            *_refusals(same),
         )
-        ready = self._standings.of(identity).state == "ready"
+        ready = self._look.standings.of(identity).state == "ready"
         return (identity, len(same)) if ready and self._is_new(trace, since) else None
 
-    def _due_by_proofs(self, repo: Repo, parent: str | None, learned: Sequence[Learned]) -> str | None:
+    def _tried(self, repo: Repo, *, rewards: bool) -> list[Learned]:
+        """Return what learned the repository, or by rewards on it, on top of the checkpoint in use."""
+        return [
+            one
+            for one in self._known
+            if one.parent == self._parent and one.repository == repo.key and _by_rewards(one) == rewards
+        ]
+
+    def _due_by_proofs(self, repo: Repo, learned: Sequence[Learned]) -> str | None:
         """Return the id of the job that learns the repository again, with the proofs that the gate accepted since; None
         where there are too few, or it was tried."""
         if self._model != "tactics" or self._config["split"] != "random":
@@ -368,19 +339,15 @@ class _Training:
         identity = job_id(
             self._kind,
             repo.key,
-            parent or "",
+            self._parent or "",
             json.dumps(self._config),
             f"{number} times new proofs since {latest}",
         )
-        return identity if self._standings.of(identity).state == "ready" else None
+        return identity if self._look.standings.of(identity).state == "ready" else None
 
     def _is_new(self, trace: TraceRow, since: int) -> bool:
         """Return whether a trace has enough that was not there at a log position."""
         return trace.seq > since and self._new_theorems(trace, since) >= self._settings.train.new_theorems
-
-    @staticmethod
-    def _is_of(learned: Learned, trace: TraceRow) -> bool:
-        return learned.repository == trace.repository
 
     def _evaluate(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the measurement of the checkpoint in use on the repository's newest test set, where it has none."""
@@ -399,13 +366,11 @@ class _Training:
         if newest is None or newest in ancestry(self._known, in_use.checkpoint):
             return
         identity = job_id("evaluate", in_use.checkpoint, newest.job)
-        standing = self._standings.of(identity)
-        if standing.state != "ready" or not self._has_test_set(newest):
+        if not self._has_test_set(newest):
             return
         (row,) = queries.jobs_by_prefix(self._view, newest.job)
-        yield self._job(
+        yield from self._jobs(
             identity,
-            standing,
             repo,
             (row.branch or "", row.sha or ""),
             kind="evaluate",
@@ -432,36 +397,9 @@ class _Training:
             )
         return self._counted[key]
 
-    def _made_by_its_lean(self, repo: Repo, trace: TraceRow) -> bool:
-        """Return whether the branch's backend is the one that traced it; otherwise another trace follows, or none."""
-        traced = self._traced(trace)
-        if traced is None or traced[0].state != "live":
-            return False
-        branch, project = traced
-        # What left the watchlist is not learned from, even before a poll has recorded that.
-        if repo.branches and not asked_for(branch.branch, repo.branches):
-            return False
-        lean = self._leans.for_toolchain(project.toolchain)
-        return lean.kind != "none"
-
-    def _traced(self, trace: TraceRow) -> tuple[BranchRow, Project] | None:
-        """Return the branch and the Lake project that a trace is of; None where there is none of the two any more."""
-        name, folder = trace_queries.place_of_line(trace.line)
-        return next(
-            (
-                (row, project)
-                for row in queries.branches(self._view, trace.repository)
-                if row.branch == name
-                for project in row.lake_projects
-                if project.folder == folder
-            ),
-            None,
-        )
-
+    @property
     def _parent(self) -> str | None:
-        if self._in_use is None:
-            return None
-        return self._in_use.checkpoint
+        return None if self._in_use is None else self._in_use.checkpoint
 
     def _has_test_set(self, learned: Learned) -> bool:
         rows = model_queries.evaluations(self._view, learned.checkpoint)
@@ -473,35 +411,40 @@ class _Training:
         """Return the frozen dataset of a task."""
         return dataset_of(self._settings.paths.models / self._model, learned.job)
 
-    def _job(
+    def _jobs(
         self,
         identity: str,
-        standing: Readiness,
         repo: Repo,
         at: tuple[str, str],
         *,
-        describes: str,
         spec: Spec,
         kind: Kind | None = None,
-    ) -> DueJob:
-        """Return a job within the limits of [train], by default of the model's own kind; `at`: branch and commit."""
+        **more: Any,
+    ) -> Iterator[DueJob]:
+        """Yield a job within the limits of [train], by default of the model's own kind; `at`: branch and commit."""
         train = self._settings.train
-        return DueJob(
-            job=identity,
+        usual = {
+            "timeout_s": train.timeout_s,
+            "memory_bytes": train.memory_bytes,
+            "gpus": int(train.device != "cpu"),
+            "cpu_too": train.device == "auto",
+            "key": hub_key(str(self._config.get("model_name", ""))),
+        }
+        yield from self._look.ready(
+            identity,
+            lambda _: spec,
             kind=kind or self._kind,
-            attempt=standing.attempt,
             lane=self._lane,
             repository=repo.key,
             branch=at[0],
             sha=at[1],
-            describes=describes,
-            spec=spec,
-            timeout_s=train.timeout_s,
-            memory_bytes=train.memory_bytes,
-            gpus=int(train.device != "cpu"),
-            cpu_too=train.device == "auto",
-            key=hub_key(str(self._config.get("model_name", ""))),
+            **(usual | more),
         )
+
+
+def _refusals(refused: Sequence[Learned]) -> tuple[str, ...]:
+    """Return what makes another job of a training after so many refusals."""
+    return (f"refused {len(refused)}",) if refused else ()
 
 
 def _by_rewards(learned: Learned) -> bool:

@@ -25,8 +25,8 @@ from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import JobRunner, cancelled_event, why_lost
 from daemon.planning.admission import SHARE_S, Admission, Money, SlotQueue, admit, turn_ends
 from daemon.planning.bumps import why_no_bump
+from daemon.planning.look import Judges
 from daemon.planning.plan import Plan, Planner
-from daemon.planning.repository import Judges
 from daemon.planning.schedule import Wait, in_vain, read_timetable, why_not, why_yield
 from daemon.scheduling.maintenance import Maintenance
 from daemon.settings import Settings

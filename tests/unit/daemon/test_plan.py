@@ -18,8 +18,8 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.runner import spec_now
 from daemon.planning.admission import admit
 from daemon.planning.ladder import ladder_of
+from daemon.planning.look import Judges
 from daemon.planning.plan import Plan, Planner
-from daemon.planning.repository import Judges
 from daemon.settings import Settings, load
 from pipeline.gate.advisories import Advisory
 from pipeline.jobs.spec import HUB_KEY

@@ -1,0 +1,128 @@
+"""What a plan looks at: the same for all repositories, at one moment."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from daemon.jobs.due import DueJob
+from daemon.jobs.history import ReadinessOfJobs
+from daemon.planning.ladder import Climbed
+from daemon.settings import Settings
+from pipeline.gate.advisories import Advisory, is_sound
+from pipeline.jobs.spec import Spec
+from pipeline.jobs.specs import BuildSpec
+from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.build.build_cache import BuildKey
+from pipeline.lean.pool import PoolLimits
+from store.events.projects import Project
+from store.view import queries, trace_queries
+from store.view.rows import BranchRow, TraceRow
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """What could judge a proof in doubt: the known faults of kernels, and since when a second kernel is there.
+
+    `second_since` is in UTC, as the log writes times; "" where there is none.
+    """
+
+    advisories: tuple[Advisory, ...] = ()
+    second_since: str = ""
+
+    def sound(self, toolchain: str) -> bool:
+        """Return whether a toolchain's own kernel replay is without a known fault."""
+        return is_sound(toolchain, self.advisories)
+
+    def newer(self, checked_at: str | None) -> bool:
+        """Return whether the second kernel came after a check."""
+        return self.second_since > (checked_at or "")
+
+
+NO_JUDGES = Judges()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is looked at.
+
+    Attributes:
+        builds: what the builds that lie in the cache are of.
+        climbed: the ladder with the models in use.
+        judges: what could judge a proof in doubt.
+        standings: how jobs stand at the moment.
+        now: the time, with its zone.
+        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
+    """
+
+    view: sqlite3.Connection
+    settings: Settings
+    leans: Leans
+    builds: Collection[BuildKey]
+    climbed: Climbed
+    judges: Judges
+    standings: ReadinessOfJobs
+    now: datetime
+    left_s: float | None
+
+    def ready(self, identity: str, spec: Callable[[int], Spec], **about: Any) -> Iterator[DueJob]:
+        """Yield the job with this id, within the usual limits, where it is ready.
+
+        Args:
+            spec: makes its specification; it takes the number of the attempt.
+            about: the other fields of `DueJob`.
+        """
+        standing, jobs = self.standings.of(identity), self.settings.jobs
+        if standing.state == "ready":
+            usual = {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
+            yield DueJob(
+                job=identity, attempt=standing.attempt, spec=spec(standing.attempt), **(usual | about)
+            )
+
+    def build(
+        self, lean: LeanBackend, *, repository: str, branch: str, sha: str, folder: str = ""
+    ) -> BuildSpec:
+        """Return how a commit's project is built."""
+        build = self.settings.build
+        return BuildSpec(
+            repository=repository,
+            branch=branch,
+            sha=sha,
+            lean=lean,
+            cache=self.settings.paths.cache,
+            timeout_s=build.timeout_s,
+            memory_bytes=build.memory_bytes,
+            disk_bytes=build.disk_bytes,
+            hosts=build.hosts,
+            folder=folder,
+        )
+
+    def is_built(self, lean: LeanBackend) -> bool:
+        """Return whether this Lean works in a project that is built."""
+        return lean.is_lean and self.settings.build.enabled
+
+    def repls(self, *, most: int | None = None) -> PoolLimits:
+        """Return the limits of a job's REPLs; at most so many at once."""
+        lean = self.settings.lean
+        return PoolLimits(
+            processes=lean.repls if most is None else min(most, lean.repls),
+            memory_bytes=lean.repl_memory_bytes,
+            calls=lean.repl_calls,
+        )
+
+
+def traced_by(
+    view: sqlite3.Connection, trace: TraceRow, leans: Leans
+) -> tuple[BranchRow, Project, LeanBackend] | None:
+    """Return the live branch and the Lake project that a trace is of, and the Lean that works there; None where there
+    is none of the three any more."""
+    name, folder = trace_queries.place_of_line(trace.line)
+    for row in queries.branches(view, trace.repository):
+        for project in row.lake_projects if row.branch == name and row.state == "live" else ():
+            lean = leans.for_toolchain(project.toolchain)
+            if project.folder == folder and lean.kind != "none":
+                return row, project, lean
+    return None
