@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from daemon.polling.errors import GitError, NoSpaceError, SlowGitError
-from daemon.polling.git import Author, Git
+from daemon.polling.git import Commit, Git
 from daemon.state.store_service import StoreService
 from store.domain.identity import pull_request_of
 from store.events.scans import SorryWritten
@@ -69,16 +69,16 @@ class Authors:
         )
         mirror, began = self._mirror(repository), time.monotonic()
         brought = {one.opened_sha for one in sorries if one.opened_sha is not None}
-        commits = await self._git.authors(mirror, sorted(brought))
+        commits = await self._git.commits(mirror, sorted(brought))
         by_file: dict[str, dict[str, list[UnwrittenSorry]]] = defaultdict(lambda: defaultdict(list))
-        known: list[tuple[UnwrittenSorry, Author]] = []
+        known: list[tuple[UnwrittenSorry, Commit]] = []
         for one in sorries:
             author = commits.get(one.opened_sha or "")
             if author is not None and len(author.parents) < 2:
                 known.append((one, author))
             else:
                 by_file[one.tip][one.path].append(one)
-        await self._append([_written(one, author, author.subject) for one, author in known])
+        await self._append([_written(one, author, subject=author.subject) for one, author in known])
         for tip, files in by_file.items():
             paths = sorted(files)
             for start in range(0, len(paths), MOST_FILES):
@@ -97,10 +97,10 @@ class Authors:
         # A line break in a name would be another name.
         paths = [path for path in files if path.isprintable()]
         readable = await self._fetch(mirror, tip, paths)
-        found: list[tuple[UnwrittenSorry, Author]] = []
+        found: list[tuple[UnwrittenSorry, Commit]] = []
         unknown: list[tuple[UnwrittenSorry, str]] = []
         for path, sorries in files.items():
-            lines: Mapping[int, Author] = {}
+            lines: Mapping[int, Commit] = {}
             reason = _TOO_MANY if path in paths else "its file has a name that git is not asked about"
             if path in readable:
                 try:
@@ -120,8 +120,8 @@ class Authors:
                 else:
                     unknown.append((one, reason))
         subjects = await self._subjects(mirror, tip, [author for _, author in found])
-        events = [_written(one, author, subjects[author.sha]) for one, author in found]
-        await self._append([*events, *(_unknown(one, reason) for one, reason in unknown)])
+        events = [_written(one, author, subject=subjects[author.sha]) for one, author in found]
+        await self._append([*events, *(_written(one, None, reason=reason) for one, reason in unknown)])
 
     async def _fetch(self, mirror: Path, tip: str, paths: Sequence[str]) -> Collection[str]:
         """Fetch the earlier versions of files; return the files that have no more than are fetched."""
@@ -140,14 +140,14 @@ class Authors:
             *await self._fetch(mirror, tip, paths[middle:]),
         ]
 
-    async def _subjects(self, mirror: Path, tip: str, authors: Iterable[Author]) -> dict[str, str]:
+    async def _subjects(self, mirror: Path, tip: str, authors: Iterable[Commit]) -> dict[str, str]:
         """Return by commit the subject that names its pull request: its own, or that of the merge that brought it."""
         subjects = {author.sha: author.subject for author in authors}
         unnumbered = {sha for sha, subject in subjects.items() if pull_request_of(subject) is None}
         if not unnumbered:
             return subjects
         merges = await self._git.merges_of(mirror, tip, unnumbered, most_commits=MOST_COMMITS)
-        about = await self._git.authors(mirror, sorted(set(merges.values())))
+        about = await self._git.commits(mirror, sorted(set(merges.values())))
         return subjects | {sha: about[merge].subject for sha, merge in merges.items()}
 
     async def _append(self, bodies: Sequence[SorryWritten]) -> None:
@@ -159,27 +159,17 @@ class Authors:
             await self._store.append(events, wait=True)
 
 
-def _written(one: UnwrittenSorry, author: Author, subject: str) -> SorryWritten:
+def _written(
+    one: UnwrittenSorry, author: Commit | None, *, subject: str = "", reason: str = ""
+) -> SorryWritten:
+    at = None if author is None else author.authored_at
     return SorryWritten(
         repository=one.repository,
         branch=one.branch,
         sorry=one.sorry,
-        sha=author.sha,
-        author=cut(clean(author.name), LONGEST_NAME),
-        authored_at=author.authored_at if author.authored_at >= EARLIEST else None,
+        sha=None if author is None else author.sha,
+        author="" if author is None else cut(clean(author.author), LONGEST_NAME),
+        authored_at=None if at is None or at < EARLIEST else at,
         pull_request=pull_request_of(subject),
-        reason="",
-    )
-
-
-def _unknown(one: UnwrittenSorry, reason: str) -> SorryWritten:
-    return SorryWritten(
-        repository=one.repository,
-        branch=one.branch,
-        sorry=one.sorry,
-        sha=None,
-        author="",
-        authored_at=None,
-        pull_request=None,
         reason=reason,
     )

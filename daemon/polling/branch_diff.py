@@ -1,6 +1,6 @@
 """From what is known to what is seen, as events: the watchlist, branches, commits.
 
-The decisions are pure and ask a `History`, which the mirror answers. `Changes` owns the order in which a mirror is
+The decisions ask the mirror what it has of a history (`MirrorHistory`). `Changes` owns the order in which a mirror is
 changed: what events cite is pinned before a fetch moves it away, and the contents of every commit that is reported are
 there before the event is recorded.
 """
@@ -10,17 +10,17 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
 from daemon.polling.errors import RemoteError, remedy_for
-from daemon.polling.git import UNFINISHED, CommitFacts, Git
+from daemon.polling.git import UNFINISHED, Commit, Git
 from daemon.polling.git_process import is_branch_name, is_sha
+from daemon.polling.github import RemoteState
 from daemon.settings import Repo
 from daemon.state.store_service import StoreService
 from store.domain.identity import event_id, repository_key
@@ -31,7 +31,6 @@ from store.events.repositories import (
     BranchRewritten,
     BranchUnwatched,
     CommitObserved,
-    RepositoryRenamed,
     RepositoryUnwatched,
     RepositoryWatched,
 )
@@ -42,24 +41,6 @@ from store.view.rows import PolledRepository
 
 DROPPED_AT_MOST = 1000
 _SUBJECT_CHARS = 500
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteState:
-    """The state of a remote, from the forge's API or from git. `heads` is None where nothing changed, `archived` None
-    where the remote was not queried for it.
-
-    `moved`: its address redirects; `number` is then its id at the forge, None where the forge did not say.
-    """
-
-    heads: Mapping[str, str] | None
-    default_branch: str | None
-    asked_about: bool = False
-    archived: bool | None = None
-    renamed: RepositoryRenamed | None = None
-    moved: bool = False
-    number: int | None = None
-    etags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +56,38 @@ class KnownBranch:
     epoch: int
 
 
-class History(Protocol):
-    """Questions about commits that a mirror answers."""
+class MirrorHistory:
+    """What a bare mirror has of a history. Thousands of branches may ask the same of one commit: git is asked once."""
 
-    async def is_ancestor(self, old: str, new: str) -> bool: ...
+    def __init__(self, git: Git, mirror: Path) -> None:
+        self._git = git
+        self._mirror = mirror
+        self._commits: dict[tuple[str, str | None], Sequence[Commit]] = {}
+        self._reached: dict[tuple[str, str], bool] = {}
 
-    async def merge_base(self, old: str, new: str) -> str | None: ...
+    async def is_ancestor(self, old: str, new: str) -> bool:
+        if (old, new) not in self._reached:
+            # A mirror that was deleted and fetched anew lacks what a force-push dropped.
+            there = await self._git.has_commit(self._mirror, old)
+            self._reached[old, new] = there and await self._git.is_ancestor(self._mirror, old, new)
+        return self._reached[old, new]
 
-    async def commits(self, new: str, *, after: str | None) -> Sequence[CommitFacts]:
+    async def merge_base(self, old: str, new: str) -> str | None:
+        if not await self._git.has_commit(self._mirror, old):
+            return None
+        return await self._git.merge_base(self._mirror, old, new)
+
+    async def commits(self, new: str, *, after: str | None) -> Sequence[Commit]:
         """First-parent commits of `new` that `after` does not reach, oldest first; without `after` just `new`."""
-        ...
+        if (new, after) not in self._commits:
+            self._commits[new, after] = await self._git.first_parent(self._mirror, new, after=after)
+        return self._commits[new, after]
 
     async def dropped(self, old: str, *, after: str | None) -> tuple[str, ...]:
         """First-parent commits of `old` that `after` does not reach, newest first, at most DROPPED_AT_MOST."""
-        ...
+        if not await self._git.has_commit(self._mirror, old):
+            return (old,)
+        return await self._git.first_parent_shas(self._mirror, old, after=after, limit=DROPPED_AT_MOST)
 
 
 def asked_for(branch: str, patterns: Sequence[str]) -> bool:
@@ -150,15 +149,11 @@ def moved_branches(known: Mapping[str, KnownBranch], *, wanted: Mapping[str, str
     )
 
 
-def deletion(repository: str, branch: str, *, known: KnownBranch) -> NewEvent:
-    """The event of a branch that went."""
-    body = BranchDeleted(repository=repository, branch=branch, last=known.tip)
-    return _event(repository, body, branch, known.tip, str(known.epoch))
-
-
-def unwatching(repository: str, branch: str, *, known: KnownBranch) -> NewEvent:
-    """The event of a branch that the watchlist does not ask for any more."""
-    body = BranchUnwatched(repository=repository, branch=branch, last=known.tip)
+def departure(
+    repository: str, branch: str, why: type[BranchDeleted | BranchUnwatched], *, known: KnownBranch
+) -> NewEvent:
+    """The event of a branch that went, or that the watchlist does not ask for any more."""
+    body = why(repository=repository, branch=branch, last=known.tip)
     return _event(repository, body, branch, known.tip, str(known.epoch))
 
 
@@ -169,57 +164,41 @@ async def arrival(
     tip: str,
     known: KnownBranch | None,
     is_default: bool,
-    history: History,
+    history: MirrorHistory,
 ) -> list[NewEvent]:
     """The events that lead from what is known of a branch to its tip, in order."""
+    epoch = 0 if known is None else known.epoch
     if known is None or not known.live:
-        return await _appeared(
-            repository, branch, tip=tip, known=known, is_default=is_default, history=history
-        )
+        body: EventBody = BranchCreated(repository=repository, branch=branch, tip=tip, is_default=is_default)
+        after = None
+        if known is not None and known.tip != tip and await history.is_ancestor(known.tip, tip):
+            after = known.tip
+        commits = await history.commits(tip, after=after)
+        return [
+            _event(repository, body, branch, tip, str(epoch)),
+            *(
+                _observed(repository, branch, commit, epoch=epoch + 1, baseline=after is None)
+                for commit in commits
+            ),
+        ]
     if await history.is_ancestor(known.tip, tip):
         commits = await history.commits(tip, after=known.tip)
-        return [_observed(repository, branch, commit, epoch=known.epoch) for commit in commits]
+        return [_observed(repository, branch, commit, epoch=epoch) for commit in commits]
     base = await history.merge_base(known.tip, tip)
     dropped = await history.dropped(known.tip, after=base)
     body = BranchRewritten(
         repository=repository, branch=branch, old=known.tip, new=tip, base=base, dropped=dropped
     )
-    events = [_event(repository, body, branch, known.tip, tip, str(known.epoch))]
+    events = [_event(repository, body, branch, known.tip, tip, str(epoch))]
     # Set back to an earlier commit: nothing is new, but the branch is there now and must be read again.
     commits = await history.commits(tip, after=base) or await history.commits(tip, after=None)
     return events + [
-        _observed(repository, branch, commit, epoch=known.epoch + 1, baseline=base is None)
-        for commit in commits
-    ]
-
-
-async def _appeared(
-    repository: str,
-    branch: str,
-    *,
-    tip: str,
-    known: KnownBranch | None,
-    is_default: bool,
-    history: History,
-) -> list[NewEvent]:
-    epoch = 0 if known is None else known.epoch
-    body = BranchCreated(repository=repository, branch=branch, tip=tip, is_default=is_default)
-    created = _event(repository, body, branch, tip, str(epoch))
-    after = None
-    if known is not None and known.tip != tip and await history.is_ancestor(known.tip, tip):
-        after = known.tip
-    commits = await history.commits(tip, after=after)
-    return [
-        created,
-        *(
-            _observed(repository, branch, commit, epoch=epoch + 1, baseline=after is None)
-            for commit in commits
-        ),
+        _observed(repository, branch, commit, epoch=epoch + 1, baseline=base is None) for commit in commits
     ]
 
 
 def _observed(
-    repository: str, branch: str, commit: CommitFacts, *, epoch: int, baseline: bool = False
+    repository: str, branch: str, commit: Commit, *, epoch: int, baseline: bool = False
 ) -> NewEvent:
     body = CommitObserved(
         repository=repository,
@@ -241,38 +220,6 @@ def _event(repository: str, body: EventBody, *key: str) -> NewEvent:
 
 
 _EPOCH_TYPES = ("branch_created", "branch_rewritten", "branch_deleted", "branch_unwatched")
-
-
-class MirrorHistory:
-    """The `History` of a bare mirror. Thousands of branches may ask the same of one commit: git is asked once."""
-
-    def __init__(self, git: Git, mirror: Path) -> None:
-        self._git = git
-        self._mirror = mirror
-        self._commits: dict[tuple[str, str | None], Sequence[CommitFacts]] = {}
-        self._reached: dict[tuple[str, str], bool] = {}
-
-    async def is_ancestor(self, old: str, new: str) -> bool:
-        if (old, new) not in self._reached:
-            # A mirror that was deleted and fetched anew lacks what a force-push dropped.
-            there = await self._git.has_commit(self._mirror, old)
-            self._reached[old, new] = there and await self._git.is_ancestor(self._mirror, old, new)
-        return self._reached[old, new]
-
-    async def merge_base(self, old: str, new: str) -> str | None:
-        if not await self._git.has_commit(self._mirror, old):
-            return None
-        return await self._git.merge_base(self._mirror, old, new)
-
-    async def commits(self, new: str, *, after: str | None) -> Sequence[CommitFacts]:
-        if (new, after) not in self._commits:
-            self._commits[new, after] = await self._git.first_parent(self._mirror, new, after=after)
-        return self._commits[new, after]
-
-    async def dropped(self, old: str, *, after: str | None) -> tuple[str, ...]:
-        if not await self._git.has_commit(self._mirror, old):
-            return (old,)
-        return await self._git.first_parent_shas(self._mirror, old, after=after, limit=DROPPED_AT_MOST)
 
 
 def is_mirror(mirror: Path) -> bool:
@@ -337,8 +284,11 @@ class Changes:
         if moved:
             fetched = await self._git.tips(mirror)
             moved = [name for name in moved_branches(branches, wanted=fetched) if name in wanted]
-        events = [deletion(repo.key, name, known=branches[name]) for name in deleted]
-        events += [unwatching(repo.key, name, known=branches[name]) for name in left]
+        events = [
+            departure(repo.key, name, why, known=branches[name])
+            for why, names in ((BranchDeleted, deleted), (BranchUnwatched, left))
+            for name in names
+        ]
         history = MirrorHistory(self._git, mirror)
         for name in moved:
             events += await arrival(

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from daemon.polling.errors import GitError
 from daemon.polling.git_process import LONG, GitProcess, check_branch, check_sha, is_sha
@@ -43,24 +45,14 @@ class RemoteRefs:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitFacts:
-    """The fields of a commit that an event records."""
-
-    sha: str
-    parents: tuple[str, ...]
-    author: str
-    committed_at: datetime
-    subject: str
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
+class Commit:
     """Who wrote a commit, and when; `parents` is empty where nobody asked for them."""
 
     sha: str
-    name: str
+    author: str
     mail: str
     authored_at: datetime
+    committed_at: datetime
     subject: str
     parents: tuple[str, ...] = ()
 
@@ -234,30 +226,26 @@ class Git(GitProcess):
             raise done.error("merge-base")
         return done.out.decode().split()[0] if done.status == 0 else None
 
-    async def first_parent(self, mirror: Path, new: str, *, after: str | None) -> tuple[CommitFacts, ...]:
+    async def first_parent(self, mirror: Path, new: str, *, after: str | None) -> Sequence[Commit]:
         """Return the first-parent commits of `new` that `after` does not reach, oldest first.
 
         Without `after` it is the one commit `new`: the baseline of a branch.
         """
         limits = ["--max-count=1"] if after is None else [f"^{check_sha(after)}"]
+        return await self._log(mirror, "--first-parent", "--reverse", *limits, check_sha(new), "--")
+
+    async def _log(self, mirror: Path, *options: str, **process: Any) -> list[Commit]:
         out = await self._run(
-            "log",
-            "--first-parent",
-            "--reverse",
-            "-z",
-            "--no-show-signature",
-            "--encoding=UTF-8",
-            "--format=%H%x00%P%x00%an%x00%ct%x00%s",
-            *limits,
-            check_sha(new),
-            "--",
-            mirror=mirror,
-        )
+            "log", "-z", "--no-show-signature", "--encoding=UTF-8",
+            "--format=%H%x00%P%x00%aN%x00%aE%x00%at%x00%ct%x00%s", *options, mirror=mirror, **process,
+        )  # fmt: skip
         fields = out.decode(errors="replace").split("\0")
-        return tuple(
-            CommitFacts(sha, tuple(parents.split()), author, _time(seconds), subject)
-            for sha, parents, author, seconds, subject in zip(*[iter(fields)] * 5, strict=False)
-        )
+        return [
+            Commit(sha, author, mail, _time(authored), _time(committed), subject, tuple(parents.split()))
+            for sha, parents, author, mail, authored, committed, subject in zip(
+                *[iter(fields)] * 7, strict=False
+            )
+        ]
 
     async def first_parent_shas(
         self, mirror: Path, new: str, *, after: str | None, limit: int
@@ -360,7 +348,7 @@ class Git(GitProcess):
 
     async def blame(
         self, mirror: Path, sha: str, path: str, ranges: Iterable[tuple[int, int]]
-    ) -> dict[int, Author]:
+    ) -> dict[int, Commit]:
         """Return who wrote lines of a file as a commit has it, by line.
 
         Changed white space is nobody's work, nor is a text's move to another place of its file.
@@ -400,10 +388,10 @@ class Git(GitProcess):
         # One request for all versions of the file that are not there, where blame would make one for each.
         await self.bring(mirror, await self.missing_versions(mirror, sha, [path]))
         lines = await self.blame(mirror, sha, path, [(first, last)])
-        return frozenset((line.name, line.mail) for line in lines.values())
+        return frozenset((line.author, line.mail) for line in lines.values())
 
-    async def authors(self, mirror: Path, shas: Iterable[str]) -> dict[str, Author]:
-        """Return who wrote these commits, in one process.
+    async def commits(self, mirror: Path, shas: Iterable[str]) -> dict[str, Commit]:
+        """Return these commits, in one process.
 
         Raises:
             GitError: the mirror lacks one.
@@ -411,15 +399,8 @@ class Git(GitProcess):
         text = "".join(f"{check_sha(sha)}\n" for sha in shas)
         if not text:
             return {}
-        out = await self._run(
-            "log", "--no-walk=unsorted", "-z", "--no-show-signature", "--encoding=UTF-8",
-            "--format=%H%x00%P%x00%aN%x00%aE%x00%at%x00%s", "--stdin", mirror=mirror, text=text, in_background=True,
-        )  # fmt: skip
-        fields = out.decode(errors="replace").split("\0")
-        return {
-            sha: Author(sha, name, mail, _time(seconds), subject, tuple(parents.split()))
-            for sha, parents, name, mail, seconds, subject in zip(*[iter(fields)] * 6, strict=False)
-        }
+        found = await self._log(mirror, "--no-walk=unsorted", "--stdin", text=text, in_background=True)
+        return {one.sha: one for one in found}
 
     async def merges_of(
         self, mirror: Path, tip: str, shas: Collection[str], *, most_commits: int
@@ -544,9 +525,9 @@ def _of_paths(sha: str, paths: Iterable[str]) -> str:
     return "\n".join((check_sha(sha), "--", *sorted(paths), ""))
 
 
-def _blamed(out: str) -> dict[int, Author]:
+def _blamed(out: str) -> dict[int, Commit]:
     """Read what git blame --porcelain says: of a commit all that is known where it is first named."""
-    about: dict[str, dict[str, str]] = {}
+    about: dict[str, dict[str, str]] = defaultdict(dict)
     lines: dict[int, str] = {}
     sha = ""
     for line in out.split("\n"):
@@ -556,21 +537,22 @@ def _blamed(out: str) -> dict[int, Author]:
             sha, _, rest = line.partition(" ")
             if is_sha(sha):
                 lines[int(rest.split(" ")[1])] = sha
-                about.setdefault(sha, {})
         else:
             name, _, value = line.partition(" ")
             about[sha][name] = value
-    authors = {
-        sha: Author(
+    commits = {
+        sha: Commit(
             sha,
             of.get("author", ""),
             of.get("author-mail", "").strip("<>"),
             _time(of.get("author-time", "")),
+            _time(of.get("committer-time", "")),
             of.get("summary", ""),
         )
-        for sha, of in about.items()
+        for sha in lines.values()
+        for of in [about[sha]]
     }
-    return {number: authors[sha] for number, sha in lines.items()}
+    return {number: commits[sha] for number, sha in lines.items()}
 
 
 def _merges(out: str, tip: str, shas: Collection[str]) -> dict[str, str]:

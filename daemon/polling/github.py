@@ -29,6 +29,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import structlog
+from pydantic import BaseModel, ConfigDict
 
 from daemon.polling.errors import RemoteError
 from daemon.polling.git_process import is_sha
@@ -58,35 +59,37 @@ _MOST_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class ForgeAnswer:
-    """The forge's answer. `heads` is None after a 304: no branch changed.
+class RemoteState:
+    """The state of a remote, from the forge's API or from git.
 
-    `asked` says whether the repository itself was asked about, `about` whether it answered with anything new: without
-    it the names, the number and `archived` are not known, and the default branch is the one that the caller knew.
-    `moved`: the address that was asked redirects to another.
+    Attributes:
+        heads: None where no branch changed.
+        asked: the repository itself was asked about. If it answered with nothing new, the names, the number and
+            `archived` are None, and the default branch is the one that the caller knew.
+        moved: the address that was asked redirects to another.
     """
 
     heads: Mapping[str, str] | None
     default_branch: str | None
     full_name: str | None = None
-    forge_id: int | None = None
+    number: int | None = None
     clone_url: str | None = None
-    archived: bool = False
-    about: bool = False
+    archived: bool | None = None
     asked: bool = False
     moved: bool = False
     etags: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestMemory:
+class RequestMemory(BaseModel):
     """State of the last request for a repository, which makes the next one cheaper.
 
-    `number`: of one whose address redirects, the number that it has there. Asked by that, no redirect is paid for.
+    `moved`: the address redirects, to the repository with this `number`. Asked by that, no redirect is paid for.
     """
 
-    etags: Mapping[str, str] = field(default_factory=dict)
-    default_branch: str | None = None
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    etags: dict[str, str] = {}
+    default: str | None = None
     moved: bool = False
     number: int | None = None
 
@@ -162,7 +165,7 @@ class GitHub:
 
     async def look(
         self, name: str, *, remembered: RequestMemory = NOTHING, ask_about: bool = False
-    ) -> ForgeAnswer:
+    ) -> RemoteState:
         """Query all branches and, if there is a reason (or `ask_about`), the repository itself.
 
         Each is asked only whether it changed since the ETag that is remembered. With `ask_about` it is asked by its
@@ -173,7 +176,7 @@ class GitHub:
             RemoteError: gone, private, rate limited, empty, or out of reach.
         """
         async with self._asking(name):
-            known = remembered.default_branch
+            known = remembered.default
             if remembered.number is not None and not ask_about:
                 base = f"/repositories/{remembered.number}"
             else:
@@ -193,13 +196,13 @@ class GitHub:
             if not (ask_about or known is None or heads is not None or moved != remembered.moved):
                 if about := remembered.etags.get("repository"):
                     fresh["repository"] = about
-                return ForgeAnswer(None, known, moved=moved, etags=fresh)
+                return RemoteState(None, known, moved=moved, etags=fresh)
             # Of one that moved the number is wanted, which a 304 does not say.
             about = None if moved and remembered.number is None else remembered.etags.get("repository")
             answer, _ = await self._transport.get(base, etag=about, what=name)
             if answer.status == 304:
                 fresh["repository"] = remembered.etags["repository"]
-                return ForgeAnswer(heads, known, moved=moved, asked=True, etags=fresh)
+                return RemoteState(heads, known, moved=moved, asked=True, etags=fresh)
             content = json_object(answer, name)
             default = text(content.get("default_branch")) or known
             if heads is None and default != known:
@@ -208,14 +211,13 @@ class GitHub:
                 fresh = {"branches": etag} if etag else {}
             if etag := answer.headers.get("etag"):
                 fresh["repository"] = etag
-            return ForgeAnswer(
+            return RemoteState(
                 heads,
                 default,
                 full_name=text(content.get("full_name")),
-                forge_id=number(content.get("id")),
+                number=number(content.get("id")),
                 clone_url=text(content.get("clone_url")),
                 archived=content.get("archived") is True,
-                about=True,
                 asked=True,
                 moved=moved,
                 etags=fresh,

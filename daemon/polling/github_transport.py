@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
@@ -331,7 +332,8 @@ class Transport:
         self.limits.check(what=what)
         if self._refused and time.monotonic() < self._refused_until and not self._token_is_new():
             raise self._token_refused(what)
-        answer = await self._request(
+        request = partial(
+            self._request,
             address,
             etag=etag,
             what=what,
@@ -339,16 +341,10 @@ class Transport:
             body=body,
             read_refusals=read_refusals,
         )
+        answer = await request()
         if answer.status == 401 and self.token is not None:
             if self._token_is_new():
-                return await self._request(
-                    address,
-                    etag=etag,
-                    what=what,
-                    method=method,
-                    body=body,
-                    read_refusals=read_refusals,
-                )
+                return await request()
             self._refused, self._refused_until = True, time.monotonic() + _REFUSED_TOKEN_WAIT_S
         elif answer.status < 400:
             self._refused = False

@@ -7,26 +7,26 @@ remote with the database, never with the mirror.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import structlog
+from pydantic import ValidationError
 
 from daemon.place.paths import Paths
-from daemon.polling.branch_diff import Changes, RemoteState, Tips, is_mirror
+from daemon.polling.branch_diff import Changes, Tips, is_mirror
 from daemon.polling.errors import RemoteError, ReplacedError
 from daemon.polling.git import Git
-from daemon.polling.github import GitHub, RequestMemory
+from daemon.polling.github import NOTHING, GitHub, RemoteState, RequestMemory
 from daemon.polling.intervals import after_answer, after_failure, spread
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
@@ -52,8 +52,7 @@ _ASK_ABOUT_EVERY_S = 3600.0
 log = structlog.get_logger("daemon.poll")
 
 
-@dataclass(frozen=True, slots=True)
-class PollMemory:
+class PollMemory(RequestMemory):
     """The part of a poll that the next one needs: JSON in `poll_states.etag`, so it survives a restart.
 
     All of it can be forgotten at any time; that costs one poll without conditions.
@@ -61,36 +60,22 @@ class PollMemory:
     `basis` names the history that the ETags belong to, `entry` the watchlist's entry that was polled.
 
     Times are ISO 8601 in UTC. `about_at`: when the default branch was last requested, `changed_at`: when a
-    poll last found something new. `failures` counts those in a row. `moved`: the address redirects, to the repository
-    with the `number`.
+    poll last found something new. `failures` counts those in a row.
     """
 
     basis: str = ""
     entry: str = ""
-    etags: Mapping[str, str] = field(default_factory=dict)
-    default: str | None = None
-    moved: bool = False
-    number: int | None = None
     about_at: str = ""
     changed_at: str = ""
     failures: int = 0
-
-    def dump(self) -> str:
-        """Return it as it is stored."""
-        return json.dumps(asdict(self), sort_keys=True)
 
 
 def load_memo(stored: str | None) -> PollMemory:
     """Read a stored memo; one that cannot be read, such as an earlier version's, counts as empty."""
     try:
-        content = json.loads(stored or "{}")
-    except ValueError:
+        return PollMemory.model_validate_json(stored or "{}")
+    except ValidationError:
         return PollMemory()
-    if not isinstance(content, dict):
-        return PollMemory()
-    known = {one.name: content[one.name] for one in fields(PollMemory) if one.name in content}
-    memo = PollMemory(**known)
-    return memo if _sound(memo) else PollMemory()
 
 
 def entry_of(repo: Repo) -> str:
@@ -113,21 +98,6 @@ def seconds_since(text: str, now: datetime) -> float | None:
     return seconds if seconds >= 0 else None
 
 
-def _sound(memo: PollMemory) -> bool:
-    """Return whether every field has its type: another version may have written it."""
-    texts: list[Any] = [memo.basis, memo.entry, memo.about_at, memo.changed_at]
-    etags = memo.etags
-    return (
-        all(isinstance(one, str) for one in texts)
-        and isinstance(etags, dict)
-        and all(isinstance(one, str) for pair in etags.items() for one in pair)
-        and (memo.default is None or isinstance(memo.default, str))
-        and isinstance(memo.moved, bool)
-        and (memo.number is None or type(memo.number) is int)
-        and isinstance(memo.failures, int)
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class PollResult:
     """The result of a poll: unchanged, changed, or the problem; and the seconds until the next one."""
@@ -138,7 +108,6 @@ class PollResult:
     requests: int
     seconds: float
     wait_s: float
-    next_due_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +183,7 @@ class Poller:
             except RemoteError as caught:
                 error = _with_what_was_there(caught, known)
                 outcome, detail = error.problem, str(error)
-                memo = replace(known.memo, failures=known.memo.failures + 1)
+                memo = known.memo.model_copy(update={"failures": known.memo.failures + 1})
                 if error.retry_at is not None:
                     wait_s = (error.retry_at - self._now()).total_seconds()
                 await self._record_failure(repo, known, error)
@@ -232,14 +201,13 @@ class Poller:
                 requests=self._requests(name) - requests,
                 seconds=round(time.monotonic() - started, 3),
                 wait_s=wait_s,
-                next_due_at=now + timedelta(seconds=wait_s),
             )
             await self._store.set_poll_state(
                 repo.key,
                 checked_at=utc_text(now),
-                next_due_at=utc_text(polled.next_due_at),
+                next_due_at=utc_text(now + timedelta(seconds=wait_s)),
                 outcome=outcome,
-                etag=replace(memo, entry=entry_of(repo)).dump(),
+                etag=memo.model_copy(update={"entry": entry_of(repo)}).model_dump_json(),
             )
             log.log(
                 _level(outcome),
@@ -275,9 +243,9 @@ class Poller:
         before, number = known.forge_id, found.number
         if before is not None and number is not None and before != number:
             raise ReplacedError(repo.key, before=before, forge_id=number)
-        if found.renamed is not None:
+        if found.full_name is not None and name is not None and found.full_name.lower() != name.lower():
             # By itself: what is recorded already may be repeated alone, but not in a batch with news.
-            await self._store.append([_renaming(found.renamed)], wait=True)
+            await self._store.append([_renaming(repo, found)], wait=True)
         try:
             changes = await self._changes.find(repo, known.branches, found)
         except RemoteError:
@@ -306,32 +274,13 @@ class Poller:
         if self.github is None or name is None:
             refs = await self.git.ls_remote(repo.url)
             return RemoteState(refs.heads, refs.default_branch)
-        memo = known.memo
-        since = seconds_since(memo.about_at, self._now())
-        answer = await self.github.look(
+        since = seconds_since(known.memo.about_at, self._now())
+        # Without its number all is asked: a 304 does not say it.
+        usable = usable and known.forge_id is not None and known.replaced_by is None
+        return await self.github.look(
             name,
-            remembered=RequestMemory(memo.etags, memo.default, memo.moved, memo.number)
-            # Without its number all is asked: a 304 does not say it.
-            if usable and known.forge_id is not None and known.replaced_by is None
-            else RequestMemory(),
+            remembered=known.memo if usable else NOTHING,
             ask_about=repo.key in self._ask_all or since is None or since > _ASK_ABOUT_EVERY_S,
-        )
-        renamed = None
-        if answer.full_name is not None and answer.full_name.lower() != name.lower():
-            renamed = RepositoryRenamed(
-                repository=repo.key,
-                new_url=redact(answer.clone_url or answer.full_name),
-                forge_id=answer.forge_id,
-            )
-        return RemoteState(
-            answer.heads,
-            answer.default_branch,
-            asked_about=answer.asked,
-            archived=answer.archived if answer.about else None,
-            renamed=renamed,
-            moved=answer.moved,
-            number=answer.forge_id,
-            etags=answer.etags,
         )
 
     def _news_of_itself(self, repo: Repo, known: _Known, found: RemoteState) -> list[NewEvent]:
@@ -351,16 +300,14 @@ class Poller:
         self, before: PollMemory, found: RemoteState, basis: str, changes: list[NewEvent]
     ) -> PollMemory:
         now = utc_text(self._now())
-        return replace(
-            before,
+        return PollMemory(
             basis=basis,
-            etags=found.etags,
+            etags=dict(found.etags),
             default=found.default_branch,
             moved=found.moved,
             number=(found.number or before.number) if found.moved else None,
-            about_at=now if found.asked_about else before.about_at,
+            about_at=now if found.asked else before.about_at,
             changed_at=now if changes or not before.changed_at else before.changed_at,
-            failures=0,
         )
 
     async def _record_failure(self, repo: Repo, known: _Known, error: RemoteError) -> None:
@@ -396,9 +343,11 @@ def _what_is_known(view: sqlite3.Connection, *, repository: str) -> _Known:
     )
 
 
-def _renaming(body: RepositoryRenamed) -> NewEvent:
+def _renaming(repo: Repo, found: RemoteState) -> NewEvent:
+    url = redact(found.clone_url or found.full_name or "")
+    body = RepositoryRenamed(repository=repo.key, new_url=url, forge_id=found.number)
     key = event_id(body.type, body.repository, body.new_url, str(body.forge_id))
-    return NewEvent(f"repository:{body.repository}", body, event_id=key, actor="poll")
+    return NewEvent(_stream(repo), body, event_id=key, actor="poll")
 
 
 def _stream(repo: Repo) -> str:

@@ -56,9 +56,7 @@ class PollScheduler:
         self._now = now
         self._due: dict[str, float] = {}
         self._entries: dict[str, str] = {}
-        self._patient: set[str] = set()
-        self._refused: set[str] = set()
-        self._out_of_reach: set[str] = set()
+        self._outcomes: dict[str, str] = {}
         self._begun: dict[str, float] = {}
         # Few at once, so that the first answers come within seconds, however many are due.
         self._turns = Turns(_AT_ONCE)
@@ -77,12 +75,7 @@ class PollScheduler:
             self._due[row.repository] = clock + wait_s
             self._seen.add(row.repository)
             self._entries[row.repository] = load_memo(row.etag).entry
-            if row.poll_outcome == "rate_limited":
-                self._patient.add(row.repository)
-            elif row.poll_outcome == "auth_failed":
-                self._refused.add(row.repository)
-            elif row.poll_outcome == "unreachable":
-                self._out_of_reach.add(row.repository)
+            self._outcomes[row.repository] = row.poll_outcome or ""
 
     def tick_s(self) -> float:
         """Return the seconds between two ticks: there are ten in the shortest interval of the watchlist."""
@@ -96,7 +89,7 @@ class PollScheduler:
         self._poller.slowest_s = settings.poll.slowest_s
         for repo in settings.repos:
             entry = entry_of(repo)
-            if self._entries.get(repo.key) != entry and repo.key not in self._patient:
+            if self._entries.get(repo.key) != entry and not self._is_patient(repo.key):
                 self._due[repo.key] = now
             self._entries[repo.key] = entry
             if repo.enabled and repo.key not in self.running and self._due_s(repo.key) <= now:
@@ -152,7 +145,7 @@ class PollScheduler:
         """
         now, hinted = self._elapsed(), []
         for repo in self._context.settings.repos:
-            if repo.key in keys and repo.enabled and repo.key not in self._patient:
+            if repo.key in keys and repo.enabled and not self._is_patient(repo.key):
                 soonest = max(now, self._begun.get(repo.key, 0.0) + _BETWEEN_HINTS_S)
                 self._due[repo.key] = min(self._due_s(repo.key), soonest)
                 hinted.append(repo.key)
@@ -169,15 +162,24 @@ class PollScheduler:
 
     def let_in_again(self) -> None:
         """Poll at once the repositories whose token was refused: there is a new one."""
-        for key in self._refused:
+        for key in self._ended_as("auth_failed"):
             self._due[key] = self._elapsed()
 
     def _in_reach_again(self, key: str) -> None:
         """Poll the unreachable repositories of the same host at once: an outage that ended needs no back-off."""
         host = key.partition("/")[0]
-        for other in {one for one in self._out_of_reach if one.partition("/")[0] == host}:
-            self._out_of_reach.discard(other)
-            self._due[other] = self._elapsed()
+        for other in self._ended_as("unreachable"):
+            if other.partition("/")[0] == host:
+                self._outcomes[other] = ""
+                self._due[other] = self._elapsed()
+
+    def _ended_as(self, outcome: str) -> list[str]:
+        """Return the repositories whose last poll ended so."""
+        return [key for key, last in self._outcomes.items() if last == outcome]
+
+    def _is_patient(self, key: str) -> bool:
+        """Return whether a repository's forge asked for patience."""
+        return self._outcomes.get(key) == "rate_limited"
 
     def _due_s(self, key: str) -> float:
         return self._due.get(key, 0.0)
@@ -200,17 +202,9 @@ class PollScheduler:
             self._due[repo.key] = min(
                 self._elapsed() + polled.wait_s, self._due[repo.key] if hinted else 1e18
             )
-            self._patient.discard(repo.key)
-            self._refused.discard(repo.key)
-            self._out_of_reach.discard(repo.key)
-            if polled.outcome == "unreachable":
-                self._out_of_reach.add(repo.key)
-            elif polled.outcome in ("changed", "unchanged"):
+            self._outcomes[repo.key] = polled.outcome
+            if polled.outcome in ("changed", "unchanged"):
                 self._in_reach_again(repo.key)
-            if polled.outcome == "rate_limited":
-                self._patient.add(repo.key)
-            elif polled.outcome == "auth_failed":
-                self._refused.add(repo.key)
             self._context.problems.clear(f"poll:{repo.key}")
         except StoreFailedError:
             return  # the main loop ends the daemon with the reason

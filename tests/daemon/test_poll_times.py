@@ -364,7 +364,7 @@ class _Slow:
     async def poll(self, repo: Repo) -> PollResult:
         self.asked.append(repo.key)
         await self.ends.setdefault(repo.key, asyncio.Event()).wait()
-        return PollResult(repo.key, "unchanged", 0, 0, 0.0, repo.every_s, datetime.now(UTC))
+        return PollResult(repo.key, "unchanged", 0, 0, 0.0, repo.every_s)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from daemon.polling.poller import PollMemory, load_memo, seconds_since
 
 def test_what_is_stored_is_read_back() -> None:
     memo = PollMemory(basis="b", etags={"branches": '"e"'}, default="main", moved=True, failures=3)
-    assert load_memo(memo.dump()) == memo
+    assert load_memo(memo.model_dump_json()) == memo
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_what_cannot_be_read_is_forgotten(stored: str | None) -> None:
 
 def test_what_an_earlier_version_stored_is_taken_as_far_as_it_goes() -> None:
     assert load_memo('{"basis": "b", "etags": {}, "default": "main", "unknown": 1}') == PollMemory(
-        "b", default="main"
+        basis="b", default="main"
     )
 
 
