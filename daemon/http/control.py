@@ -208,22 +208,19 @@ def work_routes(desk: Operator) -> list[Route]:
         return JSONResponse({"work": work, "repository": repository, **came}, status_code=202)
 
     async def cancel(request: Request) -> JSONResponse:
-        remedy = 'send {"job": id}'
-        job = _text_of(await _object(request, remedy=remedy), "job", remedy)
+        job = await _only(request, "job", "id")
         with _known(f"{job}: no such job; `everlean jobs` lists them"):
             was = await desk.cancel(job, by=_who(request))
         return JSONResponse({"job": job, "was": was}, status_code=202)
 
     async def retry(request: Request) -> JSONResponse:
-        remedy = 'send {"job": id}'
-        job = _text_of(await _object(request, remedy=remedy), "job", remedy)
+        job = await _only(request, "job", "id")
         with _known(f"{job}: no such job; `everlean jobs` lists them"):
             await desk.retry(job)
         return JSONResponse({"job": job}, status_code=202)
 
     async def accept(request: Request) -> JSONResponse:
-        remedy = 'send {"repository": key}'
-        repository = _text_of(await _object(request, remedy=remedy), "repository", remedy)
+        repository = await _only(request, "repository", "key")
         with _known(f"{repository}: not watched; `everlean repos` lists what is"):
             accepted = await desk.accept(repository, by=_who(request))
         return JSONResponse(accepted.model_dump(mode="json"))
@@ -303,8 +300,7 @@ def claim_routes(claims: Claims) -> list[Route]:
         return JSONResponse(claimed.model_dump(mode="json"))
 
     async def release(request: Request) -> JSONResponse:
-        remedy = 'send {"claim": id}'
-        asked = _text_of(await _object(request, remedy=remedy), "claim", remedy)
+        asked = await _only(request, "claim", "id")
         with _known(f"{asked[:100]}: no such claim stands; its lease may have ended"):
             released = await claims.release(asked, by=_who(request))
         return JSONResponse(released.model_dump(mode="json"))
@@ -565,8 +561,7 @@ def _model_routes(parts: Parts) -> list[Route]:
         return JSONResponse(promoted.model_dump(mode="json"))
 
     async def rollback(request: Request) -> JSONResponse:
-        remedy = 'send {"model": name}'
-        model = _text_of(await _object(request, remedy=remedy), "model", remedy)
+        model = await _only(request, "model", "name")
         with _known(f"{model}: no such model; `everlean models` lists the checkpoints of each"):
             promoted = await parts.upkeep.models.roll_back(model)
         return JSONResponse(promoted.model_dump(mode="json"))
@@ -608,3 +603,9 @@ async def _object(request: Request, *, remedy: str, most_bytes: int = _MOST_BODY
     if not isinstance(content, dict):
         raise ValueError(f"no object in the body; {remedy}")
     return content
+
+
+async def _only(request: Request, name: str, what: str) -> str:
+    """Return the one text that the body has to have; `what` it is."""
+    remedy = f'send {{"{name}": {what}}}'
+    return _text_of(await _object(request, remedy=remedy), name, remedy)

@@ -33,7 +33,7 @@ from daemon.planning.ladder import Climbed, ladder_of
 from daemon.planning.look import NO_JUDGES, Judges, Look
 from daemon.planning.proving import Resting, prove_lane, searches_left, seconds_left
 from daemon.planning.repository import RepositoryJobs
-from daemon.planning.schedule import Timetable, read_timetable
+from daemon.planning.schedule import ALWAYS, Timetable, read_timetable
 from daemon.planning.training import Counted, TrainingJobs
 from daemon.settings import Repo, Settings
 from pipeline.jobs.kinds import BY_PRIORITY, KINDS, TRAININGS, Kind
@@ -111,7 +111,7 @@ class Plan:
     running: Collection[str] = ()
     next_retry_at: datetime | None = None
     ladder: tuple[Rung, ...] = ()
-    timetable: Timetable | None = None
+    timetable: Timetable = ALWAYS
     left_s: float | None = None
     complete: bool = True
     version: int = 0
@@ -177,15 +177,11 @@ class Plan:
 
     def ends(self) -> list[datetime]:
         """Return when the waits that hold jobs end by the clock alone."""
-        if self.timetable is None:
-            return []
         kinds = {one.kind for one, entries in self.entries.items() if entries}
         waits = filter(None, map(self.timetable.of_kind, kinds))
         return [wait.until for wait in waits if wait.until is not None]
 
     def _waits(self) -> dict[Kind, str]:
-        if self.timetable is None:
-            return {}
         found = {one.kind: self.timetable.of_kind(one.kind) for one in self.entries}
         return {kind: wait.text for kind, wait in found.items() if wait is not None}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 from daemon.planning.look import traced_by
@@ -68,6 +68,10 @@ class Timetable:
         if until is not None:
             return Wait("quiet", f"quiet hours until {clock(until, self.now)}", until)
         return None
+
+
+ALWAYS = Timetable(Schedule(), datetime.min.replace(tzinfo=UTC))
+"""Nothing holds any work back."""
 
 
 def read_timetable(view: sqlite3.Connection, *, schedule: Schedule, now: datetime) -> Timetable:

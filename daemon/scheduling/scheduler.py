@@ -251,7 +251,7 @@ class Scheduler:
         """Return what keeps the polls from beginning now, None where nothing does."""
         schedule, now = self._context.settings.schedule, datetime.now(UTC)
         table = self.plan.timetable
-        if table is None:
+        if self.plan.version == 0:  # none was made yet
             table = await self._store.ask(partial(read_timetable, schedule=schedule, now=now))
         return replace(table, schedule=schedule, now=now).of_work("poll")
 
@@ -263,7 +263,7 @@ class Scheduler:
             job = live.due.job
             if lost := why_lost(live.due, self.gpus):
                 self._runner.preempt(job, lost)
-            elif self.plan.timetable is not None:
+            else:
                 why = why_yield(
                     self.plan.timetable,
                     live.due.kind,
@@ -376,28 +376,31 @@ class Operator:
             KeyError: the repository is not watched.
             WorkStateError: the work cannot be done there; the message says why.
         """
-        repo = next((repo for repo in self.context.settings.repos if repo.key == repository), None)
-        if repo is None:
-            raise KeyError(repository)
-        why = await self.store.ask(
+        await self._check(
+            repository,
             partial(
                 why_not,
                 work=work,
-                repo=repo,
                 settings=self.context.settings,
                 leans=self.work.leans,
                 untrainable=self.work.untrainable,
-            )
+            ),
         )
-        if why:
-            raise WorkStateError(f"{repository}: {why}")
         rows = await self.store.ask(queries.triggers)
         waiting = any((row.work, row.repository) == (work, repository) and row.waits for row in rows)
         if not waiting:
             await self._append(WorkTriggered(work=work, repository=repository, by=by), by)
             log.info("work_triggered", work=work, repository=repository, by=by)
-        wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_work(work)
+        wait = self.work.plan.timetable.of_work(work)
         return {"triggered": not waiting, "waits": None if wait is None else wait.text}
+
+    async def _check(self, repository: str, why_not: Callable[..., str]) -> None:
+        """Raise where something cannot be done in a repository: `why_not` gives the reason, of the view and `repo`."""
+        repo = next((repo for repo in self.context.settings.repos if repo.key == repository), None)
+        if repo is None:
+            raise KeyError(repository)
+        if why := await self.store.ask(partial(why_not, repo=repo)):
+            raise WorkStateError(f"{repository}: {why}")
 
     async def accept(self, repository: str, *, by: str) -> RepositoryIdentified:
         """Accept the repository that the forge has under the name of a watched one; return the event.
@@ -427,15 +430,8 @@ class Operator:
             KeyError: the repository is not watched.
             WorkStateError: it cannot be tried; the message says why.
         """
-        repo = next((repo for repo in self.context.settings.repos if repo.key == repository), None)
-        if repo is None:
-            raise KeyError(repository)
-        why = await self.store.ask(
-            partial(why_no_bump, repo=repo, leans=self.work.leans, toolchain=toolchain)
-        )
-        if why:
-            raise WorkStateError(f"{repository}: {why}")
-        wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_kind("bump")
+        await self._check(repository, partial(why_no_bump, leans=self.work.leans, toolchain=toolchain))
+        wait = self.work.plan.timetable.of_kind("bump")
         waits = None if wait is None else wait.text
         rows = await self.store.ask(partial(bumps, repository=repository))
         bump = short_hash("bump", repository, toolchain, package, rev, str(len(rows)))
