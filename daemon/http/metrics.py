@@ -411,7 +411,7 @@ class Metrics:
             gpus=parts.work.gpus,
             quotas={
                 name: QuotaNumbers(quota.remaining, quota.limit, quota.reset_at)
-                for name, quota in (github.quotas.items() if github is not None else ())
+                for name, quota in (github.limits.quotas.items() if github is not None else ())
             },
             requests=dict(github.requests) if github is not None else {},
             cache_bytes=parts.upkeep.cache_bytes,

@@ -126,20 +126,6 @@ def choose_branches(
     return wanted
 
 
-def deleted_branches(known: Mapping[str, KnownBranch], *, heads: Mapping[str, str]) -> list[str]:
-    """Return the live branches that the remote no longer has. One that only left the watchlist is not deleted."""
-    return sorted(name for name, branch in known.items() if branch.live and name not in heads)
-
-
-def unwatched_branches(
-    known: Mapping[str, KnownBranch], *, heads: Mapping[str, str], wanted: Mapping[str, str]
-) -> list[str]:
-    """Return the live branches that the remote still has and the watchlist does not ask for any more."""
-    return sorted(
-        name for name, branch in known.items() if branch.live and name in heads and name not in wanted
-    )
-
-
 def moved_branches(known: Mapping[str, KnownBranch], *, wanted: Mapping[str, str]) -> list[str]:
     """Return the wanted branches that are new, are back, or have another tip than the database knows."""
     return sorted(
@@ -267,17 +253,19 @@ class Changes:
             log.warning("branch_refused", repository=repo.key, branch=repr(name)[:200])
         wanted = _wanted(repo, tips, look, heads)
         branches = await self._with_epochs(repo, tips)
-        deleted = deleted_branches(branches, heads=heads)
-        left = unwatched_branches(branches, heads=heads, wanted=wanted)
+        # Those that only left the watchlist are not deleted: the remote still has them.
+        gone = sorted(
+            (name in heads, name) for name, branch in branches.items() if branch.live and name not in wanted
+        )
         moved = moved_branches(branches, wanted=wanted)
         mirror = self._mirror(repo.key)
         there = is_mirror(mirror)
-        if there and (deleted or left or moved):
+        if there:
             # Before the fetch moves the refs: what events cite stays readable for good.
-            await self._keep(
-                mirror,
-                sorted({branches[name].tip for name in (*deleted, *left, *moved) if name in branches}),
-            )
+            leaves = {*(name for _, name in gone), *moved} & branches.keys()
+            for sha in sorted({branches[name].tip for name in leaves}):
+                if await self._git.has_commit(mirror, sha):
+                    await self._git.keep(mirror, [sha])
         if wanted and (moved or not there):
             await self._git.ensure_mirror(mirror, sha256=len(next(iter(wanted.values()))) == 64)
             await self._git.fetch(mirror, repo.url, branches=wanted)
@@ -285,9 +273,8 @@ class Changes:
             fetched = await self._git.tips(mirror)
             moved = [name for name in moved_branches(branches, wanted=fetched) if name in wanted]
         events = [
-            departure(repo.key, name, why, known=branches[name])
-            for why, names in ((BranchDeleted, deleted), (BranchUnwatched, left))
-            for name in names
+            departure(repo.key, name, BranchUnwatched if is_there else BranchDeleted, known=branches[name])
+            for is_there, name in gone
         ]
         history = MirrorHistory(self._git, mirror)
         for name in moved:
@@ -309,11 +296,6 @@ class Changes:
         if events:
             self.forget(repo.key)
         return events
-
-    async def _keep(self, mirror: Path, shas: Iterable[str]) -> None:
-        for sha in shas:
-            if await self._git.has_commit(mirror, sha):
-                await self._git.keep(mirror, [sha])
 
     async def _with_epochs(self, repo: Repo, tips: Tips) -> dict[str, KnownBranch]:
         if not tips:
@@ -368,36 +350,20 @@ def _same(repo: Repo, row: PolledRepository) -> bool:
         renamed = repository_key(row.url) != row.repository
     except ValueError:
         renamed = True  # what the forge says of its new address is none
-    return row.watched and (
-        row.url if renamed else repo.url,
-        repo.branches,
-        repo.include,
-        repo.exclude,
-        repo.projects,
-        repo.every_s,
-        repo.enabled,
-        repo.opt_out,
-    ) == (
-        row.url,
-        tuple(row.branches),
-        tuple(row.include),
-        tuple(row.exclude),
-        tuple(row.projects),
-        row.every_s,
-        row.enabled,
-        row.opt_out,
+    return (
+        row.watched
+        and (renamed or repo.url == row.url)
+        and all(getattr(repo, name) == _plain(getattr(row, name)) for name in _OPTIONS)
     )
+
+
+def _plain(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+_OPTIONS = ("branches", "include", "exclude", "projects", "every_s", "enabled", "opt_out")
 
 
 def _watched(repo: Repo) -> RepositoryWatched:
-    return RepositoryWatched(
-        repository=repo.key,
-        url=repo.url,
-        branches=repo.branches,
-        include=repo.include,
-        exclude=repo.exclude,
-        projects=repo.projects,
-        every_s=repo.every_s,
-        enabled=repo.enabled,
-        opt_out=repo.opt_out,
-    )
+    options = {name: getattr(repo, name) for name in _OPTIONS}
+    return RepositoryWatched(repository=repo.key, url=repo.url, **options)

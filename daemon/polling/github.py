@@ -20,7 +20,6 @@ Every other entry, and every entry where neither a token nor `api_url` is config
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,7 +34,6 @@ from daemon.polling.errors import RemoteError
 from daemon.polling.git_process import is_sha
 from daemon.polling.github_transport import (
     REFUSED_REMEDY,
-    Quota,
     Transport,
     json_list,
     json_object,
@@ -97,7 +95,7 @@ class RequestMemory(BaseModel):
 NOTHING = RequestMemory()
 
 
-class GitHub:
+class GitHub(Transport):
     """A client for one API. One request at a time, as GitHub asks, unless one is slow.
 
     Args:
@@ -115,33 +113,16 @@ class GitHub:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         renew: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self.api_url = (api_url or PUBLIC_API).rstrip("/")
-        self._host = urlsplit(self.api_url).netloc.lower()
+        api_url = (api_url or PUBLIC_API).rstrip("/")
+        super().__init__(api_url=api_url, token=token, timeout_s=timeout_s, now=now, renew=renew)
+        self._host = urlsplit(api_url).netloc.lower()
         self._local = local
-        self._transport = Transport(
-            api_url=self.api_url, token=token, timeout_s=timeout_s, now=now, renew=renew
-        )
         self._turns = Turns(1)
-
-    @property
-    def requests(self) -> Counter[str]:
-        """Requests made, by the owner/name that they were about."""
-        return self._transport.requests
-
-    @property
-    def token_refused(self) -> bool:
-        """Return whether the API refuses the token in use."""
-        return self._transport.token_refused
 
     def is_for(self, *, api_url: str, token: str | None, timeout_s: float, local: bool) -> bool:
         """Return whether a client made from these settings would be the same."""
         wanted = (api_url or PUBLIC_API).rstrip("/"), token, timeout_s, local
-        return wanted == (self.api_url, self._transport.token, self._transport.timeout_s, self._local)
-
-    @property
-    def quotas(self) -> Mapping[str, Quota]:
-        """Return the remaining quotas by resource, as the last answers reported them."""
-        return self._transport.limits.quotas
+        return wanted == (self.api_url, self.token, self.timeout_s, self._local)
 
     def name_of(self, key: str) -> str | None:
         """Return owner/name where this API answers for the repository, else None."""
@@ -150,7 +131,7 @@ class GitHub:
             return None
         mine = host in (self._host, self._host.removeprefix("api.")) or (
             host == "local"
-            and (self._local or not self._transport.token)
+            and (self._local or not self.token)
             and is_loopback(urlsplit(self.api_url).hostname or "")
         )
         return name if mine else None
@@ -160,7 +141,7 @@ class GitHub:
         parts = urlsplit(url)
         host = parts.netloc.lower()
         if parts.scheme == "https" and host in (self._host, self._host.removeprefix("api.")):
-            return self._transport.token
+            return self.token
         return None
 
     async def look(
@@ -199,7 +180,7 @@ class GitHub:
                 return RemoteState(None, known, moved=moved, etags=fresh)
             # Of one that moved the number is wanted, which a 304 does not say.
             about = None if moved and remembered.number is None else remembered.etags.get("repository")
-            answer, _ = await self._transport.get(base, etag=about, what=name)
+            answer, _ = await self.get(base, etag=about, what=name)
             if answer.status == 304:
                 fresh["repository"] = remembered.etags["repository"]
                 return RemoteState(heads, known, moved=moved, asked=True, etags=fresh)
@@ -233,17 +214,13 @@ class GitHub:
         """
         async with self._asking(what):
             for _ in range(4):
-                answer = await self._transport.send(
+                answer = await self.send(
                     address, etag=None, what=what, method=method, body=body, read_refusals=False
                 )
                 if method != "GET" or answer.status not in REDIRECTS:
                     break
-                address = self._transport.same_host(answer.headers.get("location", ""), what)
+                address = self.same_host(answer.headers.get("location", ""), what)
             return answer
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._transport.close()
 
     @asynccontextmanager
     async def _asking(self, what: str) -> AsyncIterator[None]:
@@ -254,13 +231,13 @@ class GitHub:
         Raises:
             RemoteError: the time is up.
         """
-        async with self._turns.one(patience_s=self._transport.timeout_s * _PATIENCE):
+        async with self._turns.one(patience_s=self.timeout_s * _PATIENCE):
             try:
-                async with asyncio.timeout(self._transport.timeout_s):
+                async with asyncio.timeout(self.timeout_s):
                     yield
             except TimeoutError:
-                late = f"it did not answer within {self._transport.timeout_s:g} s"
-                raise self._transport.unanswered(what, late) from None
+                late = f"it did not answer within {self.timeout_s:g} s"
+                raise self.unanswered(what, late) from None
 
     # --- one request ----------------------------------------------------------------------------------------
 
@@ -279,7 +256,7 @@ class GitHub:
                     f"{what}: more than {_MOST_PAGES} pages or {_MOST_BYTES // 2**20} MiB of branches",
                     remedy="watch it without the API: remove api_url and the token",
                 )
-            answer, redirected = await self._transport.get(address, etag=None if pages else etag, what=what)
+            answer, redirected = await self.get(address, etag=None if pages else etag, what=what)
             moved = moved or redirected
             if answer.status == 304:
                 return None, etag, moved
@@ -290,7 +267,7 @@ class GitHub:
                 sha = target.get("sha") if isinstance(target, dict) else None
                 if isinstance(ref, str) and isinstance(sha, str) and ref.startswith(_BRANCHES):
                     heads[ref.removeprefix(_BRANCHES)] = sha
-            address = self._transport.same_host(answer.following, what) if answer.following else None
+            address = self.same_host(answer.following, what) if answer.following else None
         # An ETag speaks for its page only: of several pages the later ones could change unseen.
         return heads, first_etag, moved
 
