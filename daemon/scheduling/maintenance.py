@@ -11,7 +11,8 @@ import sqlite3
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -52,16 +53,23 @@ class Maintenance:
 
     async def write_patches(self, proofs: frozenset[str] | None) -> None:
         """Write the patches of these proofs, or of all, that are not there as they should be."""
-        try:
+        # A patch that is not written is safe in the log; the next start writes the file again.
+        with self._kept_up("patches", "a patch file could not be written"):
             settings = self._context.settings
             folder, author = settings.paths.patches, settings.daemon.author
             for path in await write_missing(self._store, folder, author=author, proofs=proofs):
                 log.info("patch_written", sentence=f"wrote patch {path}", path=str(path))
-            self._context.problems.clear("patches")
-        except (OSError, LogError) as error:
-            # The patch is safe in the log; the next start writes the file again.
-            self._context.problems.set("patches", f"a patch file could not be written: {error}")
-            log.exception("patch_not_written")
+
+    @contextmanager
+    def _kept_up(self, code: str, not_done: str) -> Iterator[None]:
+        """Do something of which a failure is a problem until it has gone well."""
+        try:
+            yield
+        except (OSError, LogError, sqlite3.Error) as error:
+            self._context.problems.set(code, f"{not_done}: {error}")
+            log.exception(f"{code}_not_kept_up")
+        else:
+            self._context.problems.clear(code)
 
     async def settle_doubts(self) -> None:
         """Read the known faults of kernels, and put in doubt the verified proofs that rest on such kernels alone."""
@@ -73,25 +81,15 @@ class Maintenance:
             # be checked again by the kernel that put it there.
             self._context.problems.set("advisories", f"{error}; correct [certificates] advisories")
             log.warning("advisories_not_read", reason=str(error))
-        try:
+        with self._kept_up("doubts", "which proofs are in doubt could not be decided"):
             await settle_doubts(self._store, self.advisories)
-            self._context.problems.clear("doubts")
-        except (LogError, sqlite3.Error) as error:
-            self._context.problems.set("doubts", f"which proofs are in doubt could not be decided: {error}")
-            log.exception("doubts_not_settled")
 
     async def settle_models(self) -> None:
         """Decide which of the new checkpoints is used."""
-        try:
+        with self._kept_up("models", "what becomes of a checkpoint could not be decided"):
             settings = self._context.settings
             await self.models.settle()
             await self.models.remove_unneeded(keep=settings.train.keep, embeddings=settings.paths.embeddings)
-            self._context.problems.clear("models")
-        except (OSError, LogError, sqlite3.Error) as error:
-            self._context.problems.set(
-                "models", f"what becomes of a checkpoint could not be decided: {error}"
-            )
-            log.exception("models_not_settled")
 
     def install_lean_soon(self) -> None:
         """Begin to install elan and the versions that are lacking, unless that runs or failed a short while ago."""
