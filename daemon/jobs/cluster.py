@@ -422,15 +422,6 @@ class ClusterEngine:
         self._refusal = ""
 
     @property
-    def slots(self) -> int:
-        """See `Engine.slots`."""
-        return self._local.slots
-
-    @slots.setter
-    def slots(self, value: int) -> None:
-        self._local.slots = value
-
-    @property
     def gpus(self) -> tuple[Gpu, ...]:
         """See `Engine.gpus`: which one it becomes is the cluster's to say, so they are numbers."""
         # Those that are lent are among them also where the cluster has fewer by now.

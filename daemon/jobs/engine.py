@@ -160,9 +160,6 @@ class Attempt(Protocol):
 class Engine(Protocol):
     """Starts attempts."""
 
-    slots: int
-    """[jobs] max_running; replaced on reload."""
-
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that jobs may lease, as of the last look."""

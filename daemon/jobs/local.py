@@ -143,7 +143,6 @@ class LocalEngine:
     """The daemon's machine. Every method belongs to the event loop's thread.
 
     Args:
-        slots: see `Engine.slots`.
         gpus: the GPUs of this machine; None: as they are found.
         cgroups: the groups that hold jobs to their memory; None: their processes are looked at instead.
     """
@@ -153,11 +152,9 @@ class LocalEngine:
         paths: Paths,
         git: Git,
         *,
-        slots: int,
         gpus: Gpus | None = None,
         cgroups: Cgroups | None = None,
     ) -> None:
-        self.slots = slots
         self._paths = paths
         self._git = git
         self._gpus = gpus or Gpus(paths.runtime / "gpus")

@@ -85,8 +85,8 @@ class AgentEngine(LocalEngine):
         whole: whether it writes whole proofs.
     """
 
-    def __init__(self, paths: Paths, git: Git, *, slots: int) -> None:
-        super().__init__(paths, git, slots=slots)
+    def __init__(self, paths: Paths, git: Git) -> None:
+        super().__init__(paths, git)
         self.prover: Any = None
         self.whole = False
 

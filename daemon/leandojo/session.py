@@ -141,7 +141,7 @@ class AgentSession:
         self._context = Context(settings)
         self._maintenance = Maintenance(store, self._context)
         self._job_ended = asyncio.Event()
-        self._engine = AgentEngine(settings.paths, self.git, slots=settings.jobs.max_running)
+        self._engine = AgentEngine(settings.paths, self.git)
         self._runner = JobRunner(
             store=store,
             engine=self._engine,

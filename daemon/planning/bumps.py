@@ -105,7 +105,7 @@ def bumps_due(look: Look, repo: Repo) -> Iterator[DueJob]:
         )
         yield from look.ready(
             identity,
-            lambda _, spec=spec: spec,
+            spec,
             kind="bump",
             lane=f"bump:{repo.key}",
             repository=repo.key,

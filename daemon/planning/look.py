@@ -68,19 +68,18 @@ class Look:
     now: datetime
     left_s: float | None
 
-    def ready(self, identity: str, spec: Callable[[int], Spec], **about: Any) -> Iterator[DueJob]:
+    def ready(self, identity: str, spec: Spec | Callable[[int], Spec], **about: Any) -> Iterator[DueJob]:
         """Yield the job with this id, within the usual limits, where it is ready.
 
         Args:
-            spec: makes its specification; it takes the number of the attempt.
+            spec: its specification, or what makes it of the number of the attempt.
             about: the other fields of `DueJob`.
         """
         standing, jobs = self.standings.of(identity), self.settings.jobs
         if standing.state == "ready":
             usual = {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
-            yield DueJob(
-                job=identity, attempt=standing.attempt, spec=spec(standing.attempt), **(usual | about)
-            )
+            made = spec if isinstance(spec, Spec) else spec(standing.attempt)
+            yield DueJob(job=identity, attempt=standing.attempt, spec=made, **(usual | about))
 
     def build(
         self, lean: LeanBackend, *, repository: str, branch: str, sha: str, folder: str = ""

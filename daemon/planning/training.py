@@ -432,7 +432,7 @@ class _Training:
         }
         yield from self._look.ready(
             identity,
-            lambda _: spec,
+            spec,
             kind=kind or self._kind,
             lane=self._lane,
             repository=repo.key,

@@ -23,7 +23,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -110,11 +109,10 @@ class GitHub(Transport):
         token: str | None,
         timeout_s: float,
         local: bool = False,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         renew: Callable[[], str | None] = lambda: None,
     ) -> None:
         api_url = (api_url or PUBLIC_API).rstrip("/")
-        super().__init__(api_url=api_url, token=token, timeout_s=timeout_s, now=now, renew=renew)
+        super().__init__(api_url=api_url, token=token, timeout_s=timeout_s, renew=renew)
         self._host = urlsplit(api_url).netloc.lower()
         self._local = local
         self._turns = Turns(1)

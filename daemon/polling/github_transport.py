@@ -39,33 +39,24 @@ _GONE = "; a private repository looks the same to a token without access"
 _BLOCKED = "GitHub blocks the repository for legal reasons; remove the entry, or set enabled = false until it is back"
 
 
+_REFUSALS: Mapping[int, tuple[RepositoryProblem, str, str]] = {
+    401: ("auth_failed", " (unauthorised)", REFUSED_REMEDY),
+    403: ("auth_failed", " (forbidden)", _NO_ACCESS),
+    404: ("not_found", " (not found)", remedy_for("not_found") + _GONE),
+    410: ("gone", " (gone)", remedy_for("gone")),
+    451: ("gone", " (blocked)", _BLOCKED),
+    409: ("empty", " (the repository is empty)", remedy_for("empty")),
+}
+
+
 def refusal(status: int, *, what: str, api_url: str) -> RemoteError:
     """Return the error for a status that is neither an answer nor a limit.
 
     What the answer says is not repeated: this is recorded for ever, and whoever refuses a token may say it in any
     encoding.
     """
-    told = f"{what}: {api_url} answered {status}{_MEANT.get(status, '')}"
-    problem: RepositoryProblem
-    match status:
-        case 401:
-            problem, remedy = "auth_failed", REFUSED_REMEDY
-        case 403:
-            problem, remedy = "auth_failed", _NO_ACCESS
-        case 404:
-            problem, remedy = "not_found", remedy_for("not_found") + _GONE
-        case 410:
-            problem, remedy = "gone", remedy_for("gone")
-        case 451:
-            problem, remedy = "gone", _BLOCKED
-        case 409:
-            problem, remedy, told = "empty", remedy_for("empty"), f"{what}: the repository is empty"
-        case _:
-            problem, remedy = "unreachable", remedy_for("unreachable")
-    return RemoteError(problem, told, remedy=remedy)
-
-
-_MEANT = {401: " (unauthorised)", 403: " (forbidden)", 404: " (not found)", 410: " (gone)", 451: " (blocked)"}
+    problem, meant, remedy = _REFUSALS.get(status, ("unreachable", "", remedy_for("unreachable")))
+    return RemoteError(problem, f"{what}: {api_url} answered {status}{meant}", remedy=remedy)
 
 
 def not_understood(what: str) -> RemoteError:
@@ -273,15 +264,13 @@ class Transport:
         api_url: str,
         token: str | None,
         timeout_s: float,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         renew: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.api_url = api_url
         self.timeout_s = timeout_s
-        self.limits = Limits(now=now)
+        self.limits = Limits()
         self.requests: Counter[str] = Counter()
         """Requests made, by what they were about."""
-        self._now = now
         self.token: str | None = None
         self._renew = renew
         self._client = HttpClient(
@@ -433,5 +422,5 @@ class Transport:
             "auth_failed",
             f"{what}: {self.api_url} refused the token a moment ago, so it is not asked again yet",
             remedy=REFUSED_REMEDY,
-            retry_at=self._now() + wait,
+            retry_at=datetime.now(UTC) + wait,
         )

@@ -12,7 +12,7 @@ import random
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -130,16 +130,14 @@ class Poller:
         git: Git,
         github: GitHub | None,
         paths: Paths,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        dice: random.Random | None = None,
     ) -> None:
         self.git = git
         self.github = github
         self.slowest_s = Poll().slowest_s
         self._store = store
         self._paths = paths
-        self._now = now
-        self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
+        self._now = partial(datetime.now, UTC)
+        self._dice = random.Random()  # noqa: S311 - jitter, not cryptography
         self._changes = Changes(store=store, git=git, mirror=self.mirror)
         self._ask_all: set[str] = set()
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)

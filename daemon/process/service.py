@@ -370,7 +370,6 @@ class Service:
         local = LocalEngine(
             paths,
             self._git,
-            slots=settings.jobs.max_running,
             cgroups=cgroups if isinstance(cgroups, Cgroups) else None,
         )
         self._engine = engine_of(settings, local, self._git)
@@ -528,7 +527,6 @@ class Service:
         self.context.requests.look = self.context.requests.doubts = self.context.requests.models = True
         self._git.timeout_s = new.poll.timeout_s
         self._runner.limits = new.jobs
-        self._engine.slots = new.jobs.max_running
         self._connect(new)
         await self._admit(new.daemon.control_group)
         await self._webhooks.take_up(new)

@@ -174,7 +174,7 @@ class Scheduler:
             self.plan,
             running=self._runner.kinds,
             beside=beside,
-            max_running=self._engine.slots,
+            max_running=settings.jobs.max_running,
             room=self._engine.room,
             gpus=gpus,
             no_cluster=self._no_cluster(),

@@ -49,7 +49,7 @@ class Site:
     @asynccontextmanager
     async def engine(self) -> AsyncIterator[Engine]:
         paths, git = self.settings.paths, Git(timeout_s=20.0)
-        local = LocalEngine(paths, git, slots=3)
+        local = LocalEngine(paths, git)
         async with aclosing(cluster_engine(self.settings.engine, local, paths=paths, git=git)) as engine:
             yield engine
 

@@ -63,7 +63,7 @@ class World:
     async def engine(self) -> AsyncIterator[Engine]:
         gpus = gpus_of(self.paths.runtime / "gpus", self.nvml)
         git = Git(timeout_s=20.0)
-        local = LocalEngine(self.paths, git, slots=3, gpus=gpus)
+        local = LocalEngine(self.paths, git, gpus=gpus)
         repository = self.deployment.folder / "remotes" / "demo"
         settings = self.deployment.write(repos=[repository], extra=self.extra)
         async with contextlib.aclosing(engine_of(settings, local, git)) as engine:
@@ -510,17 +510,15 @@ def test_a_start_that_is_cancelled_once_the_process_exists_leaves_nothing(
 # ---- Slots and GPUs
 
 
-def test_there_are_so_many_slots_and_it_is_known_which_job_has_a_gpu(world: World) -> None:
+def test_it_is_known_which_job_has_a_gpu(world: World) -> None:
     async def go() -> None:
         async with world.engine() as engine:
             await until(lambda: not engine.problem)
             (free,) = await engine.look({})
             (lent,) = await engine.look({free.uuid: "prove A.lean"})
             assert engine.gpus == (lent,)
-            assert (engine.slots, free.state) == (3, "free")
+            assert free.state == "free"
             assert engine.room in (None, 3)
             assert (lent.state, lent.detail) == ("lent", "prove A.lean")
-            engine.slots = 2
-            assert engine.slots == 2
 
     asyncio.run(go())

@@ -191,7 +191,7 @@ def test_a_job_whose_inputs_cannot_be_looked_at_has_failed_and_says_so(
 
 async def recovered(parts: Parts) -> int:
     paths = parts.settings.paths
-    async with contextlib.aclosing(LocalEngine(paths, parts.git, slots=1)) as engine:
+    async with contextlib.aclosing(LocalEngine(paths, parts.git)) as engine:
         return await recover(store=parts.store, engine=engine, paths=paths)
 
 

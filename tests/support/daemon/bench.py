@@ -104,8 +104,7 @@ async def bench(
     """Open one; `limits` are fields of [jobs]."""
     async with deployment.opened() as parts:
         settings = parts.settings
-        slots = settings.jobs.max_running
-        local = LocalEngine(settings.paths, parts.git, slots=slots, gpus=gpus, cgroups=cgroups)
+        local = LocalEngine(settings.paths, parts.git, gpus=gpus, cgroups=cgroups)
         engine = engine_of(settings, local, parts.git)
         runner = JobRunner(
             store=parts.store,
