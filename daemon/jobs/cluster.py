@@ -21,16 +21,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 from pydantic import ValidationError
 
 from daemon.jobs.carrier import BEGIN, END, OVER, Carried, CarriedEnd, Control
-from daemon.jobs.engine import Attempt, AttemptLostError, End, Order
+from daemon.jobs.engine import Attempt, AttemptLostError, End, Engine, Order
 from daemon.jobs.local import LocalEngine, end_attempt, prepare, start_errors
 from daemon.place.answers import Gpu
 from daemon.place.paths import Paths
@@ -58,83 +56,53 @@ log = structlog.get_logger("daemon.jobs.cluster")
 # ---- Launchers
 
 
-class Launcher(Protocol):
-    """Chooses a machine for a command, and starts it there."""
+class Launcher:
+    """Chooses a machine for a command, and starts it there: the words of `[engine] launch`.
 
-    @property
-    def name(self) -> str:
+    A job in the cluster's queue, which decides what begins, holds a slot of the daemon.
+    """
+
+    def __init__(self, words: Sequence[str], *, gpus: int) -> None:
+        self.name = Path(words[0]).name
         """As people call it."""
-
-    @property
-    def variables(self) -> Mapping[str, str]:
+        self.variables: Mapping[str, str] = {}
         """More of its own environment."""
+        self._words = words
+        self._gpus = gpus
 
     @property
     def problem(self) -> str:
         """Why it can start nothing now; "" where it can."""
+        return ""
 
     @property
     def gpus(self) -> int:
         """How many GPUs the daemon's jobs may have at the same time."""
+        return self._gpus
 
     @property
     def room(self) -> int | None:
-        """See `Engine.room`."""
+        return None
 
     def note(self, *, attempts: int, gpus: int) -> None:
         """Take note of how many attempts of the daemon's run, and how many GPUs those have."""
 
     def prefix(self, order: Order) -> Sequence[str]:
-        """Return the words before the command."""
-
-    async def close(self) -> None:
-        """Stop looking at the cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """The words of `[engine] launch`. A job in the cluster's queue holds a slot of the daemon."""
-
-    words: tuple[str, ...]
-    gpus: int
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return Path(self.words[0]).name
-
-    @property
-    def problem(self) -> str:
-        return ""
-
-    @property
-    def room(self) -> None:
-        """See `Engine.room`: the cluster's own queue decides."""
-
-    def note(self, *, attempts: int, gpus: int) -> None:
-        pass
-
-    def prefix(self, order: Order) -> Sequence[str]:
-        """See `Launcher.prefix`: `{gpus}`, `{memory}` (MiB), `{job}` and `{kind}` are filled in."""
+        """Return the words before the command; `{gpus}`, `{memory}` (MiB), `{job}` and `{kind}` are filled in."""
         values = {
             "gpus": str(len(order.spec.gpus)),
             "memory": str(order.whole_bytes // 2**20),
             "job": order.spec.job,
             "kind": order.spec.kind,
         }
-        return [
-            sys.executable,
-            "-P",
-            "-m",
-            "daemon.jobs.tied",
-            *(word.format_map(values) for word in self.words),
-        ]
+        tied = (sys.executable, "-P", "-m", "daemon.jobs.tied")
+        return [*tied, *(word.format_map(values) for word in self._words)]
 
     async def close(self) -> None:
-        pass
+        """Stop looking at the cluster."""
 
 
-class RayTasks:
+class RayTasks(Launcher):
     """A Ray cluster: each attempt is a task, of which Ray is told what it needs.
 
     What the cluster has, and what of it others use, is looked at every few seconds, by a process of its own
@@ -142,10 +110,9 @@ class RayTasks:
     event loop.
     """
 
-    name = "ray"
-
     def __init__(self, settings: EngineSettings, folder: Path) -> None:
-        self.variables: Mapping[str, str] = {
+        super().__init__(["ray"], gpus=0)
+        self.variables = {
             "RAY_AUTH_MODE": "token",
             "RAY_USAGE_STATS_ENABLED": "0",
             **({"RAY_AUTH_TOKEN_PATH": settings.token_file} if settings.token_file else {}),
@@ -153,7 +120,7 @@ class RayTasks:
         self._address = settings.address
         self._folder = folder
         self._problem = f"the Ray cluster at {settings.address} was not yet looked at"
-        self._gpus = self._cpus = 0
+        self._cpus = 0
         self._used_by_others = (0, 0)
         self._ours = (0, 0)
         self._looking: asyncio.Task[None] | None = None
@@ -243,7 +210,7 @@ def launcher_environment(directory: Path) -> dict[str, str]:
 # ---- An attempt
 
 
-class LaunchedAttempt:
+class LaunchedAttempt(Attempt):
     """An attempt behind a launcher, whose process is a child of the daemon.
 
     Args:
@@ -334,7 +301,6 @@ class LaunchedAttempt:
             await self._launcher_ends(within_s=0.0)
 
     async def close(self) -> End:
-        """See `Attempt.close`."""
         self._given_up = True
         draining = asyncio.create_task(self._drain())
         try:
@@ -404,7 +370,7 @@ def _last_line(path: Path) -> str:
 # ---- The engine
 
 
-class ClusterEngine:
+class ClusterEngine(Engine):
     """Attempts behind a launcher; those that stay are the local engine's.
 
     Args:
@@ -437,22 +403,18 @@ class ClusterEngine:
 
     @property
     def problem(self) -> str:
-        """See `Engine.problem`."""
         return self._launcher.problem or (self._refusal if time.monotonic() < self._refused_until else "")
 
     async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """See `Engine.look`."""
         self._lent = dict(lent)
         self._launcher.note(attempts=len(self._running), gpus=len(lent))
         return self.gpus
 
     @property
     def room(self) -> int | None:
-        """See `Engine.room`."""
         return self._launcher.room
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
-        """See `Engine.start`."""
         if not order.away:
             return await self._local.start(order, over=over)
         with start_errors(order.spec.job, self._paths):
@@ -515,7 +477,6 @@ class ClusterEngine:
         return await asyncio.to_thread(end)
 
     async def aclose(self) -> None:
-        """See `Engine.aclose`."""
         await self._launcher.close()
         await self._local.aclose()
 
@@ -527,5 +488,5 @@ def cluster_engine(settings: EngineSettings, local: LocalEngine, *, paths: Paths
         launcher = RayTasks(settings, paths.runtime / "ray")
         launcher.begin()
     else:
-        launcher = Prefix(settings.launch, settings.gpus)
+        launcher = Launcher(settings.launch, gpus=settings.gpus)
     return ClusterEngine(local, launcher, paths=paths, git=git, lease_s=settings.lease_s)

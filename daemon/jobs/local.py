@@ -16,7 +16,16 @@ from pathlib import Path
 
 import structlog
 
-from daemon.jobs.engine import Attempt, Commit, DiskRefusedError, End, Order, StartError, refused_by_system
+from daemon.jobs.engine import (
+    Attempt,
+    Commit,
+    DiskRefusedError,
+    End,
+    Engine,
+    Order,
+    StartError,
+    refused_by_system,
+)
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups, MemoryBound, MemoryLooks
 from daemon.place.lock import holder
@@ -105,7 +114,7 @@ def start_errors(job: str, paths: Paths) -> Iterator[None]:
         raise refused_by_system(job, error, paths.jobs) from error
 
 
-class LocalAttempt:
+class LocalAttempt(Attempt):
     """A child of the daemon, its memory bound, and what was made for it; `LocalEngine` starts it."""
 
     def __init__(self, process: JobProcess, memory: MemoryBound, places: AsyncExitStack) -> None:
@@ -125,11 +134,9 @@ class LocalAttempt:
         return end
 
     async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
-        """See `Attempt.stop`."""
         await self._process.stop(grace_s=grace_s, first_alone=first_alone)
 
     async def close(self) -> End:
-        """See `Attempt.close`."""
         try:
             end = await self._process.stop(grace_s=0.0)
             self._process.close()
@@ -139,7 +146,7 @@ class LocalAttempt:
         return End(end, usage, seen_bytes)
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """The daemon's machine. Every method belongs to the event loop's thread.
 
     Args:
@@ -163,22 +170,19 @@ class LocalEngine:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """See `Engine.gpus`."""
         return self._gpus.now
 
     @property
     def problem(self) -> str:
-        """See `Engine.problem`: nothing leaves this machine."""
-        return ""
+        return ""  # nothing leaves this machine
 
     async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """See `Engine.look`."""
         await self._gpus.look(lent)
         return self._gpus.now
 
     @property
     def room(self) -> None:
-        """See `Engine.room`."""
+        return None
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
         """Check the commit out, write the specification, start the process and bound its memory.
@@ -222,11 +226,9 @@ class LocalEngine:
             return LocalAttempt(process, memory, places.pop_all()), memory
 
     async def reap(self, directory: Path) -> int:
-        """See `Engine.reap`."""
         return await asyncio.to_thread(end_attempt, directory)
 
     async def aclose(self) -> None:
-        """See `Engine.aclose`."""
         self._looks.close()
         self._gpus.close()
 

@@ -121,6 +121,11 @@ def ended_event(
     )
 
 
+def interrupted(due: DueJob, reason: str) -> JobInterrupted:
+    """Return the end of an attempt after which another follows."""
+    return JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
+
+
 def cancelled_event(
     job: DueJob | JobRow, *, attempt: int, by: str, seconds: float | None, peak_rss_bytes: int | None
 ) -> JobCancelled:
@@ -249,15 +254,13 @@ def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure
         return ended_event(due, result, seconds=heard.seconds, peak_rss_bytes=heard.peak_bytes)
     match heard.stopped:
         case "shutdown":
-            return JobInterrupted(job=due.job, attempt=due.attempt, reason=f"the daemon stopped{_saved(end)}")
+            return interrupted(due, f"the daemon stopped{_saved(end)}")
         case "yield":
-            return JobInterrupted(
-                job=due.job, attempt=due.attempt, reason=f"preempted: {heard.fault}{_saved(end)}"
-            )
+            return interrupted(due, f"preempted: {heard.fault}{_saved(end)}")
         case "cancel":
             return cancelled(due, by=heard.fault, heard=heard)
         case "lost" | "suspect":
-            return JobInterrupted(job=due.job, attempt=due.attempt, reason=heard.fault)
+            return interrupted(due, heard.fault)
         case "":
             return _of_itself(due, heard, said)
         case _:
@@ -290,9 +293,7 @@ def _of_itself(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Fail
     end = heard.exit
     if end is not None and end.status == preemption.STATUS:
         # A SIGTERM from outside, such as the machine's shutdown.
-        return JobInterrupted(
-            job=due.job, attempt=due.attempt, reason=f"it got SIGTERM from outside{_saved(end)}"
-        )
+        return interrupted(due, f"it got SIGTERM from outside{_saved(end)}")
     if isinstance(heard.last, Failure):
         return _with_memory_in_mind(due, heard.last)
     return _crash(due, heard, said)
@@ -328,31 +329,29 @@ def _ended_by_us(due: DueJob, heard: AttemptOutput) -> Failure:
 
 
 def _crash(due: DueJob, heard: AttemptOutput, said: str) -> Failure:
-    end = heard.exit
-    last = f"; its last words: {said}" if said else ""
+    end, kind = heard.exit, KINDS[due.kind]
     look = f"see `everlean jobs logs {due.job}`"
+
+    def failure(reason: str, what: str, remedy: str) -> Failure:
+        last = f"; its last words: {said}" if said else ""
+        return Failure(reason, f"{due.describes}: {what}{last}", remedy, deterministic=False)
+
     if end is not None:
         # A kernel that kills for memory takes the whole group, or one process whose parent then fails in its own way.
         peak = max(heard.seen_bytes, heard.peak_bytes or 0)
         memory = why_killed(end, limit_bytes=due.whole_bytes, peak_bytes=peak, usage=heard.usage)
         if memory:
-            return Failure(
-                "out_of_memory",
-                f"{due.describes}: {memory}{last}",
-                f"{KINDS[due.kind].memory_remedy}; {look}",
-                deterministic=False,
-            )
+            return failure("out_of_memory", memory, f"{kind.memory_remedy}; {look}")
         if end.signal is not None:
             remedy = look
             if end.signal == signal.SIGKILL:
-                remedy = f"it may have been killed for memory: {KINDS[due.kind].memory_remedy}; {look}"
-            message = f"{due.describes}: killed by signal {end.signal}{last}"
-            return Failure("crashed", message, remedy, deterministic=False)
+                remedy = f"it may have been killed for memory: {kind.memory_remedy}; {look}"
+            return failure("crashed", f"killed by signal {end.signal}", remedy)
     status = end.status if end is not None else None
     what = f"ended with status {status} and no last line"
     if isinstance(heard.last, Result):
         what = f"gave a result and then ended with status {status}"
-    return Failure("crashed", f"{due.describes}: {what}{last}", look, deterministic=False)
+    return failure("crashed", what, look)
 
 
 # ---- A job that runs now: what the runner keeps of it, and what people are shown
@@ -838,7 +837,7 @@ class JobRunner:
             return found
         if due.leases and (lost := why_lost(due, await self._engine.look(self.lent))):
             # No fault of the job: it waits for the GPU, or for another one, and then it is due again.
-            return JobInterrupted(job=due.job, attempt=due.attempt, reason=lost)
+            return interrupted(due, lost)
         return found
 
     def _lost_again(self, due: DueJob, end: JobInterrupted) -> JobInterrupted | Failure:
@@ -871,7 +870,7 @@ class JobRunner:
             error = refused_by_system(due.job, error, self._paths.jobs)
         if isinstance(error, DiskRefusedError):
             # No fault of the job: it is due again once the disk is mended, and until then nothing is.
-            await self._record(due, JobInterrupted(job=due.job, attempt=due.attempt, reason=str(error)))
+            await self._record(due, interrupted(due, str(error)))
             raise self._store.refused(error.refused, error.folder) from error
         return Failure(error.reason, str(error), error.remedy, deterministic=False)
 

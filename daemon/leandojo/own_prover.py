@@ -50,7 +50,6 @@ class OwnAttempt:
         self._exit: Exit | None = None
 
     async def run(self, hear: Callable[[bytes], Awaitable[None]]) -> Exit:
-        """See `daemon.jobs.engine.Attempt.run`."""
         reporter = Reporter(self._spec, _Lines(hear))  # type: ignore[arg-type]
         work = partial(asyncio.to_thread, reported, reporter, partial(self._work, reporter))
         self._running = asyncio.create_task(work())
@@ -69,7 +68,6 @@ class OwnAttempt:
         await asyncio.to_thread(self._thread.close)
 
     async def close(self) -> End:
-        """See `daemon.jobs.engine.Attempt.close`."""
         try:
             await self.stop(grace_s=0.0)
         finally:
@@ -91,7 +89,6 @@ class AgentEngine(LocalEngine):
         self.whole = False
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
-        """See `daemon.jobs.engine.Engine.start`."""
         if self.prover is None or order.module != KINDS["prove"].module:
             return await super().start(order, over=over)
         with start_errors(order.spec.job, self._paths):
