@@ -387,6 +387,12 @@ class RunningAttempt:
     saved: bool = False
     """It has recorded something since it began."""
 
+    @property
+    def asks_endpoint(self) -> bool:
+        """Whether it uses an external endpoint or a program (rungs 4 and 5): what is under way there is paid."""
+        spec = self.due.spec
+        return isinstance(spec, ProveSpec) and isinstance(spec.rung, EndpointRung | ProgramRung)
+
     def ask(self, stopped: Stopped, fault: str) -> None:
         """Request the attempt's end; the first reason counts, but a preempted attempt may be cancelled."""
         if not self.asked.is_set() or (stopped == "cancel" and self.stopped == "yield"):
@@ -484,26 +490,6 @@ class JobRunner:
         """The GPUs that running jobs have, by UUID, and what the jobs are called."""
         return {gpu.uuid: live.due.describes for live in self._live.values() for gpu in live.due.leases}
 
-    @property
-    def reserved_s(self) -> float:
-        """Seconds of the day's search budget that the running jobs may still use, as if they had recorded nothing."""
-        return sum(live.due.cost_s for live in self._live.values())
-
-    @property
-    def commits(self) -> frozenset[tuple[str, str]]:
-        """Repository and commit of the running jobs."""
-        return frozenset((live.due.repository, live.due.sha) for live in self._live.values())
-
-    @property
-    def at_endpoints(self) -> frozenset[str]:
-        """The running jobs that use an external endpoint or a program (rungs 4 and 5)."""
-        return frozenset(
-            job
-            for job, live in self._live.items()
-            if isinstance(live.due.spec, ProveSpec)
-            and isinstance(live.due.spec.rung, EndpointRung | ProgramRung)
-        )
-
     def proving(self, repository: str, declaration: str) -> str | None:
         """Return the running job that searches for a proof of this declaration."""
         for job, live in self._live.items():
@@ -518,11 +504,6 @@ class JobRunner:
         """Return whether a job runs: from `start` until `finished` is called."""
         return job in self._live
 
-    def has_saved(self, job: str) -> bool:
-        """Return whether a job runs and has recorded something before."""
-        live = self._live.get(job)
-        return live is not None and live.saved
-
     @property
     def attempts(self) -> tuple[RunningAttempt, ...]:
         """The running attempts."""
@@ -534,14 +515,13 @@ class JobRunner:
 
     def holders(self) -> tuple[SlotHolder, ...]:
         """Return the running jobs that hold a slot. What an endpoint is asked is paid: it is never `saved`."""
-        paid = self.at_endpoints
         return tuple(
             SlotHolder(
                 job=live.due.job,
                 kind=live.due.kind,
                 repository=live.due.repository,
                 seconds=time.monotonic() - live.started,
-                saved=live.saved and live.due.job not in paid,
+                saved=live.saved and not live.asks_endpoint,
                 ends=live.asked.is_set(),
             )
             for live in self._live.values()

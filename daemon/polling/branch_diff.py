@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from daemon.polling.errors import RemoteError, remedy_for
+from daemon.polling.errors import RemoteError
 from daemon.polling.git import UNFINISHED, Commit, Git
 from daemon.polling.git_process import is_branch_name, is_sha
 from daemon.polling.github import RemoteState
@@ -104,7 +104,7 @@ def choose_branches(
         RemoteError: there is none, with the reason.
     """
     if not heads:
-        raise RemoteError("empty", f"{repository}: has no branch", remedy=remedy_for("empty"))
+        raise RemoteError("empty", f"{repository}: has no branch")
     if not patterns:
         if default is not None and default in heads:
             return {default: heads[default]}

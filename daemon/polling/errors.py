@@ -6,20 +6,39 @@ Owns the reading of git's messages (in English: the wrapper sets LC_ALL=C). The 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 
 from store.events.repositories import RepositoryProblem
 
+REMEDIES: Mapping[RepositoryProblem, str] = {
+    "not_found": "check the url in config.toml: no repository is there",
+    "gone": "check the url in config.toml; remove the entry if the repository is gone for good",
+    "auth_failed": (
+        "give the daemon access: a token with read access (see `everlean doctor`), or an ssh key without a passphrase;"
+        " forges also answer so for a repository that does not exist"
+    ),
+    "other_owner": "add the path to [poll] safe_directories, or make the daemon's user the owner of its files",
+    "unreachable": "check the network and the url; the daemon tries again",
+    "rate_limited": "wait, or configure a token; the daemon tries again",
+    "empty": "push a first commit",
+    "replaced": "say whether this one is meant (everlean repos accept), or correct the url",
+    "invalid": "see the message; if the mirror in the cache folder is damaged, delete it and it is fetched again",
+}
+
 
 class RemoteError(Exception):
-    """A repository cannot be read. `problem` is the state it gets; `retry_at` where the remote named a time."""
+    """A repository cannot be read. `problem` is the state it gets; `retry_at` where the remote named a time.
+
+    Without a remedy of its own it has that of its problem.
+    """
 
     def __init__(
-        self, problem: RepositoryProblem, message: str, *, remedy: str, retry_at: datetime | None = None
+        self, problem: RepositoryProblem, message: str, *, remedy: str = "", retry_at: datetime | None = None
     ) -> None:
         super().__init__(message)
         self.problem: RepositoryProblem = problem
-        self.remedy = remedy
+        self.remedy = remedy or REMEDIES[problem]
         self.retry_at = retry_at
 
 
@@ -48,20 +67,6 @@ class NoSpaceError(GitError):
     """The disk has no room for what git was to write."""
 
 
-_REMEDIES: dict[RepositoryProblem, str] = {
-    "not_found": "check the url in config.toml: no repository is there",
-    "gone": "check the url in config.toml; remove the entry if the repository is gone for good",
-    "auth_failed": (
-        "give the daemon access: a token with read access (see `everlean doctor`), or an ssh key without a passphrase;"
-        " forges also answer so for a repository that does not exist"
-    ),
-    "other_owner": "add the path to [poll] safe_directories, or make the daemon's user the owner of its files",
-    "unreachable": "check the network and the url; the daemon tries again",
-    "rate_limited": "wait, or configure a token; the daemon tries again",
-    "empty": "push a first commit",
-    "replaced": "say whether this one is meant (everlean repos accept), or correct the url",
-    "invalid": "see the message; if the mirror in the cache folder is damaged, delete it and it is fetched again",
-}
 # The first pattern that matches decides, so the specific ones come first.
 _PATTERNS: tuple[tuple[RepositoryProblem, re.Pattern[str]], ...] = (
     ("other_owner", re.compile(r"dubious ownership")),
@@ -114,9 +119,4 @@ def classify(text: str, *, status: int, what: str, remote: bool) -> GitError:
             message = f"{what}: {found[1][0].lower()}"
     if "No space left on device" in text:
         return NoSpaceError("invalid", message, remedy="free disk space on the cache folder's disk")
-    return GitError(problem, message, remedy=_REMEDIES[problem])
-
-
-def remedy_for(problem: RepositoryProblem) -> str:
-    """Return the general remedy for a problem."""
-    return _REMEDIES[problem]
+    return GitError(problem, message)

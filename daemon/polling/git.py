@@ -151,25 +151,23 @@ class Git(GitProcess):
         # Before the fetch: a deleted branch "a" is in the way of a new branch "a/b".
         await self.forget(mirror, gone)
         await self._come_from(mirror, url)
-        await self._run(
-            "fetch",
-            "--quiet",
-            _CONTENTS_LATER,
+        await self._fetch(
+            mirror,
+            url,
             "--prune",
-            "--no-tags",
-            "--no-recurse-submodules",
-            "--no-write-fetch-head",
-            "--no-auto-maintenance",
             "--force",
-            # Thousands of branches would not fit into an argument list.
-            "--stdin",
-            "--",
-            _ORIGIN,
-            mirror=mirror,
-            url=url,
             text="".join(f"+refs/heads/{name}:{REMOTE}{name}\n" for name in sorted(branches)),
-            timeout_s=self._long_s,
         )
+
+    async def _fetch(
+        self, mirror: Path, url: str, *options: str, text: str, in_background: bool = False
+    ) -> None:
+        """Fetch what the text says, line by line: thousands of branches would not fit into an argument list."""
+        await self._run(
+            "fetch", "--quiet", _CONTENTS_LATER, "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
+            "--no-auto-maintenance", *options, "--stdin", "--", _ORIGIN,
+            mirror=mirror, url=url, text=text, timeout_s=self._long_s, in_background=in_background,
+        )  # fmt: skip
         self._keep_origin(mirror, url)
 
     async def complete(self, mirror: Path, shas: Iterable[str]) -> int:
@@ -214,17 +212,19 @@ class Git(GitProcess):
 
     async def is_ancestor(self, mirror: Path, old: str, new: str) -> bool:
         """Return whether `old` is in the history of `new`."""
-        done = await self._try("merge-base", "--is-ancestor", check_sha(old), check_sha(new), mirror=mirror)
-        if done.status not in (0, 1):
-            raise done.error("merge-base")
-        return done.status == 0
+        return await self._merge_base(mirror, "--is-ancestor", check_sha(old), check_sha(new)) is not None
 
     async def merge_base(self, mirror: Path, one: str, other: str) -> str | None:
         """Return the best common ancestor, None for unrelated histories."""
-        done = await self._try("merge-base", check_sha(one), check_sha(other), mirror=mirror)
+        found = await self._merge_base(mirror, check_sha(one), check_sha(other))
+        return None if found is None else found.split()[0]
+
+    async def _merge_base(self, mirror: Path, *arguments: str) -> str | None:
+        """Return what `git merge-base` says; None for "no"."""
+        done = await self._try("merge-base", *arguments, mirror=mirror)
         if done.status not in (0, 1):
             raise done.error("merge-base")
-        return done.out.decode().split()[0] if done.status == 0 else None
+        return done.out.decode() if done.status == 0 else None
 
     async def first_parent(self, mirror: Path, new: str, *, after: str | None) -> Sequence[Commit]:
         """Return the first-parent commits of `new` that `after` does not reach, oldest first.
@@ -475,24 +475,8 @@ class Git(GitProcess):
                 f"{mirror}: lacks {len(objects)} objects and does not know where it was fetched from",
                 remedy=f"delete it, and it is fetched again: rm -rf {mirror}",
             )
-        await self._run(
-            "fetch",
-            "--quiet",
-            _CONTENTS_LATER,
-            "--no-tags",
-            "--no-recurse-submodules",
-            "--no-write-fetch-head",
-            "--no-auto-maintenance",
-            "--stdin",
-            "--",
-            _ORIGIN,
-            mirror=mirror,
-            url=url,
-            text="".join(f"{check_sha(one)}\n" for one in objects),
-            timeout_s=self._long_s,
-            in_background=in_background,
-        )
-        self._keep_origin(mirror, url)
+        text = "".join(f"{check_sha(one)}\n" for one in objects)
+        await self._fetch(mirror, url, text=text, in_background=in_background)
         return len(objects)
 
 

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from daemon.polling.errors import RemoteError, remedy_for
+from daemon.polling.errors import REMEDIES, RemoteError
 from daemon.state.clock import elapsed_s
 from pipeline.http_client import REDIRECTS, Answer, HttpClient, NoAnswerError, NotJsonError
 from pipeline.redact import redact
@@ -42,10 +42,10 @@ _BLOCKED = "GitHub blocks the repository for legal reasons; remove the entry, or
 _REFUSALS: Mapping[int, tuple[RepositoryProblem, str, str]] = {
     401: ("auth_failed", " (unauthorised)", REFUSED_REMEDY),
     403: ("auth_failed", " (forbidden)", _NO_ACCESS),
-    404: ("not_found", " (not found)", remedy_for("not_found") + _GONE),
-    410: ("gone", " (gone)", remedy_for("gone")),
+    404: ("not_found", " (not found)", REMEDIES["not_found"] + _GONE),
+    410: ("gone", " (gone)", ""),
     451: ("gone", " (blocked)", _BLOCKED),
-    409: ("empty", " (the repository is empty)", remedy_for("empty")),
+    409: ("empty", " (the repository is empty)", ""),
 }
 
 
@@ -55,7 +55,7 @@ def refusal(status: int, *, what: str, api_url: str) -> RemoteError:
     What the answer says is not repeated: this is recorded for ever, and whoever refuses a token may say it in any
     encoding.
     """
-    problem, meant, remedy = _REFUSALS.get(status, ("unreachable", "", remedy_for("unreachable")))
+    problem, meant, remedy = _REFUSALS.get(status, ("unreachable", "", ""))
     return RemoteError(problem, f"{what}: {api_url} answered {status}{meant}", remedy=remedy)
 
 
@@ -237,7 +237,6 @@ class Limits:
         return RemoteError(
             "rate_limited",
             f"{what}: the API's rate limit is used up until {until.astimezone(UTC):%H:%M:%S} UTC",
-            remedy=remedy_for("rate_limited"),
             retry_at=until,
         )
 
@@ -371,7 +370,6 @@ class Transport:
         return RemoteError(
             "unreachable",
             f"{self.api_url}: {self.hidden(said)} (asked about {what})",
-            remedy=remedy_for("unreachable"),
         )
 
     def hidden(self, said: str) -> str:

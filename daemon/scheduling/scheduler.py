@@ -123,11 +123,9 @@ class Scheduler:
         ends, the runner asks for a turn, once the slot is free.
         """
         overdue = self.for_slot.overdue(now=time.monotonic(), share_s=SHARE_S)
+        saved = {live.due.job for live in self._runner.attempts if live.saved}
         return not all(
-            (
-                isinstance(event.body, AttemptFinished)
-                and (not overdue or self._runner.has_saved(event.body.job))
-            )
+            (isinstance(event.body, AttemptFinished) and (not overdue or event.body.job in saved))
             or self._runner.runs(event.stream.removeprefix("job:"))
             for event in events
         )
@@ -225,7 +223,8 @@ class Scheduler:
             leans=leans,
             trainable=not self.untrainable,
             no_models=self._no_models,
-            reserved_s=runner.reserved_s,
+            # As if they had recorded nothing.
+            reserved_s=sum(live.due.cost_s for live in runner.attempts),
             now=datetime.now(UTC),
             running=runner.lanes,
             last_started=dict(runner.last_started),
@@ -257,7 +256,6 @@ class Scheduler:
 
     def _preempt(self) -> None:
         """Preempt the jobs that must not run any longer."""
-        at_endpoints = self._runner.at_endpoints
         now = time.monotonic()
         for live in self._runner.attempts:
             job = live.due.job
@@ -270,7 +268,7 @@ class Scheduler:
                     runs_for_s=now - live.started,
                     holds_gpu=bool(live.due.leases),
                     waiting_for_gpu=self.admission.for_gpu,
-                    asks_endpoint=job in at_endpoints,
+                    asks_endpoint=live.asks_endpoint,
                 )
                 if why:
                     self._runner.preempt(job, why)
@@ -288,7 +286,8 @@ class Scheduler:
         """Begin to sweep the cache, but for what is or is about to be used."""
         # What was just built is about to be used, though the plan was made before and does not say so yet.
         planned = ((due.repository, due.sha) for due in self.plan.due)
-        keep = {*just_built, *planned, *self._runner.commits}
+        running = ((live.due.repository, live.due.sha) for live in self._runner.attempts)
+        keep = {*just_built, *planned, *running}
         self._context.spawn(self._upkeep.sweep_cache(keep), name="sweep")
 
     def _look_for_models(self) -> None:
