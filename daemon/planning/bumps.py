@@ -105,8 +105,8 @@ def bumps_due(look: Look, repo: Repo) -> Iterator[DueJob]:
         )
         yield from look.ready(
             identity,
+            "bump",
             spec,
-            kind="bump",
             lane=f"bump:{repo.key}",
             repository=repo.key,
             branch=branch.branch,

@@ -13,6 +13,7 @@ from daemon.jobs.history import ReadinessOfJobs
 from daemon.planning.ladder import Climbed
 from daemon.settings import Settings
 from pipeline.gate.advisories import Advisory, is_sound
+from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import BuildSpec
 from pipeline.lean.backend import LeanBackend, Leans
@@ -43,6 +44,8 @@ class Judges:
 
 
 NO_JUDGES = Judges()
+_OF_THE_BUILD_ITSELF = 2**30
+"""[build] memory is lake's and what it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +71,34 @@ class Look:
     now: datetime
     left_s: float | None
 
-    def ready(self, identity: str, spec: Spec | Callable[[int], Spec], **about: Any) -> Iterator[DueJob]:
-        """Yield the job with this id, within the usual limits, where it is ready.
+    def ready(
+        self, identity: str, kind: Kind, spec: Spec | Callable[[int], Spec], **about: Any
+    ) -> Iterator[DueJob]:
+        """Yield the job with this id, where it is ready.
 
         Args:
             spec: its specification, or what makes it of the number of the attempt.
             about: the other fields of `DueJob`.
         """
-        standing, jobs = self.standings.of(identity), self.settings.jobs
+        standing = self.standings.of(identity)
         if standing.state == "ready":
-            usual = {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
             made = spec if isinstance(spec, Spec) else spec(standing.attempt)
-            yield DueJob(job=identity, attempt=standing.attempt, spec=made, **(usual | about))
+            yield self.due(identity, kind, made, attempt=standing.attempt, **about)
+
+    def due(self, identity: str, kind: Kind, spec: Spec, **about: Any) -> DueJob:
+        """Return a job with the limits of its kind, else those of `about` or of all jobs, and with that of all that it
+        starts together."""
+        jobs, lean = self.settings.jobs, self.settings.lean
+        usual = {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
+        given: dict[str, Any] = usual | about
+        own = jobs.limit(kind)
+        given |= {name: limit for name in usual if (limit := getattr(own, name)) is not None}
+        # Lean processes have limits of their own, beside the job's.
+        processes = KINDS[kind].lean_processes
+        beside = lean.repl_memory_bytes * (lean.repls if processes is None else processes)
+        if kind == "build":
+            beside = _OF_THE_BUILD_ITSELF
+        return DueJob(job=identity, kind=kind, spec=spec, tree_bytes=given["memory_bytes"] + beside, **given)
 
     def build(
         self, lean: LeanBackend, *, repository: str, branch: str, sha: str, folder: str = ""

@@ -36,7 +36,7 @@ from daemon.planning.repository import RepositoryJobs
 from daemon.planning.schedule import ALWAYS, Timetable, read_timetable
 from daemon.planning.training import Counted, TrainingJobs
 from daemon.settings import Repo, Settings
-from pipeline.jobs.kinds import BY_PRIORITY, KINDS, TRAININGS, Kind
+from pipeline.jobs.kinds import BY_PRIORITY, TRAININGS, Kind
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildKey
 from store import promotion
@@ -53,8 +53,6 @@ from store.events.models import (
 from store.events.proofs import AttemptFinished
 from store.view import queries
 
-_OF_THE_BUILD_ITSELF = 2**30
-"""[build] memory is lake's and what it starts."""
 _FEW = 64
 """So many jobs are put in their places one by one; with more, sorting all is quicker."""
 _MOST_KEPT = 64
@@ -393,10 +391,7 @@ class Planner:
         for job in jobs:
             if job.job not in found:
                 self._stale |= {(group, job.repository): None for group in (_WORK, _LEARNING)}
-        settings = self._inputs.settings
-        return [
-            replace(_limited(found[job.job], settings), leases=job.leases) for job in jobs if job.job in found
-        ]
+        return [replace(found[job.job], leases=job.leases) for job in jobs if job.job in found]
 
     def _finder(self, view: sqlite3.Connection, inputs: _Inputs) -> _Finder:
         moment = self._moment
@@ -561,16 +556,12 @@ class _Finder:
 
     def part(self, group: int, at: int, repo: Repo, *, whole: bool) -> tuple[list[DueJob], _Part]:
         """Return what the repository with this place in the settings has due, and as a part of the plan."""
-        standings, settings, served = (
-            self._look.standings,
-            self._look.settings,
-            self._served.get(repo.key, 0.0),
-        )
+        standings, served = self._look.standings, self._served.get(repo.key, 0.0)
         standings.next_retry_at = None
         jobs = self.jobs(group, repo)
         entries = (
             ((_PLACES[job.kind], -repo.priority, job.rank, served, group, at, number), job)
-            for number, job in enumerate(_limited(job, settings) for job in jobs)
+            for number, job in enumerate(jobs)
         )
         return jobs, _Part(
             tuple(entries if whole else ((key, replace(job, spec=None)) for key, job in entries)),
@@ -589,16 +580,3 @@ class _Finder:
     @cached_property
     def _learning(self) -> TrainingJobs:
         return TrainingJobs(self._look, self._counted, self._work.build_first)
-
-
-def _limited(job: DueJob, settings: Settings) -> DueJob:
-    """Return a job with the limits of its kind, and of all that it starts together."""
-    own = settings.jobs.limit(job.kind)
-    timeout_s = job.timeout_s if own.timeout_s is None else own.timeout_s
-    memory_bytes = job.memory_bytes if own.memory_bytes is None else own.memory_bytes
-    # Lean processes have limits of their own, beside the job's.
-    processes = KINDS[job.kind].lean_processes
-    beside = settings.lean.repl_memory_bytes * (settings.lean.repls if processes is None else processes)
-    if job.kind == "build":
-        beside = _OF_THE_BUILD_ITSELF
-    return replace(job, timeout_s=timeout_s, memory_bytes=memory_bytes, tree_bytes=memory_bytes + beside)

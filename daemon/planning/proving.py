@@ -390,9 +390,37 @@ class Proving:
         settings = self._settings
         names = sorted({row.declaration for row in sorries})
         at_rung = f" at rung {rung.number}" if rung.number else ""
-        return DueJob(
-            job=identity,
-            kind="prove",
+        spec = ProveSpec(
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            folder=project.folder,
+            lean=lean,
+            limits=self._look.repls(),
+            rung=rung.spec,
+            model=rung.model,
+            seed=SEED,
+            budget=rung.budget,
+            budget_key=rung.budget_key,
+            parallel=self._parallel(rung),
+            sorries=tuple(
+                SorryToProve(
+                    sorry=row.sorry,
+                    path=row.path,
+                    blob=row.blob,
+                    byte_start=row.byte_start,
+                    byte_end=row.byte_end,
+                    declaration=row.declaration,
+                    kind=row.kind,
+                    ordinal=row.ordinal,
+                )
+                for row in sorries
+            ),
+        )
+        return self._look.due(
+            identity,
+            "prove",
+            spec,
             attempt=standing.attempt,
             lane=prove_lane(repo.key, branch.branch),
             repository=repo.key,
@@ -401,7 +429,6 @@ class Proving:
             project=project.folder,
             describes=f"prove {listed(names, 2)}{at_rung}",
             built=self._look.is_built(lean),
-            timeout_s=settings.jobs.timeout_of("prove"),
             memory_bytes=rung.memory_bytes,
             gpus=int(rung.gpu),
             cpu_too=settings.prove.generator.device == "auto",
@@ -409,33 +436,6 @@ class Proving:
             cost_s=len(sorries) * rung.budget.seconds if rung.number else 0.0,
             key=rung.key,
             paid=rung.cap_usd is not None,
-            spec=ProveSpec(
-                repository=repo.key,
-                branch=branch.branch,
-                sha=branch.tip,
-                folder=project.folder,
-                lean=lean,
-                limits=self._look.repls(),
-                rung=rung.spec,
-                model=rung.model,
-                seed=SEED,
-                budget=rung.budget,
-                budget_key=rung.budget_key,
-                parallel=self._parallel(rung),
-                sorries=tuple(
-                    SorryToProve(
-                        sorry=row.sorry,
-                        path=row.path,
-                        blob=row.blob,
-                        byte_start=row.byte_start,
-                        byte_end=row.byte_end,
-                        declaration=row.declaration,
-                        kind=row.kind,
-                        ordinal=row.ordinal,
-                    )
-                    for row in sorries
-                ),
-            ),
         )
 
     def _rested(self, identity: str, standing: Readiness) -> bool:

@@ -202,9 +202,10 @@ class RepositoryJobs:
         if standing.state not in ("ready", "done") or identity in self._builds_due:
             return
         self._builds_due.add(identity)
-        yield DueJob(
-            job=identity,
-            kind="build",
+        yield self._look.due(
+            identity,
+            "build",
+            self._look.build(lean, repository=repo.key, branch=branch.branch, sha=sha, folder=project),
             attempt=standing.attempt + (standing.state == "done"),
             lane=f"build:{repo.key}",
             project=project,
@@ -212,7 +213,6 @@ class RepositoryJobs:
             branch=branch.branch,
             sha=sha,
             describes=" ".join(["build", repo.key, branch.branch, sha[:10], *below_the_root(project)]),
-            spec=self._look.build(lean, repository=repo.key, branch=branch.branch, sha=sha, folder=project),
             # The job itself ends lake in time and says how far it came; the daemon's limit is for a job that hangs.
             timeout_s=build.timeout_s + _SLACK_S,
             memory_bytes=build.memory_bytes,
@@ -240,6 +240,7 @@ class RepositoryJobs:
         )
         yield from self._look.ready(
             identity,
+            "trace",
             lambda _: TraceSpec(
                 repository=repo.key,
                 branch=branch.branch,
@@ -254,7 +255,6 @@ class RepositoryJobs:
                 folder=project.folder,
                 without=below(project.folder, branch.lake_projects),
             ),
-            kind="trace",
             lane=":".join(["trace", repo.key, branch.branch, *folder]),
             project=project.folder,
             repository=repo.key,
@@ -298,8 +298,8 @@ class RepositoryJobs:
 
             yield from self._look.ready(
                 identity,
+                "scan",
                 spec,
-                kind="scan",
                 lane=f"scan:{repo.key}:{branch.branch}",
                 repository=repo.key,
                 branch=branch.branch,
@@ -317,6 +317,7 @@ class RepositoryJobs:
         identity = job_id("count", repo.key, first.branch, first.sha)
         yield from self._look.ready(
             identity,
+            "count",
             lambda _: CountSpec(
                 repository=repo.key,
                 branch=first.branch,
@@ -324,7 +325,6 @@ class RepositoryJobs:
                 include=repo.include,
                 exclude=repo.exclude,
             ),
-            kind="count",
             lane="count",  # one at a time of all repositories: it takes no slot
             repository=repo.key,
             branch=first.branch,
@@ -446,6 +446,7 @@ class RepositoryJobs:
         of_all = f" with {len(others)} more of the declaration" if others else ""
         yield from self._look.ready(
             identity,
+            "check",
             lambda _: CheckSpec(
                 lean=lean,
                 folder=project.folder,
@@ -454,7 +455,6 @@ class RepositoryJobs:
                 search=self._search_of(row),
                 alike=tuple(Candidate(proof=one.found(), search=self._search_of(one.row)) for one in others),
             ),
-            kind="check",
             lane=f"check:{row.proof}",
             project=project.folder,
             repository=repo.key,

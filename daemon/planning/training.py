@@ -432,8 +432,8 @@ class _Training:
         }
         yield from self._look.ready(
             identity,
+            kind or self._kind,
             spec,
-            kind=kind or self._kind,
             lane=self._lane,
             repository=repo.key,
             branch=at[0],
