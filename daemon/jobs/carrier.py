@@ -38,7 +38,11 @@ _OF_THE_MACHINE = ("TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 _WRITING = threading.Lock()
 
 
-class Carried(BaseModel):
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Carried(_Message):
     """The order of a carrier, from its standard input.
 
     Attributes:
@@ -47,8 +51,6 @@ class Carried(BaseModel):
         gpu: the launcher asked for GPUs; without them the job sees none.
         key: the job's one secret.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     module: str
     directory: Path
@@ -60,10 +62,8 @@ class Carried(BaseModel):
     key: JobKey = NO_KEY
 
 
-class Control(BaseModel):
+class Control(_Message):
     """The daemon's wish for an attempt: `run`, `stop` (save first, within the grace) or `kill`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     beat: int = 0
     wish: Literal["run", "stop", "kill"] = "run"
@@ -88,15 +88,13 @@ class Control(BaseModel):
             return None
 
 
-class CarriedEnd(BaseModel):
+class CarriedEnd(_Message):
     """The end of an attempt.
 
     Attributes:
         too_long: the message about a line over the limit; "" without one.
         alone: the reason for an end without the daemon's wish; "" otherwise.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     status: int
     signal: int | None

@@ -30,6 +30,7 @@ from pydantic import ValidationError
 from daemon.jobs.carrier import BEGIN, END, OVER, Carried, CarriedEnd, Control
 from daemon.jobs.engine import Attempt, AttemptLostError, End, Engine, Order
 from daemon.jobs.local import LocalEngine, end_attempt, prepare, start_errors
+from daemon.jobs.runner import last_words
 from daemon.place.answers import Gpu
 from daemon.place.paths import Paths
 from daemon.polling.git import Git
@@ -176,7 +177,7 @@ class RayTasks(Launcher):
                 await asyncio.shield(process.stop(grace_s=1.0))
                 process.close()
             failures += 1
-            self._problem = f"the Ray cluster at {self._address}: {_last_line(said) or 'it ended'}"
+            self._problem = f"the Ray cluster at {self._address}: {last_words(said) or 'it ended'}"
             log.warning("ray_lost", reason=self._problem)
             await asyncio.sleep(_ANEW.wait_s(failures))
 
@@ -282,7 +283,7 @@ class LaunchedAttempt(Attempt):
     def _lost(self, launcher: Exit) -> AttemptLostError:
         """Return why there is no end; where nothing had begun, the launcher itself is at fault and no machine."""
         how = f"signal {launcher.signal}" if launcher.signal else f"status {launcher.status}"
-        said = _last_line(self._directory / LAUNCHER_LOG)
+        said = last_words(self._directory / LAUNCHER_LOG)
         if not self._begun:
             said = said or self._before
         reason = f"{self._launcher} ended with {how} and the job did not: {said or 'it said nothing'}"
@@ -353,18 +354,6 @@ class LaunchedAttempt(Attempt):
         while True:
             await asyncio.sleep(self._lease_s / 4)
             await self._write()
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _last_line(path: Path) -> str:
-    lines = [line.strip() for line in _read(path).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
 
 
 # ---- The engine

@@ -12,7 +12,7 @@ import random
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -136,7 +136,7 @@ class Poller:
         self.slowest_s = Poll().slowest_s
         self._store = store
         self._paths = paths
-        self._now = partial(datetime.now, UTC)
+        self._now: Callable[[], datetime] = partial(datetime.now, UTC)
         self._dice = random.Random()  # noqa: S311 - jitter, not cryptography
         self._changes = Changes(store=store, git=git, mirror=self.mirror)
         self._ask_all: set[str] = set()
