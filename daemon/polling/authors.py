@@ -18,6 +18,7 @@ import structlog
 
 from daemon.polling.errors import GitError, NoSpaceError, SlowGitError
 from daemon.polling.git import Commit, Git
+from daemon.settings import Repo
 from daemon.state.store_service import StoreService
 from store.domain.identity import pull_request_of
 from store.events.scans import SorryWritten
@@ -57,7 +58,7 @@ class Authors:
         self._git = git
         self._mirror = mirror
 
-    async def record(self, repository: str) -> None:
+    async def record(self, repo: Repo) -> None:
         """Record who wrote a repository's sorries.
 
         Raises:
@@ -65,9 +66,9 @@ class Authors:
             StoreFailedError: it could not be recorded.
         """
         sorries = await self._store.ask(
-            partial(queries.unwritten_sorries, repository=repository, limit=MOST_SORRIES)
+            partial(queries.unwritten_sorries, repository=repo.key, limit=MOST_SORRIES)
         )
-        mirror, began = self._mirror(repository), time.monotonic()
+        mirror, began = self._mirror(repo.key), time.monotonic()
         brought = {one.opened_sha for one in sorries if one.opened_sha is not None}
         commits = await self._git.commits(mirror, sorted(brought))
         by_file: dict[str, dict[str, list[UnwrittenSorry]]] = defaultdict(lambda: defaultdict(list))
@@ -86,8 +87,8 @@ class Authors:
                 await self._blame(mirror, tip, part)
         log.info(
             "authors_recorded",
-            sentence=f"asked git who wrote {counted(len(sorries), 'sorry')} of {repository}",
-            repository=repository,
+            sentence=f"asked git who wrote {counted(len(sorries), 'sorry')} of {repo.key}",
+            repository=repo.key,
             sorries=len(sorries),
             seconds=round(time.monotonic() - began, 3),
         )

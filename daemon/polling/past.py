@@ -79,7 +79,7 @@ class Past:
         if not self._context.settings.scan.history or self._store.room.problem:
             return
         for question, ask, waiting in (
-            ("authors", self._ask_authors, await self._store.ask(queries.unwritten_repositories)),
+            ("authors", self._authors.record, await self._store.ask(queries.unwritten_repositories)),
             ("past", self._list, await self._store.ask(queries.past_unlisted)),
             ("past", self._fetch_again, await self._store.ask(queries.past_uncounted) - self._there),
         ):
@@ -112,9 +112,6 @@ class Past:
             log.warning(f"{question}_unknown", repository=repo.key, reason=str(error), again_after_s=wait_s)
         else:
             self._failures.pop(about, None)
-
-    async def _ask_authors(self, repo: Repo) -> None:
-        await self._authors.record(repo.key)
 
     async def _list(self, repo: Repo) -> None:
         """Record which commits of a repository's past are to be counted, once their files are there."""

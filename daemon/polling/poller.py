@@ -27,11 +27,11 @@ from daemon.polling.branch_diff import Changes, Tips, is_mirror
 from daemon.polling.errors import RemoteError, ReplacedError
 from daemon.polling.git import Git
 from daemon.polling.github import NOTHING, GitHub, RemoteState, RequestMemory
-from daemon.polling.intervals import after_answer, after_failure, spread
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
 from daemon.state.store_service import StoreService
 from pipeline.redact import redact
+from store.backoff import Backoff
 from store.domain.identity import event_id, short_hash, slug
 from store.events.repositories import (
     RepositoryArchived,
@@ -48,6 +48,11 @@ from store.view import queries
 PROBLEMS = frozenset(get_args(RepositoryProblem))
 _SHORTEST_WAIT_S = 1.0
 _ASK_ABOUT_EVERY_S = 3600.0
+_QUIET_SHARE = 24.0
+_SLOWEST_AFTER_FAILURES_S = 3600.0
+# Far too little to be another interval, and enough for hundreds of repositories at one request after the other.
+_SPREAD = 1 / 30
+_LONGEST_SPREAD_S = 10.0
 
 log = structlog.get_logger("daemon.poll")
 
@@ -96,6 +101,28 @@ def seconds_since(text: str, now: datetime) -> float | None:
     except (TypeError, ValueError):
         return None
     return seconds if seconds >= 0 else None
+
+
+def after_answer(*, every_s: float, slowest_s: float, quiet_s: float, archived: bool = False) -> float:
+    """Return the seconds until the next poll of a repository that answered.
+
+    Args:
+        quiet_s: how long ago it last changed.
+        archived: whether it cannot change at all before it is opened again.
+    """
+    slowest_s = max(every_s, slowest_s)
+    return slowest_s if archived else min(max(every_s, quiet_s / _QUIET_SHARE), slowest_s)
+
+
+def after_failure(*, every_s: float, failures: int, dice: random.Random) -> float:
+    """Return the seconds until the next poll after so many failures in a row: twice the interval, up to an hour."""
+    # No shorter than the interval, which may itself be longer than an hour.
+    return Backoff(2 * every_s, max(_SLOWEST_AFTER_FAILURES_S, every_s), jitter=0.2).wait_s(failures, dice)
+
+
+def spread(*, every_s: float, dice: random.Random) -> float:
+    """Return the seconds that a poll comes later, so that many repositories are not asked in the same second."""
+    return dice.uniform(0.0, min(_LONGEST_SPREAD_S, _SPREAD * every_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from daemon.polling import intervals, schedule
+from daemon.polling import poller, schedule
 from daemon.polling.github import GitHub
 from daemon.polling.poller import PollResult
 from daemon.polling.schedule import PollScheduler
@@ -79,7 +79,7 @@ async def started(
 
 @pytest.fixture(autouse=True)
 def _no_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "_SPREAD", 0.0)
+    monkeypatch.setattr(poller, "_SPREAD", 0.0)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from daemon.polling.intervals import after_answer, after_failure, spread
+from daemon.polling.poller import after_answer, after_failure, spread
 
 HOUR = 3600.0
 
