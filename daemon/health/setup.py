@@ -11,7 +11,7 @@ from pathlib import Path
 
 from daemon.health.requirements import needs_of
 from daemon.place.instance import Instance
-from daemon.polling.errors import GitError
+from daemon.polling.errors import RemoteError
 from daemon.polling.git import Git
 from daemon.polling.github import GitHub
 from daemon.settings import Settings
@@ -119,7 +119,7 @@ def _asked(url: str, settings: Settings) -> str:
     try:
         with tempfile.TemporaryDirectory(prefix="everlean-setup-") as folder:
             found = asyncio.run(ask(folder))
-    except (GitError, CredentialError, OSError, ValueError) as error:
+    except (RemoteError, CredentialError, OSError, ValueError) as error:
         remedy = clean(getattr(error, "remedy", ""))
         raise SetupError(f"{clean(str(error))}; {remedy}".removesuffix("; ")) from error
     if not found:

@@ -30,7 +30,7 @@ from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups, MemoryBound, MemoryLooks
 from daemon.place.lock import holder
 from daemon.place.paths import Paths
-from daemon.polling.errors import GitError, NoSpaceError
+from daemon.polling.errors import NoSpaceError, RemoteError
 from daemon.polling.git import Git
 from pipeline.endpoint.credentials import job_key
 from pipeline.jobs.checkout import in_a_thread, worktree
@@ -50,7 +50,7 @@ async def checkout(folder: Path, commit: Commit, *, git: Git, paths: Paths) -> A
     Raises:
         BuildMissingError: the build was swept away since the plan was made.
         JobError: the commit cannot be written out.
-        GitError: the mirror lacks some of it, which cannot be fetched.
+        RemoteError: the mirror lacks some of it, which cannot be fetched.
         OSError: the system refused.
     """
     mirror = paths.mirrors / f"{slug(commit.repository)}.git"
@@ -108,7 +108,7 @@ def start_errors(job: str, paths: Paths) -> Iterator[None]:
         raise StartError("build_missing", str(error), "nothing: it is built again") from error
     except NoSpaceError as error:
         raise DiskRefusedError(OSError(errno.ENOSPC, str(error)), paths.worktrees) from error
-    except (JobError, GitError) as error:
+    except (JobError, RemoteError) as error:
         raise StartError("worktree", str(error), error.remedy) from error
     except OSError as error:
         raise refused_by_system(job, error, paths.jobs) from error

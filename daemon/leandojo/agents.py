@@ -25,7 +25,7 @@ from daemon.jobs.gpus import cuda_is_there
 from daemon.jobs.local import checkout
 from daemon.leandojo.repository import Pinned, address, pin
 from daemon.leandojo.session import AgentError, AgentSession, Say, settings_for
-from daemon.polling.errors import GitError
+from daemon.polling.errors import RemoteError
 from daemon.settings import Settings
 from daemon.settings.models import External, Prove, lacking
 from pipeline.jobs.kinds import TRAINS, Kind
@@ -813,7 +813,7 @@ class HFAgent(BaseAgent):
             made = checkout(folder, Commit(pinned.key, pinned.commit, built), git=session.git, paths=paths)
             try:
                 session.run(session.attached.enter_async_context(made))
-            except (JobError, GitError) as error:
+            except (JobError, RemoteError) as error:
                 raise AgentError(f"{pinned}: cannot be checked out: {error}; {error.remedy}") from error
             except BuildMissingError as error:
                 raise AgentError(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from daemon.polling.errors import GitError, NoSpaceError, SlowGitError
+from daemon.polling.errors import NoSpaceError, RemoteError, SlowGitError
 from daemon.polling.git import Commit, Git
 from daemon.settings import Repo
 from daemon.state.store_service import StoreService
@@ -62,7 +62,7 @@ class Authors:
         """Record who wrote a repository's sorries.
 
         Raises:
-            GitError: git could not say, and may later.
+            RemoteError: git could not say, and may later.
             StoreFailedError: it could not be recorded.
         """
         sorries = await self._store.ask(
@@ -111,7 +111,7 @@ class Authors:
                     lines = await self._git.blame(mirror, tip, path, ranges)
                 except NoSpaceError:
                     raise
-                except GitError as error:
+                except RemoteError as error:
                     if error.problem != "invalid" and not isinstance(error, SlowGitError):
                         raise
                     reason = cut(clean(str(error)), 500)

@@ -55,15 +55,11 @@ class ReplacedError(RemoteError):
         self.before, self.forge_id = before, forge_id
 
 
-class GitError(RemoteError):
-    """git failed."""
-
-
-class SlowGitError(GitError):
+class SlowGitError(RemoteError):
     """git did not end in its time."""
 
 
-class NoSpaceError(GitError):
+class NoSpaceError(RemoteError):
     """The disk has no room for what git was to write."""
 
 
@@ -103,7 +99,7 @@ _PATTERNS: tuple[tuple[RepositoryProblem, re.Pattern[str]], ...] = (
 _FOLLOWS = "fatal: Could not read from remote repository."
 
 
-def classify(text: str, *, status: int, what: str, remote: bool) -> GitError:
+def classify(text: str, *, status: int, what: str, remote: bool) -> RemoteError:
     """Turn what git printed into an error with a remedy. `remote` is false for work on our own mirror."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))] or lines
@@ -119,4 +115,4 @@ def classify(text: str, *, status: int, what: str, remote: bool) -> GitError:
             message = f"{what}: {found[1][0].lower()}"
     if "No space left on device" in text:
         return NoSpaceError("invalid", message, remedy="free disk space on the cache folder's disk")
-    return GitError(problem, message)
+    return RemoteError(problem, message)

@@ -4,8 +4,8 @@ A mirror is a partial clone (`--filter=blob:none`): every commit and folder list
 those of the commits that were asked for with `complete`. So the first sight of a repository with 500,000 commits does
 not bring half a million versions of its files. A remote that cannot filter sends everything, which is as good.
 
-Every failure is a GitError with a remedy and without credentials. Knows nothing of events or settings; how git is run
-is `daemon.polling.git_process`.
+Every failure is a RemoteError with a remedy and without credentials. Knows nothing of events or settings; how git is
+run is `daemon.polling.git_process`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from daemon.polling.errors import GitError
+from daemon.polling.errors import RemoteError
 from daemon.polling.git_process import LONG, GitProcess, check_branch, check_sha, is_sha
 
 KEEP = "refs/everlean/keep/"
@@ -76,18 +76,10 @@ class Git(GitProcess):
         """List the remote's branches, and which of them is the default.
 
         Raises:
-            GitError: the remote cannot be read.
+            RemoteError: the remote cannot be read.
         """
-        out = await self._run(
-            "ls-remote",
-            "--symref",
-            "--",
-            url,
-            "HEAD",
-            "refs/heads/*",
-            url=url,
-            most_bytes=_MOST_REFS_BYTES,
-        )
+        heads_and_default = ("--symref", "--", url, "HEAD", "refs/heads/*")
+        out = await self._run("ls-remote", *heads_and_default, url=url, most_bytes=_MOST_REFS_BYTES)
         default: str | None = None
         heads: dict[str, str] = {}
         for line in out.decode(errors="replace").splitlines():
@@ -102,7 +94,7 @@ class Git(GitProcess):
         """Return a small text file of the remote's default branch, None where it has none; nothing else is fetched.
 
         Raises:
-            GitError: the remote cannot be read.
+            RemoteError: the remote cannot be read.
         """
         clone = folder / "clone.git"
         shallow = ("--quiet", "--bare", "--depth", "1", "--filter=blob:none", "--no-tags")
@@ -117,16 +109,8 @@ class Git(GitProcess):
         temporary = mirror.with_name(f"{mirror.name}.{os.getpid()}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)
-        object_format = "sha256" if sha256 else "sha1"
-        await self._run(
-            "init",
-            "--quiet",
-            "--bare",
-            "--template=",
-            f"--object-format={object_format}",
-            "--",
-            str(temporary),
-        )
+        of = f"--object-format={'sha256' if sha256 else 'sha1'}"
+        await self._run("init", "--quiet", "--bare", "--template=", of, "--", str(temporary))
         (temporary / UNFINISHED).touch()
         temporary.rename(mirror)
 
@@ -136,13 +120,13 @@ class Git(GitProcess):
         Of what the files hold nothing has to come along; `complete` brings it.
 
         Raises:
-            GitError: the remote cannot be read, or a name is no branch name.
+            RemoteError: the remote cannot be read, or a name is no branch name.
         """
         for name in branches:
             check_branch(name)
         # What git lacks of a history that is cut off it would fetch from there, without end.
         if (mirror / UNFINISHED).exists() and (cut_off := _shallow(url)):
-            raise GitError(
+            raise RemoteError(
                 "invalid",
                 f"{url}: is a shallow clone, whose history is cut off",
                 remedy=f"complete it: git -C {cut_off} fetch --unshallow",
@@ -174,7 +158,7 @@ class Git(GitProcess):
         """Bring the contents of all files of these commits that are not there; return how many came.
 
         Raises:
-            GitError: the remote cannot be read, or does not give them.
+            RemoteError: the remote cannot be read, or does not give them.
         """
         # The folder listings are there, so this reads no more than the commits' own.
         trees = "".join(f"{check_sha(sha)}^{{tree}}\n" for sha in shas)
@@ -252,22 +236,15 @@ class Git(GitProcess):
     ) -> tuple[str, ...]:
         """Return up to `limit` first-parent commits of `new` that `after` does not reach, newest first."""
         limits = [] if after is None else [f"^{check_sha(after)}"]
-        out = await self._run(
-            "rev-list",
-            "--first-parent",
-            f"--max-count={limit}",
-            check_sha(new),
-            *limits,
-            "--",
-            mirror=mirror,
-        )
+        options = ("--first-parent", f"--max-count={limit}", check_sha(new), *limits)
+        out = await self._run("rev-list", *options, "--", mirror=mirror)
         return tuple(out.decode().split())
 
     async def history(self, mirror: Path, tip: str, *, most: int) -> list[DatedCommit]:
         """Return the first-parent history of a commit, the newest first, at most so many commits.
 
         Raises:
-            GitError: the mirror has no such commit.
+            RemoteError: the mirror has no such commit.
         """
         return await self._dated(mirror, [tip], "--first-parent", f"--max-count={most}")
 
@@ -275,7 +252,7 @@ class Git(GitProcess):
         """Return these commits.
 
         Raises:
-            GitError: the mirror lacks one.
+            RemoteError: the mirror lacks one.
         """
         return await self._dated(mirror, shas, "--no-walk=unsorted") if shas else []
 
@@ -291,7 +268,7 @@ class Git(GitProcess):
         """Return for each folder listing but the first its files that the one before it has not: their blobs by path.
 
         Raises:
-            GitError: the mirror lacks one.
+            RemoteError: the mirror lacks one.
         """
         pairs = pairwise(map(check_sha, trees))
         out = await self._run(
@@ -304,7 +281,7 @@ class Git(GitProcess):
         """Return the contents of files of these folder listings that the mirror lacks.
 
         Raises:
-            GitError: the mirror lacks one.
+            RemoteError: the mirror lacks one.
         """
         lines = "".join(f"{check_sha(tree)}\n" for tree in trees)
         return set(await self._missing(mirror, lines, in_background=True)) if lines else set()
@@ -315,7 +292,7 @@ class Git(GitProcess):
         Of the commits that began one of them git compares what else went there, which it fetches where it has to.
 
         Raises:
-            GitError: the mirror has no such commit, or the remote cannot be read.
+            RemoteError: the mirror has no such commit, or the remote cannot be read.
         """
         names, begun = set(paths), set(paths)
         origin = await self._origin(mirror)
@@ -342,7 +319,7 @@ class Git(GitProcess):
         """Return the versions of files, in the history of a commit, whose contents the mirror lacks.
 
         Raises:
-            GitError: the mirror has no such commit.
+            RemoteError: the mirror has no such commit.
         """
         return await self._missing(mirror, _of_paths(sha, paths), in_background=True)
 
@@ -360,21 +337,13 @@ class Git(GitProcess):
 
         Raises:
             SlowGitError: it takes too long.
-            GitError: the mirror has no such commit or file, or the file not so many lines.
+            RemoteError: the mirror has no such commit or file, or the file not so many lines.
         """
+        lines = (f"-L{first},{last}" for first, last in ranges)
         out = await self._run(
-            "blame",
-            "--porcelain",
-            "-w",
-            "-M",
-            *(f"-L{first},{last}" for first, last in ranges),
-            check_sha(sha),
-            "--",
-            path,
-            mirror=mirror,
-            lazily_from=await self._origin(mirror),
-            in_background=True,
-        )
+            "blame", "--porcelain", "-w", "-M", *lines, check_sha(sha), "--", path,
+            mirror=mirror, lazily_from=await self._origin(mirror), in_background=True,
+        )  # fmt: skip
         return _blamed(out.decode(errors="replace"))
 
     async def last_authors(
@@ -383,7 +352,7 @@ class Git(GitProcess):
         """Return who wrote these lines (from 1, inclusive) of a file as a commit has it: names and e-mail addresses.
 
         Raises:
-            GitError: the mirror has no such commit or file, or the file not so many lines.
+            RemoteError: the mirror has no such commit or file, or the file not so many lines.
         """
         # One request for all versions of the file that are not there, where blame would make one for each.
         await self.bring(mirror, await self.missing_versions(mirror, sha, [path]))
@@ -394,7 +363,7 @@ class Git(GitProcess):
         """Return these commits, in one process.
 
         Raises:
-            GitError: the mirror lacks one.
+            RemoteError: the mirror lacks one.
         """
         text = "".join(f"{check_sha(sha)}\n" for sha in shas)
         if not text:
@@ -411,7 +380,7 @@ class Git(GitProcess):
             most_commits: so many are read of the history, the newest.
 
         Raises:
-            GitError: the mirror has no such commit.
+            RemoteError: the mirror has no such commit.
         """
         out = await self._run(
             "rev-list", "--parents", f"--max-count={most_commits}", check_sha(tip), "--",
@@ -447,30 +416,22 @@ class Git(GitProcess):
     async def _missing(self, mirror: Path, revisions: str, *, in_background: bool = False) -> list[str]:
         """Return what `git rev-list` finds to be missing of these revisions, one a line, then "--" and paths."""
         out = await self._run(
-            "rev-list",
-            "--objects",
-            "--no-object-names",
-            "--ignore-missing",
-            "--missing=print",
-            "--stdin",
-            mirror=mirror,
-            text=revisions,
-            timeout_s=self._long_s,
-            in_background=in_background,
-        )
+            "rev-list", "--objects", "--no-object-names", "--ignore-missing", "--missing=print", "--stdin",
+            mirror=mirror, text=revisions, timeout_s=self._long_s, in_background=in_background,
+        )  # fmt: skip
         return [line[1:] for line in out.decode().split() if line.startswith("?")]
 
     async def bring(self, mirror: Path, objects: Sequence[str], *, in_background: bool = False) -> int:
         """Fetch objects, all in one request; return how many they are.
 
         Raises:
-            GitError: the remote cannot be read, or does not give them.
+            RemoteError: the remote cannot be read, or does not give them.
         """
         if not objects:
             return 0
         url = await self._origin(mirror)
         if url is None:
-            raise GitError(
+            raise RemoteError(
                 "invalid",
                 f"{mirror}: lacks {len(objects)} objects and does not know where it was fetched from",
                 remedy=f"delete it, and it is fetched again: rm -rf {mirror}",

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from daemon.polling.errors import GitError, SlowGitError, classify
+from daemon.polling.errors import RemoteError, SlowGitError, classify
 from daemon.polling.turns import Turns
 from pipeline.redact import redact
 
@@ -49,10 +49,10 @@ def check_sha(sha: str) -> str:
     """Return a git object id in full.
 
     Raises:
-        GitError: it is none.
+        RemoteError: it is none.
     """
     if not _SHA.fullmatch(sha):
-        raise GitError("invalid", f"{sha!r} is no git object id", remedy="report this as a defect")
+        raise RemoteError("invalid", f"{sha!r} is no git object id", remedy="report this as a defect")
     return sha
 
 
@@ -60,10 +60,10 @@ def check_branch(name: str) -> str:
     """Return a branch's name.
 
     Raises:
-        GitError: git could not store it.
+        RemoteError: git could not store it.
     """
     if not is_branch_name(name):
-        raise GitError(
+        raise RemoteError(
             "invalid", f"{name!r} is no valid branch name", remedy="rename the branch at its remote"
         )
     return name
@@ -163,7 +163,7 @@ class GitProcess:
         out: what is missing is missing at once. What runs `in_background` leaves the processor to all others.
 
         Raises:
-            GitError: it failed, took too long, or printed too much.
+            RemoteError: it failed, took too long, or printed too much.
         """
         done = await self._try(
             *arguments,
@@ -203,7 +203,7 @@ class GitProcess:
                     start_new_session=True,
                 )
             except FileNotFoundError as error:
-                raise GitError(
+                raise RemoteError(
                     "invalid", "git: not found on PATH", remedy="install git (Debian: apt install git)"
                 ) from error
             if in_background:
@@ -213,7 +213,7 @@ class GitProcess:
                 async with asyncio.timeout(timeout_s):
                     out, err = await _communicate(process, text.encode(), most_bytes=most_bytes)
             except _TooMuchError:
-                raise GitError(
+                raise RemoteError(
                     "invalid",
                     f"git {arguments[0]} of {url or mirror}: more than {most_bytes // 2**20} MiB of output",
                     remedy="check that the url is that of a repository of ordinary size",
@@ -238,7 +238,7 @@ class GitResult:
     out: bytes
     err: str
 
-    def error(self, what: str, *, remote: bool = False) -> GitError:
+    def error(self, what: str, *, remote: bool = False) -> RemoteError:
         return classify(self.err, status=self.status, what=redact(what), remote=remote)
 
 

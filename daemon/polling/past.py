@@ -20,7 +20,7 @@ import structlog
 
 from daemon.polling.authors import MOST_COMMITS, MOST_VERSIONS, Authors
 from daemon.polling.branch_diff import is_mirror
-from daemon.polling.errors import GitError
+from daemon.polling.errors import RemoteError
 from daemon.polling.git import DatedCommit, Git
 from daemon.settings import Repo
 from daemon.state.context import Context
@@ -105,7 +105,7 @@ class Past:
         about = question, repo.key
         try:
             await ask(repo)
-        except GitError as error:
+        except RemoteError as error:
             failures = self._failures.get(about, (0, 0.0))[0] + 1
             wait_s = _AGAIN.wait_s(failures)
             self._failures[about] = failures, time.monotonic() + wait_s

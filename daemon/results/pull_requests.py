@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from daemon.place.paths import Paths
 from daemon.planning.proving import exercises
-from daemon.polling.errors import GitError
+from daemon.polling.errors import RemoteError
 from daemon.polling.git import Git
 from daemon.polling.git_process import is_branch_name
 from daemon.polling.github import Calls, ProposalError
@@ -446,7 +446,7 @@ async def check_authors(
     first, last = (ground.data.count(b"\n", 0, at) + 1 for at in (start, end))
     try:
         authors = await git.last_authors(mirror, row.checked_sha, row.path, first=first, last=last)
-    except GitError as error:
+    except RemoteError as error:
         raise ProposalError(
             f"{row.path} in {row.repository}: who wrote the lines is not known ({error}), and [prove] opt_out_authors"
             " must hold; run `everlean poll`, then the same command again"

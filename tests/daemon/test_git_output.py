@@ -10,7 +10,7 @@ import pytest
 
 from daemon.polling import git as git_module
 from daemon.polling import git_process
-from daemon.polling.errors import GitError
+from daemon.polling.errors import RemoteError
 from daemon.polling.git import Git
 
 
@@ -33,7 +33,7 @@ def test_an_endless_list_of_branches_is_refused_by_its_size_and_not_by_the_clock
 ) -> None:
     script(endless, f"echo $$ > {endless.parent}/pid; yes 'f00 refs/heads/x'")
     monkeypatch.setattr(git_module, "_MOST_REFS_BYTES", 2**20)
-    with pytest.raises(GitError, match="git ls-remote of somewhere: more than 1 MiB of output") as caught:
+    with pytest.raises(RemoteError, match="git ls-remote of somewhere: more than 1 MiB of output") as caught:
         asyncio.run(Git(timeout_s=60).ls_remote("somewhere"))
     assert caught.value.problem == "invalid"
     pid = (endless.parent / "pid").read_text(encoding="ascii").strip()
@@ -43,6 +43,6 @@ def test_an_endless_list_of_branches_is_refused_by_its_size_and_not_by_the_clock
 def test_endless_complaints_are_cut_and_do_not_block(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(endless, "yes 'fatal: no' | head -c 8000000 >&2; exit 128")
     monkeypatch.setattr(git_process, "_MOST_ERROR_BYTES", 4096)
-    with pytest.raises(GitError, match="fatal: no") as caught:
+    with pytest.raises(RemoteError, match="fatal: no") as caught:
         asyncio.run(Git(timeout_s=60).ls_remote("somewhere"))
     assert len(str(caught.value)) < 1000
