@@ -50,13 +50,13 @@ from benchmarks.retrieval import about, lengths_of_lean, sorted_whole, texts_of_
 from benchmarks.store_bench import Row, say, table
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.loading import load_generator
+from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids, embed_padded, load_encoder
-from pipeline.models.retriever.ewc import ElasticWeights
+from pipeline.models.retriever.ewc import ElasticWeights, Task
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.tasks import Task
 from pipeline.models.retriever.training import data_module, train_task
 from pipeline.models.tactics.generate import GeneratorCounts
 from pipeline.models.tactics.requests import Decoding, Request
@@ -350,7 +350,7 @@ def _train(
     later = times[bench.sizes.warm :]
     took = [after - before for before, after in itertools.pairwise(later)]
     weights = sum(weights.numel() for weights in model.parameters())
-    return Trained(statistics.median(took), bench.peak(), weights, model.strategy.progress())
+    return Trained(statistics.median(took), bench.peak(), weights, model.protection.progress())
 
 
 def measure_training(bench: Bench) -> Iterator[Row]:
@@ -413,7 +413,7 @@ def measure_ewc(bench: Bench) -> Iterator[Row]:
     with quiet_libraries():
         encoder.save_pretrained(state)
         ByT5Tokenizer().save_pretrained(state)
-    kept.save(state)
+    kept.save(state / FISHER)
     del encoder
     found = _train(bench, config, "second", steps=sizes.ewc_steps, seed=1, state=state)
     _, loss, penalty = found.progress

@@ -78,7 +78,7 @@ class _Watched(ElasticWeights):
         self.norms: list[tuple[float, float]] = []
         self.strength = 0.0
 
-    def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
+    def on_gradients(self, encoder: Encoder, step_size: float) -> None:
         assert self._penalty is not None
         loss, unit = self._penalty.norms(encoder)
         super().on_gradients(encoder, step_size)
@@ -118,14 +118,13 @@ def measure_strength(
             optimiser.zero_grad()
             loss_of(encoder, task.at(step), losses).backward()  # type: ignore[no-untyped-call]
             if watched is not None:
-                watched.on_gradients(encoder)
+                watched.on_gradients(encoder, 1.0)
             torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
             optimiser.step()
         optimiser.zero_grad()
 
     learn(first, sizes.learned)
-    fisher = ElasticWeights(config, None).after_task(encoder, first.task(losses)).fisher
-    assert fisher is not None
+    fisher = ElasticWeights(config, None).after_task(encoder, first.task(losses))
     watched = _Watched(config, fisher)
     watched.before_task(encoder, second.task(losses))
     setting = int(FIRST_STEPS)

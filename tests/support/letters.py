@@ -16,8 +16,8 @@ from torch import Tensor
 
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, tensors_of
+from pipeline.models.retriever.ewc import Task
 from pipeline.models.retriever.losses import RowLosses
-from pipeline.models.retriever.tasks import Task
 
 LETTERS = string.ascii_lowercase
 WORD = 4

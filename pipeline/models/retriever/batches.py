@@ -3,12 +3,10 @@
 Reads train.json, val.json and test.json of LeanDojo's datasets, one theorem at a time. A premise of a step is a
 positive if the corpus has a declaration where the step says that it is defined.
 
-Negatives are premises that a step could have used and did not, drawn in time that does not grow with the corpus. As
-LeanDojo: of a pair's negatives at most `in_file` come from the file that defines the positive (if that is the
-theorem's own, from before the theorem), the others are uniform over what else the theorem may use, none twice. What a
-theorem may use is never listed: an index below its last accessible one is drawn until the file's bit says yes. Where
-that is rare, the imported files are laid end to end once, and a position on that line is drawn. Hard negatives, which
-a model ranks high (`index.hard_negatives`), take the places of the last of the others.
+Negatives are premises that a step could have used and did not. As LeanDojo: of a pair's negatives at most `in_file`
+come from the file that defines the positive (if that is the theorem's own, from before the theorem), the others are
+uniform over what else the theorem may use, none twice. Hard negatives, which a model ranks high
+(`index.hard_negatives`), take the places of the last of the others.
 
 Any step's batch can be made again, in any process. A step's batch is what every process of the run takes together;
 each takes its part. Pairs of a step and one premise that it uses are shuffled anew each epoch, sorted by the length of
@@ -133,48 +131,8 @@ def _steps(proved: Theorem, corpus: Corpus) -> tuple[list[Example], int]:
     ], unplaced
 
 
-_WORTH_REJECTING = 1 / 8
-_FEW = 4
-"""Times as many as are wanted: so few are shuffled, of more some are drawn until none is there twice."""
-_AT_ONCE = 4
-"""Random numbers that are made together, times as many as are wanted."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """The premises that a file's imports hold: `count` premises below index `upper`."""
-
-    count: int
-    upper: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """Imported files laid end to end: where on the line each ends, and its first index in the corpus."""
-
-    ends: npt.NDArray[np.int64]
-    firsts: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class _AllButOne:
-    """A sequence of indices as if the one at `skip` were not in it."""
-
-    indices: Sequence[int] | npt.NDArray[np.intp]
-    skip: int | None
-
-    def __len__(self) -> int:
-        return len(self.indices) - (self.skip is not None)
-
-    def __getitem__(self, place: int) -> int:
-        return int(self.indices[place + (self.skip is not None and place >= self.skip)])
-
-
 class NegativeSampler:
-    """Draws the negatives of (step, positive) pairs from a corpus.
-
-    Keeps two numbers for each file asked about, and the line of those whose premises are scattered.
-    """
+    """Draws the negatives of (step, positive) pairs from a corpus."""
 
     def __init__(self, corpus: Corpus, *, negatives: int, in_file: int, hard: int = 0) -> None:
         """Args:
@@ -194,10 +152,7 @@ class NegativeSampler:
         self._in_file = in_file
         self._hard = min(hard, negatives - in_file)
         self._corpus = corpus
-        self._sizes = np.array([len(file.premises) for file in corpus.files], dtype=np.int64)
-        self._firsts = np.array([file.first for file in corpus.files], dtype=np.int64)
-        self._reaches: dict[str, _Reach] = {}
-        self._lines: dict[str, _Line] = {}
+        self._last: tuple[tuple[str, Position], npt.NDArray[np.intp]] | None = None
 
     def draw(
         self, example: Example, positive: int, rng: np.random.Generator, hard: Sequence[int] = ()
@@ -207,117 +162,29 @@ class NegativeSampler:
         Where the theorem may use fewer, those that there are come first and are then repeated; where it may use the
         positive alone, it is the positive itself, which its label shows.
         """
-        home = int(self._corpus.file_of_premise[positive])
-        own = self._corpus.before(example.file_path, example.start)
-        near = self._near(example, positive, home, own)
-        taken = [near[place] for place in _distinct(rng, len(near), self._in_file)]
-        wanted = self.negatives - len(taken)
-        if wanted:
-            taken += self._far(example, home, own, wanted, rng)
-        if len(taken) < self.negatives:
-            more = [near[place] for place in _distinct(rng, len(near), self.negatives)]
-            taken += [index for index in more if index not in taken][: self.negatives - len(taken)]
+        usable = self._usable(example.file_path, example.start)
+        home = self._corpus.files[self._corpus.file_of_premise[positive]]
+        # A file's premises follow each other.
+        begin, end = np.searchsorted(usable, (home.first, home.first + len(home.premises)))
+        near = [index for index in rng.permutation(usable[begin:end]).tolist() if index != positive]
+        far = len(usable) - (end - begin)
+        taken = near[: self._in_file]
+        places = rng.choice(far, min(self.negatives - len(taken), far), replace=False)
+        taken += usable[np.where(places < begin, places, places + end - begin)].tolist()
+        taken += near[self._in_file :][: self.negatives - len(taken)]
         known = taken or [positive]
         drawn = [known[i % len(known)] for i in range(self.negatives)]
-        if self._hard and len(hard):
-            others = [index for index in hard if index != positive and index not in taken]
-            chosen = [others[place] for place in _distinct(rng, len(others), self._hard)]
-            drawn[self.negatives - len(chosen) :] = chosen
+        ranked = [index for index in hard if index != positive and index not in taken] if self._hard else []
+        chosen = rng.permutation(ranked)[: self._hard].astype(int).tolist()
+        drawn[self.negatives - len(chosen) :] = chosen
         return drawn
 
-    def _near(self, example: Example, positive: int, home: int, own: npt.NDArray[np.intp]) -> _AllButOne:
-        """Return what the theorem may use of the positive's file, but for the positive."""
-        file = self._corpus.files[home]
-        if _is_of(example, file.path):
-            place = int(np.searchsorted(own, positive))
-            return _AllButOne(own, place if place < len(own) and own[place] == positive else None)
-        if self._corpus.imports(example.file_path, home):
-            return _AllButOne(range(file.first, file.first + len(file.premises)), positive - file.first)
-        return _AllButOne((), None)
-
-    def _far(
-        self, example: Example, home: int, own: npt.NDArray[np.intp], wanted: int, rng: np.random.Generator
-    ) -> list[int]:
-        """Return `wanted` of what the theorem may use outside the positive's file, or all where it is less."""
-        path = example.file_path
-        file = self._corpus.files[home]
-        if _is_of(example, file.path):
-            own = own[:0]
-        reach = self._reach(path)
-        size = len(file.premises) if self._corpus.imports(path, home) else 0
-        imported, spread = reach.count - size, reach.upper - size
-        total = imported + len(own)
-        if total <= _FEW * wanted or imported < spread * _WORTH_REJECTING:
-            line = self._line(path)
-            # Where the positive's file begins on the line: what lies behind it is moved up.
-            gap = int(line.ends[np.searchsorted(line.firsts, file.first)]) - size if size else imported
-            return [
-                int(own[place - imported])
-                if place >= imported
-                else _on(line, place + (size if place >= gap else 0))
-                for place in _distinct(rng, total, wanted)
-            ]
-        found: list[int] = []
-        for place in _endless(rng, spread + len(own), wanted):
-            if place >= spread:
-                index = int(own[place - spread])
-            else:
-                index = place + (size if place >= file.first else 0)
-                if not self._corpus.imports(path, int(self._corpus.file_of_premise[index])):
-                    continue
-            if index not in found:
-                found.append(index)
-                if len(found) == wanted:
-                    break
-        return found
-
-    def _reach(self, path: str) -> _Reach:
-        if path not in self._reaches:
-            numbers = self._imported(path)
-            ends = self._firsts[numbers] + self._sizes[numbers]
-            self._reaches[path] = _Reach(int(self._sizes[numbers].sum()), int(ends.max(initial=0)))
-        return self._reaches[path]
-
-    def _line(self, path: str) -> _Line:
-        if path not in self._lines:
-            numbers = self._imported(path)
-            self._lines[path] = _Line(np.cumsum(self._sizes[numbers]), self._firsts[numbers])
-        return self._lines[path]
-
-    def _imported(self, path: str) -> npt.NDArray[np.intp]:
-        """Return the numbers of the imported files that have a premise."""
-        return np.flatnonzero(self._corpus.imported_files(path) & (self._sizes > 0))
-
-
-def _is_of(example: Example, path: str) -> bool:
-    return path == example.file_path.removeprefix("./")
-
-
-def _on(line: _Line, place: int) -> int:
-    """Return the index of what lies at a place on the line."""
-    file = int(np.searchsorted(line.ends, place, side="right"))
-    before = int(line.ends[file - 1]) if file else 0
-    return int(line.firsts[file]) + place - before
-
-
-def _distinct(rng: np.random.Generator, below: int, wanted: int) -> list[int]:
-    """Return `wanted` different numbers from 0 to `below` - 1, or all of them where they are fewer, shuffled."""
-    if not wanted or not below:
-        return []
-    if below <= _FEW * wanted:
-        return [int(place) for place in rng.permutation(below)[:wanted]]
-    found: dict[int, None] = {}
-    for place in _endless(rng, below, wanted):
-        found[place] = None
-        if len(found) == wanted:
-            break
-    return list(found)
-
-
-def _endless(rng: np.random.Generator, below: int, wanted: int) -> Iterator[int]:
-    """Yield numbers from 0 to `below` - 1 without end, with repetition."""
-    while True:
-        yield from rng.integers(0, below, size=_AT_ONCE * wanted).tolist()
+    def _usable(self, path: str, start: Position) -> npt.NDArray[np.intp]:
+        """Return the premises that a theorem may use; those of the last one are kept: its steps follow each other."""
+        place = (path, start)
+        if self._last is None or self._last[0] != place:
+            self._last = place, np.flatnonzero(self._corpus.accessible(path, start))
+        return self._last[1]
 
 
 _WINDOW = 64

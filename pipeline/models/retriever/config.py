@@ -31,7 +31,6 @@ AgainstForgetting = Literal[
     "none", "ewc", "replay", "average", "ewc+replay", "ewc+average", "replay+average", "ewc+replay+average"
 ]
 FisherLabels = Literal["empirical", "sampled"]
-FisherScale = Literal["normalised", "compat"]
 Schedule = Literal["cosine", "constant"]
 Mode = Literal["min", "max"]
 Switch = Literal["auto", "on", "off"]
@@ -59,12 +58,10 @@ class RetrieverConfig(Config):
         num_hard_negatives: of a pair's negatives, so many that the model, as the task finds it, ranks high among those
             that the theorem may use and does not; fewer where `num_in_file_negatives` leaves no room.
         against_forgetting: "none", or ways joined by "+": "ewc", "replay", "average".
-        lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps; on the scale
-            "compat" the penalty's factor, as LeanAgent's. 0: no penalty.
+        lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps. 0: no penalty.
         fisher_samples: examples that a task's Fisher information is estimated on.
         fisher_labels: "empirical", or "sampled" from the model.
         fisher_decay: of EWC: what an older task's Fisher information keeps at each later task.
-        fisher_scale: "normalised", or "compat": LeanAgent's.
         average_weight: of the weights after a task in the average with those before it.
         replay_size: rows of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows, below 1.
@@ -114,7 +111,6 @@ class RetrieverConfig(Config):
     fisher_samples: Positive = 512
     fisher_labels: FisherLabels = "empirical"
     fisher_decay: Share = 0.8
-    fisher_scale: FisherScale = "normalised"
     average_weight: Share = 0.75
     replay_size: Positive = 20_000
     replay_share: BelowOne = 0.5

@@ -1,8 +1,8 @@
 """The premises that a dataset knows, file by file, and which of them a theorem may use.
 
 Accessible to a theorem are the premises of all files that its file imports, directly or not, and those of its own
-file that end before it begins. A file's imports are a row of bits, one a file, so a question reads one bit,
-whatever the size of the corpus. Reads `corpus.jsonl` of LeanDojo's datasets. NumPy; no torch.
+file that end before it begins. A file's imports are a row of bits, one a file. Reads `corpus.jsonl` of LeanDojo's
+datasets. NumPy; no torch.
 """
 
 from __future__ import annotations
@@ -125,11 +125,6 @@ class Corpus:
         if number is None:
             return np.zeros(len(self.files), dtype=np.bool_)
         return np.unpackbits(self._closures[number], count=len(self.files)).astype(np.bool_)
-
-    def imports(self, path: str, other: int) -> bool:
-        """Return whether a file imports the file of number `other`, directly or not."""
-        number = self._files.get(path.removeprefix("./"))
-        return number is not None and bool(self._closures[number, other >> 3] >> (7 - (other & 7)) & 1)
 
     def before(self, path: str, pos: Position) -> npt.NDArray[np.intp]:
         """Return the indices of a file's own premises that end at `pos` or earlier, ascending."""

@@ -35,6 +35,7 @@ from transformers.utils.hub import cached_file, is_offline_mode
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, NotFetchedError
 from pipeline.models.libraries import UNLOADABLE, quiet_libraries
+from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.text import fitting_state
 from store.text import first_line
 
@@ -107,6 +108,7 @@ _MODES: dict[str, Pooling] = {
 """sentence-transformers' names, the present ones and the earlier ones."""
 _MODULES = frozenset({"Transformer", "Pooling", "Normalize"})
 _FROM_PADDING = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet"})
+_OF_CKPT = "encoder."
 _HEAD = "pooler"
 """The layer of BERT's kin above the first token, which the retriever does not use."""
 
@@ -150,6 +152,28 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
     if pooling != "mean":
         setattr(encoder.config, POOLING, pooling)
     return encoder
+
+
+def load_ckpt(encoder: Encoder, path: Path, model: str | Path) -> None:
+    """Load the weights of a `.ckpt` file that LeanDojo wrote into the encoder of its model. No code of it is run.
+
+    Raises:
+        CheckpointError: it is no checkpoint of this model.
+    """
+    try:
+        check_whole(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+        own = {
+            name.removeprefix(_OF_CKPT): value for name, value in state.items() if name.startswith(_OF_CKPT)
+        }
+        # Some versions of transformers wrote the embeddings under one of their two names only.
+        own.setdefault("encoder.embed_tokens.weight", own.get("shared.weight"))
+        encoder.load_state_dict(own, strict=True)
+    except (*UNREADABLE, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} is no checkpoint of {model} ({first_line(error)}). Name the folder of a checkpoint, or a .ckpt "
+            "file that LeanDojo wrote for this model"
+        ) from error
 
 
 def pooling_of(model: str | Path, config: Any) -> Pooling:

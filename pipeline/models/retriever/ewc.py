@@ -7,24 +7,25 @@ gradients once an optimiser step, before clipping: a quarter of what it costs as
 gradient accumulation and DDP, where each process adds the same to gradients that are averaged already.
 `pipeline.models.retriever.fisher` estimates and keeps F.
 
-The strength of the penalty. A fixed lambda is another strength for each size of model, loss and number of tasks. On the
-normalised scale `lambda_value` is a share instead: lambda is what makes the penalty's gradient that share of the loss's
+The strength of the penalty. A fixed lambda is another strength for each size of model, loss and number of tasks.
+`lambda_value` is a share instead: lambda is what makes the penalty's gradient that share of the loss's
 gradient (their norms, averaged) over the first FIRST_STEPS steps of a task, and stays that for the rest of it. A step
-of a warm-up counts as much as its learning rate is of the full one. On the scale "compat" lambda is `lambda_value`.
+of a warm-up counts as much as its learning rate is of the full one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, distributed, nn
 
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder
+from pipeline.models.retriever.encoder import Encoder, Tokens
 from pipeline.models.retriever.fisher import (
     Fisher,
     RetrievalLosses,
@@ -34,7 +35,37 @@ from pipeline.models.retriever.fisher import (
     squared_gradients,
     task_fisher,
 )
-from pipeline.models.retriever.tasks import NoStrategy, Steps, Task, TaskState
+from pipeline.models.retriever.losses import RowLosses
+
+
+class Steps(Protocol):
+    """Training batches by number, as `pipeline.models.retriever.batches.Batches` makes them."""
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    def at(self, step: int) -> Batch: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of the chain, as far as its protection needs it.
+
+    Attributes:
+        name: the repository's, or what the chain calls it.
+        data: the digest of its training data.
+        base: what the chain of checkpoints began with.
+        batches: makes its training batches for a batch size, as if by one process; fewer rows where it has fewer pairs.
+        losses: the training's loss, row by row.
+        tokens: makes ids of texts.
+    """
+
+    name: str
+    data: str
+    base: str
+    batches: Callable[[int], Steps]
+    losses: RowLosses
+    tokens: Tokens
 
 
 class Penalty:
@@ -158,12 +189,12 @@ class ShareOfLoss:
 
 
 CANDIDATES = 8
-"""Each example that a Fisher information is estimated on (normalised scale) has at least so many documents to choose
-from. Part of what is estimated, so no setting, and apart from the batch size. Time and memory grow with it; 32 kept an
-earlier task no better, 2 worse (the letters of tests/models/retriever/test_forgetting.py, one seed)."""
+"""Each example that a Fisher information is estimated on has at least so many documents to choose from. Part of what
+is estimated, so no setting, and apart from the batch size. Time and memory grow with it; 32 kept an earlier task no
+better, 2 worse (the letters of tests/models/retriever/test_forgetting.py, one seed)."""
 
 
-class ElasticWeights(NoStrategy):
+class ElasticWeights:
     """EWC: a penalty while a task is learned, and after it the task's Fisher information beside the earlier ones'."""
 
     def __init__(self, config: RetrieverConfig, fisher: Fisher | None) -> None:
@@ -173,24 +204,22 @@ class ElasticWeights(NoStrategy):
         self._share: ShareOfLoss | None = None
 
     def before_task(self, encoder: Encoder, task: Task) -> None:
+        """Take the weights that the task starts from as the anchor.
+
+        Raises:
+            CheckpointError: the Fisher information belongs to other weights.
+        """
         if self._fisher is None:
             return
-        # Before hours of training, not after them, when the task's own is added.
-        self._fisher.check_scale(self._config.fisher_scale)
-        given = self._config.lambda_value
-        if given > 0:
-            self._penalty = Penalty(self._fisher, parameters_of(encoder), strength=given, base=task.base)
-            if self._config.fisher_scale == "normalised":
-                self._share = ShareOfLoss(given)
-                self._penalty.strength = 0.0
-        else:
-            # The task's Fisher information is added to its parent's, whatever the penalty.
-            self._fisher.check(parameters_of(encoder), base=task.base)
+        # Whatever the penalty: the task's Fisher information is added to its parent's.
+        penalty = Penalty(self._fisher, parameters_of(encoder), strength=0.0, base=task.base)
+        if self._config.lambda_value > 0:
+            self._penalty, self._share = penalty, ShareOfLoss(self._config.lambda_value)
 
-    def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
-        if self._penalty is None:
+    def on_gradients(self, encoder: Encoder, step_size: float) -> None:
+        if self._penalty is None or self._share is None:
             return
-        if self._share is not None and not self._share.is_set:
+        if not self._share.is_set:
             self._share.add(*self._penalty.norms(encoder), step_size)
             self._penalty.strength = self._share.strength
         if self._penalty.strength > 0:
@@ -200,30 +229,25 @@ class ElasticWeights(NoStrategy):
         return () if self._share is None else (self._share.steps, self._share.loss, self._share.penalty)
 
     def resume(self, progress: Sequence[float]) -> None:
-        if self._share is not None and self._penalty is not None and progress:
+        if self._penalty is not None and self._share is not None and progress:
             self._share.steps, self._share.loss, self._share.penalty = progress
             self._penalty.strength = self._share.strength
 
     def penalty(self, encoder: Encoder) -> Tensor | None:
         return None if self._penalty is None else self._penalty.value(encoder)
 
-    def after_task(self, encoder: Encoder, task: Task) -> TaskState:
+    def after_task(self, encoder: Encoder, task: Task) -> Fisher:
+        """Return the Fisher information of all tasks so far, at the encoder's weights."""
         config = self._config
         # Frees memory: two more copies of the weights follow.
         self._penalty = None
-        compat = config.fisher_scale == "compat"
         group = math.ceil(CANDIDATES / (1 + config.num_negatives))
         rank, world = (
             (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
         )
         part = squared_gradients(
             encoder,
-            sample_groups(
-                task.batches(config.batch_size if compat else group),
-                config.fisher_samples,
-                rank=rank,
-                world=world,
-            ),
+            sample_groups(task.batches(group), config.fisher_samples, rank=rank, world=world),
             RetrievalLosses(
                 task.losses,
                 kind=config.loss,
@@ -231,7 +255,6 @@ class ElasticWeights(NoStrategy):
                 seed=config.seed,
                 temperature=config.temperature,
             ),
-            per="group" if compat else "example",
         )
         new = task_fisher(
             merge_over_processes(part),
@@ -240,10 +263,9 @@ class ElasticWeights(NoStrategy):
             data=task.data,
             base=task.base,
             labels=config.fisher_labels,
-            scale=config.fisher_scale,
         )
         self._fisher = accumulated(self._fisher, new, decay=config.fisher_decay)
-        return TaskState(fisher=self._fisher, warnings=self._fisher.warnings)
+        return self._fisher
 
 
 def sample_groups(batches: Steps, examples: int, *, rank: int, world: int) -> Iterator[Batch]:

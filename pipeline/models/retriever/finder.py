@@ -16,10 +16,9 @@ from pipeline.models.model_files import DESCRIPTION
 from pipeline.models.retriever.baselines import Finder
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens, query_ids
+from pipeline.models.retriever.encoder import Encoder, Tokens, load_ckpt, load_encoder, load_tokens, query_ids
 from pipeline.models.retriever.index import EmbeddingIndex, embed_premises, embed_texts, top_k
 from pipeline.models.retriever.places import Place
-from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.text import query_text
 
 _AT_ONCE = 64
@@ -49,12 +48,11 @@ class Retriever:
                 "document_length": int(config["max_seq_len"]),
                 "query_length": int(config["data_max_seq_len"]),
             }
-        if folder.suffix == ".ckpt":
-            found = PremiseRetriever.load(model, device, True, RetrieverConfig().model_arguments())
-            encoder, tokens = found.encoder, found.tokens
-        else:
-            encoder, tokens = load_encoder(model), load_tokens(model)
-            torch.nn.Module.to(encoder, device)
+        name = RetrieverConfig().model_name if folder.suffix == ".ckpt" else model
+        encoder, tokens = load_encoder(name), load_tokens(name)
+        if name != model:
+            load_ckpt(encoder, folder, name)
+        torch.nn.Module.to(encoder, device)
         encoder.train(False)
         return cls(encoder, tokens, **lengths)
 

@@ -3,10 +3,8 @@
 The diagonal Fisher information measures how much each weight matters to what was learned: the mean, over examples, of
 the squared gradient of one example's loss.
 
-Scale. "normalised" divides one task's Fisher information by its mean over all weights, so that the mean is 1 whatever
-the size of the model, the loss or how far it has converged. "compat" is LeanAgent's: the sum over batches of the
-squared gradient of the batch's mean loss, divided by examples, as one process has it. It shrinks as batches grow, so a
-strength found with it holds for that batch size alone.
+Scale. One task's Fisher information is divided by its mean over all weights, so that the mean is 1 whatever the size of
+the model, the loss or how far it has converged.
 
 Accumulation is online EWC (Schwarz et al. 2018, arXiv:1805.06370): S_t = decay * S_{t-1} + F_t, where F_t is task t's,
 scaled first. A task that is k tasks old counts decay^k. The newest task always enters with mean 1, so lambda is the
@@ -29,7 +27,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -40,10 +38,9 @@ from torch import Tensor, distributed, nn
 from pipeline.models.errors import CheckpointError, DatasetError, DivergedError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.config import FisherLabels, FisherScale, Loss
+from pipeline.models.retriever.config import FisherLabels, Loss
 from pipeline.models.retriever.encoder import Encoder, embed
 from pipeline.models.retriever.losses import RowLosses
-from store.text import listed
 
 _FORMAT = "everlean-fisher-1"
 _PREFIX = "fisher."
@@ -77,7 +74,6 @@ class Fisher:
     values: Mapping[str, Tensor]
     weights: str
     base: str
-    scale: FisherScale
     tasks: tuple[FisherTask, ...]
 
     @property
@@ -93,38 +89,24 @@ class Fisher:
 
     @property
     def mean(self) -> float:
-        """The mean over all weights; the sum of the tasks' factors on the normalised scale."""
+        """The mean over all weights: the sum of the tasks' factors."""
         return _mean(self.values)
 
     def check(self, parameters: Mapping[str, Tensor], *, base: str) -> None:
         """Check that this belongs to a model whose weights, right now, are `parameters` (see `parameters_of`).
 
         Raises:
-            CheckpointError: the base, a name, a shape or the weights differ; the message names what.
+            CheckpointError: the base or the weights differ.
         """
         if base != self.base:
             raise CheckpointError(
                 f"the Fisher information is of a chain from {self.base}, not from {base}. {_REMEDY}"
             )
-        _check_shapes(self.values, parameters)
         found = tensors_digest(parameters)
         if found != self.weights:
             raise CheckpointError(
                 f"the Fisher information was estimated at the weights {self.weights[:12]}…, and the model's are "
-                f"{found[:12]}…: names and shapes agree, but it is another checkpoint of {base}, or one that was "
-                f"trained on since. {_REMEDY}"
-            )
-
-    def check_scale(self, scale: FisherScale) -> None:
-        """Check that a task's Fisher information on `scale` can be added to this.
-
-        Raises:
-            CheckpointError: this is on the other one.
-        """
-        if self.scale != scale:
-            raise CheckpointError(
-                f"the Fisher information so far is on the scale {self.scale!r} and cannot be added to one on "
-                f"{scale!r}. Set fisher_scale: {self.scale}, or start a new chain"
+                f"{found[:12]}…: it is another checkpoint of {base}, or one that was trained on since. {_REMEDY}"
             )
 
     def save(self, path: Path) -> None:
@@ -137,7 +119,6 @@ class Fisher:
             "format": _FORMAT,
             "weights": self.weights,
             "base": self.base,
-            "scale": self.scale,
             "tasks": json.dumps([asdict(task) for task in self.tasks]),
         }
         tensors = {_PREFIX + name: value.cpu().contiguous() for name, value in self.values.items()}
@@ -166,7 +147,7 @@ class Fisher:
                     )
                 values = {name.removeprefix(_PREFIX): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 # no mapping
             tasks = tuple(FisherTask(**task) for task in json.loads(metadata["tasks"]))
-            weights, base, scale = metadata["weights"], metadata["base"], metadata["scale"]
+            weights, base = metadata["weights"], metadata["base"]
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{path} cannot be read as a Fisher information ({error}). Take it from a backup, or remove it: the "
@@ -179,11 +160,7 @@ class Fisher:
                     f"{path}: {name} is no Fisher information (it has to be float32, finite and not negative): the "
                     "file is damaged. Take it from a backup, or remove it"
                 )
-        if scale not in get_args(FisherScale):
-            raise CheckpointError(
-                f"{path}: the scale {scale!r} is unknown; known are {', '.join(get_args(FisherScale))}"
-            )
-        return cls(values, weights, base, "compat" if scale == "compat" else "normalised", tasks)
+        return cls(values, weights, base, tasks)
 
 
 _REMEDY = "Start from the checkpoint that it belongs to, or train with against_forgetting: none"
@@ -210,21 +187,12 @@ def accumulated(previous: Fisher | None, new: Fisher, *, decay: float) -> Fisher
     """Return decay * previous + new, at the new one's weights (online EWC; see this module's first lines).
 
     Args:
-        previous: what the chain has so far; None at its first task.
+        previous: of the same chain; None at its first task.
         new: the last task's, scaled.
         decay: what an older task keeps at each later one, 0 (LeanAgent: the last task alone) to 1 (all alike).
-
-    Raises:
-        CheckpointError: the two are of different chains, models or scales.
     """
     if previous is None:
         return new
-    if previous.base != new.base:
-        raise CheckpointError(
-            f"the Fisher information is of a chain from {previous.base}, not from {new.base}. {_REMEDY}"
-        )
-    previous.check_scale(new.scale)
-    _check_shapes(previous.values, new.values)
     return replace(
         new,
         values={
@@ -240,23 +208,6 @@ def _mean(values: Mapping[str, Tensor]) -> float:
     return total / sum(value.numel() for value in values.values())
 
 
-def _check_shapes(values: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
-    for which, names in (
-        ("has no place for", sorted(values.keys() - parameters.keys())),
-        ("has weights that it does not know,", sorted(parameters.keys() - values.keys())),
-    ):
-        if names:
-            raise CheckpointError(
-                f"the Fisher information is of another model: this one {which} {listed(names, 1)}. {_REMEDY}"
-            )
-    for name, value in values.items():
-        if value.shape != parameters[name].shape:
-            raise CheckpointError(
-                f"the Fisher information is of another model: {name} is {tuple(parameters[name].shape)} here and "
-                f"{tuple(value.shape)} there. {_REMEDY}"
-            )
-
-
 M = TypeVar("M", bound=nn.Module)
 G = TypeVar("G")
 _LABELS = 2  # separates this stream of random numbers from those of the batches
@@ -264,24 +215,19 @@ _LABELS = 2  # separates this stream of random numbers from those of the batches
 
 @dataclass(frozen=True, slots=True)
 class FisherSums:
-    """The result of some of the groups: sums of squared gradients by weight (float32), and how many examples they had.
-
-    `per` names the squared gradients: each example's gradient, or that of each group's mean loss.
-    """
+    """The result of some of the groups: sums of the examples' squared gradients, by weight (float32), and how many
+    examples there were."""
 
     sums: dict[str, Tensor]
     examples: int
-    per: Literal["example", "group"]
 
 
 def squared_gradients(
     model: M,
     groups: Iterable[G],
     losses: Callable[[M, G], Tensor],
-    *,
-    per: Literal["example", "group"] = "example",
 ) -> FisherSums:
-    """Return the sums of squared gradients over groups of examples.
+    """Return the sums of squared gradients over the examples of groups.
 
     Dropout is off while it runs; the weights' `.grad` is not touched. Costs a forward pass of each group and a
     backward pass of the group for each of its examples; memory of two copies of the weights in float32 besides the
@@ -291,7 +237,6 @@ def squared_gradients(
         model: its weights that require a gradient are what the sums are about.
         groups: what `losses` takes.
         losses: gives the loss of each example of a group, shape (n,), with a graph.
-        per: "group" squares the gradient of the group's mean loss instead, as LeanAgent does.
 
     Raises:
         DivergedError: a loss or a gradient is not finite.
@@ -307,10 +252,9 @@ def squared_gradients(
             for number, group in enumerate(groups):
                 each = losses(model, group)
                 examples += len(each)
-                parts = each.unbind() if per == "example" else (each.mean(),)
-                for row, loss in enumerate(parts):
+                for row, loss in enumerate(each.unbind()):
                     gradients = torch.autograd.grad(
-                        loss, weights, retain_graph=row + 1 < len(parts), allow_unused=True
+                        loss, weights, retain_graph=row + 1 < len(each), allow_unused=True
                     )
                     for (name, _), gradient in zip(trainable, gradients, strict=True):
                         if gradient is not None:
@@ -319,7 +263,7 @@ def squared_gradients(
                 _check_finite(each, sums, number)
     finally:
         model.train(was_training)
-    return FisherSums(sums, examples, per)
+    return FisherSums(sums, examples)
 
 
 def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
@@ -346,7 +290,7 @@ def merge_over_processes(part: FisherSums) -> FisherSums:
     device = next(iter(part.sums.values())).device
     examples = torch.tensor(part.examples, dtype=torch.int64, device=device)
     distributed.all_reduce(examples)
-    return FisherSums(part.sums, int(examples), part.per)
+    return FisherSums(part.sums, int(examples))
 
 
 def task_fisher(
@@ -357,18 +301,16 @@ def task_fisher(
     data: str,
     base: str,
     labels: FisherLabels,
-    scale: FisherScale,
 ) -> Fisher:
     """Return one task's Fisher information at the model's weights.
 
     Args:
-        part: of all the sample's groups; on the scale "compat" with squares per group, the training's batches.
+        part: of all the sample's groups.
         model: the model, unchanged since.
         name: the task's.
         data: the digest of its examples.
         base: what the chain of checkpoints began with.
         labels: what the losses were taken with.
-        scale: "normalised" or "compat" (see this module's first lines).
 
     Raises:
         DatasetError: the sample had no examples.
@@ -377,15 +319,11 @@ def task_fisher(
         raise DatasetError(
             f"no example of {name} to estimate a Fisher information on. Export a larger dataset"
         )
-    if (part.per == "group") != (scale == "compat"):
-        raise ValueError(f"squares per {part.per} cannot be put on the scale {scale!r}")
-    raw = {key: value / part.examples for key, value in part.sums.items()}
-    values, mean = normalised(raw)
+    values, mean = normalised({key: value / part.examples for key, value in part.sums.items()})
     return Fisher(
-        values=raw if scale == "compat" else values,
+        values=values,
         weights=tensors_digest(parameters_of(model)),
         base=base,
-        scale=scale,
         tasks=(FisherTask(name, data, part.examples, labels, mean),),
     )
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +22,10 @@ from torch import Tensor
 
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import EmptySplitError, NothingToMeasureError
+from pipeline.models.errors import NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
-from pipeline.models.model_files import file_digest, versions
+from pipeline.models.model_files import FISHER, file_digest, versions
 from pipeline.models.replay import version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
 from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
@@ -129,7 +128,7 @@ def learn(
     first = first_process()
 
     def make(run: Path) -> Checkpoint:
-        model, kept, trained = train_task(
+        model, fisher, trained = train_task(
             step.start,
             data,
             config,
@@ -145,13 +144,15 @@ def learn(
 
         def write(folder: Path) -> None:
             model.save(folder)
-            kept.save(folder)
+            if fisher is not None:
+                fisher.save(folder / FISHER)
             trained.curve.write(folder)
 
         if first:
             about = {"digest": tensors_digest(model.encoder.state_dict())}
             made = versions(_LIBRARIES)
-            facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, kept.warnings, about)
+            warnings = () if fisher is None else fisher.warnings
+            facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, warnings, about)
             chain.put(step, write, facts)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
@@ -334,64 +335,3 @@ def _ranked(
         corpus, [(example.file_path, example.start) for example in examples], queries.device
     )
     return [indices.tolist() for indices, _ in top_k(queries, vectors, allowed, retrieved)]
-
-
-@dataclass(frozen=True, slots=True)
-class ChainReport:
-    """The checkpoints and measurements of a chain of tasks.
-
-    `recall` is ragged as `metrics.lifelong_metrics` takes it: row j has the test recall@10 of task j after each task
-    from its own on; `validation` the recall@10 of each task's val split after it. In percent; NaN where a task has no
-    such split.
-    """
-
-    checkpoints: tuple[Checkpoint, ...]
-    recall: tuple[tuple[float, ...], ...]
-    validation: tuple[float, ...]
-    results: dict[tuple[int, int], Evaluation]
-
-
-def learn_all(
-    tasks: Sequence[TaskData], chain: Chain, config: RetrieverConfig, *, indices: Path | None = None
-) -> ChainReport:
-    """Train on each task in turn and measure all tasks so far after each.
-
-    Raises:
-        LearningError: as `learn` and `measure`.
-    """
-    checkpoints: list[Checkpoint] = []
-    recall: list[list[float]] = []
-    validation: list[float] = []
-    results: dict[tuple[int, int], Evaluation] = {}
-    for k, task in enumerate(tasks):
-        parent = checkpoints[-1].checkpoint if checkpoints else None
-        checkpoints.append(learn(task, chain, config, parent=parent, earlier=tasks[:k], indices=indices))
-        at = chain.path(checkpoints[-1].checkpoint)
-        measured = partial(_measured, at, encoder=encoder_of(at, config), config=config, indices=indices)
-        recall.append([])
-        for j in range(k + 1):
-            found = measured(tasks[j], split="test")
-            if found is not None:
-                results[k, j] = found
-            recall[j].append(_recall_at_10(found))
-        validation.append(_recall_at_10(measured(task, split="val")))
-    return ChainReport(tuple(checkpoints), tuple(map(tuple, recall)), tuple(validation), results)
-
-
-def _measured(
-    checkpoint: Path,
-    task: TaskData,
-    *,
-    encoder: Encoder,
-    config: RetrieverConfig,
-    split: str,
-    indices: Path | None,
-) -> Evaluation | None:
-    try:
-        return measure(checkpoint, task, config, split=split, indices=indices, encoder=encoder)
-    except (EmptySplitError, NothingToMeasureError):
-        return None
-
-
-def _recall_at_10(found: Evaluation | None) -> float:
-    return math.nan if found is None else 100 * found.metrics["recall@10"].mean

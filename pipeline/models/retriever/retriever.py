@@ -24,15 +24,13 @@ from pipeline.models.errors import CheckpointError, CorpusError, DivergedError
 from pipeline.models.libraries import exact_float32, quiet_libraries
 from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
-from pipeline.models.retriever.config import Schedule
+from pipeline.models.retriever.config import RetrieverConfig, Schedule
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.encoder import embed, load_encoder, load_tokens, query_ids
+from pipeline.models.retriever.encoder import embed, load_ckpt, load_encoder, load_tokens, query_ids
 from pipeline.models.retriever.index import accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.losses import RowLosses, squared_error
-from pipeline.models.retriever.saving import UNREADABLE, check_whole
-from pipeline.models.retriever.tasks import NoStrategy, Strategy
+from pipeline.models.retriever.strategies import Protection
 from pipeline.models.text import query_text
-from store.text import first_line
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
 """The measures that a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
@@ -40,7 +38,6 @@ _logged_of = itemgetter(*map(METRICS.index, ("recall@1", "recall@10", "mrr")))
 """Returns those of a step's measures, in the order of `MEASURES`."""
 _WARMUP_SHARE = 0.1
 _PENALTY_EVERY = 50  # steps: its value for the log costs a pass over the weights
-_EMBEDDINGS = "encoder.encoder.embed_tokens.weight"
 _PROGRESS = "strategy"  # in Lightning's checkpoints of steps
 _DROPOUT = 0x0D0F  # separates the random numbers of dropout from those of the batches
 
@@ -100,7 +97,8 @@ class PremiseRetriever(pl.LightningModule):
         self._seed = seed
         self._replay_share = replay_share
         self._recompute = recompute
-        self.strategy: Strategy = NoStrategy()
+        self.protection = Protection(RetrieverConfig(against_forgetting="none"))
+        """May be set, after its `before_task`."""
         self._vectors: Tensor | None = None
         self._rated: list[tuple[float, ...]] = []
 
@@ -124,7 +122,7 @@ class PremiseRetriever(pl.LightningModule):
         path = Path(ckpt_path)
         if path.suffix == ".ckpt":
             model = cls(name, **arguments)
-            model._load_weights(path)
+            load_ckpt(model.encoder, path, name)
         else:
             model = cls(ckpt_path, **arguments)
         model.to(device)
@@ -161,10 +159,6 @@ class PremiseRetriever(pl.LightningModule):
             self.encoder.save_pretrained(folder)
             AutoTokenizer.from_pretrained(self.model_name).save_pretrained(folder)
 
-    def set_strategy(self, strategy: Strategy) -> None:
-        """Set the protection against forgetting while it trains, after the strategy's `before_task`."""
-        self.strategy = strategy
-
     # --- training -----------------------------------------------------------------------------------------
 
     def forward(self, batch: Batch) -> Tensor:
@@ -194,7 +188,7 @@ class PremiseRetriever(pl.LightningModule):
         entropy = np.random.SeedSequence([self._seed, _DROPOUT, step, self.global_rank])
         torch.manual_seed(int(entropy.generate_state(1)[0]))
         loss = self._mean_loss(batch)
-        again = self.strategy.replayed(step, self.global_rank, self.trainer.world_size)
+        again = self.protection.replayed(step, self.global_rank, self.trainer.world_size)
         if again is not None:
             replayed = self._mean_loss(again.to(self.device))
             loss = (1 - self._replay_share) * loss + self._replay_share * replayed
@@ -206,7 +200,7 @@ class PremiseRetriever(pl.LightningModule):
         # The mean over the processes, which is that of the whole step.
         self.log("loss_train", loss.detach(), prog_bar=True, batch_size=len(batch), sync_dist=True)
         if self.trainer.global_step % _PENALTY_EVERY == 0:
-            penalty = self.strategy.penalty(self.encoder)
+            penalty = self.protection.penalty(self.encoder)
             if penalty is not None:
                 self.log("penalty", penalty, batch_size=len(batch))
         return loss
@@ -219,14 +213,14 @@ class PremiseRetriever(pl.LightningModule):
         return batch.to(device, non_blocking=True) if isinstance(batch, Batch) else batch
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint[_PROGRESS] = self.strategy.progress()
+        checkpoint[_PROGRESS] = self.protection.progress()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.strategy.resume(checkpoint.get(_PROGRESS, ()))
+        self.protection.resume(checkpoint.get(_PROGRESS, ()))
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         share = optimizer.param_groups[0]["lr"] / self.lr if self.lr > 0 else 1.0
-        self.strategy.on_gradients(self.encoder, share)
+        self.protection.on_gradients(self.encoder, share)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
@@ -353,17 +347,3 @@ class PremiseRetriever(pl.LightningModule):
                 "the retriever has no corpus to search; call load_corpus with a corpus.jsonl"
             )
         return self.corpus
-
-    def _load_weights(self, path: Path) -> None:
-        try:
-            check_whole(path)
-            state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-            own = {name: value for name, value in state.items() if name.startswith("encoder.")}
-            # Some versions of transformers wrote the embeddings under one of their two names only.
-            own.setdefault(_EMBEDDINGS, own.get("encoder.shared.weight"))
-            self.load_state_dict(own, strict=True)
-        except (*UNREADABLE, TypeError, AttributeError) as error:
-            raise CheckpointError(
-                f"{path} is no checkpoint of {self.model_name} ({first_line(error)}). Name the folder of a "
-                "checkpoint, or a .ckpt file that LeanDojo wrote for this model"
-            ) from error

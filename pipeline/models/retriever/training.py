@@ -40,6 +40,8 @@ from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.ewc import Task
+from pipeline.models.retriever.fisher import Fisher
 from pipeline.models.retriever.index import EmbeddingIndex, hard_negatives
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
@@ -54,8 +56,7 @@ from pipeline.models.retriever.saving import (
     newest_step,
     save_whole,
 )
-from pipeline.models.retriever.strategies import make_strategy
-from pipeline.models.retriever.tasks import Task, TaskState
+from pipeline.models.retriever.strategies import Protection
 
 OnStep = Callable[[int, int], object]
 _MADE = "trained.pt"
@@ -150,8 +151,8 @@ def train_task(
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
     watchers: Watchers = NO_WATCHERS,
-) -> tuple[PremiseRetriever, TaskState, RunSummary]:
-    """Train a task and return the retriever, the state for the next task, and the run's summary.
+) -> tuple[PremiseRetriever, Fisher | None, RunSummary]:
+    """Train a task and return the retriever, the Fisher information for the next task, and the run's summary.
 
     Args:
         start: the folder or hub name of the weights to begin with.
@@ -179,7 +180,7 @@ def train_task(
     data.accumulate = min(config.accumulate_grad_batches, data.batches().steps_per_epoch)
     total = config.max_epochs * data.batches().steps_per_epoch // data.accumulate
     losses = row_losses(config.loss, temperature=config.temperature)
-    strategy = make_strategy(config, state, rows)
+    protection = Protection(config, state, rows)
     model = PremiseRetriever(
         start,
         config.lr,
@@ -205,8 +206,8 @@ def train_task(
         losses=losses,
         tokens=data.tokens,
     )
-    strategy.before_task(model.encoder, task)
-    model.set_strategy(strategy)
+    protection.before_task(model.encoder, task)
+    model.protection = protection
     made = _read_trained(run)
     if made is None:
         # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
@@ -218,7 +219,7 @@ def train_task(
     model.eval()
     # Lightning moves it back to the CPU.
     model.to(made["device"] if on_cuda(config) else "cpu")
-    kept = strategy.after_task(model.encoder, task)
+    kept = protection.after_task(model.encoder, task)
     curve = Curve.of_state(made.pop("curve"))
     return model, kept, RunSummary(**made, curve=curve, seconds=time.monotonic() - started)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.models.chain import Chain
+from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.learning import ChainReport, learn_all
+from pipeline.models.retriever.learning import learn
 from store.leandojo import Repository
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -43,18 +43,18 @@ class Taught:
     """A chain in which both tasks were learned, one after the other; not to be changed."""
 
     folder: Path
-    report: ChainReport
-
-    @property
-    def indices(self) -> Path:
-        return self.folder / "indices"
+    checkpoints: tuple[Checkpoint, ...]
 
 
 @pytest.fixture(scope="session")
 def taught(model: Path, tasks: list[TaskData], tmp_path_factory: pytest.TempPathFactory) -> Taught:
     folder = tmp_path_factory.mktemp("taught")
-    chain = Chain(folder / "chain")
-    return Taught(folder, learn_all(tasks, chain, small_config(model), indices=folder / "indices"))
+    return Taught(folder, learn_both(tasks, Chain(folder / "chain"), small_config(model)))
+
+
+def learn_both(tasks: list[TaskData], chain: Chain, config: RetrieverConfig) -> tuple[Checkpoint, Checkpoint]:
+    first = learn(tasks[0], chain, config, parent=None)
+    return first, learn(tasks[1], chain, config, parent=first.checkpoint, earlier=tasks[:1])
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from pathlib import Path
@@ -17,8 +16,8 @@ from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever import learning as lifelong
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
-from pipeline.models.retriever.learning import learn, learn_all, measure
-from tests.models.retriever.conftest import Taught
+from pipeline.models.retriever.learning import learn, measure
+from tests.models.retriever.conftest import Taught, learn_both
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -36,8 +35,7 @@ def files_of(folder: Path) -> dict[str, int]:
 def test_each_link_knows_its_parent_and_what_it_was_made_from_and_a_repeat_makes_nothing(
     taught: Taught, chain: Chain, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
-    report = taught.report
-    first, second = report.checkpoints
+    first, second = taught.checkpoints
     assert (first.parent, second.parent) == (None, first.checkpoint)
     assert chain.ancestors(second.checkpoint) == [second, first]
     assert [(link.task, link.data_seq, link.base) for link in (first, second)] == [
@@ -63,11 +61,9 @@ def test_each_link_knows_its_parent_and_what_it_was_made_from_and_a_repeat_makes
         encoder = load_encoder(chain.path(link.checkpoint))
         assert tensors_digest(encoder.state_dict()) == link.digest
     assert first.digest != second.digest
-    assert [len(row) for row in report.recall] == [2, 1]
     made = files_of(chain.folder)
     assert not list(chain.folder.glob(".runs/*"))
-    again = learn_all(tasks, chain, config, indices=taught.indices)
-    assert (again.checkpoints, again.recall) == (report.checkpoints, report.recall)
+    assert learn_both(tasks, chain, config) == taught.checkpoints
     assert files_of(chain.folder) == made
 
 
@@ -99,7 +95,7 @@ def test_other_data_another_parent_or_another_setting_is_another_checkpoint(
 def test_weights_that_are_not_what_was_saved_are_found_and_not_built_upon(
     taught: Taught, chain: Chain, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
-    made, _ = taught.report.checkpoints
+    made, _ = taught.checkpoints
     weights = chain.path(made.checkpoint) / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-7] ^= 1
@@ -120,7 +116,7 @@ def test_weights_that_are_not_what_was_saved_are_found_and_not_built_upon(
 def test_what_is_replayed_is_part_of_what_a_checkpoint_is_made_of_and_known_by(
     taught: Taught, chain: Chain, model: Path, tasks: list[TaskData]
 ) -> None:
-    first, _ = taught.report.checkpoints
+    first, _ = taught.checkpoints
 
     def planned(against_forgetting: str) -> list[Step]:
         config = small_config(model, against_forgetting=against_forgetting)
@@ -141,7 +137,7 @@ def test_what_is_replayed_is_part_of_what_a_checkpoint_is_made_of_and_known_by(
 def test_another_file_of_a_checkpoint_that_is_not_what_was_saved_is_found_too(
     taught: Taught, chain: Chain, config: RetrieverConfig, tasks: list[TaskData], name: str
 ) -> None:
-    first, _ = taught.report.checkpoints
+    first, _ = taught.checkpoints
     path = chain.path(first.checkpoint) / name
     path.write_text(path.read_text().replace("e", "E", 1))
     with pytest.raises(CheckpointError, match=rf"{name} is not what was saved"):
@@ -151,7 +147,7 @@ def test_another_file_of_a_checkpoint_that_is_not_what_was_saved_is_found_too(
 def test_a_folder_that_was_copied_in_half_is_no_checkpoint_and_is_made_whole(
     taught: Taught, chain: Chain, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
-    made, _ = taught.report.checkpoints
+    made, _ = taught.checkpoints
     for path in chain.path(made.checkpoint).iterdir():
         if path.name != "config.json":
             path.unlink()
@@ -162,7 +158,7 @@ def test_a_folder_that_was_copied_in_half_is_no_checkpoint_and_is_made_whole(
 
 
 def test_a_description_that_is_another_s_or_goes_in_a_circle_is_refused(taught: Taught, chain: Chain) -> None:
-    made, _ = taught.report.checkpoints
+    made, _ = taught.checkpoints
     shutil.copytree(chain.path(made.checkpoint), chain.path("f" * 16))
     with pytest.raises(CheckpointError, match=f"is the checkpoint {made.checkpoint} under another's name"):
         chain.read("f" * 16)
@@ -178,18 +174,6 @@ def test_a_description_that_is_another_s_or_goes_in_a_circle_is_refused(taught: 
             CheckpointError, match=r"checkpoint\.json cannot be read.*Restore it from a backup"
         ):
             chain.read(made.checkpoint)
-
-
-def test_a_task_without_a_test_split_has_no_recall(
-    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
-) -> None:
-    untested = shutil.copytree(tasks[0].dataset, tmp_path / "untested")
-    for split in ("test", "val"):
-        (untested / "random" / f"{split}.json").write_text("[]")
-    report = learn_all([TaskData("a", untested)], Chain(tmp_path / "own"), config)
-    assert math.isnan(report.recall[0][0])
-    assert math.isnan(report.validation[0])
-    assert report.results == {}
 
 
 def test_two_processes_do_not_make_one_checkpoint_at_once(

@@ -35,7 +35,7 @@ def fisher_of(network: nn.Module) -> Fisher:
     generator = torch.Generator().manual_seed(1)
     weights = parameters_of(network)
     values = {name: torch.rand(value.shape, generator=generator) for name, value in weights.items()}
-    return Fisher(values, tensors_digest(weights), "base", "normalised", ())
+    return Fisher(values, tensors_digest(weights), "base", ())
 
 
 def moved(network: nn.Module) -> nn.Module:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, load_encoder
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.strategies import make_strategy
+from pipeline.models.retriever.strategies import Protection
 from tests.support.letters import Letters, loss_of, scores_of
 from tests.support.retrieval import rows_of_texts
 from tests.support.tiny_models import make_tiny_retriever
@@ -51,7 +52,7 @@ def learn(
 ) -> None:
     """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step."""
     batches = Letters(name, seed)
-    strategy, learned_task = make_strategy(config, folder, rows), batches.task(LOSSES)
+    strategy, learned_task = Protection(config, folder, rows), batches.task(LOSSES)
     strategy.before_task(encoder, learned_task)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     for step in range(steps):
@@ -95,10 +96,12 @@ class Learned:
         encoder, learned_task = copy.deepcopy(self.encoder), Letters("A", self.seed).task(LOSSES)
         folder = self.folder / setting
         folder.mkdir()
-        first = make_strategy(config(setting), None)
+        first = Protection(config(setting), None)
         first.before_task(encoder, learned_task)
         if setting != "average":  # It would average A with the random weights before it.
-            first.after_task(encoder, learned_task).save(folder)
+            fisher = first.after_task(encoder, learned_task)
+            if fisher is not None:
+                fisher.save(folder / FISHER)
         rows = rows_of("A", self.seed)
         learn(encoder, config(setting), folder, name="B", seed=self.seed, rows=rows, steps=steps)
         return recall_at_1(encoder, "A", self.seed), recall_at_1(encoder, "B", self.seed)

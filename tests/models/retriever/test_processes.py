@@ -25,10 +25,10 @@ from pipeline.models.model_files import FISHER
 from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
-from pipeline.models.retriever.ewc import ElasticWeights
 from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.learning import evaluate, learn
 from pipeline.models.retriever.losses import row_losses, squared_error
+from pipeline.models.retriever.strategies import Protection
 from store.leandojo import DynamicDatabase, Repository
 from tests.support import programs
 from tests.support.letters import Letters
@@ -287,14 +287,13 @@ def test_a_run_of_two_processes_is_continued_by_one_with_the_same_curve_weights_
             torch.testing.assert_close(fishers[0].values[name], fishers[1].values[name], rtol=1e-2, atol=1e-3)
 
 
-def moved(model: Path, data: RetrievalDataModule, fisher: Fisher | None, strength: float) -> float:
+def moved(model: Path, data: RetrievalDataModule, state: Path | None, strength: float) -> float:
     """Train for some steps with a trainer of one's own; return how far the weights have gone."""
     retriever = PremiseRetriever(model, 1e-3, 0, 64, query_length=64, total_steps=10)
     start = {name: value.clone() for name, value in parameters_of(retriever.encoder).items()}
-    config = RetrieverConfig(against_forgetting="ewc", fisher_scale="compat", lambda_value=strength)
-    strategy = ElasticWeights(config, fisher)
-    strategy.before_task(retriever.encoder, Letters("A", 0).task(squared_error, base=retriever.model_name))
-    retriever.set_strategy(strategy)
+    protection = Protection(RetrieverConfig(against_forgetting="ewc", lambda_value=strength), state)
+    protection.before_task(retriever.encoder, Letters("A", 0).task(squared_error, base=retriever.model_name))
+    retriever.protection = protection
     with quiet_libraries():
         trainer = pl.Trainer(
             accelerator="cpu",
@@ -347,12 +346,12 @@ def test_a_fisher_and_a_lambda_hold_the_weights_back(tmp_path: Path) -> None:
         values={name: torch.ones_like(value) for name, value in weights.items()},
         weights=tensors_digest(weights),
         base=str(model),
-        scale="compat",
         tasks=(),
     )
+    fisher.save(tmp_path / FISHER)
     free = moved(model, data, None, 1.0)
-    assert moved(model, data, fisher, 0.0) == free > 0
-    assert moved(model, data, fisher, 100.0) < free / 2
+    assert moved(model, data, tmp_path, 0.0) == free > 0
+    assert moved(model, data, tmp_path, 100.0) < free / 2
     other = make_tiny_retriever(tmp_path / "other", d_model=32, layers=1, seed=1)
     with pytest.raises(CheckpointError):
-        moved(other, data, fisher, 1.0)
+        moved(other, data, tmp_path, 1.0)

@@ -15,7 +15,7 @@ from pipeline.models.retriever.encoder import byte_ids
 from pipeline.models.retriever.index import HARD
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.strategies import make_strategy
+from pipeline.models.retriever.strategies import Protection
 from tests.support.letters import Letters
 from tests.support.retrieval import rows_of_texts, write_dataset
 
@@ -45,7 +45,7 @@ def drawn(
         max_seq_len=length,
         loss=loss,
     )
-    strategy = make_strategy(config, None, rows)
+    strategy = Protection(config, None, rows)
     strategy.before_task(None, Letters("a", 0).task(row_losses(loss, temperature=0.1)))
     made = strategy.replayed(step, rank, world)
     assert made is not None

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from pipeline.models.errors import CheckpointError
+from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.batches import Batch, Batches, read_examples
 from pipeline.models.retriever.config import FisherLabels, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, load_encoder
-from pipeline.models.retriever.ewc import FIRST_STEPS, sample_groups
+from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
+from pipeline.models.retriever.ewc import FIRST_STEPS, Task, sample_groups
 from pipeline.models.retriever.fisher import Fisher, RetrievalLosses, parameters_of, squared_gradients
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.strategies import make_strategy
-from pipeline.models.retriever.tasks import Strategy, Task, TaskState
+from pipeline.models.retriever.strategies import Protection
 from tests.support.retrieval import rows_of_texts, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -81,13 +81,14 @@ def nudge(encoder: Encoder, by: float = 0.01) -> None:
             weight.add_(by)
 
 
-def after_first_task(made: Made, folder: Path, setting: RetrieverConfig) -> tuple[Encoder, TaskState]:
+def after_first_task(made: Made, folder: Path, setting: RetrieverConfig) -> tuple[Encoder, Fisher | None]:
     """What a chain has after a task that left the weights where they were."""
     encoder = made.encoder()
-    strategy = make_strategy(setting, None)
+    strategy = Protection(setting, None)
     strategy.before_task(encoder, made.task("A"))
     kept = strategy.after_task(encoder, made.task("A"))
-    kept.save(folder)
+    if kept is not None:
+        kept.save(folder / FISHER)
     return encoder, kept
 
 
@@ -98,7 +99,7 @@ def gradients(encoder: Encoder) -> dict[str, Tensor | None]:
 @pytest.mark.parametrize("setting", ["none", "ewc", "average", "replay"])
 def test_at_the_beginning_of_a_chain_no_strategy_changes_a_step(made: Made, setting: str) -> None:
     encoder = made.encoder()
-    strategy: Strategy = make_strategy(config(against_forgetting=setting), None)
+    strategy = Protection(config(against_forgetting=setting), None)
     strategy.before_task(encoder, made.task())
     strategy.on_gradients(encoder)
     assert strategy.replayed(0) is None
@@ -114,15 +115,16 @@ def test_ewc_keeps_a_fisher_of_the_weights_that_the_task_ended_with(made: Made, 
     assert [(task.name, task.data, task.examples, task.labels) for task in fisher.tasks] == [
         ("A", "digest of A", 16, "empirical")
     ]
+    assert kept is not None
     assert kept.warnings == ()
 
 
 def test_ewc_pulls_the_second_task_back_and_adds_its_own_fisher(made: Made, tmp_path: Path) -> None:
     setting = config(against_forgetting="ewc", lambda_value=0.5, fisher_decay=0.9)
     encoder, first = after_first_task(made, tmp_path, setting)
-    assert first.fisher is not None
-    values = first.fisher.values
-    strategy = make_strategy(setting, tmp_path)
+    assert first is not None
+    values = first.values
+    strategy = Protection(setting, tmp_path)
     strategy.before_task(encoder, made.task("B"))
     nudge(encoder)
     with_gradients_of(encoder, 1.0)
@@ -135,7 +137,7 @@ def test_ewc_pulls_the_second_task_back_and_adds_its_own_fisher(made: Made, tmp_
     assert penalty is not None
     weights = sum(value.numel() for value in parameters_of(encoder).values())
     assert float(penalty) == pytest.approx(strength * 0.01**2 * weights, rel=1e-3), "F has mean 1"
-    second = strategy.after_task(encoder, made.task("B")).fisher
+    second = strategy.after_task(encoder, made.task("B"))
     assert second is not None
     second.check(parameters_of(encoder), base="tiny")
     assert [(task.name, task.factor) for task in second.tasks] == [("A", 0.9), ("B", 1.0)]
@@ -162,7 +164,7 @@ def test_the_penalty_s_gradient_is_the_stated_share_of_the_loss_s_at_every_size_
     sized = Made(tmp_path, d_model=width)
     setting = config(against_forgetting="ewc", lambda_value=0.25)
     encoder, _ = after_first_task(sized, tmp_path, setting)
-    strategy = make_strategy(setting, tmp_path)
+    strategy = Protection(setting, tmp_path)
     strategy.before_task(encoder, sized.task("B"))
     for _ in range(3):
         nudge(encoder)
@@ -185,7 +187,7 @@ def test_a_step_of_a_warm_up_counts_as_much_as_its_learning_rate(made: Made, tmp
     encoder, _ = after_first_task(made, tmp_path, setting)
     taken = {}
     for size in (1.0, 0.1):
-        strategy = make_strategy(setting, tmp_path)
+        strategy = Protection(setting, tmp_path)
         strategy.before_task(encoder, made.task("B"))
         taken[size] = 0
         while not strategy.progress() or strategy.progress()[0] < FIRST_STEPS - 1e-6:
@@ -198,7 +200,7 @@ def test_a_step_of_a_warm_up_counts_as_much_as_its_learning_rate(made: Made, tmp
 def test_a_resumed_run_has_the_strength_that_was_set_before(made: Made, tmp_path: Path) -> None:
     setting = config(against_forgetting="ewc+average")
     encoder, _ = after_first_task(made, tmp_path, setting)
-    whole, cut = (make_strategy(setting, tmp_path) for _ in range(2))
+    whole, cut = (Protection(setting, tmp_path) for _ in range(2))
     for strategy in (whole, cut):
         strategy.before_task(encoder, made.task("B"))
     nudge(encoder)
@@ -211,49 +213,28 @@ def test_a_resumed_run_has_the_strength_that_was_set_before(made: Made, tmp_path
     assert penalties[0] == penalties[1]
 
 
-def test_on_leanagent_s_scale_lambda_is_taken_as_it_is(made: Made, tmp_path: Path) -> None:
-    setting = config(against_forgetting="ewc", fisher_scale="compat", lambda_value=3.0)
-    encoder, first = after_first_task(made, tmp_path, setting)
-    assert first.fisher is not None
-    strategy = make_strategy(setting, tmp_path)
-    strategy.before_task(encoder, made.task("B"))
-    nudge(encoder)
-    strategy.on_gradients(encoder)
-    for name, gradient in gradients(encoder).items():
-        torch.testing.assert_close(gradient, 2 * 3.0 * 0.01 * first.fisher.values[name], rtol=1e-3, atol=1e-7)
-
-
 def test_ewc_refuses_to_begin_at_other_weights_or_on_another_base(made: Made, tmp_path: Path) -> None:
     setting = config(against_forgetting="ewc")
     encoder, _ = after_first_task(made, tmp_path, setting)
     with pytest.raises(CheckpointError, match="chain from tiny, not from byt5"):
-        make_strategy(setting, tmp_path).before_task(encoder, made.task("B", base="byt5"))
+        Protection(setting, tmp_path).before_task(encoder, made.task("B", base="byt5"))
     nudge(encoder)
     with pytest.raises(CheckpointError, match="trained on since"):
-        make_strategy(setting, tmp_path).before_task(encoder, made.task("B"))
-
-
-def test_ewc_says_before_a_task_that_its_fisher_could_not_be_added_after_it(
-    made: Made, tmp_path: Path
-) -> None:
-    encoder, _ = after_first_task(made, tmp_path, config(against_forgetting="ewc"))
-    other = make_strategy(config(against_forgetting="ewc", fisher_scale="compat"), tmp_path)
-    with pytest.raises(CheckpointError, match="Set fisher_scale: normalised"):
-        other.before_task(encoder, made.task("B"))
+        Protection(setting, tmp_path).before_task(encoder, made.task("B"))
 
 
 def test_training_without_a_penalty_keeps_a_fisher(made: Made, tmp_path: Path) -> None:
     setting = config(against_forgetting="ewc", lambda_value=0.0)
     encoder, _ = after_first_task(made, tmp_path, setting)
-    strategy = make_strategy(setting, tmp_path)
+    strategy = Protection(setting, tmp_path)
     strategy.before_task(encoder, made.task("B"))
     assert strategy.penalty(encoder) is None
     kept = strategy.after_task(encoder, made.task("B"))
-    assert kept.fisher is not None
-    assert [task.name for task in kept.fisher.tasks] == ["A", "B"]
+    assert kept is not None
+    assert [task.name for task in kept.tasks] == ["A", "B"]
     nudge(encoder)
     with pytest.raises(CheckpointError, match="trained on since"):
-        make_strategy(setting, tmp_path).before_task(encoder, made.task("B"))
+        Protection(setting, tmp_path).before_task(encoder, made.task("B"))
 
 
 @pytest.mark.parametrize(("negatives", "rows"), [(0, 8), (1, 4), (3, 2), (7, 1), (20, 1)])
@@ -268,38 +249,17 @@ def test_each_example_has_eight_candidates_whatever_the_batch_size(
 
     for batch_size in (1, 4):
         setting = config(against_forgetting="ewc", num_negatives=negatives, num_in_file_negatives=0)
-        strategy = make_strategy(replace(setting, batch_size=batch_size, fisher_samples=1), None)
+        strategy = Protection(replace(setting, batch_size=batch_size, fisher_samples=1), None)
         strategy.after_task(made.encoder(), replace(made.task(), batches=batches))
     assert asked == [rows, rows]
 
 
-def test_the_compat_scale_squares_the_training_batches(made: Made, tmp_path: Path) -> None:
-    setting = config(against_forgetting="ewc", fisher_scale="compat")
-    encoder, kept = after_first_task(made, tmp_path, setting)
-    assert kept.fisher is not None
-    batches, losses = made.batches(2), made.task().losses
-    expected = {name: torch.zeros_like(value) for name, value in parameters_of(encoder).items()}
-    for step in range(8):
-        encoder.zero_grad()
-        batch = batches.at(step)
-        scores = (
-            embed(encoder, batch.context_ids, batch.context_mask)
-            @ embed(encoder, batch.premise_ids, batch.premise_mask).T
-        )
-        losses(scores, batch.label, batch.ignore).mean().backward()  # type: ignore[no-untyped-call]
-        for name, gradient in gradients(encoder).items():
-            assert gradient is not None
-            expected[name] += gradient**2
-    for name, value in expected.items():
-        torch.testing.assert_close(kept.fisher.values[name], value / 16, rtol=1e-3, atol=1e-9)
-
-
 def test_the_average_lies_between_where_the_task_began_and_ended(made: Made) -> None:
     encoder, start = made.encoder(), parameters_of(made.encoder())
-    strategy = make_strategy(config(against_forgetting="average", average_weight=0.25), None)
+    strategy = Protection(config(against_forgetting="average", average_weight=0.25), None)
     strategy.before_task(encoder, made.task())
     nudge(encoder, 1.0)
-    assert strategy.after_task(encoder, made.task()) == TaskState()
+    assert strategy.after_task(encoder, made.task()) is None
     for name, weight in parameters_of(encoder).items():
         torch.testing.assert_close(weight, start[name] + 0.25)
 
@@ -308,8 +268,8 @@ def rows_of(name: str) -> ReplayRows:
     return rows_of_texts({name: [(f"{name} {number}", f"document {number}") for number in range(50)]})
 
 
-def replaying(made: Made, setting: RetrieverConfig) -> Strategy:
-    strategy = make_strategy(setting, None, rows_of("A"))
+def replaying(made: Made, setting: RetrieverConfig) -> Protection:
+    strategy = Protection(setting, None, rows_of("A"))
     strategy.before_task(made.encoder(), made.task("B"))
     return strategy
 
@@ -322,7 +282,7 @@ def test_replay_brings_back_the_first_task_while_the_second_is_learned(made: Mad
     assert same is not None
     assert (len(again), again.label.shape[1]) == (4, 16)
     assert torch.equal(again.context_ids, same.context_ids)
-    assert strategy.after_task(made.encoder(), made.task("B")) == TaskState(), "the datasets are kept already"
+    assert strategy.after_task(made.encoder(), made.task("B")) is None, "the datasets are kept already"
 
 
 def test_a_replayed_document_is_cut_where_those_of_training_and_index_are(made: Made) -> None:
@@ -342,7 +302,7 @@ def test_several_ways_do_what_each_does_and_the_fisher_is_of_the_averaged_weight
     setting = config(against_forgetting="ewc+replay+average", average_weight=0.25)
     encoder, _ = after_first_task(made, tmp_path, setting)
     start = {name: value.clone() for name, value in parameters_of(encoder).items()}
-    strategy = make_strategy(setting, tmp_path, rows_of("A"))
+    strategy = Protection(setting, tmp_path, rows_of("A"))
     strategy.before_task(encoder, made.task("B"))
     assert strategy.replayed(0) is not None
     nudge(encoder, 1.0)
@@ -354,15 +314,15 @@ def test_several_ways_do_what_each_does_and_the_fisher_is_of_the_averaged_weight
     kept = strategy.after_task(encoder, made.task("B"))
     for name, weight in parameters_of(encoder).items():
         torch.testing.assert_close(weight, start[name] + 0.25)
-    assert kept.fisher is not None
-    kept.fisher.check(parameters_of(encoder), base="tiny")
-    assert [task.name for task in kept.fisher.tasks] == ["A", "B"]
+    assert kept is not None
+    kept.check(parameters_of(encoder), base="tiny")
+    assert [task.name for task in kept.tasks] == ["A", "B"]
 
 
 def test_a_setting_that_changes_along_the_chain_begins_with_nothing_kept(made: Made, tmp_path: Path) -> None:
     after_first_task(made, tmp_path, config(against_forgetting="replay"))
     encoder = made.encoder()
-    strategy = make_strategy(config(against_forgetting="ewc"), tmp_path)
+    strategy = Protection(config(against_forgetting="ewc"), tmp_path)
     strategy.before_task(encoder, made.task("B"))
     assert strategy.penalty(encoder) is None
 
@@ -370,7 +330,7 @@ def test_a_setting_that_changes_along_the_chain_begins_with_nothing_kept(made: M
 def test_what_was_kept_and_is_damaged_stops_the_task(made: Made, tmp_path: Path) -> None:
     (tmp_path / "fisher.safetensors").write_bytes(b"{")
     with pytest.raises(CheckpointError, match=r"fisher\.safetensors"):
-        make_strategy(config(against_forgetting="ewc"), tmp_path)
+        Protection(config(against_forgetting="ewc"), tmp_path)
 
 
 def test_processes_share_the_groups_of_a_sample_and_none_is_taken_twice(made: Made) -> None:

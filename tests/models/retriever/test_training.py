@@ -144,7 +144,7 @@ def test_what_a_run_made_is_not_saved_as_a_checkpoint_once_it_is_damaged(
     steps: list[int] = []
     again = learn(tasks[0], chain, config, parent=None, on_step=lambda done, _: steps.append(done))
     assert steps == [1, 2, 3, 4, 5, 6]
-    assert again.digest == taught.report.checkpoints[0].digest
+    assert again.digest == taught.checkpoints[0].digest
 
 
 def test_what_a_fisher_information_is_estimated_on_does_not_depend_on_batch_size_accumulation_or_processes(

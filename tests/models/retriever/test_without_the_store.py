@@ -31,7 +31,7 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.retriever.places import Place
-from pipeline.models.retriever.learning import learn_all
+from pipeline.models.retriever.learning import learn, measure
 
 model, folder = Path(sys.argv[1]), Path(sys.argv[2])
 tasks = [TaskData(name, folder / name) for name in ("a", "b")]
@@ -40,14 +40,15 @@ config = RetrieverConfig(
     against_forgetting="ewc+replay+average", fisher_samples=16, max_seq_len=64, data_max_seq_len=64,
 )
 chain = Chain(folder / "chain")
-report = learn_all(tasks, chain, config, indices=folder / "indices")
-assert [len(row) for row in report.recall] == [2, 1]
+first = learn(tasks[0], chain, config, parent=None)
+last = learn(tasks[1], chain, config, parent=first.checkpoint, earlier=tasks[:1])
+measured = [measure(chain.path(last.checkpoint), task, config, indices=folder / "indices") for task in tasks]
 corpus = Corpus(tasks[1].dataset / "corpus.jsonl")
 finder = PremiseFinder.of_checkpoint(
-    chain.folder, report.checkpoints[-1].checkpoint, corpus, indices=folder / "indices", premises=3
+    chain.folder, last.checkpoint, corpus, indices=folder / "indices", premises=3
 )
 (found,) = finder.find([("\u22a2 abcd", Place())])
-print(len(report.checkpoints), len(found))
+print(len(measured), len(found))
 """
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -129,51 +128,6 @@ def assert_uniform(corpus: Corpus, positive: int, pool: set[int], *, in_file: in
     # Chi squared over len(pool) - 1 degrees of freedom: mean that, standard deviation sqrt(2 (len(pool) - 1)).
     chi2 = sum((counts[index] - 25) ** 2 / 25 for index in pool)
     assert chi2 < len(pool) - 1 + 5 * (2 * (len(pool) - 1)) ** 0.5
-
-
-class Shuffles(np.random.Generator):
-    """Random numbers, and how many things were shuffled at most."""
-
-    largest = 0
-
-    def permutation(self, x: Any, axis: int = 0) -> Any:
-        self.largest = max(self.largest, int(x))
-        return super().permutation(x, axis)
-
-
-@pytest.mark.parametrize(
-    ("imports", "kept"),
-    [
-        pytest.param([*range(0, 100, 2)], 0, id="every second file"),
-        pytest.param([0, 50, 99], 1, id="three of a hundred"),
-    ],
-)
-def test_a_draw_looks_at_a_few_files_of_many_and_keeps_a_list_of_scattered_ones_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: list[int], kept: int
-) -> None:
-    corpus = corpus_of(tmp_path, [20] * 100, imports)
-    positive = int(np.flatnonzero(corpus.file_of_premise == 50)[0])
-    sampler = NegativeSampler(corpus, negatives=3, in_file=1)
-    rng = Shuffles(np.random.PCG64(0))
-    sampler.draw(step(corpus, positive), positive, rng)
-    assert len(sampler._lines) == kept
-    asked = 0
-    looked = Corpus.imports
-
-    def counted(self: Corpus, path: str, other: int) -> bool:
-        nonlocal asked
-        asked += 1
-        return looked(self, path, other)
-
-    def refused(self: Corpus, path: str) -> object:
-        raise AssertionError("all files were listed for one draw")
-
-    monkeypatch.setattr(Corpus, "imports", counted)
-    monkeypatch.setattr(Corpus, "imported_files", refused)
-    for _ in range(100):
-        sampler.draw(step(corpus, positive), positive, rng)
-    assert asked < 100 * 10
-    assert rng.largest <= 4 * 3
 
 
 @pytest.mark.parametrize(("negatives", "in_file"), [(2, 3), (2, -1)])
