@@ -47,9 +47,11 @@ from benchmarks.store_bench import (
     timed,
 )
 from benchmarks.store_history import record_history
-from benchmarks.store_library import STREAM, Library
+from benchmarks.store_library import STREAM, Library, write_for_leandojo
 from store.domain.identity import event_id
+from store.leandojo import DynamicDatabase
 from store.leandojo.exporting import export_leandojo
+from store.leandojo.reading import import_leandojo
 from store.log.envelope import Expect, NewEvent, now_text, prepare
 from store.log.log import Batch, EventLog
 from store.log.reader import LogReader
@@ -146,6 +148,25 @@ def measure_export(bench: Bench) -> Iterator[Row]:
     yield Row("export", f"ours, {large:,} to {small:,}", growth, "x", "at most 12", growth <= 12)
     theirs = bench.ask_peer("export", small, times=1)
     yield from _against("export", f"of {small:,} theorems", theirs, ours[small], least=20)
+
+
+def measure_import(bench: Bench) -> Iterator[Row]:
+    """A database of LeanDojo's taken into an empty log, checked and on disk; theirs makes objects in memory of it."""
+    small, _ = bench.sizes.export
+    folder = bench.folder / "import"
+    folder.mkdir()
+    write_for_leandojo(small, folder / "given.json")
+    state = {
+        "events_db": folder / "events.db",
+        "database_db": folder / "database.db",
+        "stage": folder / "stage",
+    }
+    ours = timed(import_leandojo, folder / "given.json", **state)
+    yield Row("import", f"ours, {small:,} theorems", ours, "s")
+    reads = timed(DynamicDatabase, folder / "given.json")
+    yield Row("import", f"ours, {small:,} theorems, objects in memory", reads, "s")
+    theirs = bench.ask_peer("import", small, times=1)
+    yield from _against("import", f"of {small:,} theorems, objects in memory", theirs, reads, least=0.5)
 
 
 def measure_append(bench: Bench) -> Iterator[Row]:
@@ -328,6 +349,7 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "rebuild": measure_rebuild,
     "commit": measure_commit,
     "export": measure_export,
+    "import": measure_import,
     "status": measure_status,
 }
 
@@ -350,7 +372,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="everlean-benchmark-", dir=options.folder) as temporary:
             folder = Path(temporary)
-            asked = not options.no_peer and {"commit", "export"} & set(names)
+            asked = not options.no_peer and {"commit", "export", "import"} & set(names)
             peer = options.peer or (fetch_peer(folder) if asked else None)
             bench = Bench(folder, sizes, peer.resolve() if peer and not options.no_peer else None)
             for name in names:

@@ -2,6 +2,7 @@
 
     python benchmarks/store_peer.py PEER commit DATABASE.json FOLDER TIMES
     python benchmarks/store_peer.py PEER export DATABASE.json FOLDER TIMES
+    python benchmarks/store_peer.py PEER import DATABASE.json FOLDER TIMES
 
 PEER is where lean-dojo-v2 1.0.9 was unpacked or installed without its dependencies. Those (torch, ray, GitHub, ...)
 are stood in for by empty modules; nothing that is measured calls into them. Prints the seconds, as JSON.
@@ -124,9 +125,20 @@ def export(peer: Path, source: Path, folder: Path, times: int) -> list[float]:
     return took
 
 
+def read_database(peer: Path, source: Path, _folder: Path, times: int) -> list[float]:
+    """Seconds of `DynamicDatabase.from_json`, which makes objects and records nothing."""
+    module = database_module(peer)
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        module.DynamicDatabase.from_json(str(source))
+        took.append(time.perf_counter() - began)
+    return took
+
+
 def main() -> int:
     peer, what, source, folder, times = sys.argv[1:]
-    measure = {"commit": record_commit, "export": export}[what]
+    measure = {"commit": record_commit, "export": export, "import": read_database}[what]
     print(json.dumps(measure(Path(peer), Path(source), Path(folder), int(times))))
     return 0
 

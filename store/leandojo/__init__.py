@@ -12,16 +12,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store.leandojo.database import AnnotatedTactic as AnnotatedTactic
-    from store.leandojo.database import Annotation as Annotation
-    from store.leandojo.database import DynamicDatabase as DynamicDatabase
-    from store.leandojo.database import Pos as Pos
-    from store.leandojo.database import Premise as Premise
-    from store.leandojo.database import PremiseFile as PremiseFile
-    from store.leandojo.database import Repository as Repository
-    from store.leandojo.database import Theorem as Theorem
+    from store.leandojo.database import (
+        AnnotatedTactic,
+        Annotation,
+        DynamicDatabase,
+        Pos,
+        Premise,
+        PremiseFile,
+        Repository,
+        Theorem,
+    )
 
-_NAMES = (
+__all__ = (
     "AnnotatedTactic",
     "Annotation",
     "DynamicDatabase",
@@ -34,6 +36,6 @@ _NAMES = (
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
+    if name in __all__:
         return getattr(importlib.import_module("store.leandojo.database"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import glob
 import json
 import os
 import secrets
@@ -117,18 +118,14 @@ def _put(new: Path, place: Path) -> None:
 
 def _tidy(place: Path) -> None:
     """Put back, or remove, what killed exports to this place left. The parent is ours alone meanwhile."""
-    for aside in sorted(place.parent.glob(f".{_literal(place.name)}.*.old")):
+    for aside in sorted(place.parent.glob(f".{glob.escape(place.name)}.*.old")):
         if place.exists():
             _remove(aside)
         else:
             aside.rename(place)
-    for left in place.parent.glob(f".{_literal(place.name)}.*.new"):
+    for left in place.parent.glob(f".{glob.escape(place.name)}.*.new"):
         with contextlib.suppress(HeldError), _alone(left, wait_s=0):
             _remove(left)
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 @contextmanager

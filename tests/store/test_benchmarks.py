@@ -50,6 +50,7 @@ def test_every_number_that_the_store_is_held_to_has_a_row(answer: tuple[str, dic
         ("commit", "at least 100"),
         ("export", "at most 12"),
         ("export", "at least 20"),
+        ("import", "at least 0.5"),
         ("status", "under 300"),
     ]
 

@@ -88,7 +88,9 @@ def written(path: Path) -> Any:
 # A script.
 
 
-def test_a_script_of_leandojo_s_runs_with_another_import(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_of_leandojo_s_runs_with_another_import(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(path.parent)
     traced = repository(theorem("a", "simp", "rfl"), theorem("b", "sorry", line=5))
 
@@ -101,11 +103,17 @@ def test_a_script_of_leandojo_s_runs_with_another_import(path: Path, monkeypatch
     database.add_repository(repo)
     ordered = database.sort_repositories_by_difficulty()
     assert ordered == [repo]
+    database.print_database_contents()
+    assert f"  - {URL} (commit: {'1' * 40})" in capsys.readouterr().out
     for unproved in list(repo.sorry_theorems_unproved):
         proof = [AnnotatedTactic("trivial", ("trivial", []), "", "")]
         unproved.traced_tactics = proof
         repo.update_theorem(unproved)
         repo.change_sorry_to_proven(unproved, "logs/proofs.log")
+    with pytest.raises(ValueError, match="not in the list of unproved"):
+        repo.change_sorry_to_proven(repo.proven_theorems[0], "logs/proofs.log")
+    with pytest.raises(ValueError, match="not found"):
+        repo.update_theorem(theorem("c"))
     database.update_repository(repo)
     database.to_json("dynamic_database.json")
     database.export_merged_data(ordered, Path("merged/data"))
@@ -138,13 +146,6 @@ def test_opening_a_file_leaves_it_as_it_is(path: Path) -> None:
     assert DynamicDatabase(path).to_dict() == database.to_dict()
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
-    path.write_text('{"repositories": [', encoding="utf-8")
-    with pytest.raises(ImportFormatError):
-        DynamicDatabase(path)
-    assert path.read_text(encoding="utf-8") == '{"repositories": ['
-
-
 def test_from_json_loads_what_is_in_the_file_and_writes_no_other(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,10 @@ def test_from_json_loads_what_is_in_the_file_and_writes_no_other(
     assert sorted(item.name for item in path.parent.iterdir()) == [path.name, "other.json"]
     with pytest.raises(FileNotFoundError):
         DynamicDatabase.from_json("absent.json")
+    other.write_text('{"repositories": [')
+    with pytest.raises(ImportFormatError):
+        DynamicDatabase(other)
+    assert other.read_text() == '{"repositories": ['
 
 
 def test_a_kill_while_the_file_is_written_leaves_the_old_one(path: Path) -> None:
@@ -203,16 +208,6 @@ def test_adding_twice_is_once_and_updating_what_is_not_there_an_error(path: Path
         database.delete_repository(URL, "1" * 40)
 
 
-def test_to_json_writes_what_was_changed_in_the_objects(path: Path) -> None:
-    database = DynamicDatabase(path)
-    database.add_repository(repository(theorem("a")))
-    database.repositories[0].proven_theorems.append(theorem("b", line=5))
-    database.repositories.append(repository(theorem("c"), url="https://github.com/demo/other"))
-    database.to_json()
-    assert written(path) == database.to_dict()
-    assert DynamicDatabase(path).to_dict() == database.to_dict()
-
-
 def test_update_json_adds_what_the_other_file_does_not_have(path: Path) -> None:
     first = DynamicDatabase(path)
     first.add_repository(repository(theorem("a")))
@@ -251,19 +246,10 @@ def test_repositories_come_sorted_by_their_easy_theorems_with_every_theorem_rate
     for compat, of_a_sorry in ((False, None), (True, math.inf)):
         assert database.sort_repositories_by_difficulty(compat=compat) == [easy, hard]
         assert [item.difficulty_rating for item in hard.get_all_theorems] == [math.exp(9), of_a_sorry]
+        assert ("Infinity" in path.read_text()) == compat
     stored = written(path)["repositories"][0]
     assert [item["difficulty_rating"] for item in stored["proven_theorems"]] == [math.exp(9)]
     assert DynamicDatabase(path).repositories[0].sorry_theorems_unproved[0].difficulty_rating == math.inf
-
-
-def test_infinity_is_null_in_the_file_without_compat(path: Path) -> None:
-    sorry = theorem("s", "sorry")
-    sorry.difficulty_rating = math.inf
-    database = DynamicDatabase(path)
-    database.add_repository(repository(sorry))
-    for compat, text in ((False, "null"), (True, "Infinity")):
-        database.to_json(compat=compat)
-        assert f'"difficulty_rating": {text}' in path.read_text(encoding="utf-8")
 
 
 def test_an_export_of_a_repository_that_is_not_in_the_database_is_refused(path: Path) -> None:
@@ -274,27 +260,25 @@ def test_an_export_of_a_repository_that_is_not_in_the_database_is_refused(path: 
         database.export_merged_data([], path.parent / "out")
 
 
-def test_without_a_tracer_the_error_says_how_to_give_one(path: Path) -> None:
+def test_without_a_tracer_the_error_says_how_to_give_one_and_no_web_is_searched(path: Path) -> None:
     with pytest.raises(TracerMissingError, match="tracer="):
         DynamicDatabase(path).trace_repository(URL, "1" * 40)
-
-
-def test_searching_the_web_for_repositories_is_refused_with_what_to_do_instead(path: Path) -> None:
     with pytest.raises(TracerMissingError, match=r"config\.toml"):
         DynamicDatabase(path).discover_repositories(num_repos=1, curriculum_learning=True)
 
 
-def test_the_list_of_repositories_can_be_given_anew(path: Path) -> None:
+def test_the_list_of_repositories_can_be_given_anew_and_changed(path: Path) -> None:
     one, two = repository(theorem("a")), repository(theorem("b"), url=f"{URL}2")
-    first = DynamicDatabase(path)
-    first.repositories = [one, two]
-    first.to_json()
-    assert [item["url"] for item in written(path)["repositories"]] == [URL, f"{URL}2"]
-    again = DynamicDatabase(path)
-    again.repositories = [two]
-    again.to_json()
-    assert [item["url"] for item in written(path)["repositories"]] == [f"{URL}2"]
-    assert [repo.url for repo in DynamicDatabase(path).repositories] == [f"{URL}2"]
+    for given in ([one, two], [two]):
+        database = DynamicDatabase(path)
+        database.repositories = given
+        database.repositories[0].proven_theorems[0].theorem_statement = f"of {len(given)}"
+        database.to_json()
+        assert (
+            DynamicDatabase(path).to_dict()
+            == written(path)
+            == {"repositories": [one.to_dict() for one in given]}
+        )
 
 
 def test_an_error_in_what_was_given_names_it_and_no_temporary_file(path: Path) -> None:
@@ -327,13 +311,6 @@ def test_paths_are_taken_where_leandojo_has_texts(path: Path) -> None:
     (found,) = DynamicDatabase(path).repositories
     assert found.premise_files[0].imports == ["Other.lean"]
     assert found.proven_theorems[0].to_dict() == given.proven_theorems[0].to_dict()
-
-
-def test_the_contents_can_be_printed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    database = DynamicDatabase(path)
-    database.add_repository(repository())
-    database.print_database_contents()
-    assert f"  - {URL} (commit: {'1' * 40})" in capsys.readouterr().out
 
 
 # A daemon's folder.
@@ -390,14 +367,6 @@ def test_repositories_are_equal_by_url_name_commit_and_versions_and_theorems_by_
     assert theorem("a") != theorem("a", line=2)
     with pytest.raises(TypeError, match="unhashable"):
         hash(theorem("a"))
-
-
-def test_a_sorry_that_is_not_among_the_unproved_cannot_become_proved(tmp_path: Path) -> None:
-    repo = repository(theorem("a"))
-    with pytest.raises(ValueError, match="not in the list of unproved"):
-        repo.change_sorry_to_proven(repo.proven_theorems[0], str(tmp_path / "log"))
-    with pytest.raises(ValueError, match="not found"):
-        repo.update_theorem(theorem("b"))
 
 
 # LeanDojo's own classes on our files.
