@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 
@@ -371,33 +372,28 @@ class ClusterEngine(Engine):
     ) -> None:
         self._local, self._launcher = local, launcher
         self._paths, self._git, self._lease_s = paths, git, lease_s
-        self._lent: dict[str, str] = {}
         self._running: set[LaunchedAttempt] = set()
         self._refused_until = 0.0
         self._refusal = ""
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """See `Engine.gpus`: which one it becomes is the cluster's to say, so they are numbers."""
-        # Those that are lent are among them also where the cluster has fewer by now.
-        free = max(0, self._launcher.gpus - len(self._lent))
-        names = (f"{self._launcher.name}-{number}" for number in count())
-        what = f"of {self._launcher.name}"
-        lent = [
-            Gpu(name, int(name.rpartition("-")[2]), what, state="lent", detail=job)
-            for name, job in self._lent.items()
-        ]
-        others = islice((name for name in names if name not in self._lent), free)
-        return (*lent, *(Gpu(name, int(name.rpartition("-")[2]), what) for name in others))
 
     @property
     def problem(self) -> str:
         return self._launcher.problem or (self._refusal if time.monotonic() < self._refused_until else "")
 
     async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        self._lent = dict(lent)
         self._launcher.note(attempts=len(self._running), gpus=len(lent))
-        return self.gpus
+
+        def gpu(name: str) -> Gpu:
+            return Gpu(name, int(name.rpartition("-")[2]), f"of {self._launcher.name}")
+
+        # Which ones they become is the cluster's to say, so they are numbers. Those that are lent are among them also
+        # where the cluster has fewer by now.
+        names = (f"{self._launcher.name}-{number}" for number in count())
+        free = islice((name for name in names if name not in lent), max(0, self._launcher.gpus - len(lent)))
+        return (
+            *(replace(gpu(name), state="lent", detail=job) for name, job in lent.items()),
+            *map(gpu, free),
+        )
 
     @property
     def room(self) -> int | None:

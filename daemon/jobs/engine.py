@@ -161,15 +161,11 @@ class Engine(Protocol):
     """Starts attempts."""
 
     @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that jobs may lease, as of the last look."""
-
-    @property
     def problem(self) -> str:
         """Why no job that leaves the daemon's machine can begin, with the remedy; "" where it can."""
 
     async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """Look at the GPUs, and at what the cluster has; return the GPUs.
+        """Look at the GPUs, and at what the cluster has; return the GPUs that jobs may lease.
 
         Args:
             lent: the job (as shown to people) that leases each GPU, by UUID.

@@ -169,16 +169,11 @@ class LocalEngine(Engine):
         self._looks = MemoryLooks()
 
     @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        return self._gpus.now
-
-    @property
     def problem(self) -> str:
         return ""  # nothing leaves this machine
 
     async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        await self._gpus.look(lent)
-        return self._gpus.now
+        return await self._gpus.look(lent)
 
     @property
     def room(self) -> None:

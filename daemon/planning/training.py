@@ -124,6 +124,8 @@ class _Training:
             if offer.repository != repo.key:
                 continue
             identity = job_id(self._kind, "offered", offer.weights, offer.repository, offer.trace or "")
+            if not self._is_ready(identity):
+                continue
             traces = trace_queries.traces(self._view, repository=repo.key)
             newest = trace_queries.newest_trace(self._view, repo.key)
             trace = next((one for one in traces if one.trace == offer.trace), newest)
@@ -211,7 +213,7 @@ class _Training:
             str(trace.seq),
             *_refusals(tried),
         )
-        if self._look.standings.of(identity).state != "ready":
+        if not self._is_ready(identity):
             return
         builds = build_first(repo, branch, lean, trace.sha, project.folder)
         if builds is not None:
@@ -314,8 +316,7 @@ class _Training:
             str(trace.seq),
             *_refusals(same),
         )
-        ready = self._look.standings.of(identity).state == "ready"
-        return (identity, len(same)) if ready and self._is_new(trace, since) else None
+        return (identity, len(same)) if self._is_ready(identity) and self._is_new(trace, since) else None
 
     def _tried(self, repo: Repo, *, rewards: bool) -> list[Learned]:
         """Return what learned the repository, or by rewards on it, on top of the checkpoint in use."""
@@ -343,7 +344,10 @@ class _Training:
             json.dumps(self._config),
             f"{number} times new proofs since {latest}",
         )
-        return identity if self._look.standings.of(identity).state == "ready" else None
+        return identity if self._is_ready(identity) else None
+
+    def _is_ready(self, identity: str) -> bool:
+        return self._look.standings.of(identity).state == "ready"
 
     def _is_new(self, trace: TraceRow, since: int) -> bool:
         """Return whether a trace has enough that was not there at a log position."""
@@ -366,7 +370,7 @@ class _Training:
         if newest is None or newest in ancestry(self._known, in_use.checkpoint):
             return
         identity = job_id("evaluate", in_use.checkpoint, newest.job)
-        if not self._has_test_set(newest):
+        if not self._is_ready(identity) or not self._has_test_set(newest):
             return
         (row,) = queries.jobs_by_prefix(self._view, newest.job)
         yield from self._jobs(

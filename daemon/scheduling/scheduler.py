@@ -83,6 +83,8 @@ class Scheduler:
         self.plan = Plan()
         self.admission = Admission()
         """What of it could begin when it was made, and what the rest waited for."""
+        self.gpus: tuple[Gpu, ...] = ()
+        """The GPUs that jobs may lease, as of the last turn."""
         self.for_slot = SlotQueue()
         self._money = Money()
         self.lacking: tuple[Need, ...] = ()
@@ -109,11 +111,6 @@ class Scheduler:
         # "above_cap" says nothing of today's money: that one request is too large for any day.
         if any(isinstance(event.body, JobFailed) and event.body.reason == "spending_cap" for event in events):
             self._money.spent(self._context.settings, now=datetime.now(UTC))
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that jobs may lease, as of the last look."""
-        return self._engine.gpus
 
     def has_news(self, events: Sequence[NewEvent]) -> bool:
         """Return whether something may begin, or has to end, since these events.
@@ -150,7 +147,7 @@ class Scheduler:
         settings = self._context.settings
         try:
             self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings))
-            gpus = await self._engine.look(self._runner.lent)
+            self.gpus = await self._engine.look(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
             self._context.problems.set("plan", f"what is due cannot be found out: {error}")
             log.exception("plan_failed")
@@ -174,7 +171,7 @@ class Scheduler:
             beside=beside,
             max_running=settings.jobs.max_running,
             room=self._engine.room,
-            gpus=gpus,
+            gpus=self.gpus,
             no_cluster=self._no_cluster(),
             no_money=self._money.why(settings, now=datetime.now(UTC)),
             served=served,
