@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.client.errors import ReplStartError
-from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import PoolStats
 from pipeline.prove.effort import Attempt
 from tests.support.lean.scripted import Script
@@ -34,9 +33,8 @@ def run(
     script: Script,
     *,
     deaths: dict[str, int] | None = None,
-    limits: PoolLimits | None = None,
 ) -> tuple[dict[str, Attempt], PoolStats]:
-    with Searches(folder, script=script, deaths=deaths, limits=limits) as lean:
+    with Searches(folder, script=script, deaths=deaths) as lean:
         return lean.attempt(source), lean.pool.stats
 
 
@@ -107,12 +105,6 @@ def test_a_tactic_that_kills_lean_counts_as_failed_and_is_reported(tmp_path: Pat
     assert attempts["open_question"].outcome == "exhausted"
     assert "tactics that ended the process each time" in attempts["open_question"].detail
     assert pool.died == 4, "twice at the goal, and twice at its negation"
-
-
-def test_processes_are_replaced_in_mid_search_without_harm(tmp_path: Path) -> None:
-    worn, pool = run(tmp_path, HARD, STEPS, limits=PoolLimits(processes=1, calls=10))
-    assert [one.proof.tactics for one in worn.values() if one.proof is not None] == [WAY, WAY]
-    assert pool.recycled > 1
 
 
 def test_a_text_that_kills_every_process_is_given_up_after_two(tmp_path: Path) -> None:

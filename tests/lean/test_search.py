@@ -58,9 +58,9 @@ def search(lean: Searches, statement: str, proposer: Proposer) -> Effort:
 @pytest.mark.parametrize(
     "statement",
     [
-        "∀ p q r : Prop, (p ∨ q) ∨ r → p ∨ (q ∨ r)",
+        pytest.param("∀ p q r : Prop, (p ∨ q) ∨ r → p ∨ (q ∨ r)", marks=pytest.mark.slow),
         "∀ p q r : Prop, (p → q ∧ r) → (p → q) ∧ (p → r)",
-        "∀ p q : Prop, ¬(p ∨ q) ↔ ¬p ∧ ¬q",
+        pytest.param("∀ p q : Prop, ¬(p ∨ q) ↔ ¬p ∧ ¬q", marks=pytest.mark.slow),
         "∀ p : Prop, ¬¬(p ∨ ¬p)",
         "(∀ p : Prop, p) → False",
     ],

@@ -77,7 +77,7 @@ def test_a_run_that_is_killed_anywhere_is_completed_by_another_that_traces_only_
     workshop.commit(FILES)
     workshop.build(*IMPORTED)
     # A batch a file, and the closing one.
-    killed = workshop.job("trace", workshop.parameters(limits=PoolLimits(processes=1)), kill_after=batches)
+    killed = workshop.killed_trace(batches, limits=PoolLimits(processes=1))
     assert len(killed.traced) == min(batches, len(PROJECT))
     if batches <= len(PROJECT):
         assert trace_queries.traces(workshop.db) == [], "nothing counts before the commit is closed"
@@ -135,7 +135,7 @@ def test_a_file_that_fails_has_its_turn_once_a_commit_also_where_it_failed_befor
     workshop.commit({"Mid.lean": MID, "Sub/Alone.lean": ALONE})
     assert workshop.trace().summary["failed"] == 1
     workshop.commit({"README.md": "more\n"})
-    killed = workshop.job("trace", workshop.parameters(), kill_after=1)
+    killed = workshop.killed_trace(1)
     assert killed.traced == {"Mid.lean"}, "another commit, another chance"
     resumed = workshop.trace()
     assert resumed.traced == set(), "it failed at this commit in the same words as before"
@@ -147,7 +147,7 @@ def test_what_another_lean_says_in_the_same_words_is_recorded_too(workshop: Work
     workshop.commit({"A.lean": ALONE})
     workshop.trace()
     workshop.commit({"lake-manifest.json": "{}"})
-    killed = workshop.job("trace", workshop.parameters(), kill_after=1)
+    killed = workshop.killed_trace(1)
     assert killed.traced == {"A.lean"}
     workshop.lean = replace(workshop.lean, toolchain="leanprover/lean4:v4.9.0")
     assert workshop.trace().traced == {"A.lean"}

@@ -1,6 +1,7 @@
-"""For tests: a repository with a history, its log and view, and the trace job run on it as the daemon runs it.
+"""For tests: a repository with a history, its log and view, and the trace job run on it.
 
-The jobs are real processes, and so are git, the log, the view and Lean.
+Git, the log, the view and Lean are real. A job that is killed is a process of its own; the others run in this one,
+where `Trace.lean` is compiled once for each Lean.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pipeline.jobs.known import known_to_scan, known_to_trace
-from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import ScanSpec
+from pipeline.jobs.protocol import JobSpec, Reporter, reported
+from pipeline.jobs.specs import ScanSpec, TraceSpec
 from pipeline.lean.backend import LeanBackend, Sandbox
 from pipeline.lean.pool import PoolLimits
 from pipeline.scan import scan_commit
+from pipeline.trace.__main__ import work
+from pipeline.trace.program import compiled
 from store.domain.records import TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.registry import EVENT_TYPES
@@ -32,7 +36,7 @@ from store.view import queries, trace_queries
 from store.view.rows import TraceRow
 from store.view.view import View
 from tests.support.daemon import warm
-from tests.support.specs import raw_spec
+from tests.support.specs import job_spec, raw_spec
 
 KEY = "example.org/me/logic"
 URL = f"https://{KEY}"
@@ -114,6 +118,16 @@ def lean_itself(tools: Path, *, sandbox: Sandbox = "none") -> LeanBackend:
         sandbox=sandbox,
         sysroot=str(tools),
     )
+
+
+_programs: dict[tuple[str, ...], bytes] = {}
+
+
+async def _compiled_once(lean: LeanBackend, *, memory_bytes: int | None, limit_s: float) -> bytes:
+    key = (*lean.argv, lean.sandbox)
+    if key not in _programs:
+        _programs[key] = await compiled(lean, memory_bytes=memory_bytes, limit_s=limit_s)
+    return _programs[key]
 
 
 def lean_that_dies(folder: Path, tools: Path, *, on: str) -> LeanBackend:
@@ -292,19 +306,33 @@ class Workshop:
 
     def trace(self, **changes: Any) -> Outcome:
         """Trace the tip and record what the job asks for."""
-        return self.job("trace", self.parameters(**changes))
+        folder, parameters, said = self._new_job(), self.parameters(**changes), io.StringIO()
+        reporter = Reporter(raw_spec("trace", parameters, folder), said)
+        with patch("pipeline.trace.file.compiled", _compiled_once):
+            status = reported(
+                reporter, lambda: work(job_spec(TraceSpec, "trace", parameters, folder), reporter)
+            )
+        lines = [json.loads(line) for line in said.getvalue().splitlines()]
+        for line in lines:
+            if line["line"] == "events":
+                self._append(line["events"], folder / "staging")
+        return Outcome(status, lines, "")
 
-    def job(self, kind: str, parameters: dict[str, Any], *, kill_after: int | None = None) -> Outcome:
-        """Run a job and append each batch as it comes; `kill_after` so many batches the job is killed."""
+    def _new_job(self) -> Path:
         self.runs += 1
         folder = self.root / f"job-{self.runs}"
         folder.mkdir()
-        spec = raw_spec(kind, parameters, folder).write()
+        return folder
+
+    def killed_trace(self, after: int, **changes: Any) -> Outcome:
+        """Begin to trace the tip, append each batch as it comes, and kill the job after so many."""
+        folder = self._new_job()
+        spec = raw_spec("trace", self.parameters(**changes), folder).write()
         lines: list[dict[str, Any]] = []
         batches = 0
         pipe = folder / "stdout"
         os.mkfifo(pipe)
-        process = warm.job(f"pipeline.{kind}", spec, output=pipe, errors=folder / "stderr")
+        process = warm.job("pipeline.trace", spec, output=pipe, errors=folder / "stderr")
         with pipe.open(encoding="utf-8") as said:
             for text in said:
                 line = json.loads(text)
@@ -312,7 +340,7 @@ class Workshop:
                 if line["line"] == "events":
                     self._append(line["events"], folder / "staging")
                     batches += 1
-                    if batches == kill_after:
+                    if batches == after:
                         process.send_signal(signal.SIGKILL)
                         break
             process.wait(TIMEOUT_S)

@@ -13,7 +13,6 @@ In a toolchain of Lean 4.35.0 itself (`real_gate`) modules are compiled by its `
 # ruff: noqa: T201 - programs print
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -21,42 +20,49 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+
+# It starts some thousand times: what takes long to load is not loaded, or not before it is needed.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 SETTINGS = "standin.json"
 STANDS_IN = "stand-in for tests, not Lean"
 _SYSROOT = Path(__file__).resolve().parent.parent
 _IMPORT = re.compile(r"^\s*(?:public\s+)?(?:meta\s+)?import\s+(?:all\s+)?([\w.«»'-]+)", re.MULTILINE)
 _LIBRARY = Path(".lake", "build", "lib", "lean")
+_PLAIN = re.compile(r'(?:\w+ = "[^"\\\n]*"\n)*\Z')
+"""A lakefile that says nothing which is looked for."""
 
 
 class Failed(Exception):  # noqa: N818 - named by what happened
     """A step did not succeed; what lake prints has been printed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """The messages of one compiled file and whether there is an error among them."""
-
-    text: str
-    failed: bool
-
-
-@dataclass(slots=True)
 class Workspace:
     """A project as its lakefile, its manifest and its folders have it."""
 
-    errors: dict[str, str] | None
-    """what compiling a module says, by a pattern that is found in its text; None: that is Lean's to say"""
-    packages: list[str]
-    targets: list[str]
-    """those that `lake build` alone builds"""
-    modules: dict[str, Path]
-    hashes: dict[str, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        errors: dict[str, str] | None,
+        packages: list[str],
+        targets: list[str],
+        modules: dict[str, Path],
+    ) -> None:
+        """Args:
+        errors: what compiling a module says, by a pattern that is found in its text; None: that is Lean's to say.
+        packages: by their names.
+        targets: those that `lake build` alone builds.
+        modules: the file of each.
+        """
+        self.errors = errors
+        self.packages = packages
+        self.targets = targets
+        self.modules = modules
+        self.hashes: dict[str, str] = {}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -85,10 +91,13 @@ def _workspace() -> Workspace:
     for path in filter(Path.is_file, map(Path, ("lakefile.lean", "lakefile.toml"))):
         text = path.read_text("utf-8", errors="replace")
         _run_lines(path, text)
-        try:
-            table = tomllib.loads(text) if path.suffix == ".toml" else {}
-        except ValueError as problem:
-            _fail(f"{path}: {problem}")
+        if path.suffix == ".toml" and not _PLAIN.match(text):
+            import tomllib
+
+            try:
+                table = tomllib.loads(text)
+            except ValueError as problem:
+                _fail(f"{path}: {problem}")
         break
     folders = [Path(), *(Path(one["srcDir"]) for one in table.get("lean_lib", ()) if "srcDir" in one)]
     return Workspace(
@@ -197,7 +206,8 @@ def _build_module(workspace: Workspace, module: str, at: str) -> bool:
     path, hashes = workspace.modules[module], workspace.hashes
     text = path.read_text("utf-8")
     parts = [str(_SYSROOT), text, *(hashes.get(needed, needed) for needed in _imports(path))]
-    hashes[module] = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    data = "\0".join(parts).encode()
+    hashes[module] = f"{zlib.crc32(data):08x}{zlib.adler32(data):08x}"
     olean = _olean(Path(), module)
     trace = olean.with_suffix(".trace")
     if trace.is_file() and (kept := json.loads(trace.read_text("utf-8")))["depHash"] == hashes[module]:
@@ -206,19 +216,19 @@ def _build_module(workspace: Workspace, module: str, at: str) -> bool:
         return True
     olean.parent.mkdir(parents=True, exist_ok=True)
     errors = workspace.errors
-    said = _compiled(path, olean) if errors is None else _believed(path, text, errors)
-    if said.failed:
+    said, failed = _compiled(path, olean) if errors is None else _believed(path, text, errors)
+    if failed:
         print(f"✖ {at} Building {module}", flush=True)
-        print(f"trace: .> LEAN_PATH=./{_LIBRARY} {_SYSROOT}/bin/lean {path}\n{said.text}", flush=True)
+        print(f"trace: .> LEAN_PATH=./{_LIBRARY} {_SYSROOT}/bin/lean {path}\n{said}", flush=True)
         print("error: Lean exited with code 1", file=sys.stderr, flush=True)
         return False
     print(
-        f"{'⚠' if said.text else '✔'} {at} Built {module}" + (f"\n{said.text}" if said.text else ""),
+        f"{'⚠' if said else '✔'} {at} Built {module}" + (f"\n{said}" if said else ""),
         flush=True,
     )
     if errors is not None:
         _write_outputs(Path(), module, hashes[module])
-    trace.write_text(json.dumps({"depHash": hashes[module], "said": said.text}), "utf-8")
+    trace.write_text(json.dumps({"depHash": hashes[module], "said": said}), "utf-8")
     return True
 
 
@@ -234,8 +244,8 @@ def _write_outputs(root: Path, module: str, trace: str) -> None:
     olean.with_suffix(".ilean").write_text(json.dumps({"module": module}), "utf-8")
 
 
-def _compiled(path: Path, olean: Path) -> Said:
-    """Compile a file with Lean itself."""
+def _compiled(path: Path, olean: Path) -> tuple[str, bool]:
+    """Compile a file with Lean itself; return what it says, and whether it failed."""
     lean = str(_SYSROOT / "bin" / "lean")
     libraries = [one / _LIBRARY for one in Path(".lake", "packages").glob("*")]
     ran = subprocess.run(
@@ -250,10 +260,10 @@ def _compiled(path: Path, olean: Path) -> Said:
         severity = {"information": "info"}.get(message["severity"], message["severity"])
         place = f"{path}:{message['pos']['line']}:{message['pos']['column']}"
         lines.append(f"{severity}: {place}: {message['data']}")
-    return Said("\n".join([*lines, *ran.stderr.splitlines()]), ran.returncode != 0)
+    return "\n".join([*lines, *ran.stderr.splitlines()]), ran.returncode != 0
 
 
-def _believed(path: Path, text: str, errors: dict[str, str]) -> Said:
+def _believed(path: Path, text: str, errors: dict[str, str]) -> tuple[str, bool]:
     """Compile nothing, but run what a file has Lean run, and look for marks and sorries."""
     _run_lines(path, text)
     lines = [said for pattern, said in errors.items() if re.search(pattern, text)]
@@ -264,7 +274,7 @@ def _believed(path: Path, text: str, errors: dict[str, str]) -> Said:
     for number, line in enumerate(text.splitlines(), 1):
         if re.search(r"\bsorry\b", line.partition("--")[0]):
             lines.append(f"warning: {path}:{number}:{line.index('sorry')}: declaration uses 'sorry'")
-    return Said("\n".join(lines), failed)
+    return "\n".join(lines), failed
 
 
 def _run_lines(path: Path, text: str) -> None:

@@ -16,7 +16,6 @@ from pipeline.lean.client.errors import (
     ReplRefused,
     ReplSuspect,
     RequestFailed,
-    is_failed_tactic,
     refusal,
 )
 from pipeline.lean.client.messages import (
@@ -220,10 +219,3 @@ def test_an_error_object_becomes_the_exception_of_its_class(
 
     assert type(error) is wanted
     assert (error.kind, error.desc, error.command) == (kind, desc, command)
-
-
-def test_only_what_escapes_the_tactic_sandbox_by_a_limit_is_a_failed_tactic() -> None:
-    for command, kind, desc, wanted in ERRORS:
-        if command == "goal.tactic":
-            error = refusal(kind, desc, command=command)
-            assert is_failed_tactic(error) == (wanted is LimitReached), desc

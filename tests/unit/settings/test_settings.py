@@ -171,6 +171,30 @@ exclude = ["/etc"]
         ("[poll]\ntimeout = 5", "config.toml:2: poll.timeout: must be a string with a unit (got 5)"),
         ("[github]\napi_url = 'ftp://x'", "config.toml:2: github.api_url: must be an https URL"),
         ("[github]\napi_url = 'http://ghe.example.org'", "would send the token unencrypted"),
+        ('[notify.webhook]\nurl = "http://example.org/hook"', "would be sent unencrypted"),
+        ('[notify.webhook]\nurl = "ftp://example.org/hook"', "must be an https URL"),
+        ('[notify.webhook]\nurl = "https://[example"', "is no valid URL"),
+        ('[notify.webhook]\nsecret = "hushhush"', "everlean-notify-secret"),
+        ('[notify.webhook]\nkinds = ["proof_found"]', "one of proof_verified, proof_doubted, model"),
+        ("[notify.webhook]\nkinds = []", "should have at least 1 item"),
+        ('[notify.command]\nrun = [""]', "names no program"),
+        ('[notify.command]\nrun = "tell --here"', "list in square brackets"),
+        ("[notify]\ndigest = 60", "must be a string with a unit"),
+        ('[metrics]\nlisten = "0.0.0.0:9464"', "lets other machines read"),
+        ('[metrics]\nlisten = "[::]:9464"', "lets other machines read"),
+        ('[metrics]\nlisten = "192.0.2.1:9464"', "public = true"),
+        ('[metrics]\nlisten = "localhost:9464"', "IP address, not a name"),
+        ('[metrics]\nlisten = "127.0.0.1"', "no address with a port"),
+        ('[metrics]\nlisten = "127.0.0.1:0"', "no address with a port"),
+        ("[report]\nserve = true", "config.toml:2: report.serve: has no address to be served at; write listen"),
+        ("[report]\nserve = 1", "config.toml:2: report.serve: must be true or false"),
+        ('[schedule]\npreempt = ["scan"]', "schedule.preempt[0]: must be one of prove, quiet, pause"),
+        ('[schedule.quiet]\ntrain = ["8-18"]', 'schedule.quiet.train[0]: is no part of a day (got "8-18"); write'),
+        ('[jobs.limits]\nbuild = { memory = "8G" }', "jobs.limits: build has its limits in a table of its own"),
+        ('[jobs.limits]\nprove = { memory = "1K" }', 'jobs.limits.prove.memory: must be at least 256M (got "1K")'),
+        ("[jobs.limits]\nprove = { cpus = 2 }", "prove.cpus: is no known setting; the names here are memory, timeout"),
+        ("[jobs.limits]\nprov = {}", "jobs.limits.prov: must be one of scan, check, build, "),
+        ("[jobs.limits]\nprove = 3", "must be a table (got 3); write [jobs.limits.prove] and"),
         ("[poll\nevery = 1", "config.toml:1: syntax:"),
         ("[poll]\nevery = 5m", "config.toml:2: syntax:"),
         ("a = '''", "config.toml:1: syntax:"),
@@ -181,6 +205,7 @@ def test_a_mistake_is_named_with_its_place_and_remedy(text: str, expected: str, 
     assert len(found) == 1
     assert expected in found[0]
     assert ";" in found[0] or "did you mean" in found[0]
+    assert "hushhush" not in found[0]
 
 
 def test_a_file_that_is_no_utf8_is_named_with_its_line(tmp_path: Path) -> None:
@@ -336,32 +361,44 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> Non
     assert parse(data, path=tmp_path / "config.toml").poll.every_s == 120.0
 
 
+# --- what is told, and to whom
+
+
+def test_nothing_is_told_and_nothing_listens_unless_it_is_asked_for(tmp_path: Path) -> None:
+    found = settings("", tmp_path)
+    assert (found.notify.webhook.url, found.notify.command.run, found.metrics.listen) == ("", (), "")
+    assert not found.report.serve
+    served = settings('[metrics]\nlisten = "127.0.0.1:9464"\n[report]\nserve = true\n', tmp_path)
+    assert served.report.serve
+
+
+def test_a_program_s_path_is_relative_to_the_file_and_its_name_is_left_to_path(tmp_path: Path) -> None:
+    found = settings('[notify.command]\nrun = ["./tell", "./as-it-is"]', tmp_path)
+    assert found.notify.command.run == (str(tmp_path / "tell"), "./as-it-is")
+    assert settings('[notify.command]\nrun = ["tell"]', tmp_path).notify.command.run == ("tell",)
+
+
 @pytest.mark.parametrize(
-    ("text", "error"),
+    "url",
     [
-        ('[schedule]\npreempt = ["scan"]', "schedule.preempt[0]: must be one of prove, quiet, pause"),
-        (
-            '[schedule.quiet]\ntrain = ["8-18"]',
-            'config.toml:2: schedule.quiet.train[0]: is no part of a day (got "8-18"); write for instance',
-        ),
-        (
-            '[jobs.limits]\nbuild = { memory = "8G" }',
-            "jobs.limits: build has its limits in a table of its own",
-        ),
-        (
-            '[jobs.limits]\nprove = { memory = "1K" }',
-            'config.toml:2: jobs.limits.prove.memory: must be at least 256M (got "1K")',
-        ),
-        (
-            "[jobs.limits]\nprove = { cpus = 2 }",
-            "jobs.limits.prove.cpus: is no known setting; the names here are memory, timeout",
-        ),
-        ("[jobs.limits]\nprov = {}", "jobs.limits.prov: must be one of scan, check, build, "),
-        ("[jobs.limits]\nprove = 3", "must be a table (got 3); write [jobs.limits.prove] and"),
+        "https://hooks.slack.com/services/T0/B0/hushhush",
+        "https://discord.com/api/webhooks/1/hushhush",
+        "https://ada:hushhush@example.org/hook",
+        "https://example.org/hook?token=hushhush",
     ],
 )
-def test_mistakes_of_the_schedule_and_the_limits_name_the_reason_and_the_remedy(
-    text: str, error: str, tmp_path: Path
-) -> None:
-    (found,) = errors(text, tmp_path)
-    assert error in found
+def test_a_url_that_is_itself_a_secret_is_refused_and_not_printed(url: str, tmp_path: Path) -> None:
+    (line,) = errors(f'[notify.webhook]\nurl = "{url}"', tmp_path)
+    assert line.startswith("config.toml:2: notify.webhook.url: is itself a secret")
+    assert "everlean-notify-url" in line
+    assert "hush" not in line
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:9464", "127.1.2.3:1", "[::1]:9464"])
+def test_this_machine_s_own_addresses_may_be_listened_on(listen: str, tmp_path: Path) -> None:
+    assert settings(f'[metrics]\nlisten = "{listen}"', tmp_path).metrics.listen == listen
+
+
+def test_another_address_has_to_be_wanted_in_so_many_words(tmp_path: Path) -> None:
+    for text in ('listen = "0.0.0.0:9464"\npublic = true', 'public = true\nlisten = "0.0.0.0:9464"'):
+        assert settings(f"[metrics]\n{text}", tmp_path).metrics.public
