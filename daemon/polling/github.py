@@ -43,7 +43,7 @@ from daemon.polling.github_transport import (
 from daemon.polling.turns import Turns
 from daemon.settings import Settings
 from pipeline.endpoint.errors import CredentialError
-from pipeline.http_client import REDIRECTS, Answer, NotJsonError
+from pipeline.http_client import Answer, NotJsonError
 from pipeline.loopback import is_loopback
 from pipeline.redact import redact
 
@@ -211,14 +211,10 @@ class GitHub(Transport):
             RemoteError: rate limited, out of reach, or redirected to another host.
         """
         async with self._asking(what):
-            for _ in range(4):
-                answer = await self.send(
-                    address, etag=None, what=what, method=method, body=body, read_refusals=False
-                )
-                if method != "GET" or answer.status not in REDIRECTS:
-                    break
-                address = self.same_host(answer.headers.get("location", ""), what)
-            return answer
+            if method == "GET":
+                answer, _ = await self.follow(address, what=what, read_refusals=False)
+                return answer
+            return await self.send(address, what=what, method=method, body=body, read_refusals=False)
 
     @asynccontextmanager
     async def _asking(self, what: str) -> AsyncIterator[None]:

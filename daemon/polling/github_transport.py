@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
@@ -289,12 +288,21 @@ class Transport:
         Raises:
             RemoteError: any other answer, a redirect to another host, or what `send` raises.
         """
+        answer, moved = await self.follow(address, etag=etag, what=what)
+        if answer.status not in (200, 304):
+            raise refusal(answer.status, what=what, api_url=self.api_url)
+        return answer, moved
+
+    async def follow(self, address: str, *, what: str, **request: Any) -> tuple[Answer, bool]:
+        """Send a question, as `send`, to wherever it is redirected; return the answer and whether it was.
+
+        Raises:
+            RemoteError: a redirect to another host, or what `send` raises.
+        """
         for turn in range(4):
-            answer = await self.send(address, etag=etag, what=what)
-            if answer.status in (200, 304):
-                return answer, turn > 0
+            answer = await self.send(address, what=what, **request)
             if answer.status not in REDIRECTS:
-                raise refusal(answer.status, what=what, api_url=self.api_url)
+                return answer, turn > 0
             address = self.same_host(answer.headers.get("location", ""), what)
         raise RemoteError(
             "invalid", f"{what}: the API redirects in a circle", remedy="check api_url in config.toml"
@@ -304,8 +312,8 @@ class Transport:
         self,
         address: str,
         *,
-        etag: str | None,
         what: str,
+        etag: str | None = None,
         method: str = "GET",
         body: Mapping[str, Any] | None = None,
         read_refusals: bool = True,
@@ -317,48 +325,31 @@ class Transport:
         Raises:
             RemoteError: rate limited, out of reach, or the token is refused and there is no other.
         """
-        self.limits.check(what=what)
-        if self._refused and time.monotonic() < self._refused_until and not self._token_is_new():
-            raise self._token_refused(what)
-        request = partial(
-            self._request,
-            address,
-            etag=etag,
-            what=what,
-            method=method,
-            body=body,
-            read_refusals=read_refusals,
-        )
-        answer = await request()
-        if answer.status == 401 and self.token is not None:
-            if self._token_is_new():
-                return await request()
-            self._refused, self._refused_until = True, time.monotonic() + _REFUSED_TOKEN_WAIT_S
-        elif answer.status < 400:
-            self._refused = False
-        return answer
-
-    async def _request(
-        self,
-        address: str,
-        *,
-        etag: str | None,
-        what: str,
-        method: str,
-        body: Mapping[str, Any] | None,
-        read_refusals: bool,
-    ) -> Answer:
-        self.requests[what] += 1
         url = address if urlsplit(address).netloc else self.api_url + address
-        try:
+
+        async def once() -> Answer:
+            self.requests[what] += 1
             headers = {"If-None-Match": etag} if etag else {}
             if self.token:
                 headers["Authorization"] = f"Bearer {self.token}"
-            answer = await self._client.call(method, url, headers=headers, content=body)
-        except NoAnswerError as error:
-            raise self.unanswered(what, str(error)) from error
-        said = message(answer) if read_refusals and answer.status in (403, 429) else ""
-        self.limits.heed(answer, what=what, said=said)
+            try:
+                answer = await self._client.call(method, url, headers=headers, content=body)
+            except NoAnswerError as error:
+                raise self.unanswered(what, str(error)) from error
+            said = message(answer) if read_refusals and answer.status in (403, 429) else ""
+            self.limits.heed(answer, what=what, said=said)
+            return answer
+
+        self.limits.check(what=what)
+        if self._refused and time.monotonic() < self._refused_until and not self._token_is_new():
+            raise self._token_refused(what)
+        answer = await once()
+        if answer.status == 401 and self.token is not None:
+            if self._token_is_new():
+                return await once()
+            self._refused, self._refused_until = True, time.monotonic() + _REFUSED_TOKEN_WAIT_S
+        elif answer.status < 400:
+            self._refused = False
         return answer
 
     async def close(self) -> None:
