@@ -143,7 +143,14 @@ def test_quickstart(
     assert_every_job_ended_well(study)
 
 
-@pytest.mark.parametrize("name", ["sft", "sft_minimal", "lora", "grpo", "grpo_lora"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sft",
+        "grpo_lora",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("sft_minimal", "lora", "grpo")),
+    ],
+)
 def test_a_trainer(name: str, proved: TracedProject, says_rfl: str, tmp_path: Path) -> None:
     run(name, proved, tmp_path, model=says_rfl)
     (saved,) = proved.events("checkpoint_saved")

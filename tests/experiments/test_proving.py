@@ -48,8 +48,6 @@ def figures(lab: Lab, given: Proving, name: str) -> list[dict[str, float]]:
 def test_a_larger_budget_tries_what_a_smaller_one_left_and_premises_decide(tmp_path: Path) -> None:
     arms = {
         "none": {"rung": 0},
-        "random": {"rung": 0, "premises": "random"},
-        "bm25": {"rung": 0, "premises": "bm25"},
         "retrieved": {"rung": 0, "premises": "retrieved"},
     }
     given = experiment(ROWS, shown=4, budgets=[10, 40], arms=arms)

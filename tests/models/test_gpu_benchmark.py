@@ -13,6 +13,7 @@ from transformers import T5Config, T5EncoderModel
 from benchmarks.gpu import BYT5_SMALL, PARTS, main, operations
 
 
+@pytest.mark.slow
 def test_every_figure_comes_out_with_tiny_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "gpu.json"
     assert main(["--quick", "--folder", str(tmp_path), "--json", str(target)]) == 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -58,6 +60,16 @@ async def served(
         await server.stop()
 
 
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Have a test be run in an event loop."""
+
+    @functools.wraps(test)
+    def run(*given: Any, **named: Any) -> None:
+        asyncio.run(test(*given, **named))
+
+    return run
+
+
 async def length(request: Request) -> Response:
     return JSONResponse({"length": len(await request.body())})
 
@@ -82,67 +94,62 @@ async def counted(measures: Measures, what: bytes) -> None:
     raise AssertionError(f"{what!r} is not in {measures.text().decode()}")
 
 
-def test_a_body_that_says_that_it_is_too_long_is_refused_and_read_so_far_that_the_answer_arrives() -> None:
-    async def main() -> None:
-        async with served(length, limits=Limits(body_bytes=1000)) as (client, _, _):
-            assert (await client.post("/", content=b"x" * 1000)).json() == {"length": 1000}
-            for size in (1001, 3_000_000):
-                refused = await client.post("/", content=b"x" * size)
-                assert refused.status_code == 413
-                assert set(refused.json()) == {"error", "reason", "remedy", "detail"}
-                assert "1000 bytes" in refused.json()["reason"]
+@in_a_loop
+async def test_a_body_that_says_that_it_is_too_long_is_refused_and_read_so_far_that_the_answer_arrives() -> (
+    None
+):
+    async with served(length, limits=Limits(body_bytes=1000)) as (client, _, _):
+        assert (await client.post("/", content=b"x" * 1000)).json() == {"length": 1000}
+        for size in (1001, 3_000_000):
+            refused = await client.post("/", content=b"x" * size)
+            assert refused.status_code == 413
+            assert set(refused.json()) == {"error", "reason", "remedy", "detail"}
+            assert "1000 bytes" in refused.json()["reason"]
 
-    asyncio.run(main())
 
-
-def test_a_body_in_chunks_that_says_no_length_is_refused_as_soon_as_it_is_too_long() -> None:
+@in_a_loop
+async def test_a_body_in_chunks_that_says_no_length_is_refused_as_soon_as_it_is_too_long() -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(100):
             yield b"x" * 100
 
-    async def main() -> None:
-        async with served(length, limits=Limits(body_bytes=1000)) as (client, _, _):
-            assert (await client.post("/", content=chunks())).status_code == 413
-
-    asyncio.run(main())
+    async with served(length, limits=Limits(body_bytes=1000)) as (client, _, _):
+        assert (await client.post("/", content=chunks())).status_code == 413
 
 
-def test_a_body_that_has_no_end_is_not_read_for_ever() -> None:
-    async def main() -> None:
-        async with served(length, limits=Limits(body_bytes=1000, seconds=60.0)) as (_, _, port):
-            head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-            chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(head)
+@in_a_loop
+async def test_a_body_that_has_no_end_is_not_read_for_ever() -> None:
+    async with served(length, limits=Limits(body_bytes=1000, seconds=60.0)) as (_, _, port):
+        head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head)
 
-            async def without_end() -> None:
-                while True:
-                    writer.write(chunk)
-                    await writer.drain()
+        async def without_end() -> None:
+            while True:
+                writer.write(chunk)
+                await writer.drain()
 
-            sending = asyncio.create_task(without_end())
-            answer = await asyncio.wait_for(reader.readline(), 60)
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            writer.close()
-            assert answer.startswith(b"HTTP/1.1 413")
-
-    asyncio.run(main())
+        sending = asyncio.create_task(without_end())
+        answer = await asyncio.wait_for(reader.readline(), 60)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 413")
 
 
-def test_who_waits_to_be_told_to_go_on_with_too_long_a_body_is_refused_before_it_is_sent() -> None:
-    async def main() -> None:
-        async with served(length, limits=Limits(body_bytes=1000)) as (_, _, port):
-            answer = await raw(
-                port,
-                b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\nExpect: 100-continue\r\n\r\n",
-            )
-            assert answer.startswith(b"HTTP/1.1 413")
-
-    asyncio.run(main())
+@in_a_loop
+async def test_who_waits_to_be_told_to_go_on_with_too_long_a_body_is_refused_before_it_is_sent() -> None:
+    async with served(length, limits=Limits(body_bytes=1000)) as (_, _, port):
+        answer = await raw(
+            port,
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\nExpect: 100-continue\r\n\r\n",
+        )
+        assert answer.startswith(b"HTTP/1.1 413")
 
 
-def test_a_full_queue_refuses_with_retry_after_and_still_answers_what_costs_nothing() -> None:
+@in_a_loop
+async def test_a_full_queue_refuses_with_retry_after_and_still_answers_what_costs_nothing() -> None:
     release = asyncio.Event()
 
     async def slow(request: Request) -> Response:
@@ -150,22 +157,20 @@ def test_a_full_queue_refuses_with_retry_after_and_still_answers_what_costs_noth
             await release.wait()
         return JSONResponse({})
 
-    async def main() -> None:
-        async with served(slow, limits=Limits(queue=2)) as (client, measures, _):
-            two = [asyncio.create_task(client.post("/", content=b"{}")) for _ in range(2)]
-            await counted(measures, b"queue_requests 2.0")
-            refused = await client.post("/", content=b"{}")
-            assert (refused.status_code, refused.headers["retry-after"]) == (429, str(RETRY_AFTER_S))
-            assert (await client.get("/")).status_code == 200
-            release.set()
-            assert [(await one).status_code for one in two] == [200, 200]
-            assert (await client.post("/", content=b"{}")).status_code == 200
-            assert b"queue_requests 0.0" in measures.text()
-
-    asyncio.run(main())
+    async with served(slow, limits=Limits(queue=2)) as (client, measures, _):
+        two = [asyncio.create_task(client.post("/", content=b"{}")) for _ in range(2)]
+        await counted(measures, b"queue_requests 2.0")
+        refused = await client.post("/", content=b"{}")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, str(RETRY_AFTER_S))
+        assert (await client.get("/")).status_code == 200
+        release.set()
+        assert [(await one).status_code for one in two] == [200, 200]
+        assert (await client.post("/", content=b"{}")).status_code == 200
+        assert b"queue_requests 0.0" in measures.text()
 
 
-def test_slow_requests_to_lean_take_half_the_queue_at_most_and_the_rest_is_answered() -> None:
+@in_a_loop
+async def test_slow_requests_to_lean_take_half_the_queue_at_most_and_the_rest_is_answered() -> None:
     release = asyncio.Event()
 
     async def slow(request: Request) -> Response:
@@ -173,39 +178,35 @@ def test_slow_requests_to_lean_take_half_the_queue_at_most_and_the_rest_is_answe
             await release.wait()
         return JSONResponse({})
 
-    async def main() -> None:
-        async with served(slow, limits=Limits(queue=4)) as (client, measures, _):
-            two = [asyncio.create_task(client.post(path, content=b"{}")) for path in ("/check", "/fill")]
-            await counted(measures, b"queue_requests 2.0")
-            for path in ("/check", "/fill"):
-                refused = await client.post(path, content=b"{}")
-                assert (refused.status_code, refused.json()["error"]) == (429, "queue_full")
-                assert "Lean" in refused.json()["reason"]
-            assert (await client.post("/", content=b"{}")).status_code == 200
-            release.set()
-            assert [(await one).status_code for one in two] == [200, 200]
-            assert (await client.post("/check", content=b"{}")).status_code == 200
-
-    asyncio.run(main())
+    async with served(slow, limits=Limits(queue=4)) as (client, measures, _):
+        two = [asyncio.create_task(client.post(path, content=b"{}")) for path in ("/check", "/fill")]
+        await counted(measures, b"queue_requests 2.0")
+        for path in ("/check", "/fill"):
+            refused = await client.post(path, content=b"{}")
+            assert (refused.status_code, refused.json()["error"]) == (429, "queue_full")
+            assert "Lean" in refused.json()["reason"]
+        assert (await client.post("/", content=b"{}")).status_code == 200
+        release.set()
+        assert [(await one).status_code for one in two] == [200, 200]
+        assert (await client.post("/check", content=b"{}")).status_code == 200
 
 
-def test_of_what_is_no_post_no_body_is_read_however_long_it_says_that_it_is() -> None:
-    async def main() -> None:
-        async with served(length, limits=Limits(body_bytes=1000), token=TOKEN) as (client, _, port):
-            for size in (1, 900, 3_000_000):
-                answer = await client.request("GET", "/health", content=b"x" * size)
-                assert (answer.status_code, answer.json()) == (200, {"length": 0})
-            for told in (b"0", b"99999999999"):
-                head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + told + b"\r\n\r\n"
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(head)
-                assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 200")
-                writer.close()
-
-    asyncio.run(main())
+@in_a_loop
+async def test_of_what_is_no_post_no_body_is_read_however_long_it_says_that_it_is() -> None:
+    async with served(length, limits=Limits(body_bytes=1000), token=TOKEN) as (client, _, port):
+        for size in (1, 900, 3_000_000):
+            answer = await client.request("GET", "/health", content=b"x" * size)
+            assert (answer.status_code, answer.json()) == (200, {"length": 0})
+        for told in (b"0", b"99999999999"):
+            head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + told + b"\r\n\r\n"
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head)
+            assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 200")
+            writer.close()
 
 
-def test_an_answer_that_does_not_come_is_a_504_and_its_work_is_cancelled() -> None:
+@in_a_loop
+async def test_an_answer_that_does_not_come_is_a_504_and_its_work_is_cancelled() -> None:
     cancelled = asyncio.Event()
 
     async def hangs(_: Request) -> Response:
@@ -216,14 +217,11 @@ def test_an_answer_that_does_not_come_is_a_504_and_its_work_is_cancelled() -> No
             raise
         raise AssertionError
 
-    async def main() -> None:
-        async with served(hangs, limits=Limits(seconds=1.0)) as (client, _, _):
-            late = await client.post("/", content=b"{}")
-            assert late.status_code == 504
-            assert "after 1 s" in late.json()["reason"]
-            assert cancelled.is_set()
-
-    asyncio.run(main())
+    async with served(hangs, limits=Limits(seconds=1.0)) as (client, _, _):
+        late = await client.post("/", content=b"{}")
+        assert late.status_code == 504
+        assert "after 1 s" in late.json()["reason"]
+        assert cancelled.is_set()
 
 
 def streaming(events: int, *, pause_s: float) -> Answer:
@@ -240,138 +238,120 @@ def streaming(events: int, *, pause_s: float) -> Answer:
     return streams
 
 
-def test_what_lean_works_on_has_a_time_of_its_own() -> None:
-    async def main() -> None:
-        async with served(streaming(4, pause_s=0.1), limits=Limits(seconds=0.1, lean_seconds=60.0)) as (
-            client,
-            _,
-            _,
-        ):
-            text = (await client.post("/fill", content=b"{}")).text
-            assert text.strip().split("\n\n") == [f"data: {number}" for number in range(4)]
-
-    asyncio.run(main())
+@in_a_loop
+async def test_what_lean_works_on_has_a_time_of_its_own() -> None:
+    async with served(streaming(4, pause_s=0.1), limits=Limits(seconds=0.1, lean_seconds=60.0)) as (
+        client,
+        _,
+        _,
+    ):
+        text = (await client.post("/fill", content=b"{}")).text
+        assert text.strip().split("\n\n") == [f"data: {number}" for number in range(4)]
 
 
-def test_a_stream_that_takes_too_long_ends_with_an_event() -> None:
-    async def main() -> None:
-        async with served(streaming(2, pause_s=60.0), limits=Limits(seconds=5.0, lean_seconds=2.0)) as (
-            client,
-            _,
-            _,
-        ):
-            text = (await client.post("/fill", content=b"{}")).text
-            *events, last = text.strip().split("\n\n")
-            assert events == ["data: 0"]
-            assert last.startswith("event: error\n")
-            assert json.loads(last.partition("data: ")[2])["error"] == "timeout"
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_stream_that_takes_too_long_ends_with_an_event() -> None:
+    async with served(streaming(2, pause_s=60.0), limits=Limits(seconds=5.0, lean_seconds=2.0)) as (
+        client,
+        _,
+        _,
+    ):
+        text = (await client.post("/fill", content=b"{}")).text
+        *events, last = text.strip().split("\n\n")
+        assert events == ["data: 0"]
+        assert last.startswith("event: error\n")
+        assert json.loads(last.partition("data: ")[2])["error"] == "timeout"
 
 
-def test_a_timeout_of_the_routes_own_is_not_taken_for_the_servers() -> None:
+@in_a_loop
+async def test_a_timeout_of_the_routes_own_is_not_taken_for_the_servers() -> None:
     async def own(_: Request) -> Response:
         raise TimeoutError("of an upstream")
 
-    async def main() -> None:
-        async with served(own) as (client, _, _):
-            assert (await client.post("/", content=b"{}")).status_code == 500
-
-    asyncio.run(main())
+    async with served(own) as (client, _, _):
+        assert (await client.post("/", content=b"{}")).status_code == 500
 
 
-def test_a_client_that_leaves_has_its_work_cancelled_and_is_counted() -> None:
-    async def main() -> None:
-        begun, cancelled = asyncio.Event(), asyncio.Event()
+@in_a_loop
+async def test_a_client_that_leaves_has_its_work_cancelled_and_is_counted() -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
 
-        async def work() -> str:
-            begun.set()
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
-            return ""
+    async def work() -> str:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return ""
 
-        async def answer(request: Request) -> Response:
-            return JSONResponse({"said": await while_connected(request, work())})
+    async def answer(request: Request) -> Response:
+        return JSONResponse({"said": await while_connected(request, work())})
 
-        async with served(answer) as (_, measures, port):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
-            await asyncio.wait_for(begun.wait(), 60)
-            writer.close()
-            await asyncio.wait_for(cancelled.wait(), 60)
-            await counted(measures, b'status="499"')
-
-    asyncio.run(main())
+    async with served(answer) as (_, measures, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+        await asyncio.wait_for(begun.wait(), 60)
+        writer.close()
+        await asyncio.wait_for(cancelled.wait(), 60)
+        await counted(measures, b'status="499"')
 
 
-def test_only_who_sends_the_token_is_answered() -> None:
+@in_a_loop
+async def test_only_who_sends_the_token_is_answered() -> None:
     allowed = (f"Bearer {TOKEN}", f"bearer {TOKEN}")
     refused = (f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", "Bearer", TOKEN)
 
-    async def main() -> None:
-        async with served(length, token=TOKEN) as (client, _, _):
-            for value in allowed:
-                assert (await client.post("/", headers={"Authorization": value})).status_code == 200, value
-            for sent in (*refused, None):
-                answer = await client.post("/", headers={} if sent is None else {"Authorization": sent})
-                assert answer.status_code == 401, sent
-                said = "" if sent is None else ', error="invalid_token"'
-                assert answer.headers["www-authenticate"] == f'Bearer realm="everlean"{said}'
-                assert TOKEN not in answer.text
-                assert set(answer.json()) == {"error", "reason", "remedy", "detail"}
-
-    asyncio.run(main())
+    async with served(length, token=TOKEN) as (client, _, _):
+        for value in allowed:
+            assert (await client.post("/", headers={"Authorization": value})).status_code == 200, value
+        for sent in (*refused, None):
+            answer = await client.post("/", headers={} if sent is None else {"Authorization": sent})
+            assert answer.status_code == 401, sent
+            said = "" if sent is None else ', error="invalid_token"'
+            assert answer.headers["www-authenticate"] == f'Bearer realm="everlean"{said}'
+            assert TOKEN not in answer.text
+            assert set(answer.json()) == {"error", "reason", "remedy", "detail"}
 
 
-def test_two_tokens_are_none_and_bytes_that_are_no_text_are_refused() -> None:
-    async def main() -> None:
-        async with served(length, token=TOKEN) as (_, _, port):
-            head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n"
-            good = f"Authorization: Bearer {TOKEN}\r\n".encode()
-            assert (await raw(port, head + good + b"\r\n")).startswith(b"HTTP/1.1 200")
-            for bad in (good + b"Authorization: Bearer x\r\n", b"Authorization: Bearer \xff\xfe\r\n"):
-                assert (await raw(port, head + bad + b"\r\n")).startswith(b"HTTP/1.1 401")
-
-    asyncio.run(main())
+@in_a_loop
+async def test_two_tokens_are_none_and_bytes_that_are_no_text_are_refused() -> None:
+    async with served(length, token=TOKEN) as (_, _, port):
+        head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n"
+        good = f"Authorization: Bearer {TOKEN}\r\n".encode()
+        assert (await raw(port, head + good + b"\r\n")).startswith(b"HTTP/1.1 200")
+        for bad in (good + b"Authorization: Bearer x\r\n", b"Authorization: Bearer \xff\xfe\r\n"):
+            assert (await raw(port, head + bad + b"\r\n")).startswith(b"HTTP/1.1 401")
 
 
-def test_health_is_answered_without_the_token_and_nothing_else() -> None:
-    async def main() -> None:
-        async with served(length, token=TOKEN) as (client, _, _):
-            assert (await client.get("/health")).status_code == 200
-            assert (await client.get("/")).status_code == 401
-            assert (await client.get("/health/../")).status_code == 401
-
-    asyncio.run(main())
+@in_a_loop
+async def test_health_is_answered_without_the_token_and_nothing_else() -> None:
+    async with served(length, token=TOKEN) as (client, _, _):
+        assert (await client.get("/health")).status_code == 200
+        assert (await client.get("/")).status_code == 401
+        assert (await client.get("/health/../")).status_code == 401
 
 
-def test_a_name_that_a_browser_was_led_here_by_is_refused_where_only_this_machine_is_meant() -> None:
-    async def main() -> None:
-        async with served(length) as (client, _, _):
-            for name in ("localhost", "127.0.0.1:23337", "[::1]", "LOCALHOST:1"):
-                assert (await client.get("/", headers={"Host": name})).status_code == 200, name
-            for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:23337"):
-                assert (await client.get("/", headers={"Host": name})).status_code == 421, name
-        async with served(length, host="0.0.0.0", token=TOKEN) as (client, _, _):
-            headers = {"Host": "lean.example.org", "Authorization": f"Bearer {TOKEN}"}
-            assert (await client.get("/", headers=headers)).status_code == 200
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_name_that_a_browser_was_led_here_by_is_refused_where_only_this_machine_is_meant() -> None:
+    async with served(length) as (client, _, _):
+        for name in ("localhost", "127.0.0.1:23337", "[::1]", "LOCALHOST:1"):
+            assert (await client.get("/", headers={"Host": name})).status_code == 200, name
+        for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:23337"):
+            assert (await client.get("/", headers={"Host": name})).status_code == 421, name
+    async with served(length, host="0.0.0.0", token=TOKEN) as (client, _, _):
+        headers = {"Host": "lean.example.org", "Authorization": f"Bearer {TOKEN}"}
+        assert (await client.get("/", headers=headers)).status_code == 200
 
 
-def test_a_page_of_another_origin_can_ask_nothing_and_our_own_pages_can() -> None:
-    async def main() -> None:
-        async with served(length) as (client, _, port):
-            ours = f"http://127.0.0.1:{port}"
-            others = ("https://evil.example", "http://127.0.0.1:1", "null", "http://[")
-            assert (await client.post("/", headers={"Origin": ours})).status_code == 200
-            for other in others:
-                assert (await client.post("/", headers={"Origin": other})).status_code == 403
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_page_of_another_origin_can_ask_nothing_and_our_own_pages_can() -> None:
+    async with served(length) as (client, _, port):
+        ours = f"http://127.0.0.1:{port}"
+        others = ("https://evil.example", "http://127.0.0.1:1", "null", "http://[")
+        assert (await client.post("/", headers={"Origin": ours})).status_code == 200
+        for other in others:
+            assert (await client.post("/", headers={"Origin": other})).status_code == 403
 
 
 def test_a_server_that_others_reach_does_not_start_without_a_token() -> None:
@@ -397,22 +377,20 @@ def test_the_token_is_the_credentials_else_the_files_else_the_variables(tmp_path
         assert read_token(replace(spec(), token=place), environment=known) == expected
 
 
-def test_requests_are_counted_by_route_and_a_client_can_make_no_new_names() -> None:
-    async def main() -> None:
-        async with served(length) as (client, measures, _):
-            await client.post("/", content=b"x")
-            await client.get("/made-up")
-            await client.request("PURGE", "/also-made-up")
-            families = {one.name: one for one in text_string_to_metric_families(measures.text().decode())}
-            counted = {
-                (sample.labels["method"], sample.labels["status"]): (sample.labels["route"], sample.value)
-                for sample in families["everlean_serve_requests"].samples
-                if sample.name.endswith("_total")
-            }
-            assert counted == {
-                ("POST", "200"): ("/", 1.0),
-                ("GET", "404"): ("none", 1.0),
-                ("other", "404"): ("none", 1.0),
-            }
-
-    asyncio.run(main())
+@in_a_loop
+async def test_requests_are_counted_by_route_and_a_client_can_make_no_new_names() -> None:
+    async with served(length) as (client, measures, _):
+        await client.post("/", content=b"x")
+        await client.get("/made-up")
+        await client.request("PURGE", "/also-made-up")
+        families = {one.name: one for one in text_string_to_metric_families(measures.text().decode())}
+        counted = {
+            (sample.labels["method"], sample.labels["status"]): (sample.labels["route"], sample.value)
+            for sample in families["everlean_serve_requests"].samples
+            if sample.name.endswith("_total")
+        }
+        assert counted == {
+            ("POST", "200"): ("/", 1.0),
+            ("GET", "404"): ("none", 1.0),
+            ("other", "404"): ("none", 1.0),
+        }

@@ -165,9 +165,7 @@ def test_bytes_that_are_no_request_are_refused(served: Served, body: bytes, stat
     told(answer)
 
 
-@pytest.mark.parametrize(
-    "state", ["p " * 5_000, "\x00\x01\x1f\u202e\ufffd", "<|im_end|></s><a>", "⊢ \U0001f600" * 200]
-)
+@pytest.mark.parametrize("state", ["p " * 5_000, "\x00\x01\x1f\u202e\ufffd <|im_end|></s><a> ⊢ \U0001f600"])
 @pytest.mark.parametrize("name", ["said", "seq2seq"])
 def test_any_state_is_answered(served: Served, name: str, state: str) -> None:
     answer = served.client.post("/generate", json={"name": name, "input": state})

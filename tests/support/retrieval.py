@@ -24,6 +24,38 @@ from pipeline.models.retriever.replay import ReplayPair, ReplayRows
 LETTERS = string.ascii_lowercase
 
 
+def step(tactic: str, state: str, *uses: Mapping[str, Any], annotated: str | None = None) -> dict[str, Any]:
+    """Return a traced step that uses these premises."""
+    marked = tactic if annotated is None else annotated
+    return {
+        "tactic": tactic,
+        "annotated_tactic": [marked, list(uses)],
+        "state_before": state,
+        "state_after": "no goals",
+    }
+
+
+def use(name: str, path: str, line: int, column: int = 9) -> dict[str, Any]:
+    """Return a premise that a step uses."""
+    end = [line, column + 2]
+    return {"full_name": name, "def_path": path, "def_pos": [line, column], "def_end_pos": end}
+
+
+def theorem(name: str, line: int, *steps: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a traced theorem of A.lean, which begins in this line."""
+    return {
+        "url": "https://example.org/r",
+        "commit": "a" * 40,
+        "file_path": "A.lean",
+        "full_name": name,
+        "theorem_statement": None,
+        "start": [line, 1],
+        "end": [line, 30],
+        "traced_tactics": list(steps),
+        **changes,
+    }
+
+
 def write_dataset(
     folder: Path,
     *,
@@ -92,36 +124,18 @@ def write_dataset(
             (rng.choice(reachable), rng.randrange(premises_per_file)) for _ in range(rng.choice((1, 1, 2)))
         ]
         state = " ".join(words[file][index] for file, index in uses).translate(spell)
-        row = 2 * premises_per_file + number + 1
+        used = [
+            use(f"{prefix}.F{file}.p{index}", f"{prefix}/F{file}.lean", 2 * index + 1) for file, index in uses
+        ]
+        marked = " ".join(f"<a>p{index}</a>" for _, index in uses)
         records.append(
-            {
-                "url": f"https://example.org/{prefix}",
-                "commit": "a" * 40,
-                "file_path": f"{prefix}/F{home}.lean",
-                "full_name": f"{prefix}.F{home}.t{number}",
-                "theorem_statement": None,
-                "start": [row, 1],
-                "end": [row, 30],
-                "traced_tactics": [
-                    {
-                        "tactic": f"rw {number}",
-                        "annotated_tactic": [
-                            " ".join(f"<a>p{index}</a>" for _, index in uses),
-                            [
-                                {
-                                    "full_name": f"{prefix}.F{file}.p{index}",
-                                    "def_path": f"{prefix}/F{file}.lean",
-                                    "def_pos": [2 * index + 1, 9],
-                                    "def_end_pos": [2 * index + 1, 11],
-                                }
-                                for file, index in uses
-                            ],
-                        ],
-                        "state_before": f"⊢ {state}",
-                        "state_after": "no goals",
-                    }
-                ],
-            }
+            theorem(
+                f"{prefix}.F{home}.t{number}",
+                2 * premises_per_file + number + 1,
+                step(f"rw {number}", f"⊢ {state}", *used, annotated=marked),
+                url=f"https://example.org/{prefix}",
+                file_path=f"{prefix}/F{home}.lean",
+            )
         )
     rng.shuffle(records)
     out = int(len(records) * held_out)

@@ -16,7 +16,7 @@ from pipeline.models.chain import Chain
 from store.events.models import ModelKind
 from store.leandojo.reading import import_leandojo
 from tests.support.job_processes import JobProcesses, Kill, Outcome, record
-from tests.support.retrieval import small_config
+from tests.support.retrieval import small_config, step, theorem, use
 from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier, make_tiny_retriever
 
 MODULES: dict[ModelKind, str] = {
@@ -36,15 +36,6 @@ SELDOM: dict[ModelKind, dict[str, Any]] = {
     "progress": {},
 }
 """What has it save none before it ends, but for the wish to make way."""
-
-
-def _use(name: str, premise: int) -> dict[str, Any]:
-    return {
-        "full_name": f"{name}.p{premise}",
-        "def_path": "B.lean",
-        "def_pos": [premise + 1, 9],
-        "def_end_pos": [premise + 1, 11],
-    }
 
 
 class Bench:
@@ -81,25 +72,18 @@ class Bench:
                 if goal
                 else [f"⊢ {' ∧ '.join(['p'] * left)} {name}{number}" for left in range(length, 0, -1)]
             )
+            used = use(f"{name}.p{number}", "B.lean", number + 1)
             theorems.append(
-                {
-                    "url": f"https://example.org/{name}",
-                    "commit": commit * 40,
-                    "file_path": "A.lean",
-                    "full_name": f"{name}.t{number}",
-                    "theorem_statement": None,
-                    "start": [number + 1, 1],
-                    "end": [number + 1, 9],
-                    "traced_tactics": [
-                        {
-                            "tactic": tactics[number % len(tactics)] if left == 1 else "and",
-                            "annotated_tactic": ["", [_use(name, number)]],
-                            "state_before": goal,
-                            "state_after": "no goals",
-                        }
+                theorem(
+                    f"{name}.t{number}",
+                    number + 1,
+                    *(
+                        step(tactics[number % len(tactics)] if left == 1 else "and", goal, used, annotated="")
                         for goal, left in zip(goals, range(len(goals), 0, -1), strict=True)
-                    ],
-                }
+                    ),
+                    url=f"https://example.org/{name}",
+                    commit=commit * 40,
+                )
             )
         premises = [
             {

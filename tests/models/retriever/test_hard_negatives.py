@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
@@ -16,7 +15,7 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.index import HARD, embed_texts, hard_negatives
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.training import data_module, train_task
+from pipeline.models.retriever.training import data_module
 from tests.support.retrieval import write_dataset
 
 
@@ -76,31 +75,6 @@ def test_none_are_looked_for_where_there_is_no_place_for_them(
 ) -> None:
     in_file = replace(config, num_negatives=1, num_in_file_negatives=1)
     assert data_module(tasks[0].dataset, in_file, tokens_of=config.model_name).num_hard_negatives == 0
-
-
-def test_a_run_that_goes_on_has_those_that_it_began_with(
-    tasks: list[TaskData], config: RetrieverConfig, tmp_path: Path
-) -> None:
-    def train(data: RetrievalDataModule) -> dict[str, torch.Tensor]:
-        made, _, _ = train_task(
-            config.model_name,
-            data,
-            config,
-            run=tmp_path / "run",
-            state=None,
-            name="a",
-            base=config.model_name,
-        )
-        return made.state_dict()
-
-    data = data_module(tasks[0].dataset, config, tokens_of=config.model_name)
-    train(data)
-    assert (tmp_path / "run" / "hard_negatives.pt").is_file()
-    again = data_module(tasks[0].dataset, config, tokens_of=config.model_name)
-    train(again)
-    assert data.hard is not None
-    assert again.hard is not None
-    assert np.array_equal(data.hard, again.hard)
 
 
 def test_a_repository_with_fewer_pairs_than_a_step_takes_is_learned_in_one(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +14,6 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.model_files import FISHER
-from pipeline.models.retriever import ewc
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
@@ -145,25 +142,6 @@ def test_what_a_run_made_is_not_saved_as_a_checkpoint_once_it_is_damaged(
     again = learn(tasks[0], chain, config, parent=None, on_step=lambda done, _: steps.append(done))
     assert steps == [1, 2, 3, 4, 5, 6]
     assert again.digest == taught.checkpoints[0].digest
-
-
-def test_what_a_fisher_information_is_estimated_on_does_not_depend_on_batch_size_accumulation_or_processes(
-    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[list[tuple[int, ...]]] = []
-    plain = ewc.sample_groups
-
-    def noted(*arguments: Any, **named: Any) -> Iterator[Batch]:
-        groups = list(plain(*arguments, **named))
-        taken.append([group.pairs for group in groups])
-        return iter(groups)
-
-    monkeypatch.setattr(ewc, "sample_groups", noted)
-    for size, accumulated in ((8, 1), (4, 5), (1, 7)):
-        config = small_config(model, batch_size=size, accumulate_grad_batches=accumulated)
-        learn(tasks[0], Chain(tmp_path / "chain"), config, parent=None)
-    assert len(taken) == 3
-    assert taken[0] == taken[1] == taken[2] != []
 
 
 def test_a_run_that_is_cut_off_between_an_epoch_s_last_step_and_its_validation_still_validates_it(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from store.leandojo import DynamicDatabase, Repository
+from tests.support.retrieval import step, theorem
 from tests.support.tiny_models import make_tiny_causal
 
 Proof = Sequence[tuple[str, str]]
@@ -28,16 +28,15 @@ def make_repository() -> MakeRepository:
     def make(name: str, proofs: Sequence[Proof]) -> Repository:
         url, commit = f"https://example.org/demo/{name}", f"{len(name):x}" * 40
         theorems = [
-            {
-                "url": url,
-                "commit": commit,
-                "file_path": f"{name}.lean",
-                "full_name": f"{name}.t{number}",
-                "theorem_statement": f"theorem t{number} : {name} = {number}",
-                "start": [number + 1, 1],
-                "end": [number + 1, 30],
-                "traced_tactics": [_step(state, tactic) for state, tactic in steps],
-            }
+            theorem(
+                f"{name}.t{number}",
+                number + 1,
+                *(step(tactic, state) for state, tactic in steps),
+                url=url,
+                commit=commit,
+                file_path=f"{name}.lean",
+                theorem_statement=f"theorem t{number} : {name} = {number}",
+            )
             for number, steps in enumerate(proofs)
         ]
         return Repository.from_dict(
@@ -68,12 +67,3 @@ def database(tmp_path: Path, make_repository: MakeRepository) -> DynamicDatabase
         ]
         made.add_repository(make_repository(name, proofs))
     return made
-
-
-def _step(state: str, tactic: str) -> dict[str, Any]:
-    return {
-        "tactic": tactic,
-        "annotated_tactic": [tactic, []],
-        "state_before": state,
-        "state_after": "no goals",
-    }

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -29,7 +28,6 @@ from pipeline.models.tactics.requests import (
     Suggestions,
     beginning_with,
 )
-from pipeline.models.tactics.service import GenerationService
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
 PAIRS = [
@@ -322,23 +320,3 @@ def test_a_generator_is_loaded_from_a_folder(tmp_path: Path) -> None:
         load_generator(folder, device="cpu", kind="causal")
     with pytest.raises(ModelError):
         load_generator(tmp_path / "nowhere", device="cpu")
-
-
-def test_searches_that_ask_one_service_get_what_each_would_get_alone(model: TacticModel) -> None:
-    requests = [Request(state, decoding=replace(BEAMS, mode="sampling"), seed=number)
-                for number in range(6) for state, _ in PAIRS]  # fmt: skip
-    expected = Generator(model, TransformersLoop(model, max_rows=1)).suggest(requests)
-    generator = Generator(model)
-
-    async def search(service: GenerationService, own: Sequence[Request]) -> list[Suggestions]:
-        return [await service.suggest(request) for request in own]
-
-    async def ask() -> list[list[Suggestions]]:
-        async with GenerationService(generator, wait_s=0.05) as service:
-            return await asyncio.gather(*(search(service, requests[at : at + 4]) for at in range(0, 24, 4)))
-
-    found = [answer for answers in asyncio.run(ask()) for answer in answers]
-    assert [[one.tactic for one in answer.tactics] for answer in found] == [
-        [one.tactic for one in answer.tactics] for answer in expected
-    ]
-    assert generator.counts.batches < 12, "24 requests of 6 searches, most of them together"

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipeline.models.errors import DatasetError, EmptySplitError
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
+from tests.support.retrieval import step, theorem, use
 
 
 @pytest.fixture
@@ -28,32 +28,6 @@ def corpus(tmp_path: Path) -> Corpus:
     return Corpus(path)
 
 
-def use(path: str, line: int) -> dict[str, Any]:
-    return {"full_name": "n", "def_path": path, "def_pos": [line, 5], "def_end_pos": [line, 7]}
-
-
-def step(state: str, *uses: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "tactic": "t",
-        "annotated_tactic": ["t", list(uses)],
-        "state_before": state,
-        "state_after": "no goals",
-    }
-
-
-def theorem(*steps: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {
-        "url": "u",
-        "commit": "c",
-        "file_path": "B.lean",
-        "full_name": "t",
-        "start": [7, 1],
-        "end": [8, 1],
-        "traced_tactics": list(steps),
-        **changes,
-    }
-
-
 def write(folder: Path, content: object) -> Path:
     path = folder / "train.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
@@ -62,9 +36,11 @@ def write(folder: Path, content: object) -> Path:
 
 def test_a_step_has_its_own_premises_and_those_of_the_whole_proof(tmp_path: Path, corpus: Corpus) -> None:
     proof = theorem(
-        step("2 goals\n⊢ a", use("B.lean", 2), use("A.lean", 1), use("B.lean", 2)),
-        step("| conv", use("A.lean", 9), use("C.lean", 1)),
-        step("", use("A.lean", 3)),
+        "t",
+        7,
+        step("t", "2 goals\n⊢ a", use("n", "B.lean", 2), use("n", "A.lean", 1), use("n", "B.lean", 2)),
+        step("t", "| conv", use("n", "A.lean", 9), use("n", "C.lean", 1)),
+        step("t", "", use("n", "A.lean", 3)),
     )
     read = read_examples(write(tmp_path, [proof]), corpus)
     assert [one.query for one in read.steps] == ["⊢ a", "| conv", ""]
@@ -85,11 +61,11 @@ def test_a_step_has_its_own_premises_and_those_of_the_whole_proof(tmp_path: Path
             r"train\.json: theorem 0\.full_name: input should be a valid string\. Export",
         ),
         (
-            [theorem(), theorem(step("⊢ a", {**use("A.lean", 1), "def_pos": [1]}))],
+            [theorem("t", 7), theorem("t", 7, step("t", "⊢ a", {**use("n", "A.lean", 1), "def_pos": [1]}))],
             r"theorem 1\.traced_tactics\[0\]\.annotated_tactic\[1\]\[0\]\.def_pos\[1\]: field required\. Export",
         ),
         (
-            [theorem(file_path="Gone.lean")],
+            [theorem("t", 7, file_path="Gone.lean")],
             r"theorem 0 \(t\) is of Gone\.lean, which has no line in .*corpus\.jsonl\. Export the dataset again",
         ),
     ],

@@ -4,7 +4,6 @@ import json
 import math
 import pickle
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,9 @@ from hypothesis import strategies as st
 
 from pipeline.models.measures import averages, lifelong_metrics
 
-# The matrices of LeanAgent's runs, where they are: they are others' data and not part of this repository.
-MATRICES = Path(__file__).resolve().parents[4].parent / "shared" / "reference" / "leanagent-matrices.json"
-
 # Three tasks. Task 0 is learned at 50, rises to 60 and falls to 40; task 1 is learned at 70 and rises to 75.
 RECALLS = [[50.0, 60.0, 40.0], [70.0, 75.0], [80.0]]
 VALIDATION = [55.0, 65.0, 85.0]
-
-
-def setups() -> dict[str, Any]:
-    if not MATRICES.exists():
-        pytest.skip(
-            "LeanAgent's matrices are not on this machine; the hand-worked example holds the formulas"
-        )
-    read: dict[str, Any] = json.loads(MATRICES.read_text("utf-8"))["setups"]
-    return read
 
 
 def test_the_textbook_measures_of_a_small_example_are_those_worked_out_by_hand() -> None:
@@ -41,6 +28,7 @@ def test_the_textbook_measures_of_a_small_example_are_those_worked_out_by_hand()
         "final_average": pytest.approx((40 + 75 + 80) / 3),
         "learning_accuracy": pytest.approx((50 + 70 + 80) / 3, abs=1e-3),
     }
+    assert averages(RECALLS) == [50.0, 65.0, 65.0]
 
 
 def test_leanagents_script_counts_other_things_under_the_same_names() -> None:
@@ -55,23 +43,6 @@ def test_leanagents_script_counts_other_things_under_the_same_names() -> None:
     assert measured["WP5"] == pytest.approx((0 + 15 + 15) / 3)
     assert measured["IP"] == pytest.approx((85 - 55) / 2)
     assert math.isnan(measured["WF5"]), "it takes six tasks"
-
-
-@pytest.mark.parametrize("setup", ["LeanAgent", "S3"])
-@pytest.mark.parametrize("form", ["textbook", "published"])
-def test_both_forms_come_out_to_the_printed_digits(setup: str, form: str) -> None:
-    data = setups()[setup]
-    result = lifelong_metrics(data["test_recall_at_10"], data["validation_recall_at_10"])
-    measured = result.textbook if form == "textbook" else result.leanagent
-    printed = {name: value for name, value in data[form].items() if name != "composite"}
-    assert {name: round(measured[name], 2) for name in printed} == printed
-
-
-def test_the_mappings_have_the_files_names() -> None:
-    for data in setups().values():
-        result = lifelong_metrics(data["test_recall_at_10"], data["validation_recall_at_10"])
-        assert result.textbook.keys() == data["textbook"].keys()
-        assert result.leanagent.keys() | {"composite"} == data["published"].keys()
 
 
 recalls_of_a_task = st.floats(0, 100, allow_subnormal=False)
@@ -114,13 +85,6 @@ def test_a_result_can_be_kept_and_sent() -> None:
     result = lifelong_metrics(*chain(50, 1))
     assert pickle.loads(pickle.dumps(result)) == result
     assert json.loads(json.dumps(asdict(result)))["textbook"] == result.textbook
-
-
-def test_the_running_average_is_the_published_one() -> None:
-    for data in setups().values():
-        published = data["average_test_recall_at_10"]
-        # The published averages are rounded, one of them from other digits.
-        assert averages(data["test_recall_at_10"]) == pytest.approx(published, abs=0.02)
 
 
 def test_a_window_forgets_a_drop_that_took_longer() -> None:

@@ -16,6 +16,7 @@ from pipeline.models.errors import ConfigError
 from pipeline.models.tactics.accepted import AcceptedProof, AcceptedProofs, AcceptedStep, write_accepted
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
+from tests.support.retrieval import step, theorem
 
 CONFIG = TacticsConfig(batch_size=2, replay_share=0.5)
 
@@ -25,23 +26,12 @@ def task(folder: Path, name: str, steps: int, *, proofs: AcceptedProofs | None =
     dataset = folder / f"{name}-{steps}"
     (dataset / "random").mkdir(parents=True)
     theorems = [
-        {
-            "url": name,
-            "commit": "c",
-            "file_path": f"{name}.lean",
-            "full_name": f"{name}.t{number}",
-            "theorem_statement": None,
-            "start": [number + 1, 1],
-            "end": [number + 1, 9],
-            "traced_tactics": [
-                {
-                    "tactic": f"exact {name.lower()} {number}",
-                    "annotated_tactic": ["", []],
-                    "state_before": f"⊢ {name} {number}",
-                    "state_after": "no goals",
-                }
-            ],
-        }
+        theorem(
+            f"{name}.t{number}",
+            number + 1,
+            step(f"exact {name.lower()} {number}", f"⊢ {name} {number}"),
+            file_path=f"{name}.lean",
+        )
         for number in range(steps)
     ]
     (dataset / "random" / "train.json").write_text(json.dumps(theorems))

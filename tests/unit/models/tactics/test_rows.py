@@ -10,31 +10,11 @@ import pytest
 
 from pipeline.models.errors import DatasetError
 from pipeline.models.tactics.rows import EMPTY, SORRY, UNREADABLE, read_rows
-
-
-def step(tactic: str, state: str = "⊢ p") -> dict[str, Any]:
-    return {
-        "tactic": tactic,
-        "annotated_tactic": [tactic, []],
-        "state_before": state,
-        "state_after": "no goals",
-    }
+from tests.support.retrieval import step, theorem
 
 
 def split_file(folder: Path, *proofs: list[dict[str, Any]]) -> Path:
-    theorems = [
-        {
-            "url": "https://example.org/r",
-            "commit": "a" * 40,
-            "file_path": "A.lean",
-            "full_name": f"t{number}",
-            "theorem_statement": None,
-            "start": [number + 1, 1],
-            "end": [number + 1, 9],
-            "traced_tactics": steps,
-        }
-        for number, steps in enumerate(proofs)
-    ]
+    theorems = [theorem(f"t{number}", number + 1, *steps) for number, steps in enumerate(proofs)]
     path = folder / "train.json"
     path.write_text(json.dumps(theorems), encoding="utf-8")
     return path
@@ -42,7 +22,7 @@ def split_file(folder: Path, *proofs: list[dict[str, Any]]) -> Path:
 
 def test_a_row_is_a_state_and_the_whole_tactic_that_was_run_on_it(tmp_path: Path) -> None:
     tactic = "have h : p := by\n  simp\n  exact <a>foo</a>"
-    found = read_rows(split_file(tmp_path, [step("intro h"), step(tactic, " h : <a>q</a>\n⊢ p\n")]))
+    found = read_rows(split_file(tmp_path, [step("intro h", "⊢ p"), step(tactic, " h : <a>q</a>\n⊢ p\n")]))
     first, second = found.rows
     assert (first.state, first.tactic, first.step) == ("⊢ p", "intro h", 0)
     assert (second.state, second.tactic) == ("h : q\n⊢ p", "have h : p := by\n  simp\n  exact foo")
@@ -69,7 +49,9 @@ def test_a_row_is_a_state_and_the_whole_tactic_that_was_run_on_it(tmp_path: Path
 def test_a_step_that_teaches_nothing_good_is_left_out_and_counted(
     tmp_path: Path, tactic: str, state: str, why: str
 ) -> None:
-    found = read_rows(split_file(tmp_path, [step("intro h"), step(tactic, state), step("exact h")]))
+    found = read_rows(
+        split_file(tmp_path, [step("intro h", "⊢ p"), step(tactic, state), step("exact h", "⊢ p")])
+    )
     assert [(row.tactic, row.step) for row in found.rows] == [("intro h", 0), ("exact h", 2)]
     assert found.skipped == {why: 1}
     assert str(found) == f"2 steps of 1 theorems (1 {why} left out)"
@@ -79,11 +61,11 @@ def test_a_step_that_teaches_nothing_good_is_left_out_and_counted(
     "tactic", ["exact sorry_lemma", 'trace "sorry"', "simp -- no sorry here", "exact h.sorry"]
 )
 def test_the_letters_of_sorry_in_something_else_are_no_sorry(tmp_path: Path, tactic: str) -> None:
-    assert read_rows(split_file(tmp_path, [step(tactic)])).skipped == {}
+    assert read_rows(split_file(tmp_path, [step(tactic, "⊢ p")])).skipped == {}
 
 
 def test_the_digest_is_of_the_rows_and_their_order(tmp_path: Path) -> None:
-    a, b = [step("simp")], [step("rfl")]
+    a, b = [step("simp", "⊢ p")], [step("rfl", "⊢ p")]
     digests = [read_rows(split_file(tmp_path, *proofs)).digest for proofs in ((a, b), (b, a), (a, b))]
     assert digests[0] == digests[2] != digests[1]
 
@@ -111,4 +93,4 @@ def test_a_file_that_is_no_split_file_is_named(tmp_path: Path, content: str | No
 
 def test_a_split_file_of_sorries_alone_says_what_was_left_out(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"0 steps of 2 theorems \(2 sorry left out\)"):
-        read_rows(split_file(tmp_path, [step("sorry")], [step("sorry")]))
+        read_rows(split_file(tmp_path, [step("sorry", "⊢ p")], [step("sorry", "⊢ p")]))
