@@ -66,6 +66,8 @@ def quoted (text : String) : String := Id.run do
   for c in text.toList do
     if c == '"' || c == '\\' then
       out := (out.push '\\').push c
+    else if c == '\n' then
+      out := out ++ "\\n"
     else if c.toNat < 16 then
       out := (out ++ "\\u000").push (Nat.digitChar c.toNat)
     else if c.toNat < 32 then

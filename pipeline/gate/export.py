@@ -1,19 +1,20 @@
-"""Reads an export: declarations of Lean as text, in lean4export's format 3.1.0, as `Questions.lean` writes it.
+"""Reads an export: declarations of Lean as text, in lean4export's format 3.1.0.
 
-A line is a JSON object: the header, a name (`in`), a universe level (`il`), a term (`ie`), or a declaration. A node is
-numbered in the order of its table and made of earlier ones. Whatever is not exactly so is refused: an unknown kind of
-record, a forward reference, a number out of order, the same node or declaration twice, a field too many or too few.
+A line is a JSON object: the header, a name (`in`), a universe level (`il`), a term (`ie`), or a declaration, its keys
+in any order. A node has a number that no other node of its table has, and is made of earlier ones. Whatever is
+not so is refused: an unknown kind of record, a forward reference, a number or a declaration twice, a key twice, a field
+too many or too few.
 
 Each node and each declaration gets a SHA-256 of what it means, made of those of its parts, so that two exports are
-compared whatever their numbers are. What does not count: the names and kinds of bound variables, the proof of a theorem
-(any two are the same), hints on what to unfold first, and which definitions were written together.
+compared whatever their numbers are. What does not count: the names and kinds of bound variables, notes in terms
+(`mdata`), the proof of a theorem (any two are the same), hints on what to unfold first, and which definitions were
+written together. Of a term no more is kept than that, so that an export of gigabytes takes 32 bytes a term.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,17 +37,51 @@ class Declared:
     type_digest: bytes
 
 
+class Digests:
+    """SHA-256 by number, 32 bytes each; where the numbers do not follow one another, their places as well."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._places: dict[int, int] | None = None
+
+    def add(self, number: int, digest: bytes) -> None:
+        """Keep the digest of a number.
+
+        Raises:
+            ValueError: it has one.
+        """
+        place = len(self._bytes) // _DIGEST_BYTES
+        if self._places is None and number != place:
+            self._places = {one: one for one in range(place)}
+        if self._places is not None:
+            if number in self._places:
+                raise ValueError(f"number {number} for the second time")
+            self._places[number] = place
+        self._bytes += digest
+
+    def __getitem__(self, number: Any) -> bytes:
+        """Raises:
+        ValueError: it has none.
+        """
+        if type(number) is int and number >= 0:
+            place = number if self._places is None else self._places.get(number, -1)
+            if place >= 0 and (found := self._bytes[place * _DIGEST_BYTES : (place + 1) * _DIGEST_BYTES]):
+                return bytes(found)
+        raise ValueError(f"no node {number!r} before it")
+
+
 @dataclass(slots=True)
 class Export:
     """What an export declares, by name. Inductive types that belong together share one digest.
 
-    `undeclared` are constants that its terms mention and that it does not declare. `names` and `terms` are its tables,
-    by number: `type_of` reads what an answer says by numbers.
+    `lean` is the version of Lean that it is by, "" where it does not say. `undeclared` are constants that its terms
+    mention and that it does not declare. `names` and `terms` are its tables, by number: `type_of` reads what an answer
+    says by numbers.
     """
 
     lean: str = ""
-    names: list[Name] = field(default_factory=lambda: [()])
-    terms: list[bytes] = field(default_factory=list)
+    names: dict[int, Name] = field(default_factory=lambda: {0: ()})
+    terms: Digests = field(default_factory=Digests)
     declared: dict[Name, Declared] = field(default_factory=dict)
     undeclared: frozenset[Name] = frozenset()
 
@@ -57,9 +92,13 @@ class Export:
 
     def type_of(self, levels: Sequence[int], term: int) -> bytes:
         """Return the digest of a type with its universe parameters, by their numbers; see `Declared.type_digest`."""
-        if not 0 <= term < len(self.terms) or not all(0 < one < len(self.names) for one in levels):
-            raise ExportError("a number that the export does not have")
-        return _type_digest([self.names[one] for one in levels], self.terms[term])
+        try:
+            names = [self.names[one] for one in levels]
+            if () in names:
+                raise ValueError("a universe parameter without a name")
+            return _type_digest(names, self.terms[term])
+        except (LookupError, ValueError):
+            raise ExportError("a number that the export does not have") from None
 
 
 def read_export(lines: Iterable[str]) -> Export:
@@ -73,6 +112,8 @@ def read_export(lines: Iterable[str]) -> Export:
     for number, line in enumerate(lines, 1):
         try:
             reader.line(line, first=number == 1)
+        except StopIteration:
+            raise ExportError(f"line {number} of the export is no JSON: {line[:200]}") from None
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise ExportError(f"line {number} of the export: {error}: {line[:200]}") from None
     if number == 0:
@@ -87,44 +128,28 @@ def shown(name: Name) -> str:
     return ".".join(part if part.isidentifier() or part[:1] == "#" else f"«{part}»" for part in name)
 
 
-# ---- nodes
-
-_N = r"(0|[1-9]\d{0,17})"
-_TEXT = r'("(?:[^"\\\x00-\x1f]|\\["\\]|\\u00[01][0-9a-f])*")'
-_NODE = re.compile(rf'\{{"(in|il|ie)":{_N},"([A-Za-z]+)":(.+)\}}')
-_BINDER = rf'\{{"name":{_N},"type":{_N},"body":{_N},"binderInfo":"(?:default|implicit|strictImplicit|instImplicit)"\}}'
-_LET = rf'\{{"name":{_N},"type":{_N},"value":{_N},"body":{_N},"nondep":(?:true|false)\}}'
-_SHAPES: Mapping[str, tuple[str, re.Pattern[str]]] = {
-    kind: (table, re.compile(shape))
-    for kind, table, shape in (
-        ("str", "in", rf'\{{"pre":{_N},"str":{_TEXT}\}}'),
-        ("num", "in", rf'\{{"pre":{_N},"i":{_N}\}}'),
-        ("succ", "il", _N),
-        ("max", "il", rf"\[{_N},{_N}\]"),
-        ("imax", "il", rf"\[{_N},{_N}\]"),
-        ("param", "il", _N),
-        ("bvar", "ie", _N),
-        ("sort", "ie", _N),
-        ("const", "ie", rf'\{{"name":{_N},"us":\[((?:\d+(?:,\d+)*)?)\]\}}'),
-        ("app", "ie", rf'\{{"fn":{_N},"arg":{_N}\}}'),
-        ("lam", "ie", _BINDER),
-        ("forallE", "ie", _BINDER),
-        ("letE", "ie", _LET),
-        ("proj", "ie", rf'\{{"typeName":{_N},"idx":{_N},"struct":{_N}\}}'),
-        ("natVal", "ie", r'"(0|[1-9]\d*)"'),
-        ("strVal", "ie", _TEXT),
-    )
-}
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_BINDERS = ("default", "implicit", "strictImplicit", "instImplicit")
+_SAFETIES = ("safe", "unsafe", "partial")
+_QUOTIENTS = ("type", "ctor", "lift", "ind")
 
 
 def _digest(*parts: object) -> bytes:
     """Return the SHA-256 of parts, each with its length, so that no two lists are the same text."""
-    out = hashlib.sha256()
-    for part in parts:
-        data = part if isinstance(part, bytes) else str(part).encode()
-        out.update(b"%d:" % len(data))
-        out.update(data)
-    return out.digest()
+    data = [part if type(part) is bytes else str(part).encode() for part in parts]
+    return hashlib.sha256(b"".join([b"%d:%b" % (len(one), one) for one in data])).digest()
+
+
+_HEADS = {
+    kind: b"%d:%b%d:" % (len(kind), kind.encode(), _DIGEST_BYTES)
+    for kind in ("succ", "max", "imax", "app", "lam", "forallE", "letE", "sort")
+}
+_NEXT = b"%d:" % _DIGEST_BYTES
+
+
+def _made_of(kind: str, *nodes: bytes) -> bytes:
+    """Return `_digest` of a kind and of digests, as most nodes are: in half its time."""
+    return hashlib.sha256(_HEADS[kind] + _NEXT.join(nodes)).digest()
 
 
 def _type_digest(levels: Sequence[Name], term: bytes) -> bytes:
@@ -135,8 +160,10 @@ class _Reader:
     def __init__(self) -> None:
         self.export = Export()
         self.mentioned: set[Name] = set()
-        self._levels: list[bytes] = [_digest("zero")]
-        self._seen: set[Name | bytes] = {(), *self._levels}
+        self._levels = Digests()
+        self._levels.add(0, _digest("zero"))
+        self._terms = self.export.terms
+        self._names = self.export.names
         self._records: Mapping[str, Callable[[Any], None]] = {
             "axiom": self._axiom,
             "def": self._definition,
@@ -145,83 +172,117 @@ class _Reader:
             "quot": self._quotient,
             "inductive": self._inductive,
         }
+        self._nodes: Mapping[str, tuple[str, Callable[[Any], bytes]]] = {
+            "succ": ("il", self._succ),
+            "max": ("il", lambda value: self._max("max", value)),
+            "imax": ("il", lambda value: self._max("imax", value)),
+            "param": ("il", lambda value: _digest("param", self._name(value))),
+            "app": ("ie", self._app),
+            "const": ("ie", self._const),
+            "lam": ("ie", lambda value: self._binder("lam", value)),
+            "forallE": ("ie", lambda value: self._binder("forallE", value)),
+            "letE": ("ie", self._let),
+            "sort": ("ie", lambda value: _made_of("sort", self._levels[value])),
+            "proj": ("ie", self._proj),
+            "bvar": ("ie", lambda value: _digest("bvar", _natural(value))),
+            "natVal": ("ie", _nat_literal),
+            "strVal": ("ie", _text_literal),
+            "mdata": ("ie", self._mdata),
+        }
 
     def line(self, text: str, *, first: bool) -> None:
-        found = _NODE.fullmatch(text)
-        if found is not None and not first:
-            self._node(found[1], int(found[2]), found[3], found[4])
+        raw, end = _scan(text, 0)
+        if end != len(text):
+            raise ValueError("more than a record")
+        if type(raw) is not dict or first != ("meta" in raw):
+            raise ValueError("a record in the wrong place" if type(raw) is dict else "no record")
+        if len(raw) == 1:
+            ((kind, body),) = raw.items()
+            if first:
+                self._meta(body)
+            else:
+                self._records[kind](body)
             return
-        raw = json.loads(text, object_pairs_hook=_once)
-        if not isinstance(raw, dict):
-            raise ValueError("no record")
-        (kind, body), *more = raw.items()
-        if more or first != (kind == "meta"):
-            raise ValueError("a record in the wrong place")
-        if first:
-            self._meta(body)
-        else:
-            self._records[kind](body)
+        for table in ("ie", "in", "il"):
+            if table in raw:
+                number = _natural(raw.pop(table))
+                ((kind, value),) = raw.items()
+                self._node(table, number, kind, value)
+                return
+        raise ValueError("no record")
 
     def _meta(self, body: Any) -> None:
-        _fields(body, exporter=dict, lean=dict, format=dict)
-        _fields(body["lean"], version=str, githash=str)
-        _fields(body["exporter"], name=str, version=str)
         if body["format"] != {"version": FORMAT}:
             raise ValueError(f"not in format {FORMAT}")
-        self.export.lean = body["lean"]["version"]
+        if "lean" in body:
+            _fields(body["lean"], version=str, githash=str)
+            self.export.lean = body["lean"]["version"]
 
     # ---- nodes
 
-    def _node(self, table: str, number: int, kind: str, text: str) -> None:
-        wanted, shape = _SHAPES[kind]
-        found = shape.fullmatch(text)
-        if found is None or wanted != table:
-            raise ValueError(f"no {kind}")
-        parts = found.groups()
-        if table == "ie":
-            node = self._term(kind, parts)
-            self._append(self.export.terms, number, node)
-        elif table == "il":
-            numbers = [int(part) for part in parts]
-            below = [self._name(numbers[0])] if kind == "param" else [self._levels[one] for one in numbers]
-            self._append(self._levels, number, _digest(kind, *below))
+    def _node(self, table: str, number: int, kind: str, value: Any) -> None:
+        if table == "in":
+            if number in self._names:
+                raise ValueError(f"number {number} for the second time")
+            self._names[number] = self._longer(kind, value)
+            return
+        of, digest = self._nodes[kind]
+        if of != table:
+            raise ValueError(f"no {kind} has a number of {table}")
+        (self._terms if table == "ie" else self._levels).add(number, digest(value))
+
+    def _longer(self, kind: str, value: Any) -> Name:
+        if kind == "num":
+            _fields(value, pre=int, i=int)
+            last = f"#{value['i']}"
+        elif kind == "str":
+            _fields(value, pre=int, str=str)
+            last = value["str"]
+            last.encode()  # half of a character is none
+            last = f"#{last}" if last.startswith("#") else last
         else:
-            last = f"#{int(parts[1])}" if kind == "num" else json.loads(parts[1])
-            last = f"#{last}" if kind == "str" and last.startswith("#") else last
-            self._append(self.export.names, number, (*self.export.names[int(parts[0])], last))
+            raise ValueError(f"no {kind} is a name")
+        return (*self._names[value["pre"]], last)
 
-    def _append(self, table: list[Any], number: int, node: Any) -> None:
-        if number != len(table):
-            raise ValueError(f"number {number} where {len(table)} is next")
-        if node in self._seen:
-            raise ValueError("a node for the second time")
-        self._seen.add(node)
-        table.append(node)
+    def _name(self, number: Any) -> str:
+        return json.dumps(self._names[_natural(number)])
 
-    def _name(self, number: int) -> bytes:
-        return json.dumps(self.export.names[number]).encode()
+    def _succ(self, value: Any) -> bytes:
+        return _made_of("succ", self._levels[value])
 
-    def _term(self, kind: str, parts: Sequence[str]) -> bytes:
-        terms = self.export.terms
-        match kind:
-            case "app":
-                return _digest("app", terms[int(parts[0])], terms[int(parts[1])])
-            case "const":
-                name = self.export.names[int(parts[0])]
-                self.mentioned.add(name)
-                levels = [self._levels[int(one)] for one in parts[1].split(",") if one]
-                return _digest("const", json.dumps(name), *levels)
-            case "lam" | "forallE" | "letE":
-                self.export.names[int(parts[0])]
-                return _digest(kind, *(terms[int(one)] for one in parts[1:]))
-            case "sort":
-                return _digest("sort", self._levels[int(parts[0])])
-            case "proj":
-                name = self.export.names[int(parts[0])]
-                self.mentioned.add(name)
-                return _digest("proj", json.dumps(name), int(parts[1]), terms[int(parts[2])])
-            case _:
-                return _digest(kind, parts[0])
+    def _max(self, kind: str, value: Any) -> bytes:
+        one, other = value
+        return _made_of(kind, self._levels[one], self._levels[other])
+
+    def _app(self, value: Any) -> bytes:
+        _exactly(value, 2)
+        return _made_of("app", self._terms[value["fn"]], self._terms[value["arg"]])
+
+    def _const(self, value: Any) -> bytes:
+        _fields(value, name=int, us=list)
+        self.mentioned.add(self._names[value["name"]])
+        return _digest("const", self._name(value["name"]), *(self._levels[one] for one in value["us"]))
+
+    def _binder(self, kind: str, value: Any) -> bytes:
+        _exactly(value, 4)
+        if value["binderInfo"] not in _BINDERS:
+            raise ValueError("no kind of binder")
+        self._names[_natural(value["name"])]
+        return _made_of(kind, self._terms[value["type"]], self._terms[value["body"]])
+
+    def _let(self, value: Any) -> bytes:
+        _fields(value, name=int, type=int, value=int, body=int, nondep=bool)
+        self._names[value["name"]]
+        return _made_of("letE", *(self._terms[value[one]] for one in ("type", "value", "body")))
+
+    def _proj(self, value: Any) -> bytes:
+        _fields(value, typeName=int, idx=int, struct=int)
+        self.mentioned.add(self._names[value["typeName"]])
+        return _digest("proj", self._name(value["typeName"]), value["idx"], self._terms[value["struct"]])
+
+    def _mdata(self, value: Any) -> bytes:
+        _fields(value, expr=int, data=dict)
+        return self._terms[value["expr"]]
 
     # ---- declarations
 
@@ -229,20 +290,15 @@ class _Reader:
         """Return a constant's name, and the digest of its universe parameters and its type."""
         _fields(body, name=int, levelParams=list, type=int, **more)
         names = [self._known(one) for one in (body["name"], *body["levelParams"])]
-        return names[0], _type_digest(names[1:], self._value(body["type"]))
+        return names[0], _type_digest(names[1:], self._terms[body["type"]])
 
     def _known(self, number: Any) -> Name:
-        if type(number) is not int or not 0 < number < len(self.export.names):
-            raise ValueError(f"no name {number!r}")
-        return self.export.names[number]
+        if not _natural(number):
+            raise ValueError("a constant without a name")
+        return self._names[number]
 
     def _all(self, numbers: Any) -> list[str]:
         return [json.dumps(self._known(one)) for one in numbers]
-
-    def _value(self, number: Any) -> bytes:
-        if type(number) is not int or not 0 <= number < len(self.export.terms):
-            raise ValueError(f"no term {number!r}")
-        return self.export.terms[number]
 
     def _declare(self, name: Name, kind: str, digest: bytes, type_digest: bytes) -> None:
         if name in self.export.declared:
@@ -256,26 +312,26 @@ class _Reader:
     def _definition(self, body: Any) -> None:
         name, heading = self._heading(body, value=int, hints=object, safety=str, all=list)
         self._all(body["all"])
-        if body["safety"] not in ("safe", "unsafe", "partial") or not _is_hint(body["hints"]):
+        if body["safety"] not in _SAFETIES or not _is_hint(body["hints"]):
             raise ValueError("no definition")
-        digest = _digest("def", heading, self._value(body["value"]), body["safety"])
+        digest = _digest("def", heading, self._terms[body["value"]], body["safety"])
         self._declare(name, "definition", digest, heading)
 
     def _theorem(self, body: Any) -> None:
         name, heading = self._heading(body, value=int, all=list)
         self._all(body["all"])
-        self._value(body["value"])
+        self._terms[body["value"]]
         self._declare(name, "theorem", _digest("thm", heading), heading)
 
     def _opaque(self, body: Any) -> None:
         name, heading = self._heading(body, value=int, isUnsafe=bool, all=list)
         self._all(body["all"])
-        digest = _digest("opaque", heading, self._value(body["value"]), body["isUnsafe"])
+        digest = _digest("opaque", heading, self._terms[body["value"]], body["isUnsafe"])
         self._declare(name, "opaque", digest, heading)
 
     def _quotient(self, body: Any) -> None:
         name, heading = self._heading(body, kind=str)
-        if body["kind"] not in ("type", "ctor", "lift", "ind"):
+        if body["kind"] not in _QUOTIENTS:
             raise ValueError("no quotient")
         self._declare(name, "quotient", _digest("quot", heading, body["kind"]), heading)
 
@@ -313,7 +369,7 @@ class _Reader:
             parts += ["rec", *found[-1], *numbers, *self._all(one["all"])]
             for rule in one["rules"]:
                 _fields(rule, ctor=int, nfields=int, rhs=int)
-                parts += ["rule", *self._all([rule["ctor"]]), rule["nfields"], self._value(rule["rhs"])]
+                parts += ["rule", *self._all([rule["ctor"]]), rule["nfields"], self._terms[rule["rhs"]]]
         if not body["types"]:
             raise ValueError("no inductive type")
         digest = _digest("inductive", *parts)
@@ -324,12 +380,45 @@ class _Reader:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, with no key twice: of two programs that read it one might take the first, the other the last."""
     found = dict(pairs)
-    if len(found) != len(pairs) or not found:
-        raise ValueError("a key twice, or none")
+    if len(found) != len(pairs):
+        raise ValueError("a key twice")
     return found
 
 
-def _fields(body: Any, **wanted: type) -> None:
+# The decoder's own scanner: `decode` looks for white space around each line, and takes twice the time.
+_scan = json.JSONDecoder(object_pairs_hook=_once).scan_once
+
+
+def _natural(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"no number {value!r}")
+    return value
+
+
+def _exactly(value: Any, n_fields: int) -> None:
+    """Hold that an object has no more fields than those that are read of it."""
+    if type(value) is not dict or len(value) != n_fields:
+        raise ValueError("a field too many or too few")
+
+
+def _nat_literal(value: Any) -> bytes:
+    if (
+        type(value) is not str
+        or not value.isdecimal()
+        or not value.isascii()
+        or value != (value.lstrip("0") or "0")
+    ):
+        raise ValueError("no natural number")
+    return _digest("natVal", value)
+
+
+def _text_literal(value: Any) -> bytes:
+    if type(value) is not str:
+        raise ValueError("no text")
+    return _digest("strVal", value)
+
+
+def _fields(body: Any, /, **wanted: type) -> None:
     """Hold that an object has exactly these fields, of these types."""
     if not isinstance(body, dict) or body.keys() != wanted.keys():
         raise ValueError(f"not the fields {', '.join(wanted)}")

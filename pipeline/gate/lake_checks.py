@@ -147,8 +147,12 @@ _COMPILED = "EverleanQuestions"
 _compiled: dict[tuple[object, ...], bytes] = {}
 Scope = Literal["statement", "closure"]
 """What an export holds: what the statement rests on in its module, or all that the proof rests on."""
-MOST_BYTES: Mapping[Scope, int] = {"statement": 256 * 2**20, "closure": 256 * 2**20}
-"""The largest export of each; a larger closure is not judged by a second kernel."""
+MOST_BYTES: Mapping[Scope, int] = {"statement": 256 * 2**20, "closure": 8 * 2**30}
+"""The largest export of each, Mathlib's being 6 GB; a larger closure is not judged by a second kernel."""
+CLOSURE_BOUNDS = dataclasses.replace(
+    ASK_BOUNDS, timeout_s=3600.0, disk_bytes=MOST_BYTES["closure"] + _DISK_BYTES
+)
+"""Of writing all that a proof rests on."""
 _MAX_ANSWER_BYTES = 256 * 2**20
 # What a build leaves of one module: its files in the folder of its library, and those of its native code.
 _OUTPUTS = re.compile(r"\.(?:olean|ilean|ir|trace|hash|setup|c|bc|o)\b.*")
@@ -260,9 +264,10 @@ def asked_exactly(
         script.write_text(f"import {_COMPILED}\ndef main := Questions.main\n", "utf-8")
         nonce, most = secrets.token_hex(16), MOST_BYTES[scope]
         given = (str(answer), str(export), nonce, module, declaration, scope, str(most))
-        ran = _lean(runner, folder, "--run", str(script), *given, first=folder)
+        bounds = ASK_BOUNDS if scope == "statement" else CLOSURE_BOUNDS
+        ran = _lean(runner, folder, "--run", str(script), *given, first=folder, bounds=bounds)
         if not ran.ok:
-            yield f"{QUESTIONS.name}: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
+            yield f"{QUESTIONS.name}: {ran.explain(bounds)}: {end_of(ran.output)}"
             return
         for file, bound in ((answer, _MAX_ANSWER_BYTES), (export, most)):
             if file.is_symlink() or not file.is_file():
@@ -372,13 +377,15 @@ def _search_path(runner: LakeRunner) -> dict[str, str]:
     return {"LEAN_PATH": lean_path(runner.project, library=runner.library)}
 
 
-def _lean(runner: LakeRunner, folder: Path, *arguments: str, first: Path | None = None) -> Outcome:
+def _lean(
+    runner: LakeRunner, folder: Path, *arguments: str, first: Path | None = None, bounds: Bounds = ASK_BOUNDS
+) -> Outcome:
     """Run lean by itself on what is built, with one folder to write into; modules of `first` come before all others."""
     environment = _search_path(runner)
     if first is not None:
         environment["LEAN_PATH"] = f"{first}:{environment['LEAN_PATH']}"
     asking = runner.with_(writable=(folder,), environment=environment)
-    return asking.execute((str(runner.program.with_name("lean")), *arguments), bounds=ASK_BOUNDS)
+    return asking.execute((str(runner.program.with_name("lean")), *arguments), bounds=bounds)
 
 
 def _new_folder(project: Path) -> Path:
