@@ -5,9 +5,11 @@ Text from watched repositories is hostile: control characters never reach a term
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 
 def clean(text: str) -> str:
@@ -26,6 +28,18 @@ def clean_block(text: str) -> str:
 def printable(text: str) -> str:
     """Show as � each character that a terminal or a page would act on, line breaks among them."""
     return text if text.isprintable() else "".join(one if one.isprintable() else "�" for one in text)
+
+
+def printable_json(value: object, **options: Any) -> str:
+    """Return JSON in which each character that a terminal or a page would act on is escaped: it reads back as it was.
+
+    Args:
+        options: those of `json.dumps`.
+    """
+    text = json.dumps(value, ensure_ascii=False, **options)
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import inspect
-import json
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -76,7 +75,7 @@ from store.documents.sorries import Sorry as SorryDocument
 from store.documents.sorries import by_impact, describe_sorries, distinct
 from store.errors import LogError
 from store.log.reader import LogReader
-from store.text import shown
+from store.text import printable_json, shown
 from store.view import queries
 from store.view.rows import SorryRow, SorryState
 
@@ -573,7 +572,7 @@ def _answered(
             _tell(str(error))
             raise ToolError(fit(str(error), hidden)) from error
         content = filled(document, hidden)
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        text = printable_json(content, separators=(",", ":"))
         return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=content)
 
     signature = inspect.signature(work, eval_str=True)

@@ -5,7 +5,6 @@ Standard library only (rich would cost more start-up time than the answer).
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from store.documents.document import NO_HEAD, SCHEMA, json_text, plain
-from store.text import clean
+from store.text import clean, printable_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -41,7 +40,7 @@ def emit_json(document: DataclassInstance, head: Mapping[str, object] = NO_HEAD)
 def emit_json_line(document: DataclassInstance) -> None:
     """Write one line of NDJSON and flush it, so that a reader at the other end of a pipe sees it now."""
     whole = {"schema": SCHEMA, **plain(document)}
-    sys.stdout.write(json.dumps(whole, ensure_ascii=False, default=plain) + "\n")
+    sys.stdout.write(printable_json(whole, default=plain) + "\n")
     sys.stdout.flush()
 
 

@@ -14,7 +14,6 @@ import binascii
 import contextlib
 import hashlib
 import hmac
-import json
 import math
 import os
 import platform
@@ -59,7 +58,7 @@ from store.events.service import (
 )
 from store.log.envelope import NewEvent, StoredEvent, utc_text
 from store.log.reader import LogReader
-from store.text import clean
+from store.text import clean, printable_json
 from store.view import queries, report_queries
 from store.view.rows import NotifierRow
 
@@ -447,7 +446,7 @@ def digest_message(found: Front, *, identity: str) -> Message:
 
 def _message(identity: str, text: str, *, counts: Mapping[str, int], items: Sequence[Item]) -> Message:
     body = MessageBody(SCHEMA, identity, platform.node(), text, dict(counts), list(items))
-    return Message(id=identity, body=json.dumps(body, ensure_ascii=False, default=plain).encode())
+    return Message(id=identity, body=printable_json(body, default=plain).encode())
 
 
 _WORDS = {

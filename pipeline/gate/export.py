@@ -129,6 +129,13 @@ def shown(name: Name) -> str:
 
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
+NODES: Mapping[str, str] = {
+    **dict.fromkeys(("str", "num"), "in"),
+    **dict.fromkeys(("succ", "max", "imax", "param"), "il"),
+    **dict.fromkeys(("bvar", "sort", "const", "app", "lam", "forallE", "letE", "proj", "mdata"), "ie"),
+    **dict.fromkeys(("natVal", "strVal"), "ie"),
+}
+"""The kinds of nodes, each with its table."""
 _BINDERS = ("default", "implicit", "strictImplicit", "instImplicit")
 _SAFETIES = ("safe", "unsafe", "partial")
 _QUOTIENTS = ("type", "ctor", "lift", "ind")
@@ -172,22 +179,22 @@ class _Reader:
             "quot": self._quotient,
             "inductive": self._inductive,
         }
-        self._nodes: Mapping[str, tuple[str, Callable[[Any], bytes]]] = {
-            "succ": ("il", self._succ),
-            "max": ("il", lambda value: self._max("max", value)),
-            "imax": ("il", lambda value: self._max("imax", value)),
-            "param": ("il", lambda value: _digest("param", self._name(value))),
-            "app": ("ie", self._app),
-            "const": ("ie", self._const),
-            "lam": ("ie", lambda value: self._binder("lam", value)),
-            "forallE": ("ie", lambda value: self._binder("forallE", value)),
-            "letE": ("ie", self._let),
-            "sort": ("ie", lambda value: _made_of("sort", self._levels[value])),
-            "proj": ("ie", self._proj),
-            "bvar": ("ie", lambda value: _digest("bvar", _natural(value))),
-            "natVal": ("ie", _nat_literal),
-            "strVal": ("ie", _text_literal),
-            "mdata": ("ie", self._mdata),
+        self._digests: Mapping[str, Callable[[Any], bytes]] = {
+            "succ": lambda value: _made_of("succ", self._levels[value]),
+            "max": lambda value: self._max("max", value),
+            "imax": lambda value: self._max("imax", value),
+            "param": lambda value: _digest("param", self._name(value)),
+            "app": self._app,
+            "const": self._const,
+            "lam": lambda value: self._binder("lam", value),
+            "forallE": lambda value: self._binder("forallE", value),
+            "letE": self._let,
+            "sort": lambda value: _made_of("sort", self._levels[value]),
+            "proj": self._proj,
+            "bvar": lambda value: _digest("bvar", _natural(value)),
+            "natVal": _nat_literal,
+            "strVal": _text_literal,
+            "mdata": self._mdata,
         }
 
     def line(self, text: str, *, first: bool) -> None:
@@ -221,34 +228,28 @@ class _Reader:
     # ---- nodes
 
     def _node(self, table: str, number: int, kind: str, value: Any) -> None:
+        if NODES[kind] != table:
+            raise ValueError(f"no {kind} has a number of {table}")
         if table == "in":
             if number in self._names:
                 raise ValueError(f"number {number} for the second time")
             self._names[number] = self._longer(kind, value)
-            return
-        of, digest = self._nodes[kind]
-        if of != table:
-            raise ValueError(f"no {kind} has a number of {table}")
-        (self._terms if table == "ie" else self._levels).add(number, digest(value))
+        else:
+            (self._terms if table == "ie" else self._levels).add(number, self._digests[kind](value))
 
     def _longer(self, kind: str, value: Any) -> Name:
         if kind == "num":
             _fields(value, pre=int, i=int)
             last = f"#{value['i']}"
-        elif kind == "str":
+        else:
             _fields(value, pre=int, str=str)
             last = value["str"]
             last.encode()  # half of a character is none
             last = f"#{last}" if last.startswith("#") else last
-        else:
-            raise ValueError(f"no {kind} is a name")
         return (*self._names[value["pre"]], last)
 
     def _name(self, number: Any) -> str:
         return json.dumps(self._names[_natural(number)])
-
-    def _succ(self, value: Any) -> bytes:
-        return _made_of("succ", self._levels[value])
 
     def _max(self, kind: str, value: Any) -> bytes:
         one, other = value
@@ -386,7 +387,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 # The decoder's own scanner: `decode` looks for white space around each line, and takes twice the time.
-_scan = json.JSONDecoder(object_pairs_hook=_once).scan_once
+_scan = json.JSONDecoder(object_pairs_hook=_once).scan_once  # type: ignore[attr-defined]
 
 
 def _natural(value: Any) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from store.documents.grades import JUDGED, kernel_text
 from store.events.proofs import Check, Grade
-from store.text import one_line
+from store.text import clean
 
 CONTEXT_LINES = 3
 _NO_NEWLINE = b"\\ No newline at end of file\n"
@@ -58,8 +58,8 @@ class PatchHeader:
             ("Not checked", ", ".join(self.not_checked) or "nothing"),
             *(self._verdict() if self.verified else ()),
         ]
-        told = [one_line(f"{name}: {value}") for name, value in fields]
-        return [one_line(first), "", *told, ""]
+        told = [clean(f"{name}: {value}") for name, value in fields]
+        return [clean(first), "", *told, ""]
 
     def _verdict(self) -> tuple[tuple[str, str], ...]:
         return (

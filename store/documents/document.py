@@ -6,13 +6,14 @@ row and does not show all of it names in SHOWN what it shows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from store.text import printable_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -28,7 +29,7 @@ def json_text(
 ) -> str:
     """Return one document with its schema number and `head` before it."""
     whole = {"schema": SCHEMA, **head, **plain(document)}
-    return json.dumps(whole, ensure_ascii=False, indent=indent, default=plain)
+    return printable_json(whole, indent=indent, default=plain)
 
 
 def of_row(cls: type[Document], row: object, **given: object) -> Document:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from daemon.cli.context import Call, ExitCode, files, verb
 from daemon.cli.render import check_choice, say, styled
 from store.documents.document import json_text
 from store.domain.identity import short_hash
-from store.text import clean, clean_block, counted
+from store.text import clean, clean_block, counted, printable_json
 
 if TYPE_CHECKING:
     from pipeline.diff import Finding
@@ -287,7 +286,7 @@ def _sarif(found: Difference) -> str:
     rules = [{"id": kind, "shortDescription": {"text": said}} for kind, said in KINDS.items()]
     driver = {"name": "everlean", "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
-    return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False)
+    return printable_json({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 _FORMATS: dict[str, Callable[[Difference], str]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,14 @@ def test_a_patch_shows_its_evidence() -> None:
     told = patch[: patch.index(b"\ndiff --git a/A.lean")].decode()
     for part in ("Demo.t", "Check text: passed (by scanner)", "Not checked: kernel", "0" * 40, "v4.28.0"):
         assert part in told
+
+
+def test_no_line_of_a_patch_s_header_has_a_character_that_a_terminal_acts_on() -> None:
+    evidence = "\x1b[2Jclear \u202edeifirev"
+    check = Check(step="text", verdict="passed", by="scanner", evidence=evidence)
+    lines = replace(header(), declaration=f"Demo.{evidence}", checks=(check,)).lines()
+    assert all(line.isprintable() for line in lines)
+    assert sum("�[2Jclear �deifirev" in line for line in lines) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -23,10 +24,23 @@ from store.text import (
     one_line,
     plural,
     printable,
+    printable_json,
     shown,
     size,
     span,
 )
+
+HOSTILE = "a\x1b]0;x\x07\u202eb\x7f\u2028∀\n\U000e0041é"
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_of_any_text_is_safe_to_print_and_reads_back_as_it_was(indent: int | None) -> None:
+    value = {HOSTILE: [HOSTILE, 1, None]}
+    text = printable_json(value, indent=indent)
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert "∀" in text
+    assert json.loads(text) == value
+
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 
