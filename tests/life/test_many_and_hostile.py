@@ -24,6 +24,7 @@ TIMEOUT_S = 5
 SECONDS = 45
 NEW = 2000
 WATCHED_S = 20 * 60
+EVERY_MIN = 10
 
 
 @contextmanager
@@ -94,7 +95,7 @@ def test_thousands_of_repositories_are_first_looked_at_within_seconds_and_then_p
     for at in range(1, NEW):
         paths.append(tmp_path / "remotes" / f"r{at}")
         shutil.copytree(one.path, paths[-1])
-    deployment.write(repos=paths, every="10m", slowest="10m")
+    deployment.write(repos=paths, every=f"{EVERY_MIN}m", slowest=f"{EVERY_MIN}m")
     began, first_s, most = time.monotonic(), 0.0, 0
     with daemon(deployment) as process:
         while (seen := outcomes(deployment).total()) < NEW:
@@ -115,10 +116,10 @@ def test_thousands_of_repositories_are_first_looked_at_within_seconds_and_then_p
         f"the first 10 after {first_s:.1f} s, all after {all_s:.0f} s, in {most / 1e6:.0f} MB",
     )
     tell(
-        f"the same for {WATCHED_S // 60} min more, every 10 min",
+        f"the same for {WATCHED_S // 60} min more, every {EVERY_MIN} min",
         f"latest poll +{late:.1f} s; {descriptors} descriptors; memory +{max(later - settled, 0) / 1e6:.1f} MB",
     )
     assert first_s < 60
     assert max(most, later) < 150e6
     assert descriptors < 200
-    assert late < 60
+    assert late < EVERY_MIN * 30, "half of an interval"
