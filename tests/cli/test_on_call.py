@@ -16,7 +16,7 @@ import pytest
 
 from daemon.place.control_client import request
 from daemon.settings import Settings
-from tests.support.daemon import warm
+from tests.support import verbs
 from tests.support.daemon.deployment import Deployment
 from tests.support.lean.scripted import Script, write_repl
 from tests.support.lean.toolchain import StandIn, make_toolchain
@@ -65,7 +65,7 @@ def daemon_on(
 
 
 def everlean(settings: Settings, *arguments: str) -> str:
-    done = warm.everlean(
+    done = verbs.everlean(
         *arguments,
         "--config",
         str(settings.path),

@@ -103,13 +103,13 @@ def test_web_opens_the_page_in_a_browser_and_says_where_it_is_if_there_is_none(
     browser.write_text(f'#!/bin/sh\necho "$1" >{told}\n', encoding="utf-8")
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER", str(browser))
-    assert filled.everlean("report", "--web").code == 0
+    assert filled.installed("report", "--web").code == 0
     assert told.read_text(encoding="utf-8") == f"{page.as_uri()}\n"
     monkeypatch.setenv("BROWSER", str(filled.root / "none"))
     monkeypatch.setenv("PATH", str(filled.root))
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    answer = filled.everlean("report", "--web")
+    answer = filled.installed("report", "--web")
     assert answer.code == 0
     assert f"no browser is here to open it; open {page} yourself" in answer.err
 

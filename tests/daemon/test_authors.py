@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -37,14 +36,6 @@ def remote(deployment: Deployment) -> Remote:
     remote.serve_partially()
     deployment.write(repos=[remote.path], extra=HISTORY)
     return remote
-
-
-def with_parts(deployment: Deployment, work: Callable[[Parts], Awaitable[Answer]]) -> Answer:
-    async def go() -> Answer:
-        async with deployment.opened() as parts:
-            return await work(parts)
-
-    return asyncio.run(go())
 
 
 async def see(parts: Parts) -> None:
@@ -80,7 +71,7 @@ def asked(deployment: Deployment) -> dict[str, SorryRow]:
         await past_of(parts).look()
         return {row.declaration: row for row in await parts.store.ask(queries.sorries)}
 
-    return with_parts(deployment, go)
+    return deployment.with_parts(go)
 
 
 def written(row: SorryRow) -> tuple[str | None, str, str, int | None]:
@@ -181,7 +172,7 @@ def test_the_history_of_a_folder_that_was_renamed_comes_in_two_requests(
         await past_of(parts).look()
         return ran, len([*packs.glob("*.pack")]) - before
 
-    ran, fetched = with_parts(deployment, go)
+    ran, fetched = deployment.with_parts(go)
     assert ran == {"log": 4, "rev-list": 2, "fetch": 1, "blame": 12}
     assert fetched == 2, "what went with the rename, and all versions"
     with closing(connect_readonly(deployment.settings().paths.database_db)) as view:
@@ -270,7 +261,7 @@ def test_what_a_remote_does_not_give_is_asked_again_later(deployment: Deployment
                 away.rename(remote.path)
         return answers
 
-    answers = with_parts(deployment, go)
+    answers = deployment.with_parts(go)
     assert answers[:2] == [None, None], "the second time it is too early to ask"
     assert answers[2]
 

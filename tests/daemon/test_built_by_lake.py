@@ -15,7 +15,6 @@ import pytest
 from daemon.place.control_client import request
 from daemon.settings import Settings
 from store.view import queries
-from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.lean.scripted import Script, write_repl
 from tests.support.lean.toolchain import StandIn, make_elan, make_toolchain
@@ -68,7 +67,7 @@ def test_a_build_that_fails_is_told_and_not_repeated_before_someone_asks_or_a_co
         assert "no such thing" in failed.data["message"]
         left = settings.paths.cache / "builds" / ".trash-left"
         left.mkdir(parents=True)
-        assert "again" in everlean("jobs", settings, "retry", failed.data["job"])
+        assert "again" in deployment.everlean("jobs", "retry", failed.data["job"]).stdout
         deployment.wait_for(
             lambda: kinds(deployment, "job_failed") == ["build", "build"],
             what="the second attempt",
@@ -120,13 +119,6 @@ def test_builds_are_kept_within_the_limit_and_the_one_that_was_just_made_stays(
         )
     left = [folder.name for folder in settings.paths.cache.glob("builds/*/*") if folder.is_dir()]
     assert left == [second]
-
-
-def everlean(verb: str, settings: Settings, *arguments: str) -> str:
-    done = warm.everlean(
-        verb, *arguments, "--config", str(settings.path), environment=os.environ, folder=settings.path.parent
-    )
-    return done.stdout + done.stderr
 
 
 def test_the_daemon_installs_a_version_that_is_lacking_where_it_may(

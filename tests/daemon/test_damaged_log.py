@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 from store.log.anchor import read_anchor
 from store.log.backup import check
 from store.view.rebuild import verify
-from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
@@ -51,12 +48,6 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
-def everlean(deployment: Deployment, *verb: str) -> subprocess.CompletedProcess[str]:
-    return warm.everlean(
-        *verb, "--config", str(deployment.config), environment=os.environ, folder=deployment.folder
-    )
-
-
 def refused(deployment: Deployment) -> str:
     """Start the daemon, which ends; return its reason."""
     with deployment.daemon() as process:
@@ -86,10 +77,10 @@ def test_a_log_that_lost_its_end_is_refused_and_recovered_and_the_daemon_finds_t
         assert f"event {len(recorded)} was acknowledged" in reason, reason
         assert "everlean db recover" in reason
         assert state(deployment) == before
-    assert everlean(deployment, "db", "check").returncode == 1
+    assert deployment.everlean("db", "check").returncode == 1
     assert state(deployment) == before
 
-    done = everlean(deployment, "db", "recover", "--json")
+    done = deployment.everlean("db", "recover", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["recovered"] is True
@@ -116,7 +107,7 @@ def test_a_log_that_lost_its_end_is_refused_and_recovered_and_the_daemon_finds_t
         assert process.wait(timeout=30) == 0
     assert check(paths.events_db).ok
     assert verify(paths.events_db, paths.database_db).ok
-    assert json.loads(everlean(deployment, "db", "recover", "--json").stdout)["recovered"] is False
+    assert json.loads(deployment.everlean("db", "recover", "--json").stdout)["recovered"] is False
 
 
 def test_a_bit_that_flips_in_an_events_text_is_found_before_the_daemon_is_ready_and_told_from_a_wrong_view(
@@ -131,7 +122,7 @@ def test_a_bit_that_flips_in_an_events_text_is_found_before_the_daemon_is_ready_
     (opened, *_) = deployment.events("commit_observed")
     content = paths.events_db.read_bytes()
     flip(paths.events_db, content.index(opened.data_json.encode()) + 30)
-    checked, verified = everlean(deployment, "db", "check"), everlean(deployment, "db", "verify")
+    checked, verified = deployment.everlean("db", "check"), deployment.everlean("db", "verify")
     assert (checked.returncode, verified.returncode) == (1, 1)
     assert f"event {opened.seq}: its content" in checked.stdout
     assert "the log is damaged, so that the view cannot be judged by it" in verified.stderr
@@ -139,7 +130,7 @@ def test_a_bit_that_flips_in_an_events_text_is_found_before_the_daemon_is_ready_
     began = time.monotonic()
     assert f"event {opened.seq}: its content" in refused(deployment)
     assert time.monotonic() - began < 30
-    assert json.loads(everlean(deployment, "db", "recover", "--json").stdout)["kept"] == opened.seq - 1
+    assert json.loads(deployment.everlean("db", "recover", "--json").stdout)["kept"] == opened.seq - 1
     with deployment.daemon() as process:
         deployment.wait_for(
             lambda: deployment.events("commit_scanned"), what="the commit to be scanned again"
@@ -181,4 +172,4 @@ def test_a_running_daemon_ends_at_damage_that_its_check_at_rest_finds_and_is_ref
     assert f"event {opened.seq}: its content" in stopped["failure"]
     assert "everlean db recover" in stopped["failure"]
     assert f"event {opened.seq}: its content" in refused(deployment), "nothing mended it"
-    assert json.loads(everlean(deployment, "db", "recover", "--json").stdout)["kept"] == opened.seq - 1
+    assert json.loads(deployment.everlean("db", "recover", "--json").stdout)["kept"] == opened.seq - 1

@@ -29,7 +29,6 @@ from daemon.settings import Settings, load
 from daemon.state.disk import refusals
 from store.log.envelope import StoredEvent
 from store.view.rebuild import verify
-from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.disk import Disk, failing_disk, may_mount, may_unshare, small_disk
 from tests.support.daemon.remote import Remote
@@ -147,16 +146,6 @@ class Watched:
         assert isinstance(words, dict)
         return words
 
-    def everlean(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a verb."""
-        return warm.everlean(
-            *arguments,
-            "--config",
-            str(self.deployment.config),
-            environment=os.environ,
-            folder=self.deployment.folder,
-        )
-
     def goes_on(self, acknowledged: list[StoredEvent]) -> None:
         """Everything acknowledged is there, in order, and a daemon records the next commit."""
         assert self.deployment.events()[: len(acknowledged)] == acknowledged
@@ -169,7 +158,7 @@ class Watched:
             process.terminate()
             assert process.wait(timeout=30) == 0
         assert self.deployment.events()[: len(acknowledged)] == acknowledged
-        assert json.loads(self.everlean("db", "check", "--json").stdout)["sound"]
+        assert json.loads(self.deployment.everlean("db", "check", "--json").stdout)["sound"]
         paths = self.settings.paths
         assert verify(paths.events_db, paths.database_db).differences == ()
 
@@ -195,16 +184,16 @@ def refuses(watched: Watched, disk: Disk, *, code: str) -> None:
     assert (words["event"], words["level"]) == ("daemon_stopped", "error")
     assert str(watched.settings.paths.state) in words["failure"]
     assert "Traceback" not in watched.deployment.log()
-    status = watched.everlean("status", "--json")
+    status = watched.deployment.everlean("status", "--json")
     assert status.returncode == 3, status.stderr
     codes = [problem["code"] for problem in json.loads(status.stdout)["problems"]]
     assert "daemon_not_running" in codes
-    checked = watched.everlean("db", "check", "--json")
+    checked = watched.deployment.everlean("db", "check", "--json")
     assert (checked.returncode, json.loads(checked.stdout)["sound"]) == (0, True)
     assert watched.deployment.events()[: len(acknowledged)] == acknowledged
     if disk.real:
         assert code in codes
-        again = watched.everlean("run")
+        again = watched.deployment.everlean("run")
         assert again.returncode == 1
         assert "Traceback" not in again.stderr
     disk.mend()
@@ -227,11 +216,11 @@ def test_a_disk_that_fills_up_is_waited_for_and_nothing_is_lost_or_begun_meanwhi
             acknowledged = deployment.events()
             tips = watched.commit_until_it_waits()
             # It turns, answers and stays; what it met is told with the remedy, and nothing new was begun.
-            status = json.loads(watched.everlean("status", "--json").stdout)
+            status = json.loads(watched.deployment.everlean("status", "--json").stdout)
             (full,) = [problem for problem in status["problems"] if problem["code"] == "disk_full"]
             assert "free some space" in full["remedy"]
             assert any("until there is room" in problem["message"] for problem in status["problems"])
-            polled = watched.everlean("poll")
+            polled = watched.deployment.everlean("poll")
             assert polled.returncode == 1
             assert "nothing new is begun until there is room on the disk" in polled.stderr
             begun = len(deployment.events("job_started"))
@@ -283,7 +272,7 @@ def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_waits_for_r
             process.terminate()
             assert process.wait(timeout=60) == 0
         with watched.starting() as process:
-            status = json.loads(watched.everlean("status", "--json").stdout)
+            status = json.loads(watched.deployment.everlean("status", "--json").stdout)
             remedies = {problem["code"]: problem["remedy"] for problem in status["problems"]}
             assert "free some space" in remedies["disk_full"]
             assert "waits for it, and then starts" in remedies["daemon_silent"]
@@ -359,7 +348,7 @@ def test_a_full_disk_of_the_cache_or_of_the_runtime_folder_is_told_with_what_to_
         runtime.refuse(0)
         told = {
             problem["subject"]: problem
-            for problem in json.loads(watched.everlean("status", "--json").stdout)["problems"]
+            for problem in json.loads(watched.deployment.everlean("status", "--json").stdout)["problems"]
             if problem["code"] == "disk_full"
         }
         assert set(told) == {str(paths.cache), str(paths.runtime)}
@@ -421,7 +410,7 @@ def test_a_state_folder_that_is_removed_ends_the_daemon_which_saves_the_log(tmp_
     assert saved.stat().st_mode & 0o077 == 0
     paths.state.mkdir(exist_ok=True)
     saved.replace(paths.events_db)
-    rebuilt = watched.everlean("db", "rebuild")
+    rebuilt = watched.deployment.everlean("db", "rebuild")
     assert rebuilt.returncode == 0, rebuilt.stderr
     watched.goes_on(acknowledged)
 

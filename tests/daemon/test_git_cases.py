@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import http.server
 import os
@@ -10,10 +9,9 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import pytest
@@ -22,11 +20,8 @@ from daemon.jobs.engine import Commit
 from daemon.jobs.local import checkout
 from daemon.polling.poller import PollResult
 from pipeline.jobs.mirror import Mirror
-from store.log.envelope import StoredEvent
 from tests.support.daemon.deployment import Deployment, Parts
 from tests.support.daemon.remote import Remote
-
-Answer = TypeVar("Answer")
 
 
 @pytest.fixture
@@ -35,33 +30,6 @@ def remote(deployment: Deployment) -> Remote:
     remote.serve_partially()
     deployment.write(repos=[remote.path])
     return remote
-
-
-def with_parts(deployment: Deployment, work: Callable[[Parts], Awaitable[Answer]]) -> Answer:
-    async def go() -> Answer:
-        async with deployment.opened() as parts:
-            return await work(parts)
-
-    return asyncio.run(go())
-
-
-def poll(deployment: Deployment) -> PollResult:
-    return with_parts(deployment, lambda parts: parts.poller.poll(parts.repo))
-
-
-def mirror_of(deployment: Deployment) -> Path:
-    async def where(parts: Parts) -> Path:
-        return parts.poller.mirror(parts.repo.key)
-
-    return with_parts(deployment, where)
-
-
-def facts(deployment: Deployment) -> list[tuple[str, str]]:
-    return [(event.type, about(event)) for event in deployment.events() if event.type != "repository_watched"]
-
-
-def about(event: StoredEvent) -> str:
-    return str(event.data.get("subject") or event.data.get("branch") or event.data.get("problem") or "")
 
 
 def check_out(deployment: Deployment, sha: str) -> dict[str, str]:
@@ -76,115 +44,7 @@ def check_out(deployment: Deployment, sha: str) -> dict[str, str]:
                 if path.is_file()
             }
 
-    return with_parts(deployment, read)
-
-
-# --- histories --------------------------------------------------------------------------------------------------
-
-
-def test_commits_that_are_years_old_and_pushed_today_are_seen(deployment: Deployment, remote: Remote) -> None:
-    """A filter by date, as others have, would skip them."""
-    remote.commit("newest by its date", date="2026-03-01T00:00:00Z")
-    poll(deployment)
-    remote.commit("written on a plane", date="2019-01-01T00:00:00Z")
-    remote.commit("before there was git", date="1970-01-02T00:00:00Z")
-    assert poll(deployment).commits == 2
-    assert facts(deployment)[-2:] == [
-        ("commit_observed", "written on a plane"),
-        ("commit_observed", "before there was git"),
-    ]
-    assert deployment.events("commit_observed")[1].data["committed_at"] == "2019-01-01T00:00:00Z"
-
-
-def test_a_branch_of_old_commits_that_is_pushed_late_is_a_new_branch(
-    deployment: Deployment, remote: Remote
-) -> None:
-    remote.commit("base", date="2018-01-01T00:00:00Z")
-    remote.git("branch", "old-work")
-    remote.commit("later", date="2026-01-01T00:00:00Z")
-    deployment.write(repos=[remote.path], entry='branches = ["*"]')
-    poll(deployment)
-    remote.git("branch", "pushed-late", "old-work")
-    remote.git("checkout", "--quiet", "pushed-late")
-    remote.commit("years ago", date="2018-01-02T00:00:00Z")
-    poll(deployment)
-    assert facts(deployment)[-2:] == [("branch_created", "pushed-late"), ("commit_observed", "years ago")]
-
-
-def test_an_old_side_branch_that_the_default_branch_is_set_on_to_is_seen_commit_by_commit(
-    deployment: Deployment, remote: Remote
-) -> None:
-    remote.commit("base")
-    poll(deployment)
-    remote.git("checkout", "--quiet", "-b", "side")
-    remote.commit("side one", date="2017-01-01T00:00:00Z")
-    remote.commit("side two", date="2016-01-01T00:00:00Z")
-    remote.git("checkout", "--quiet", "main")
-    remote.git("merge", "--quiet", "--ff-only", "side")
-    poll(deployment)
-    assert facts(deployment)[-2:] == [("commit_observed", "side one"), ("commit_observed", "side two")]
-
-
-def test_a_rebase_names_what_it_replaced_and_observes_what_it_wrote(
-    deployment: Deployment, remote: Remote
-) -> None:
-    remote.commit("base")
-    remote.git("checkout", "--quiet", "-b", "topic")
-    base = remote.git("rev-parse", "main")
-    old = [remote.commit("topic one"), remote.commit("topic two")]
-    deployment.write(repos=[remote.path], entry='branches = ["topic"]')
-    poll(deployment)
-    remote.git("checkout", "--quiet", "main")
-    onto = remote.commit("main went on")
-    remote.git("checkout", "--quiet", "topic")
-    remote.git("rebase", "--quiet", "main")
-    poll(deployment)
-    (rewritten,) = deployment.events("branch_rewritten")
-    assert rewritten.data["base"] == base
-    assert rewritten.data["dropped"] == old[::-1]
-    assert [event.data["subject"] for event in deployment.events("commit_observed")[1:]] == [
-        "main went on",
-        "topic one",
-        "topic two",
-    ]
-    assert deployment.events("commit_observed")[1].data["sha"] == onto
-    # What was dropped is readable still: its facts stay in the log.
-    readable = with_parts(
-        deployment, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), old[1])
-    )
-    assert readable
-
-
-def test_a_force_push_of_an_unrelated_history_has_no_base(deployment: Deployment, remote: Remote) -> None:
-    remote.commit("first life")
-    poll(deployment)
-    remote.git("checkout", "--quiet", "--orphan", "second")
-    remote.commit("second life")
-    remote.git("branch", "-M", "second", "main")
-    poll(deployment)
-    (rewritten,) = deployment.events("branch_rewritten")
-    assert rewritten.data["base"] is None
-    assert facts(deployment)[-1] == ("commit_observed", "second life")
-
-
-def test_a_branch_that_was_deleted_and_comes_back_rewritten_is_seen_as_what_it_is(
-    deployment: Deployment, remote: Remote
-) -> None:
-    remote.commit("base")
-    remote.git("branch", "topic")
-    deployment.write(repos=[remote.path], entry='branches = ["main", "topic"]')
-    poll(deployment)
-    remote.git("branch", "-D", "topic")
-    poll(deployment)
-    remote.git("checkout", "--quiet", "-b", "topic")
-    tip = remote.commit("another life")
-    poll(deployment)
-    assert [type_ for type_, what in facts(deployment) if what == "topic"] == [
-        "branch_created",
-        "branch_deleted",
-        "branch_created",
-    ]
-    assert deployment.events("commit_observed")[-1].data["sha"] == tip
+    return deployment.with_parts(read)
 
 
 # --- refs -------------------------------------------------------------------------------------------------------
@@ -193,55 +53,26 @@ def test_a_branch_that_was_deleted_and_comes_back_rewritten_is_seen_as_what_it_i
 def test_tags_are_no_branches_whatever_they_are_called(deployment: Deployment, remote: Remote) -> None:
     remote.commit("first")
     deployment.write(repos=[remote.path], entry='branches = ["*"]')
-    poll(deployment)
-    before = facts(deployment)
+    deployment.poll()
+    before = deployment.events()
     remote.git("tag", "v1")
     remote.git("tag", "-a", "-m", "annotated", "v2")
     remote.git("tag", "main")  # a tag with the name of the branch
     elsewhere = remote.git("commit-tree", "-m", "only tagged", "HEAD^{tree}")
     remote.git("tag", "v3", elsewhere)
     remote.git("tag", "--force", "v1", elsewhere)
-    assert poll(deployment).outcome == "unchanged"
+    assert deployment.poll().outcome == "unchanged"
     remote.commit("second")
-    poll(deployment)
-    assert facts(deployment) == [*before, ("commit_observed", "second")]
-    refs = remote_refs(mirror_of(deployment))
+    deployment.poll()
+    assert [event.data["subject"] for event in deployment.events()[len(before) :]] == ["second"]
+    refs = remote_refs(deployment.mirror())
     assert not [ref for ref in refs if ref.startswith("refs/tags/")]
-    there = with_parts(
-        deployment, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), elsewhere)
-    )
+    there = deployment.with_parts(lambda parts: parts.git.has_commit(deployment.mirror(), elsewhere))
     assert not there
 
 
 def remote_refs(mirror: Path) -> list[str]:
     return Remote.at(mirror).git("for-each-ref", "--format=%(refname)").splitlines()
-
-
-def test_a_default_branch_that_is_renamed_is_followed_and_its_history_is_not_told_twice(
-    deployment: Deployment, remote: Remote
-) -> None:
-    tip = remote.commit("first")
-    poll(deployment)
-    remote.git("branch", "-M", "main", "trunk")
-    poll(deployment)
-    remote.commit("second")
-    poll(deployment)
-    assert facts(deployment)[2:] == [
-        ("branch_deleted", "main"),
-        ("branch_created", "trunk"),
-        ("commit_observed", "first"),
-        ("commit_observed", "second"),
-    ]
-    assert [event.data["sha"] for event in deployment.events("commit_observed")[:2]] == [tip, tip]
-
-
-def test_an_empty_repository_is_said_to_be_and_begins_with_its_first_commit(
-    deployment: Deployment, remote: Remote
-) -> None:
-    assert poll(deployment).outcome == "empty"
-    assert "push a first commit" in deployment.events("repository_failed")[0].data["remedy"]
-    remote.commit("first")
-    assert poll(deployment).outcome == "changed"
 
 
 @contextmanager
@@ -267,12 +98,12 @@ def test_a_shallow_clone_is_refused_with_what_completes_it(deployment: Deploymen
     remote.git("clone", "--quiet", "--depth=1", f"file://{remote.path}", str(clone))
     Remote.at(clone).serve_partially()
     deployment.write(repos=[clone])
-    poll(deployment)
+    deployment.poll()
     (failed,) = deployment.events("repository_failed")
     assert failed.data["problem"] == "invalid"
     assert failed.data["remedy"] == f"complete it: git -C {clone} fetch --unshallow"
     Remote.at(clone).git("fetch", "--quiet", "--unshallow")
-    poll(deployment)
+    deployment.poll()
     (observed,) = deployment.events("commit_observed")
     assert observed.data["subject"] == "c2"
 
@@ -304,7 +135,7 @@ def test_malicious_names_in_a_remotes_list_of_refs_lead_nowhere(
         async def polled(parts: Parts) -> PollResult:
             return await parts.poller.poll(parts.repo.model_copy(update={"url": url}))
 
-        outcome = with_parts(deployment, polled).outcome
+        outcome = deployment.with_parts(polled).outcome
     assert outcome in ("changed", "unreachable")  # some versions of git refuse such a list as a whole
     assert {event.data["branch"] for event in deployment.events("branch_created")} <= {"main"}
     assert not list(deployment.folder.rglob("pwned"))
@@ -324,13 +155,11 @@ def test_a_submodule_is_neither_fetched_nor_an_obstacle(deployment: Deployment, 
     remote.git("update-index", "--add", "--cacheinfo", f"160000,{pinned},lib")
     (remote.path / "lib").mkdir()
     tip = remote.commit("with a submodule", {"B.lean": "theorem b : True := trivial\n"})
-    assert poll(deployment).outcome == "changed"
+    assert deployment.poll().outcome == "changed"
     assert sorted(check_out(deployment, tip)) == [".gitmodules", "A.lean", "B.lean"]
-    there = with_parts(
-        deployment, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), pinned)
-    )
+    there = deployment.with_parts(lambda parts: parts.git.has_commit(deployment.mirror(), pinned))
     assert not there
-    with Mirror(mirror_of(deployment)) as mirror:
+    with Mirror(deployment.mirror()) as mirror:
         assert [file.path for file in mirror.files(tip)] == [".gitmodules", "A.lean", "B.lean"]
 
 
@@ -345,7 +174,7 @@ def test_a_pointer_of_lfs_stays_a_pointer_and_no_filter_runs(deployment: Deploym
             "A.lean": "theorem a : True := trivial\n",
         },
     )
-    assert poll(deployment).outcome == "changed"
+    assert deployment.poll().outcome == "changed"
     files = check_out(deployment, tip)
     assert files["weights.bin"] == pointer
     assert "A.lean" in files
@@ -369,8 +198,8 @@ def test_a_first_fetch_brings_the_contents_of_the_tip_and_not_those_of_its_histo
 ) -> None:
     for number in range(5):
         tip = remote.commit(f"c{number}", {"A.lean": f"-- {number}\n", f"B{number}.lean": f"-- b{number}\n"})
-    poll(deployment)
-    mirror = mirror_of(deployment)
+    deployment.poll()
+    mirror = deployment.mirror()
     assert missing_objects(mirror) == 4  # A.lean as it was in the four commits before
     remote.path.rename(remote.path.with_name("gone"))  # what is there needs no remote
     with Mirror(mirror) as reading:
@@ -385,8 +214,8 @@ def test_what_a_commit_lacks_that_no_poll_saw_is_brought_when_it_is_checked_out(
 ) -> None:
     earlier = remote.commit("first", {"A.lean": "-- first\n"})
     remote.commit("second", {"A.lean": "-- second\n"})
-    poll(deployment)
-    assert missing_objects(mirror_of(deployment)) == 1
+    deployment.poll()
+    assert missing_objects(deployment.mirror()) == 1
     assert check_out(deployment, earlier)["A.lean"] == "-- first\n"
 
 
@@ -394,13 +223,13 @@ def test_every_commit_that_is_observed_is_complete_before_it_is_recorded(
     deployment: Deployment, remote: Remote
 ) -> None:
     remote.commit("first", {"A.lean": "-- 0\n"})
-    poll(deployment)
+    deployment.poll()
     shas = [remote.commit(f"c{number}", {"A.lean": f"-- {number}\n"}) for number in (1, 2, 3)]
     remote.git("checkout", "--quiet", "-b", "other", "HEAD~2")
     deployment.write(repos=[remote.path], entry='branches = ["*"]')
-    poll(deployment)
+    deployment.poll()
     remote.path.rename(remote.path.with_name("gone"))
-    with Mirror(mirror_of(deployment)) as reading:
+    with Mirror(deployment.mirror()) as reading:
         for number, sha in enumerate(shas, start=1):
             assert [reading.read(file.blob, most_bytes=1000) for file in reading.files(sha)] == [
                 f"-- {number}\n".encode()
@@ -411,14 +240,14 @@ def test_after_the_cache_was_deleted_what_waits_for_a_scan_is_complete_again(
     deployment: Deployment, remote: Remote
 ) -> None:
     remote.commit("first", {"A.lean": "-- 0\n"})
-    poll(deployment)
+    deployment.poll()
     waiting = remote.commit("waits", {"A.lean": "-- 1\n"})
     remote.commit("tip", {"A.lean": "-- 2\n"})
-    poll(deployment)
-    shutil.rmtree(mirror_of(deployment))
-    assert poll(deployment).outcome == "unchanged"
+    deployment.poll()
+    shutil.rmtree(deployment.mirror())
+    assert deployment.poll().outcome == "unchanged"
     remote.path.rename(remote.path.with_name("gone"))
-    with Mirror(mirror_of(deployment)) as reading:
+    with Mirror(deployment.mirror()) as reading:
         assert [reading.read(file.blob, most_bytes=1000) for file in reading.files(waiting)] == [b"-- 1\n"]
 
 
@@ -426,24 +255,24 @@ def test_a_mirror_that_was_never_finished_is_finished_by_the_next_poll(
     deployment: Deployment, remote: Remote
 ) -> None:
     remote.commit("first", {"A.lean": "-- 0\n"})
-    poll(deployment)
+    deployment.poll()
     waiting = remote.commit("waits", {"A.lean": "-- 1\n"})
     remote.commit("tip", {"A.lean": "-- 2\n"})
-    poll(deployment)
-    shutil.rmtree(mirror_of(deployment))
+    deployment.poll()
+    shutil.rmtree(deployment.mirror())
 
     async def cut_off(parts: Parts) -> None:
         # As when the daemon is killed between the fetch and the contents.
-        mirror = parts.poller.mirror(parts.repo.key)
+        mirror = deployment.mirror()
         await parts.git.ensure_mirror(mirror)
         tips = {"main": remote.git("rev-parse", "HEAD").strip()}
         await parts.git.fetch(mirror, str(remote.path), branches=tips)
 
-    with_parts(deployment, cut_off)
-    assert missing_objects(mirror_of(deployment)) > 0
-    assert poll(deployment).outcome == "unchanged"
+    deployment.with_parts(cut_off)
+    assert missing_objects(deployment.mirror()) > 0
+    assert deployment.poll().outcome == "unchanged"
     remote.path.rename(remote.path.with_name("gone"))
-    with Mirror(mirror_of(deployment)) as reading:
+    with Mirror(deployment.mirror()) as reading:
         assert [reading.read(file.blob, most_bytes=1000) for file in reading.files(waiting)] == [b"-- 1\n"]
 
 
@@ -453,14 +282,14 @@ def test_who_wrote_a_line_long_ago_is_found_though_the_mirror_lacks_the_old_cont
     remote.commit("first", {"A.lean": "-- one\n-- two\n"})
     for number in range(4):
         tip = remote.commit(f"c{number}", {"A.lean": f"-- one\n-- two\n-- {number}\n"})
-    poll(deployment)
-    assert missing_objects(mirror_of(deployment)) == 4
+    deployment.poll()
+    assert missing_objects(deployment.mirror()) == 4
 
     async def authors(parts: Parts) -> frozenset[tuple[str, str]]:
-        mirror = parts.poller.mirror(parts.repo.key)
+        mirror = deployment.mirror()
         return await parts.git.last_authors(mirror, tip, "A.lean", first=1, last=2)
 
-    assert with_parts(deployment, authors) == {("Ada", "ada@example.org")}
+    assert deployment.with_parts(authors) == {("Ada", "ada@example.org")}
 
 
 def test_whether_a_commit_is_there_is_answered_without_asking_the_remote(
@@ -468,11 +297,9 @@ def test_whether_a_commit_is_there_is_answered_without_asking_the_remote(
 ) -> None:
     """Git would fetch what a partial mirror lacks, with all its history, even when asked whether it is there."""
     remote.commit("first")
-    poll(deployment)
+    deployment.poll()
     other = remote.commit("not fetched")
-    there = with_parts(
-        deployment, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), other)
-    )
+    there = deployment.with_parts(lambda parts: parts.git.has_commit(deployment.mirror(), other))
     assert not there
 
 
@@ -489,15 +316,15 @@ def sight_of_a_long_history(
         assert (polled.outcome, polled.commits) == ("changed", 1)
         return time.monotonic() - began, (process.memory_info().rss - before) / 2**20
 
-    seconds, grown_mib = with_parts(deployment, first)
-    return seconds, grown_mib, size_of(mirror_of(deployment)), size_of(remote.path / ".git")
+    seconds, grown_mib = deployment.with_parts(first)
+    return seconds, grown_mib, size_of(deployment.mirror()), size_of(remote.path / ".git")
 
 
 def test_the_first_sight_of_a_long_history_does_not_bring_it(deployment: Deployment, remote: Remote) -> None:
     commits = 3000
     seconds, grown_mib, mirror_bytes, _ = sight_of_a_long_history(deployment, remote, commits)
     assert len(deployment.events("commit_observed")) == 1
-    assert missing_objects(mirror_of(deployment)) == commits - 7
+    assert missing_objects(deployment.mirror()) == commits - 7
     assert grown_mib < 20
     assert seconds < 60
     assert mirror_bytes < commits * 500
@@ -516,7 +343,7 @@ def test_the_first_sight_of_half_a_million_commits_is_bounded(deployment: Deploy
     assert mirror_bytes < whole_bytes
     remote.git("update-ref", "refs/heads/main", remote.git("rev-parse", "main~3"))
     began = time.monotonic()
-    assert poll(deployment).outcome == "changed"
+    assert deployment.poll().outcome == "changed"
     assert len(deployment.events("branch_rewritten")) == 1
     assert time.monotonic() - began < 60
 
@@ -535,12 +362,12 @@ def test_a_repository_of_another_user_is_read_where_the_settings_name_it_and_onl
     for one in [path, *path.rglob("*")]:
         os.lchown(one, 61234, 61234)
     deployment.write(repos=[path])
-    refused = poll(deployment)
+    refused = deployment.poll()
     assert refused.outcome == "other_owner"
     (failed,) = deployment.events("repository_failed")
     assert "safe_directories" in failed.data["remedy"]
     text = deployment.config.read_text("utf-8")
     named = text.replace("[poll]\n", f'[poll]\nsafe_directories = ["{path}"]\n')
     deployment.config.write_text(named, "utf-8")
-    assert poll(deployment).outcome != "other_owner"
+    assert deployment.poll().outcome != "other_owner"
     assert [event.data["subject"] for event in deployment.events("commit_observed")] == ["first"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +30,6 @@ from store.events.models import (
 )
 from store.log.envelope import NewEvent
 from store.view import model_queries
-from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.models import (
     checkpoint_promoted,
@@ -497,13 +495,13 @@ def test_the_command_line_promotes_and_rolls_back_through_the_daemon(
     settings = deployment.write(repos=[], extra="[train]\ntolerance = 0\n")
     with deployment.daemon():
         socket_ready(deployment, settings)
-        assert everlean(settings, "promote", "a")["checkpoint"] == "a-1"
-        answer = everlean(settings, "promote", "b")
+        assert everlean(deployment, "promote", "a")["checkpoint"] == "a-1"
+        answer = everlean(deployment, "promote", "b")
         assert (answer["checkpoint"], answer["previous"], answer["daemon"]["running"]) == ("b-1", "a-1", True)
-        assert everlean(settings, "rollback")["checkpoint"] == "a-1"
-        assert "nothing to roll back to" in everlean(settings, "rollback", code=1)["error"]
-        assert "in use already" in everlean(settings, "promote", "a", code=1)["error"]
-        assert everlean(settings, "promote", "t", "--model", "tactics")["previous"] is None
+        assert everlean(deployment, "rollback")["checkpoint"] == "a-1"
+        assert "nothing to roll back to" in everlean(deployment, "rollback", code=1)["error"]
+        assert "in use already" in everlean(deployment, "promote", "a", code=1)["error"]
+        assert everlean(deployment, "promote", "t", "--model", "tactics")["previous"] is None
         for route, body, status in (
             ("/promote", {"checkpoint": "a"}, 404),
             ("/promote", {"checkpoint": "b-1", "force": "yes"}, 400),
@@ -531,16 +529,8 @@ def socket_ready() -> Callable[[Deployment, Settings], None]:
     return wait
 
 
-def everlean(settings: Settings, *arguments: str, code: int = 0) -> dict[str, Any]:
-    done = warm.everlean(
-        "models",
-        *arguments,
-        "--json",
-        "--config",
-        str(settings.path),
-        environment=os.environ,
-        folder=settings.path.parent,
-    )
+def everlean(deployment: Deployment, *arguments: str, code: int = 0) -> dict[str, Any]:
+    done = deployment.everlean("models", *arguments, "--json")
     assert done.returncode == code, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout) if code == 0 else {"error": done.stderr}
     return answer

@@ -2,431 +2,220 @@
 
 from __future__ import annotations
 
-import asyncio
+import shlex
 import shutil
 
-from daemon.polling.poller import PollResult
-from daemon.settings import Settings
+import pytest
+
 from store.log.envelope import StoredEvent
-from store.view import queries
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, Parts
+from tests.support.daemon.remote import Remote
 
 
-def poll(deployment: Deployment, times: int = 1) -> PollResult:
-    async def go() -> PollResult:
-        async with deployment.opened() as parts:
-            for _ in range(times):
-                polled = await parts.poller.poll(parts.repo)
-            return polled
-
-    return asyncio.run(go())
-
-
-def facts(deployment: Deployment) -> list[tuple[str, str]]:
-    """Every event but the watchlist's: type and what it is about."""
-    return [(event.type, about(event)) for event in deployment.events() if event.type != "repository_watched"]
-
-
-def about(event: StoredEvent) -> str:
-    return str(event.data.get("subject") or event.data.get("branch") or event.data.get("problem") or "")
-
-
-def test_a_first_sight_records_the_branch_and_its_tip_as_a_baseline(deployment: Deployment) -> None:
+@pytest.fixture
+def remote(deployment: Deployment) -> Remote:
     remote = deployment.remote("demo")
+    deployment.write(repos=[remote.path])
+    return remote
+
+
+def fact(event: StoredEvent) -> str:
+    """An event in words: its type, what it is about, and what is special about that."""
+    data = event.data
+    words = [event.type, str(data.get("subject") or data.get("branch") or data.get("problem") or "")]
+    words += ["(baseline)"] * bool(data.get("baseline")) + ["(merge)"] * (len(data.get("parents", ())) > 1)
+    words += ["(no base)"] * (event.type == "branch_rewritten" and data["base"] is None)
+    return " ".join(filter(None, words))
+
+
+STORIES = {
+    "later commits are told one by one, oldest first": """
+        commit first; poll; commit second; commit third; poll
+        => branch_created main; commit_observed first (baseline); commit_observed second; commit_observed third""",
+    "an unchanged remote is no event": """
+        commit first; poll; poll; poll
+        => branch_created main; commit_observed first (baseline)""",
+    "of a merge the first parents are told": """
+        commit first; poll; checkout -b side; commit theirs; checkout main; commit ours; merge --no-ff -m both side;
+        poll
+        => branch_created main; commit_observed first (baseline); commit_observed ours; commit_observed both (merge)""",
+    "a force-push is told each time, back and forth": """
+        commit base; commit one; tag one; poll; reset --hard HEAD~1; commit two; tag two; poll; reset --hard one;
+        poll; reset --hard two; poll
+        => branch_created main; commit_observed one (baseline); branch_rewritten main; commit_observed two;
+        branch_rewritten main; commit_observed one; branch_rewritten main; commit_observed two""",
+    "of a branch that is set back the old tip is told again": """
+        commit kept; commit taken-back; poll; reset --hard HEAD~1; poll
+        => branch_created main; commit_observed taken-back (baseline); branch_rewritten main; commit_observed kept""",
+    "an unrelated history has no base": """
+        commit first-life; poll; checkout --orphan second; commit second-life; branch -M second main; poll
+        => branch_created main; commit_observed first-life (baseline); branch_rewritten main (no base);
+        commit_observed second-life (baseline)""",
+    "a branch that was deleted and comes back is no baseline": """
+        commit first; branch topic; watch main topic; poll; branch -D topic; poll; commit second; branch topic; poll
+        => branch_created main; commit_observed first (baseline); branch_created topic; commit_observed first
+        (baseline); branch_deleted topic; commit_observed second; branch_created topic; commit_observed second""",
+    "branches are chosen by name and by glob": """
+        commit first; branch release/1; branch private; watch main release/*; poll
+        => branch_created main; commit_observed first (baseline); branch_created release/1; commit_observed first
+        (baseline)""",
+    "a new branch below the name of a deleted one is no obstacle": """
+        commit first; branch a; watch a*; poll; branch -D a; branch a/b; poll
+        => branch_created a; commit_observed first (baseline); branch_deleted a; branch_created a/b; commit_observed
+        first (baseline)""",
+    "an odd but legal name is only a name": """
+        commit first; update-ref refs/heads/--upload-pack=touch HEAD; update-ref refs/heads/été/«x» HEAD; watch
+        *; poll
+        => branch_created --upload-pack=touch; commit_observed first (baseline); branch_created main;
+        commit_observed first (baseline); branch_created été/«x»; commit_observed first (baseline)""",
+    "an empty repository begins with its first commit": """
+        poll; commit first; poll
+        => repository_failed empty; repository_recovered; branch_created main; commit_observed first (baseline)""",
+    "a lost mirror is fetched again and nothing is told twice": """
+        commit first; poll; lose; poll; commit second; poll
+        => branch_created main; commit_observed first (baseline); commit_observed second""",
+    "a vanished remote is one event and its recovery another": """
+        commit first; poll; vanish; poll; poll; return; commit second; poll
+        => branch_created main; commit_observed first (baseline); repository_failed gone; repository_recovered;
+        commit_observed second""",
+    "another default branch is followed, and the former one is watched no more": """
+        commit first; poll; checkout -b trunk; commit on-trunk; poll
+        => branch_created main; commit_observed first (baseline); branch_unwatched main; branch_created trunk;
+        commit_observed on-trunk (baseline)""",
+    "a default branch that is renamed is followed": """
+        commit first; poll; branch -M main trunk; poll; commit second; poll
+        => branch_created main; commit_observed first (baseline); branch_deleted main; branch_created trunk;
+        commit_observed first (baseline); commit_observed second""",
+    "a branch that leaves the watchlist is unwatched once and can come back": """
+        commit first; branch topic; watch main topic; poll; watch main; poll; poll; watch main topic; poll; watch
+        main; poll
+        => branch_created main; commit_observed first (baseline); branch_created topic; commit_observed first
+        (baseline); branch_unwatched topic; branch_created topic; commit_observed first (baseline);
+        branch_unwatched topic""",
+    "patterns that match nothing any more end the watch and are then complained of": """
+        commit first; poll; watch nix; poll; poll
+        => branch_created main; commit_observed first (baseline); branch_unwatched main; repository_failed invalid""",
+    "a HEAD that leads nowhere says nothing of the branch that was watched": """
+        commit first; branch other; poll; symbolic-ref HEAD refs/heads/nowhere; poll
+        => branch_created main; commit_observed first (baseline); repository_failed invalid""",
+    "commits that are years old and pushed today are told": """
+        commit first; poll; commit on-a-plane 2019-01-01; commit before-there-was-git 1970-01-02; poll
+        => branch_created main; commit_observed first (baseline); commit_observed on-a-plane; commit_observed
+        before-there-was-git""",
+    "a branch of old commits that is pushed late is a new branch": """
+        commit base 2018-01-01; branch old; commit later; watch *; poll; checkout -b late old; commit then 2018-01-02;
+        poll
+        => branch_created main; commit_observed later (baseline); branch_created old; commit_observed base (baseline);
+        branch_created late; commit_observed then (baseline)""",
+    "an old side branch that the default branch is set on to is told commit by commit": """
+        commit base; poll; checkout -b side; commit one 2017-01-01; commit two 2016-01-01; checkout main; merge
+        --ff-only side; poll
+        => branch_created main; commit_observed base (baseline); commit_observed one; commit_observed two""",
+}
+"""What happens to a remote, and what its polls record, each of a daemon that was just started. The steps are git's
+commands but for these: `commit` takes a subject and a day, `watch` the patterns of the watchlist's entry, `lose` is
+about the mirror, `vanish` and `return` about the remote."""
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_what_happens_to_a_remote_is_told_in_the_log(
+    deployment: Deployment, remote: Remote, story: str
+) -> None:
+    steps, expected = (part.split(";") for part in STORIES[story].split("=>"))
+    away = remote.path.with_name("elsewhere")
+    for step in steps:
+        match shlex.split(step):
+            case ["poll"]:
+                deployment.poll()
+            case ["commit", subject, *days]:
+                remote.commit(subject, date="".join(f"{day}T00:00:00Z" for day in days))
+            case ["watch", *patterns]:
+                named = ", ".join(f'"{pattern}"' for pattern in patterns)
+                deployment.write(repos=[remote.path], entry=f"branches = [{named}]")
+            case ["lose"]:
+                shutil.rmtree(deployment.mirror())
+            case ["vanish"]:
+                remote.path.rename(away)
+            case ["return"]:
+                away.rename(remote.path)
+            case ["checkout" | "merge" | "reset" as command, *words]:
+                remote.git(command, "--quiet", *words)
+            case command:
+                remote.git(*command)
+    told = [fact(event) for event in deployment.events() if event.type != "repository_watched"]
+    assert told == [" ".join(one.split()) for one in expected]
+
+
+def test_a_first_sight_says_who_wrote_the_tip_and_when(deployment: Deployment, remote: Remote) -> None:
     remote.commit("first")
     tip = remote.commit("second")
-    deployment.write(repos=[remote.path])
-    polled = poll(deployment)
-    assert facts(deployment) == [("branch_created", "main"), ("commit_observed", "second")]
+    polled = deployment.poll()
     created, observed = deployment.events("branch_created", "commit_observed")
     assert created.data["is_default"] is True
-    assert observed.data["baseline"] is True
     assert observed.data["sha"] == created.data["tip"] == tip
-    assert observed.data["author"] == "Ada"
+    assert (observed.data["author"], observed.data["committed_at"]) == ("Ada", "2026-01-02T03:04:05Z")
     assert (polled.outcome, polled.commits) == ("changed", 1)
+    assert deployment.poll().outcome == "unchanged"
 
 
-def test_an_unchanged_remote_leads_to_no_event_at_all(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    before = len(deployment.events())
-    assert poll(deployment, times=3).outcome == "unchanged"
-    assert len(deployment.events()) == before
-
-
-def test_later_commits_are_recorded_one_by_one_oldest_first(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    for name in ("second", "third", "fourth"):
-        remote.commit(name)
-    assert poll(deployment).commits == 3
-    assert facts(deployment)[-3:] == [("commit_observed", name) for name in ("second", "third", "fourth")]
-    assert [event.data["baseline"] for event in deployment.events("commit_observed")] == [
-        True,
-        False,
-        False,
-        False,
-    ]
-
-
-def test_of_a_merge_only_the_first_parents_are_recorded(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    remote.git("checkout", "--quiet", "-b", "side")
-    remote.commit("side work")
-    remote.git("checkout", "--quiet", "main")
-    remote.commit("main work")
-    remote.git("merge", "--quiet", "--no-ff", "-m", "merged", "side")
-    poll(deployment)
-    assert facts(deployment)[-2:] == [("commit_observed", "main work"), ("commit_observed", "merged")]
-    assert len(deployment.events("commit_observed")[-1].data["parents"]) == 2
-
-
-def test_a_force_push_names_its_base_and_what_it_dropped(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
+def test_a_rebase_names_what_it_dropped_which_stays_readable(deployment: Deployment, remote: Remote) -> None:
     base = remote.commit("base")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    dropped = [remote.commit("lost one"), remote.commit("lost two")]
-    poll(deployment)
-    remote.reset(base)
-    new = remote.commit("instead")
-    poll(deployment)
+    remote.git("checkout", "--quiet", "-b", "topic")
+    old = [remote.commit("topic one"), remote.commit("topic two")]
+    deployment.write(repos=[remote.path], entry='branches = ["topic"]')
+    deployment.poll()
+    remote.git("checkout", "--quiet", "main")
+    remote.commit("main went on")
+    remote.git("checkout", "--quiet", "topic")
+    remote.git("rebase", "--quiet", "main")
+    deployment.poll()
     (rewritten,) = deployment.events("branch_rewritten")
-    assert rewritten.data["base"] == base
-    assert rewritten.data["dropped"] == dropped[::-1]
-    assert (rewritten.data["old"], rewritten.data["new"]) == (dropped[1], new)
-    assert facts(deployment)[-1] == ("commit_observed", "instead")
+    assert (rewritten.data["base"], rewritten.data["dropped"]) == (base, old[::-1])
+    assert (rewritten.data["old"], rewritten.data["new"]) == (old[1], remote.git("rev-parse", "topic"))
+    observed = [event.data["subject"] for event in deployment.events("commit_observed")[1:]]
+    assert observed == ["main went on", "topic one", "topic two"]
+
+    async def kept(parts: Parts) -> bool:
+        await parts.git._run("gc", "--quiet", "--prune=now", mirror=deployment.mirror())
+        return await parts.git.has_commit(deployment.mirror(), old[1])
+
+    assert deployment.with_parts(kept)
 
 
-def test_a_force_push_back_and_forth_is_recorded_each_time(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("base")
-    one = remote.commit("one")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    remote.reset("HEAD~1")
-    two = remote.commit("two")
-    for target in (two, one, two, one):
-        remote.reset(target)
-        poll(deployment)
-    assert [event.data["new"] for event in deployment.events("branch_rewritten")] == [two, one, two, one]
-    assert [about(event) for event in deployment.events("commit_observed")] == [
-        "one",
-        "two",
-        "one",
-        "two",
-        "one",
-    ]
-
-
-def test_a_branch_that_is_set_back_has_its_old_tip_observed_again(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("kept")
-    remote.commit("taken back")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    remote.reset("HEAD~1")
-    poll(deployment)
-    assert facts(deployment)[-2:] == [("branch_rewritten", "main"), ("commit_observed", "kept")]
-
-
-def test_what_a_force_push_dropped_stays_readable_in_the_mirror(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("base")
-    lost = remote.commit("lost")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    remote.reset("HEAD~1")
-    remote.commit("instead")
-    poll(deployment)
-
-    async def kept() -> bool:
-        async with deployment.opened() as parts:
-            mirror = parts.poller.mirror(parts.repo.key)
-            await parts.git._run("gc", "--quiet", "--prune=now", mirror=mirror)
-            return await parts.git.has_commit(mirror, lost)
-
-    assert asyncio.run(kept())
-
-
-def test_a_deleted_branch_and_its_return_are_facts_of_their_own(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    remote.git("branch", "topic")
-    deployment.write(repos=[remote.path], entry='branches = ["main", "topic"]')
-    poll(deployment)
-    remote.git("branch", "-D", "topic")
-    poll(deployment)
-    assert facts(deployment)[-1] == ("branch_deleted", "topic")
-    remote.commit("second")
-    remote.git("branch", "topic")
-    poll(deployment)
-    assert facts(deployment)[-3:] == [
-        ("commit_observed", "second"),
-        ("branch_created", "topic"),
-        ("commit_observed", "second"),
-    ]
-    assert deployment.events("commit_observed")[-1].data["baseline"] is False
-
-
-def test_branches_are_chosen_by_name_and_by_glob(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    for name in ("release/1", "release/2", "private"):
-        remote.git("branch", name)
-    deployment.write(repos=[remote.path], entry='branches = ["main", "release/*"]')
-    poll(deployment)
-    assert [event.data["branch"] for event in deployment.events("branch_created")] == [
-        "main",
-        "release/1",
-        "release/2",
-    ]
-
-
-def test_a_new_branch_below_the_name_of_a_deleted_one_is_no_obstacle(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    remote.git("branch", "a")
-    deployment.write(repos=[remote.path], entry='branches = ["*"]')
-    poll(deployment)
-    remote.git("branch", "-D", "a")
-    remote.git("branch", "a/b")
-    poll(deployment)
-    assert [about(event) for event in deployment.events("branch_deleted", "branch_created")] == [
-        "a",
-        "main",
-        "a",
-        "a/b",
-    ]
-
-
-def test_a_vanished_remote_is_one_event_and_its_recovery_another(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    remote.path.rename(remote.path.with_name("elsewhere"))
-    polled = poll(deployment, times=3)
-    assert polled.outcome == "gone"
-    assert [event.type for event in deployment.events()][-1] == "repository_failed"
-    assert len(deployment.events("repository_failed")) == 1
-    failed = deployment.events("repository_failed")[0].data
-    assert failed["problem"] == "gone"
-    assert str(remote.path) in failed["reason"]
-    assert failed["remedy"]
-    remote.path.with_name("elsewhere").rename(remote.path)
-    remote.commit("second")
-    poll(deployment)
-    assert facts(deployment)[-2:] == [("repository_recovered", ""), ("commit_observed", "second")]
-
-
-def test_a_path_that_never_was_a_repository_is_not_found_and_not_called_gone(deployment: Deployment) -> None:
-    deployment.write(repos=[deployment.folder / "remotes" / "nowhere"])
-    assert poll(deployment).outcome == "not_found"
+@pytest.mark.parametrize(
+    ("name", "outcome", "said"),
+    [
+        ("nowhere", "not_found", "no repository is there"),
+        ("demo", "empty", "push a first commit"),
+        ("other", "invalid", "main"),
+    ],
+)
+def test_what_cannot_be_watched_is_said_with_its_remedy(
+    deployment: Deployment, remote: Remote, name: str, outcome: str, said: str
+) -> None:
+    deployment.remote("other").commit("first")
+    deployment.write(repos=[remote.path.with_name(name)], entry='branches = ["master"]')
+    assert deployment.poll().outcome == outcome
     (failed,) = deployment.events("repository_failed")
-    assert "no repository is there" in failed.data["remedy"]
+    assert said in failed.data["remedy"]
 
 
 def test_repeated_failures_are_asked_less_and_less_often_also_across_restarts(deployment: Deployment) -> None:
     deployment.write(repos=[deployment.folder / "remotes" / "nowhere"], every="60s")
-    waits = [poll(deployment).wait_s for _ in range(9)]
+    waits = [deployment.poll().wait_s for _ in range(9)]
     assert 90 < waits[0] < 150
     assert 380 < waits[2] < 580
     assert 2800 < waits[8] < 4400
 
 
-def test_an_empty_repository_is_a_state_that_ends_with_its_first_commit(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    deployment.write(repos=[remote.path])
-    assert poll(deployment).outcome == "empty"
+def test_hooks_of_the_mirror_do_not_run(deployment: Deployment, remote: Remote) -> None:
     remote.commit("first")
-    poll(deployment)
-    assert facts(deployment) == [
-        ("repository_failed", "empty"),
-        ("repository_recovered", ""),
-        ("branch_created", "main"),
-        ("commit_observed", "first"),
-    ]
-
-
-def test_patterns_that_match_nothing_name_what_there_is(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    deployment.write(repos=[remote.path], entry='branches = ["master"]')
-    assert poll(deployment).outcome == "invalid"
-    assert "main" in deployment.events("repository_failed")[0].data["remedy"]
-
-
-def test_an_odd_but_legal_branch_name_is_only_a_name(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    sha = remote.commit("first")
-    remote.git("update-ref", "refs/heads/--upload-pack=touch", sha)
-    remote.git("update-ref", "refs/heads/été/«x»", sha)
-    deployment.write(repos=[remote.path], entry='branches = ["*"]')
-    poll(deployment)
-    assert {event.data["branch"] for event in deployment.events("branch_created")} == {
-        "main",
-        "--upload-pack=touch",
-        "été/«x»",
-    }
-
-
-def test_a_lost_mirror_is_fetched_again_and_nothing_is_recorded_twice(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    settings = deployment.write(repos=[remote.path])
-    poll(deployment)
-    shutil.rmtree(settings.paths.mirrors)
-    assert poll(deployment).outcome == "unchanged"
-    remote.commit("second")
-    assert poll(deployment).commits == 1
-    assert [about(event) for event in deployment.events("commit_observed")] == ["first", "second"]
-
-
-def test_c10_a_fetch_that_was_never_recorded_is_recorded_by_the_next_poll(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    remote.commit("second")
-
-    async def killed_between_fetch_and_append() -> None:
-        async with deployment.opened() as parts:
-            mirror = parts.poller.mirror(parts.repo.key)
-            await parts.git.fetch(mirror, parts.repo.url, branches=["main"])
-
-    asyncio.run(killed_between_fetch_and_append())
-    assert poll(deployment).commits == 1
-    assert facts(deployment)[-1] == ("commit_observed", "second")
-
-
-def test_a_changed_default_branch_is_followed(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    remote.git("checkout", "--quiet", "-b", "trunk")
-    remote.commit("on trunk")
-    poll(deployment)
-    assert [(e.data["branch"], e.data["is_default"]) for e in deployment.events("branch_created")] == [
-        ("main", True),
-        ("trunk", True),
-    ]
-
-
-def test_hooks_of_the_mirror_do_not_run(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    settings = deployment.write(repos=[remote.path])
-    poll(deployment)
-    mirror = next(settings.paths.mirrors.iterdir())
-    hooks = mirror / "hooks"
+    deployment.poll()
+    hooks = deployment.mirror() / "hooks"
     hooks.mkdir(exist_ok=True)
     hook = hooks / "reference-transaction"
     hook.write_text(f"#!/bin/sh\ntouch {deployment.folder}/ran\n", encoding="utf-8")
     hook.chmod(0o755)
     remote.commit("second")
-    assert poll(deployment).commits == 1
+    assert deployment.poll().commits == 1
     assert not (deployment.folder / "ran").exists()
-
-
-def test_the_poll_state_is_remembered_beside_the_log(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    settings = deployment.write(repos=[remote.path])
-    poll(deployment)
-    view = queries.connect(settings.paths.database_db)
-    (row,) = queries.repositories(view)
-    view.close()
-    assert row.poll_outcome == "changed"
-    assert row.next_due_at is not None
-    assert row.checked_at is not None
-    assert row.next_due_at > row.checked_at
-
-
-def branch_states(deployment: Deployment, settings: Settings) -> dict[str, str]:
-    view = queries.connect(settings.paths.database_db)
-    try:
-        return {row.branch: row.state for row in queries.branches(view)}
-    finally:
-        view.close()
-
-
-def test_a_branch_that_leaves_the_watchlist_is_unwatched_once_and_can_come_back(
-    deployment: Deployment,
-) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    remote.git("branch", "topic")
-    deployment.write(repos=[remote.path], entry='branches = ["main", "topic"]')
-    poll(deployment)
-    settings = deployment.write(repos=[remote.path], entry='branches = ["main"]')
-    poll(deployment, times=2)
-    assert facts(deployment)[-1] == ("branch_unwatched", "topic")
-    assert len(deployment.events("branch_unwatched")) == 1
-    assert branch_states(deployment, settings) == {"main": "live", "topic": "unwatched"}
-    deployment.write(repos=[remote.path], entry='branches = ["main", "topic"]')
-    poll(deployment)
-    assert facts(deployment)[-2:] == [("branch_created", "topic"), ("commit_observed", "first")]
-    deployment.write(repos=[remote.path], entry='branches = ["main"]')
-    poll(deployment)
-    assert len(deployment.events("branch_unwatched")) == 2
-
-
-def test_the_former_default_branch_is_unwatched_while_it_still_exists(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    settings = deployment.write(repos=[remote.path])
-    poll(deployment)
-    remote.git("checkout", "--quiet", "-b", "trunk")
-    poll(deployment)
-    assert branch_states(deployment, settings) == {"main": "unwatched", "trunk": "live"}
-
-
-def test_patterns_that_match_nothing_any_more_end_the_watch_and_are_then_complained_of(
-    deployment: Deployment,
-) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    deployment.write(repos=[remote.path])
-    poll(deployment)
-    deployment.write(repos=[remote.path], entry='branches = ["nix"]')
-    poll(deployment)
-    assert facts(deployment)[-1] == ("branch_unwatched", "main")
-    assert poll(deployment).outcome == "invalid"
-
-
-def test_a_head_that_leads_nowhere_says_nothing_of_the_branch_that_was_watched(
-    deployment: Deployment,
-) -> None:
-    remote = deployment.remote("demo")
-    remote.commit("first")
-    remote.git("branch", "other")
-    settings = deployment.write(repos=[remote.path])
-    poll(deployment)
-    remote.git("symbolic-ref", "HEAD", "refs/heads/nowhere")
-    assert poll(deployment).outcome == "invalid"
-    assert branch_states(deployment, settings) == {"main": "live"}
-
-
-def test_a_lost_mirror_is_there_again_after_a_poll_that_finds_nothing_new(deployment: Deployment) -> None:
-    remote = deployment.remote("demo")
-    tip = remote.commit("first")
-    settings = deployment.write(repos=[remote.path])
-    poll(deployment)
-    shutil.rmtree(settings.paths.mirrors)
-
-    async def readable() -> bool:
-        async with deployment.opened() as parts:
-            await parts.poller.poll(parts.repo)
-            return await parts.git.has_commit(parts.poller.mirror(parts.repo.key), tip)
-
-    assert asyncio.run(readable())
-    assert len(deployment.events("commit_observed")) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from store.log.segments import SegmentStore
 from store.view.rebuild import opened, verify
 from tests.daemon.test_damaged_log import state
 from tests.daemon.test_shipping import append, context, until
-from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 
 EVERLEAN = Path(sys.executable).parent / "everlean"
@@ -40,13 +38,9 @@ def machine(folder: Path, shipped: Path, remote: Path, *, every: str = "100ms") 
     return deployment
 
 
-def everlean(at: Deployment, *words: str) -> subprocess.CompletedProcess[str]:
-    return warm.everlean(*words, "--config", str(at.config), environment=os.environ, folder=at.folder)
-
-
 def problem(at: Deployment) -> tuple[str, str, str]:
     """The problem of `everlean status` that tells of the standby: its code, severity and message."""
-    problems = json.loads(everlean(at, "status", "--json").stdout)["problems"]
+    problems = json.loads(at.everlean("status", "--json").stdout)["problems"]
     ((code, severity, message),) = (
         (one["code"], one["severity"], one["message"])
         for one in problems
@@ -85,10 +79,10 @@ def test_a_standby_takes_over_from_a_killed_daemon_which_is_refused_when_it_come
             said = problem(new)[2]
             assert f"a standby of {shipped}, at event " in said
             assert "all that was shipped when last read" in said
-            sorries = everlean(new, "sorries", "--json")
+            sorries = new.everlean("sorries", "--json")
             assert [one["declaration"] for one in json.loads(sorries.stdout)["sorries"]] == ["one"]
             assert "this is a standby" in sorries.stderr
-            assert everlean(new, "run").returncode == 75
+            assert new.everlean("run").returncode == 75
             # From here on the old daemon records, and ships nothing more.
             machine(old.folder, shipped, remote.path, every="1d")
             process.send_signal(signal.SIGHUP)
@@ -104,7 +98,7 @@ def test_a_standby_takes_over_from_a_killed_daemon_which_is_refused_when_it_come
     assert "follows" in refused(new)
     assert "nothing follows now" in problem(new)[2]
 
-    done = everlean(new, "standby", "--take-over", "--json")
+    done = new.everlean("standby", "--take-over", "--json")
     assert (json.loads(done.stdout)["position"], json.loads(done.stdout)["epoch"]) == (kept, 1)
     lost = len(old.events()) - kept
     reason = refused(old)
@@ -122,15 +116,15 @@ def test_a_standby_takes_over_from_a_killed_daemon_which_is_refused_when_it_come
         assert verify(paths.events_db, paths.database_db).ok, "the view is what a rebuild makes"
     events = new.events()
     assert len({event.event_id for event in events}) == len(events)
-    assert f"up to event {len(events)}" in everlean(new, "db", "verify", "--segments", str(shipped)).stdout
+    assert f"up to event {len(events)}" in new.everlean("db", "verify", "--segments", str(shipped)).stdout
     assert {segment.epoch for segment in SegmentStore(str(shipped)).segments()} == {0, 1}
     # With events of its own the old log does not follow; with a copy from the first event on it does.
-    assert "to another folder" in everlean(old, "standby", "--once").stderr
+    assert "to another folder" in old.everlean("standby", "--once").stderr
     aside = old.folder / "aside"
     aside.mkdir()
     for path in [*old.settings().paths.state.glob("*.db*")]:
         path.rename(aside / path.name)
-    assert json.loads(everlean(old, "standby", "--once", "--json").stdout)["position"] == len(events)
+    assert json.loads(old.everlean("standby", "--once", "--json").stdout)["position"] == len(events)
     assert old.events() == events
 
 
@@ -162,9 +156,9 @@ def test_a_daemon_that_runs_when_another_takes_over_ends_before_it_ships_again(t
     old, new = (machine(tmp_path / name, shipped, remote.path) for name in ("old", "new"))
     with old.daemon() as process:
         old.wait_for(lambda: old.events("commit_scanned"), what="the first commit's scan")
-        until(lambda: everlean(new, "standby", "--take-over").returncode == 0)
+        until(lambda: new.everlean("standby", "--take-over").returncode == 0)
         # Whoever comes second hears of the first, whose daemon has not begun.
-        hasty = everlean(machine(tmp_path / "third", shipped, remote.path), "standby", "--take-over")
+        hasty = machine(tmp_path / "third", shipped, remote.path).everlean("standby", "--take-over")
         assert hasty.returncode != 0
         assert (
             "its daemon has shipped nothing yet: start the daemon there, or repeat with --force"
@@ -186,7 +180,7 @@ def test_the_folder_of_the_daemon_that_ships_is_no_standby_s(tmp_path: Path) -> 
     at = machine(tmp_path / "one", tmp_path / "shipped", tmp_path)
     paths = at.settings().paths
     paths.state.mkdir()
-    assert "no segment lies there" in everlean(at, "standby", "--once").stderr
+    assert "no segment lies there" in at.everlean("standby", "--once").stderr
     assert read(paths) is None
     with EventLog.open(paths.events_db) as log:
         append(log, 1)
@@ -220,7 +214,7 @@ def test_a_standby_says_how_far_behind_it_is_while_the_store_is_damaged(tmp_path
                 follower.take_over()
             damaged.write_bytes(content)
             assert (follower.turn().position, follower.turn().problem) == (3, "")
-    refused = everlean(at, "db", "recover")
+    refused = at.everlean("db", "recover")
     assert (refused.returncode, "follows" in refused.stderr) == (1, True)
     code, severity, message = problem(at)
     assert (code, severity) == ("standby", "error")

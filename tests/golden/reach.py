@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import importlib
-import io
 import os
-import sys
-import tomllib
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from daemon.http.metrics import LiveNumbers, exposition
 from daemon.planning.serve_spec import spec_of
@@ -26,7 +19,7 @@ from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.view import queries, report_queries
-from tests.support import reference
+from tests.support import reference, verbs
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE_AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -55,34 +48,14 @@ class Event:
 
 
 def run_verb(*arguments: str, home: Path) -> Answer:
-    """Run a verb in this process, by the entry point that pyproject.toml names.
+    """Run a verb in this process.
 
     Args:
         home: the working directory, and the home of the user who asks.
     """
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
-    module, function = scripts["everlean"].split(":")
-    main = getattr(importlib.import_module(module), function)
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "200", "NO_COLOR": "1"}
-    code = 0
-    with (
-        mock.patch.dict(os.environ, environment, clear=True),
-        mock.patch.object(sys, "argv", ["everlean", *arguments]),
-        contextlib.chdir(home),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        finally:
-            gc.unfreeze()  # a verb freezes what it loaded, for it expects to be all that its process does
-            out.flush()
-            err.flush()
-    texts = (stream.buffer.getvalue().decode("utf-8") for stream in (out, err))
-    return Answer(code, *texts)
+    done = verbs.everlean(*arguments, environment=environment, folder=home)
+    return Answer(done.returncode, done.stdout, done.stderr)
 
 
 def schema(*words: str) -> dict[str, Any]:

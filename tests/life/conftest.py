@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 
 Ask = Callable[[Deployment], dict[str, Any]]
@@ -26,14 +24,7 @@ def status() -> Ask:
     """Ask `everlean status --json` of a deployment."""
 
     def ask(deployment: Deployment) -> dict[str, Any]:
-        done = warm.everlean(
-            "status",
-            "--json",
-            "--config",
-            str(deployment.config),
-            environment=os.environ,
-            folder=deployment.folder,
-        )
+        done = deployment.everlean("status", "--json")
         assert done.returncode in (0, 1, 3), done.stderr  # how the daemon is
         answer = json.loads(done.stdout)
         assert isinstance(answer, dict)

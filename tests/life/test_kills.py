@@ -176,7 +176,7 @@ def assert_all_is_there(works: Works, harness: Harness) -> None:
     """What the daemon left after the last clean stop, in its log, its view and its folders."""
     paths = works.settings.paths
     for verb in ("check", "verify"):
-        done = works.everlean("db", verb)
+        done = works.deployment.everlean("db", verb)
         assert done.returncode == 0, done.stdout + done.stderr
     events = kills.read(paths)
     assert kills.faults(events, before=harness.events) == []

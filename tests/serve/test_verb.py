@@ -22,8 +22,8 @@ from daemon.planning import serve_spec
 from daemon.settings import parse
 from store.log.log import EventLog
 from store.view.view import View
+from tests.support import verbs
 from tests.support.chat_server import ChatServer, Says
-from tests.support.daemon import warm
 
 COMMAND = Path(sys.executable).parent / "everlean"
 
@@ -58,9 +58,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def refused(folder: Path, *arguments: str, **more: str) -> tuple[int, str]:
-    done = warm.everlean(
-        "serve", *arguments, environment=environment(folder, **more), folder=folder, timeout_s=110
-    )
+    done = verbs.everlean("serve", *arguments, environment=environment(folder, **more), folder=folder)
     assert done.stdout == ""
     return done.returncode, done.stderr
 

@@ -1,4 +1,4 @@
-"""A state folder with a real log and view in it, and the command run on it as a process of its own."""
+"""A state folder with a real log and view in it, and the command run on it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from store.log.log import EventLog
 from store.recording import record_trace
 from store.view import queries
 from store.view.view import View
-from tests.support.daemon import warm
+from tests.support import verbs
 from tests.support.traced_repository import head
 
 REPOSITORY = "github.com/demo/one"
@@ -108,17 +108,16 @@ class StateFolder:
         *arguments: str,
         env: dict[str, str] | None = None,
         cwd: Path | None = None,
-        timeout_s: float = 60,
     ) -> Answer:
-        """Run the command, a process of its own, with this folder's configuration, and wait for it.
+        """Run the command in this process with this folder's configuration.
 
         It is the installed one where `env` has what an interpreter reads as it starts.
         """
         given = env or {}
         if any(name.startswith(("PYTHON", "LC_", "LANG", "TZ")) for name in given):
-            return self.installed(*arguments, env=given, cwd=cwd, timeout_s=timeout_s)
+            return self.installed(*arguments, env=given, cwd=cwd)
         variables = {**environment(self.root), "EVERLEAN_CONFIG": str(self.config), **given}
-        done = warm.everlean(*arguments, environment=variables, folder=cwd or self.root, timeout_s=timeout_s)
+        done = verbs.everlean(*arguments, environment=variables, folder=cwd or self.root)
         return Answer(done.returncode, done.stdout, done.stderr)
 
     @contextmanager

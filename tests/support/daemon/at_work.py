@@ -10,7 +10,6 @@ something short, it is asked to linger there (`start`).
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ import psutil
 from daemon.place.control_client import ControlError, request
 from pipeline.jobs.kinds import KINDS, Kind
 from store.events.models import ModelKind
-from tests.support.daemon import kills, warm
+from tests.support.daemon import kills
 from tests.support.daemon.deployment import Deployment, LeanOfTests
 
 NEWER = "leanprover/lean4:v4.36.0"
@@ -325,16 +324,6 @@ class Works:
             yield daemon
             daemon.send_signal(signal.SIGTERM)
             assert daemon.wait(timeout=SHUTDOWN_S) == 0, self.deployment.log()
-
-    def everlean(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a verb on the deployment."""
-        return warm.everlean(
-            *arguments,
-            "--config",
-            str(self.deployment.config),
-            environment=os.environ,
-            folder=self.deployment.folder,
-        )
 
     def children(self, daemon: subprocess.Popen[bytes]) -> list[Child]:
         """The jobs that run."""

@@ -8,27 +8,30 @@ async with deployment.opened() as parts:
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from daemon.place.paths import paths_from_config
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import GitHub
-from daemon.polling.poller import Poller
+from daemon.polling.poller import Poller, PollResult
 from daemon.settings import Repo, Settings, load
 from daemon.state.context import Context
 from daemon.state.store_service import StoreService
+from store.domain.identity import slug
 from store.errors import LogError
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.view import queries
+from tests.support import verbs
 from tests.support.daemon import warm
 from tests.support.daemon.remote import Remote
 from tests.support.lean.real_gate import TOOLCHAIN, real_elan, with_lake
@@ -36,6 +39,7 @@ from tests.support.lean.scripted import Script, write_repl
 from tests.support.lean.toolchain import sysroot_of
 from tests.support.lean.wheel.lean import build
 
+Answer = TypeVar("Answer")
 HISTORY = "[scan]\nhistory = true\n"
 """A section of config.toml: git is asked about the past."""
 
@@ -161,6 +165,24 @@ class Deployment:
                 await github.close()
             await store.close()
 
+    def with_parts(self, work: Callable[[Parts], Awaitable[Answer]]) -> Answer:
+        """Do something as a daemon that was just started."""
+
+        async def go() -> Answer:
+            async with self.opened() as parts:
+                return await work(parts)
+
+        return asyncio.run(go())
+
+    def poll(self) -> PollResult:
+        """Poll the first repository as a daemon that was just started."""
+        return self.with_parts(lambda parts: parts.poller.poll(parts.repo))
+
+    def mirror(self) -> Path:
+        """The folder of the first repository's mirror."""
+        settings = self.settings()
+        return settings.paths.mirrors / f"{slug(settings.repos[0].key)}.git"
+
     def events(self, *types: str) -> list[StoredEvent]:
         """What the log holds now, in order; nothing where there is no log yet."""
         try:
@@ -171,6 +193,12 @@ class Deployment:
             return list(reader.read(types=types))
         finally:
             reader.close()
+
+    def everlean(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a verb on this folder's configuration."""
+        return verbs.everlean(
+            *words, "--config", str(self.config), environment=os.environ, folder=self.folder
+        )
 
     def start(
         self, *, environment: Mapping[str, str] | None = None, prelude: str = "", forked_jobs: bool = True

@@ -1,11 +1,8 @@
-"""Daemons, verbs and jobs as processes of their own, for tests, and nothing imported anew: up to a second of each.
+"""Daemons and jobs as processes of their own, for tests, and nothing imported anew: up to a second of each.
 
 process = warm.start(PROGRAM, str(config), output=folder / "daemon.log")
 process.send_signal(signal.SIGTERM)
 assert process.wait(timeout=20) == 0
-
-done = warm.everlean("status", "--json", environment=os.environ, folder=folder)
-assert done.returncode == 0
 
 process = warm.job("pipeline.trace", spec, output=folder / "stdout", errors=folder / "stderr")
 
@@ -22,14 +19,12 @@ import functools
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 from tests.support.daemon import forks
 
-_VERB = "import daemon.cli; daemon.cli.main()"
 # In a session of its own, as the daemon starts it.
 _JOB = """
 import os, sys
@@ -129,34 +124,3 @@ def launch(
 def jobs() -> SimpleNamespace:
     """Return `subprocess` for `pipeline.jobs.child`, in which jobs are forks that /proc shows as what they are."""
     return forks.with_forked_jobs(_interpreter())
-
-
-def everlean(
-    *arguments: str, environment: Mapping[str, str], folder: Path, timeout_s: float = 60.0
-) -> subprocess.CompletedProcess[str]:
-    """Run a verb to its end, without a standard input; what it writes is UTF-8.
-
-    Args:
-        environment: the whole of it.
-
-    Raises:
-        RuntimeError: as `start`.
-        TimeoutExpired: it took longer, and was killed.
-    """
-    with tempfile.TemporaryDirectory() as said:
-        output, errors = Path(said, "output"), Path(said, "errors")
-        process = _interpreter().program(
-            _VERB, arguments, output=output, errors=errors, environment=environment, folder=folder
-        )
-        try:
-            code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-        return subprocess.CompletedProcess(
-            ["everlean", *arguments],
-            code,
-            output.read_text(encoding="utf-8"),
-            errors.read_text(encoding="utf-8"),
-        )
