@@ -34,6 +34,7 @@ from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, LineTooLongError, kill_marked
 from pipeline.jobs.protocol import JobSpec
 from store.view.rows import JobRow
+from tests.support.daemon import warm
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.cluster import NO_RAY, Cluster, launcher_settings
 from tests.support.daemon.deployment import Deployment
@@ -60,14 +61,15 @@ class World:
         self._orders = 0
 
     @contextlib.asynccontextmanager
-    async def engine(self) -> AsyncIterator[Engine]:
+    async def engine(self, *, forked: bool = True) -> AsyncIterator[Engine]:
         gpus = gpus_of(self.paths.runtime / "gpus", self.nvml)
         git = Git(timeout_s=20.0)
         local = LocalEngine(self.paths, git, gpus=gpus)
         repository = self.deployment.folder / "remotes" / "demo"
         settings = self.deployment.write(repos=[repository], extra=self.extra)
-        async with contextlib.aclosing(engine_of(settings, local, git)) as engine:
-            yield engine
+        with warm.forked_jobs() if forked else contextlib.nullcontext():
+            async with contextlib.aclosing(engine_of(settings, local, git)) as engine:
+                yield engine
 
     def order(self, behave: str, *, commit: Commit | None = None, whole_bytes: int = 2**32) -> Order:
         """Return an attempt that will do so, with its folder made."""
@@ -93,9 +95,9 @@ class World:
         return Order(spec, "tests.support.daemon.job", 2**31, whole_bytes, commit=commit, away=True)
 
     @contextlib.asynccontextmanager
-    async def started(self, order: Order) -> AsyncIterator[Attempt]:
+    async def started(self, order: Order, *, forked: bool = True) -> AsyncIterator[Attempt]:
         """Start an attempt that uses less memory than it may, and close it."""
-        async with self.engine() as engine:
+        async with self.engine(forked=forked) as engine:
             attempt = await engine.start(order, over=pytest.fail)
             try:
                 yield attempt
@@ -361,7 +363,7 @@ def test_what_a_killed_daemon_left_of_an_attempt_is_reaped(world: World) -> None
         with contextlib.suppress(BaseException):
 
             async def daemon() -> None:
-                async with world.started(order) as attempt:
+                async with world.started(order, forked=False) as attempt:
                     await attempt.run(deaf)
 
             asyncio.run(daemon())

@@ -229,7 +229,7 @@ def test_the_memory_of_a_job_is_its_own_and_not_that_of_the_daemon_that_started_
     ballast = b"x" * 2**28
 
     async def go() -> list[JobRow]:
-        async with bench(deployment) as b:
+        async with bench(deployment, forked=False) as b:
             return [await b.run(b.due(behave)) for behave in ("succeed", "fail")]
 
     rows = asyncio.run(go())
@@ -433,7 +433,7 @@ def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_o
         with contextlib.suppress(BaseException):
 
             async def go() -> None:
-                async with bench(deployment) as b:
+                async with bench(deployment, forked=False) as b:
                     b.runner.start(b.due("stubborn"))
                     await asyncio.sleep(60)
 
@@ -481,7 +481,7 @@ def test_c06_a_job_asks_to_die_with_its_daemon(deployment: Deployment) -> None:
         with contextlib.suppress(BaseException):
 
             async def go() -> None:
-                async with bench(deployment) as b:
+                async with bench(deployment, forked=False) as b:
                     b.runner.start(b.due("hang"))
                     await asyncio.sleep(60)
 
@@ -526,7 +526,7 @@ def test_c08_an_artifact_half_written_when_the_daemon_was_killed_is_swept_and_ne
         with contextlib.suppress(BaseException):
 
             async def go() -> None:
-                async with bench(deployment) as b:
+                async with bench(deployment, forked=False) as b:
                     b.runner.start(b.due("hang_while_staging"))
                     await asyncio.sleep(60)
 

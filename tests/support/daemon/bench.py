@@ -22,6 +22,7 @@ from daemon.process.service import engine_of
 from pipeline.jobs.kinds import Kind
 from store.view import queries
 from store.view.rows import JobRow
+from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment, Parts
 from tests.support.daemon.job import Behaving
 
@@ -99,9 +100,27 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench(
-    deployment: Deployment, *, gpus: Gpus | None = None, cgroups: Cgroups | None = None, **limits: Any
+    deployment: Deployment,
+    *,
+    gpus: Gpus | None = None,
+    cgroups: Cgroups | None = None,
+    forked: bool = True,
+    **limits: Any,
 ) -> AsyncIterator[Bench]:
-    """Open one; `limits` are fields of [jobs]."""
+    """Open one; `limits` are fields of [jobs].
+
+    Args:
+        forked: whether the jobs are forks of a process that has loaded what they need.
+    """
+    with warm.forked_jobs() if forked else contextlib.nullcontext():
+        async with _bench(deployment, gpus, cgroups, limits) as opened:
+            yield opened
+
+
+@contextlib.asynccontextmanager
+async def _bench(
+    deployment: Deployment, gpus: Gpus | None, cgroups: Cgroups | None, limits: dict[str, Any]
+) -> AsyncIterator[Bench]:
     async with deployment.opened() as parts:
         settings = parts.settings
         local = LocalEngine(settings.paths, parts.git, gpus=gpus, cgroups=cgroups)

@@ -19,15 +19,19 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import pipeline.jobs.child
 from tests.support.daemon import forks
 
 # In a session of its own, as the daemon starts it.
 _JOB = """
 import os, sys
+import pipeline.jobs.child
 from tests.support.daemon import forks
 os.setsid()
 forks.become_module(sys.argv[1], sys.argv[2:])
@@ -97,6 +101,18 @@ def job(module: str, spec: Path, *, output: Path, errors: Path) -> subprocess.Po
         environment=os.environ,
         folder=Path.cwd(),
     )
+
+
+@contextmanager
+def forked_jobs() -> Iterator[None]:
+    """Have the jobs that this process starts be forks, too; not for a fork of it, which can adopt none."""
+    child: Any = pipeline.jobs.child
+    before = child.subprocess
+    child.subprocess = jobs()
+    try:
+        yield
+    finally:
+        child.subprocess = before
 
 
 def launch(
