@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,17 @@ def folder(tmp_path: Path) -> StateFolder:
     return make_folder(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `filled`, which no test changes."""
+    made = make_folder(tmp_path_factory.mktemp("filled"))
+    fill(made)
+    made.write()
+    return made.state
+
+
 @pytest.fixture
-def filled(folder: StateFolder) -> StateFolder:
+def filled(folder: StateFolder, filled_once: Path) -> StateFolder:
     """One of everything: a repository, two sorries, a verified proof and a candidate, jobs of each state."""
-    fill(folder)
-    folder.write()
+    shutil.copytree(filled_once, folder.state)
     return folder

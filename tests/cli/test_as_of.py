@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import stat
@@ -102,9 +103,15 @@ def record_in(root: Path, *, batches: int = 25) -> RecordedStory:
     return story
 
 
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a story, which no test changes."""
+    return record_in(tmp_path_factory.mktemp("told")).root
+
+
 @pytest.fixture
-def story(tmp_path: Path) -> RecordedStory:
-    return record_in(tmp_path)
+def story(told: Path, tmp_path: Path) -> RecordedStory:
+    return RecordedStory(Path(shutil.copytree(told, tmp_path / "story")))
 
 
 def verbs_with_the_option() -> Iterator[tuple[tuple[str, ...], set[str]]]:

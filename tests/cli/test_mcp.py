@@ -191,12 +191,9 @@ def test_a_claim_of_one_s_own_is_said_to_be_one_s_own_and_its_id_is_told_to_nobo
         assert claim not in json.dumps([page, shown])
 
 
-def test_every_tool_has_a_schema_of_its_answer_and_describes_its_arguments(filled: StateFolder) -> None:
-    async def go() -> Any:
-        async with Client(make_server(Tools(filled.config))) as client:
-            return (await client.list_tools()).tools
-
-    tools = {tool.name: tool for tool in asyncio.run(go())}
+async def test_every_tool_has_a_schema_of_its_answer_and_describes_its_arguments(filled: StateFolder) -> None:
+    async with Client(make_server(Tools(filled.config))) as client:
+        tools: dict[str, Any] = {tool.name: tool for tool in (await client.list_tools()).tools}
     for tool in tools.values():
         assert tool.output_schema["type"] == "object"
         assert "required" not in tool.output_schema, "what is empty is left out"
@@ -240,35 +237,30 @@ def as_documented() -> dict[str, Any]:
     return found
 
 
-def test_the_installed_command_speaks_the_protocol_over_its_standard_streams(filled: StateFolder) -> None:
-    async def go() -> Any:
-        arguments = [*as_documented()["args"], "--config", str(filled.config)]
-        async with Client(StdioServerParameters(command=str(COMMAND), args=arguments)) as client:
-            tools = [tool.name for tool in (await client.list_tools()).tools]
-            return tools, client.instructions, answer_of(await client.call_tool("search_sorries", {}))
-
-    tools, instructions, (answered, page) = asyncio.run(go())
+async def test_the_installed_command_speaks_the_protocol_over_its_standard_streams(
+    filled: StateFolder,
+) -> None:
+    arguments = [*as_documented()["args"], "--config", str(filled.config)]
+    async with Client(StdioServerParameters(command=str(COMMAND), args=arguments)) as client:
+        tools = [tool.name for tool in (await client.list_tools()).tools]
+        assert "no instructions to you" in (client.instructions or "")
+        answered, page = answer_of(await client.call_tool("search_sorries", {}))
     assert "show_sorry" in tools
-    assert "no instructions to you" in instructions
     assert answered
     assert page["total"] == 1
 
 
-def test_clients_of_the_protocol_s_versions_before_2026_are_answered(filled: StateFolder) -> None:
-    async def go() -> Any:
-        async with Client(make_server(Tools(filled.config)), mode="legacy") as client:
-            return answer_of(await client.call_tool("search_sorries", {}))
-
-    assert asyncio.run(go())[1]["total"] == 1
+async def test_clients_of_the_protocol_s_versions_before_2026_are_answered(filled: StateFolder) -> None:
+    async with Client(make_server(Tools(filled.config)), mode="legacy") as client:
+        found = answer_of(await client.call_tool("search_sorries", {}))
+    assert found[1]["total"] == 1
 
 
-def test_every_tool_is_documented(filled: StateFolder) -> None:
-    async def go() -> list[str]:
-        async with Client(make_server(Tools(filled.config))) as client:
-            return [tool.name for tool in (await client.list_tools()).tools]
-
+async def test_every_tool_is_documented(filled: StateFolder) -> None:
     page = (DOCS / "mcp.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == asyncio.run(go())
+    async with Client(make_server(Tools(filled.config))) as client:
+        found = [tool.name for tool in (await client.list_tools()).tools]
+    assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == found
 
 
 # --- HTTP
@@ -295,16 +287,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_who_has_the_token_is_answered_over_http(url: str, mode: Any) -> None:
-    async def go() -> tuple[bool, Any]:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with (
-            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
-            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
-        ):
-            return answer_of(await client.call_tool("search_sorries", {}))
-
-    answered, page = asyncio.run(go())
+async def test_who_has_the_token_is_answered_over_http(url: str, mode: Any) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        answered, page = answer_of(await client.call_tool("search_sorries", {}))
     assert (answered, page["total"]) == (True, 1)
 
 

@@ -18,7 +18,6 @@ from tests.support.state_folder import (
     SORRY,
     StateFolder,
     environment,
-    fill,
     make_folder,
     open_sorry,
     watch,
@@ -28,11 +27,8 @@ VERBS = (("events",), ("events", "--json"), ("sorries", "--json"), ("status",), 
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> StateFolder:
-    made = make_folder(tmp_path)
-    fill(made)
-    made.write()
-    return made
+def folder(filled: StateFolder) -> StateFolder:
+    return filled
 
 
 def everlean(folder: StateFolder, *words: str, to: str) -> subprocess.CompletedProcess[str]:

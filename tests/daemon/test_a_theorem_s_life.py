@@ -174,88 +174,104 @@ def history(tmp_path: Path) -> Iterator[History]:
     made.close()
 
 
-def test_moved_lines_are_no_version_and_not_even_an_event(history: History) -> None:
-    history.commit({"A.lean": ONE})
-    history.commit({"A.lean": "-- a comment\n\n\n" + ONE})
-    history.commit({"A.lean": "def zero := 0\n" + ONE + "\n\n"})
-    assert history.steps("one") == ["appeared"]
-    assert history.followed() == 1
+INSIDE = "namespace {0}\n" + ONE + TWO + "end {0}\n"
+ALIAS = '@[deprecated (since := "2026-05-01")] alias one := uno\n'
+LEMMA = "def {0} (n : Nat) := n\ntheorem {0}_zero (n : Nat) : {0} n + {0} 0 = {0} n := by simp [{0}]\n"
+UNO = ONE.replace("one", "uno")
+
+LIVES: dict[str, tuple[list[Mapping[str, str | None]], dict[str, str]]] = {
+    "moved lines are no version": (
+        [{"A.lean": ONE}, {"A.lean": "-- a comment\n\n" + ONE}, {"A.lean": "def zero := 0\n" + ONE + "\n\n"}],
+        {"one": "appeared"},
+    ),
+    "line breaks are the same statement": (
+        [
+            {"A.lean": ONE},
+            {"A.lean": "theorem one\n    (n : Nat) :\n    n + 0 = n := by\n  simp\n"},
+            {"A.lean": ONE},
+        ],
+        {"one": "appeared"},
+    ),
+    "so are comments": (
+        [
+            {"A.lean": ONE},
+            {"A.lean": ONE.replace(" :", " /- of any size -/ :").replace(" := by", " -- no\n := by")},
+        ],
+        {"one": "appeared"},
+    ),
+    "so are a doc comment, an attribute and indentation": (
+        [
+            {"A.lean": ONE},
+            {"A.lean": "/-- Adding nothing. -/\n@[simp]\n" + ONE.replace("  simp", "    -- plain\n    simp")},
+        ],
+        {"one": "appeared"},
+    ),
+    "it moves with its file": (
+        [{"A.lean": ONE}, {"A.lean": None, "Lib/B.lean": ONE}],
+        {"one": "appeared; file_moved"},
+    ),
+    "it moves from file to file alone": (
+        [
+            {"A.lean": ONE + TWO, "B.lean": "def zero := 0\n"},
+            {"A.lean": TWO, "B.lean": "def zero := 0\n" + ONE},
+        ],
+        {"one": "appeared; file_moved", "two": "appeared"},
+    ),
+    "it is renamed": (
+        [{"A.lean": ONE + TWO}, {"A.lean": UNO + TWO}],
+        {"uno": "appeared; renamed", "two": "appeared"},
+    ),
+    "it is renamed and leaves a deprecated alias": (
+        [{"A.lean": ONE + TWO}, {"A.lean": UNO + ALIAS + TWO}],
+        {"uno": "appeared; renamed", "two": "appeared"},
+    ),
+    "the definition that it is about is renamed": (
+        [{"A.lean": LEMMA.format("lcm_upto")}, {"A.lean": LEMMA.format("lcmUpto")}],
+        {"lcmUpto_zero": "appeared; renamed,restated"},
+    ),
+    "its namespace is renamed": (
+        [{"A.lean": INSIDE.format("Old")}, {"A.lean": INSIDE.format("New.Inner")}],
+        {"New.Inner.one": "appeared; renamed", "New.Inner.two": "appeared; renamed"},
+    ),
+    "it moves and is renamed at once": (
+        [{"A.lean": ONE}, {"A.lean": None, "B.lean": f"namespace N\n{UNO}end N\n"}],
+        {"N.uno": "appeared; renamed,file_moved"},
+    ),
+    "it comes back where it was, and elsewhere": (
+        [{"A.lean": ONE}, {"A.lean": None}, {"A.lean": ONE}, {"A.lean": None}, {"C/D.lean": TWO + ONE}],
+        {"one": "appeared; deleted; returned; deleted; returned,file_moved", "two": "appeared"},
+    ),
+    "two change places": (
+        [{"A.lean": ONE + TWO}, {"A.lean": TWO + ONE}],
+        {"one": "appeared", "two": "appeared"},
+    ),
+    "two swap their names": (
+        [{"A.lean": ONE + TWO}, {"A.lean": ONE.replace("one", "two") + TWO.replace("two", "one")}],
+        {"one": "appeared; restated", "two": "appeared; restated"},
+    ),
+    "of two with one statement one goes": (
+        [{"A.lean": ONE + UNO}, {"A.lean": UNO}],
+        {"uno": "appeared", "one": "appeared; deleted"},
+    ),
+    "it is a definition for a while": (
+        [
+            {"A.lean": ONE},
+            {"A.lean": ONE.replace("theorem", "def")},
+            {"A.lean": ONE.replace("theorem", "lemma")},
+        ],
+        {"one": "appeared; deleted; returned"},
+    ),
+}
+"""What people commit, and the steps of each theorem by its last name."""
 
 
-@pytest.mark.parametrize(
-    "formatted",
-    [
-        "theorem one\n    (n : Nat) :\n    n + 0 = n := by\n  simp\n",
-        "theorem one (n : Nat) /- of any size -/ : n + 0 = n -- no more\n  := by\n  simp\n",
-        "  theorem   one   (n : Nat) : n + 0 = n := by\n        simp\n",
-        "/-- Adding nothing. -/\n@[simp]\ntheorem one (n : Nat) : n + 0 = n := by\n  -- plain\n  simp\n",
-    ],
-    ids=["line breaks", "comments", "indentation", "a doc comment and an attribute"],
-)
-def test_a_re_formatted_statement_is_the_same_statement(history: History, formatted: str) -> None:
-    history.commit({"A.lean": ONE})
-    history.commit({"A.lean": formatted})
-    history.commit({"A.lean": ONE})
-    assert history.steps("one") == ["appeared"]
-
-
-def test_a_theorem_moves_with_its_file(history: History) -> None:
-    history.commit({"A.lean": ONE})
-    before = history.named("one")
-    history.commit({"A.lean": None, "Lib/B.lean": ONE})
-    after = history.named("one")
-    assert history.steps("one") == ["appeared", "file_moved"]
-    assert (before.theorem, before.path, after.path) == (after.theorem, "A.lean", "Lib/B.lean")
-
-
-def test_a_theorem_that_moves_from_file_to_file_alone_is_the_same_too(history: History) -> None:
-    history.commit({"A.lean": ONE + TWO, "B.lean": "def zero := 0\n"})
-    history.commit({"A.lean": TWO, "B.lean": "def zero := 0\n" + ONE})
-    assert (history.steps("one"), history.steps("two")) == (["appeared", "file_moved"], ["appeared"])
-
-
-def test_a_renamed_theorem_keeps_its_id(history: History) -> None:
-    history.commit({"A.lean": ONE + TWO})
-    before = history.named("one")
-    history.commit({"A.lean": ONE.replace("one", "add_zero'") + TWO})
-    assert history.steps("add_zero'") == ["appeared", "renamed"]
-    assert history.named("add_zero'").theorem == before.theorem
-    assert history.named("add_zero'").identity != before.identity
-    assert [version.name for version in history.versions("add_zero'")] == ["one", "add_zero'"]
-
-
-def test_a_renamed_theorem_keeps_its_id_when_it_leaves_a_deprecated_alias(history: History) -> None:
-    history.commit({"A.lean": ONE + TWO})
-    before = history.named("one")
-    alias = '@[deprecated (since := "2026-05-01")] alias one := uno\n'
-    history.commit({"A.lean": ONE.replace("one", "uno") + alias + TWO})
-    assert history.steps("uno") == ["appeared", "renamed"]
-    assert history.named("uno").theorem == before.theorem
-
-
-def test_a_lemma_keeps_its_id_when_the_definition_that_it_is_about_is_renamed(history: History) -> None:
-    lemma = "def {0} (n : Nat) := n\ntheorem {0}_zero (n : Nat) : {0} n + {0} 0 = {0} n := by simp [{0}]\n"
-    history.commit({"A.lean": lemma.format("lcm_upto")})
-    before = history.named("lcm_upto_zero")
-    history.commit({"A.lean": lemma.format("lcmUpto")})
-    assert history.steps("lcmUpto_zero") == ["appeared", "renamed,restated"]
-    assert history.named("lcmUpto_zero").theorem == before.theorem
-
-
-def test_a_theorem_keeps_its_id_when_its_namespace_is_renamed(history: History) -> None:
-    inside = "namespace {0}\n" + ONE + TWO + "end {0}\n"
-    history.commit({"A.lean": inside.format("Old")})
-    history.commit({"A.lean": inside.format("New.Inner")})
-    assert history.steps("New.Inner.one") == history.steps("New.Inner.two") == ["appeared", "renamed"]
-    assert len(history.rows()) == 2
-
-
-def test_a_move_and_a_rename_together_are_one_version(history: History) -> None:
-    history.commit({"A.lean": ONE})
-    first = history.named("one")
-    history.commit({"A.lean": None, "B.lean": "namespace N\n" + ONE.replace("one", "uno") + "end N\n"})
-    assert history.steps("N.uno") == ["appeared", "renamed,file_moved"]
-    assert history.named("N.uno").theorem == first.theorem
+@pytest.mark.parametrize("life", LIVES)
+def test_a_theorem_is_followed_through_what_people_commit(history: History, life: str) -> None:
+    commits, expected = LIVES[life]
+    for files in commits:
+        history.commit(files)
+    assert {row.name: "; ".join(history.steps(row.name)) for row in history.rows()} == expected
+    assert history.followed() == max(len(steps.split(";")) for steps in expected.values())
 
 
 def test_a_deleted_theorem_keeps_its_row_and_its_last_statement(history: History) -> None:
@@ -263,20 +279,6 @@ def test_a_deleted_theorem_keeps_its_row_and_its_last_statement(history: History
     history.commit({"A.lean": TWO})
     row = history.named("one")
     assert (row.state, row.statement, row.path) == ("deleted", "(n : Nat) : n + 0 = n", "A.lean")
-    assert history.steps("one") == ["appeared", "deleted"]
-    assert history.steps("two") == ["appeared"]
-
-
-def test_a_deleted_theorem_that_comes_back_is_the_same_one(history: History) -> None:
-    history.commit({"A.lean": ONE})
-    first = history.named("one")
-    history.commit({"A.lean": None})
-    history.commit({"A.lean": ONE})
-    assert history.steps("one") == ["appeared", "deleted", "returned"]
-    history.commit({"A.lean": None})
-    history.commit({"C/D.lean": TWO + ONE})
-    assert history.steps("one")[3:] == ["deleted", "returned,file_moved"]
-    assert (history.named("one").theorem, history.named("one").path) == (first.theorem, "C/D.lean")
 
 
 def test_another_statement_under_the_name_of_a_deleted_theorem_is_another_theorem(history: History) -> None:
@@ -311,20 +313,6 @@ def test_a_filled_sorry_is_a_new_proof(history: History) -> None:
     ]
 
 
-def test_two_theorems_that_change_places_are_the_same_two(history: History) -> None:
-    history.commit({"A.lean": ONE + TWO})
-    history.commit({"A.lean": TWO + ONE})
-    assert history.steps("one") == history.steps("two") == ["appeared"]
-
-
-def test_two_theorems_that_swap_their_names_are_each_restated(history: History) -> None:
-    history.commit({"A.lean": ONE + TWO})
-    ids = {row.name: row.theorem for row in history.rows()}
-    history.commit({"A.lean": ONE.replace("one", "two") + TWO.replace("two", "one")})
-    assert {row.name: row.theorem for row in history.rows()} == ids
-    assert history.steps("one") == history.steps("two") == ["appeared", "restated"]
-
-
 def test_a_copy_in_another_file_is_another_theorem_and_the_old_one_stays(history: History) -> None:
     history.commit({"A.lean": ONE})
     old = history.named("one")
@@ -336,20 +324,6 @@ def test_a_copy_in_another_file_is_another_theorem_and_the_old_one_stays(history
     assert there["AA.lean"].identity == old.identity
     history.commit({"A.lean": None})
     assert {row.path: row.state for row in history.rows()} == {"A.lean": "deleted", "AA.lean": "present"}
-
-
-def test_of_two_theorems_with_one_statement_the_one_that_goes_is_deleted(history: History) -> None:
-    twin = ONE.replace("one", "other")
-    history.commit({"A.lean": ONE + twin})
-    history.commit({"A.lean": twin})
-    assert (history.steps("other"), history.steps("one")) == (["appeared"], ["appeared", "deleted"])
-
-
-def test_a_theorem_that_becomes_a_definition_is_no_theorem_any_more(history: History) -> None:
-    history.commit({"A.lean": ONE})
-    history.commit({"A.lean": ONE.replace("theorem", "def")})
-    history.commit({"A.lean": ONE.replace("theorem", "lemma")})
-    assert history.steps("one") == ["appeared", "deleted", "returned"]
 
 
 def test_a_force_push_is_compared_with_what_was_scanned_last(history: History) -> None:

@@ -175,42 +175,35 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
         ('exercises = ["A.lean"]', "has exercises, which are there for people"),
     ],
 )
-def test_what_the_daemon_s_own_search_works_on_or_its_people_keep_cannot_be_claimed(
+async def test_what_the_daemon_s_own_search_works_on_or_its_people_keep_cannot_be_claimed(
     stopped: Deployment, entry: str, why: str
 ) -> None:
     stopped.write(repos=[stopped.folder / "remotes" / "demo"], entry=entry)
-
-    async def go() -> None:
-        async with stopped.opened() as parts:
-            runner: Any = SimpleNamespace(proving=lambda _, name: "prove-1" if name == "b" else None)
-            work: Any = SimpleNamespace(beginning=asyncio.Lock())
-            rows = await parts.store.ask(queries.sorries)
-            (sorry,) = (row.sorry for row in rows if row.declaration == "b")
-            claims = Claims(parts.store, runner, work, parts.context)
+    async with stopped.opened() as parts:
+        runner: Any = SimpleNamespace(proving=lambda _, name: "prove-1" if name == "b" else None)
+        work: Any = SimpleNamespace(beginning=asyncio.Lock())
+        rows = await parts.store.ask(queries.sorries)
+        (sorry,) = (row.sorry for row in rows if row.declaration == "b")
+        claims = Claims(parts.store, runner, work, parts.context)
+        with pytest.raises(WorkStateError, match=why):
             await claims.claim(sorry, agent="one", by="ada", seconds=60)
-
-    with pytest.raises(WorkStateError, match=why):
-        asyncio.run(go())
     assert not stopped.events("sorry_claimed")
 
 
-def test_proofs_whose_records_would_be_too_large_together_are_refused_and_nothing_is_recorded(
+async def test_proofs_whose_records_would_be_too_large_together_are_refused_and_nothing_is_recorded(
     stopped: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped.write(repos=[stopped.folder / "remotes" / "demo"])
     monkeypatch.setattr(splice, "MOST_TOGETHER_BYTES", 20)
-
-    async def go() -> None:
-        async with stopped.opened() as parts:
-            rows = await parts.store.ask(queries.sorries)
-            proofs = {row.sorry: "trivial" for row in rows if row.declaration == "a"}
-            lean = SimpleNamespace(kind="server", toolchain="")
-            work: Any = SimpleNamespace(leans=SimpleNamespace(for_toolchain=lambda _: lean))
-            runner: Any = None
-            await Claims(parts.store, runner, work, parts.context).submit(proofs, agent="one", by="ada")
-
-    with pytest.raises(JoinError, match="2 sorries with a text of"):
-        asyncio.run(go())
+    async with stopped.opened() as parts:
+        rows = await parts.store.ask(queries.sorries)
+        proofs = {row.sorry: "trivial" for row in rows if row.declaration == "a"}
+        lean = SimpleNamespace(kind="server", toolchain="")
+        work: Any = SimpleNamespace(leans=SimpleNamespace(for_toolchain=lambda _: lean))
+        runner: Any = None
+        claims = Claims(parts.store, runner, work, parts.context)
+        with pytest.raises(JoinError, match="2 sorries with a text of"):
+            await claims.submit(proofs, agent="one", by="ada")
     assert not stopped.events("proof_found")
 
 
@@ -220,7 +213,7 @@ def test_without_the_daemon_nothing_is_claimed_and_the_remedy_is_said(stopped: D
     assert str(stopped.folder) not in said
 
 
-def test_a_user_over_a_limit_of_claims_proofs_or_events_is_told_when_to_try_again(
+async def test_a_user_over_a_limit_of_claims_proofs_or_events_is_told_when_to_try_again(
     stopped: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped.write(repos=[stopped.folder / "remotes" / "demo"])
@@ -229,43 +222,39 @@ def test_a_user_over_a_limit_of_claims_proofs_or_events_is_told_when_to_try_agai
     monkeypatch.setattr(claims_of_agents, "MOST_A_MINUTE", 6)
     clock = SimpleNamespace(now=100.0)
     said: list[str] = []
+    async with stopped.opened() as parts:
+        runner: Any = SimpleNamespace(proving=lambda *_: None)
+        lean = SimpleNamespace(kind="server", toolchain="")
+        work: Any = SimpleNamespace(
+            beginning=asyncio.Lock(), leans=SimpleNamespace(for_toolchain=lambda _: lean)
+        )
+        rows = await parts.store.ask(queries.sorries)
+        of = {row.declaration: row.sorry for row in rows}
+        claims = Claims(parts.store, runner, work, parts.context, elapsed=lambda: clock.now)
 
-    async def go() -> None:
-        async with stopped.opened() as parts:
-            runner: Any = SimpleNamespace(proving=lambda *_: None)
-            lean = SimpleNamespace(kind="server", toolchain="")
-            work: Any = SimpleNamespace(
-                beginning=asyncio.Lock(), leans=SimpleNamespace(for_toolchain=lambda _: lean)
-            )
-            rows = await parts.store.ask(queries.sorries)
-            of = {row.declaration: row.sorry for row in rows}
-            claims = Claims(parts.store, runner, work, parts.context, elapsed=lambda: clock.now)
+        async def refused(what: Coroutine[Any, Any, Any]) -> None:
+            with pytest.raises(WorkStateError) as error:
+                await what
+            said.append(str(error.value))
 
-            async def refused(what: Coroutine[Any, Any, Any]) -> None:
-                with pytest.raises(WorkStateError) as error:
-                    await what
-                said.append(str(error.value))
-
-            mine = await claims.claim(of["b"], agent="one", by="ada", seconds=3600)
-            # A loop of renewals: the lease has more than half of its time.
-            for _ in range(400):
-                again = await claims.claim(of["b"], agent="one", by="ada", seconds=3600, claim=mine.claim)
-                assert again.until == mine.until
-            assert len(stopped.events("sorry_claimed")) == 1
-            longer = await claims.claim(of["b"], agent="one", by="ada", seconds=14400, claim=mine.claim)
-            assert longer.until > mine.until
-            await refused(claims.claim(of["a"], agent="two", by="ada", seconds=60))
-            assert (await claims.claim(of["a"], agent="three", by="bob", seconds=60)).by == "bob"
-            for text in ("trivial", "simp"):
-                await claims.submit({of["b"]: text}, agent="one", by="ada", claim=mine.claim)
-            await refused(claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim))
-            monkeypatch.setattr(claims_of_agents, "MOST_PENDING", 9)
-            clock.now += 10
-            await refused(claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim))
-            clock.now += 10
-            await claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim)
-
-    asyncio.run(go())
+        mine = await claims.claim(of["b"], agent="one", by="ada", seconds=3600)
+        # A loop of renewals: the lease has more than half of its time.
+        for _ in range(400):
+            again = await claims.claim(of["b"], agent="one", by="ada", seconds=3600, claim=mine.claim)
+            assert again.until == mine.until
+        assert len(stopped.events("sorry_claimed")) == 1
+        longer = await claims.claim(of["b"], agent="one", by="ada", seconds=14400, claim=mine.claim)
+        assert longer.until > mine.until
+        await refused(claims.claim(of["a"], agent="two", by="ada", seconds=60))
+        assert (await claims.claim(of["a"], agent="three", by="bob", seconds=60)).by == "bob"
+        for text in ("trivial", "simp"):
+            await claims.submit({of["b"]: text}, agent="one", by="ada", claim=mine.claim)
+        await refused(claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim))
+        monkeypatch.setattr(claims_of_agents, "MOST_PENDING", 9)
+        clock.now += 10
+        await refused(claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim))
+        clock.now += 10
+        await claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim)
     assert len(stopped.events("proof_found")) == 3
     (standing, pending, minute) = said
     assert "ada has 1 claims, the most that a user may have; release one, or try again at 20" in standing

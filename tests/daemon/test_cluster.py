@@ -113,18 +113,15 @@ def alive(pid: int) -> bool:
 # ---- What is handed over
 
 
-def test_folders_of_jobs_may_be_links_to_a_disk_that_all_machines_see(tmp_path: Path) -> None:
+async def test_folders_of_jobs_may_be_links_to_a_disk_that_all_machines_see(tmp_path: Path) -> None:
     site, shared = Site(tmp_path), tmp_path / "shared"
     for folder in (site.settings.paths.jobs, site.settings.paths.inputs):
         folder.parent.mkdir(parents=True, exist_ok=True)
         (shared / folder.name).mkdir(parents=True)
         folder.symlink_to(shared / folder.name)
-
-    async def go() -> str:
-        async with bench(site.deployment) as b:
-            return (await b.run(b.due("succeed", kind="train", job="train-1"))).reason
-
-    assert asyncio.run(go()) == "protocol", "it ran to its end, and a training may not record a scan"
+    async with bench(site.deployment) as b:
+        found = (await b.run(b.due("succeed", kind="train", job="train-1"))).reason
+    assert found == "protocol", "it ran to its end, and a training may not record a scan"
     assert (shared / "jobs" / "train-1" / "1" / CONTROL).is_file()
 
 
@@ -195,60 +192,49 @@ def test_an_attempt_whose_launcher_is_killed_is_lost_and_ends_there(site: Site) 
     assert not any(alive(pid) for pid in family(order))
 
 
-def test_an_attempt_that_does_not_hear_of_the_daemon_ends_by_itself(tmp_path: Path) -> None:
+async def test_an_attempt_that_does_not_hear_of_the_daemon_ends_by_itself(tmp_path: Path) -> None:
     site = Site(tmp_path, lease_s=5.0)
     order = site.order("stubborn")
-
-    async def go() -> None:
-        async with site.engine() as engine:
-            attempt = await engine.start(order, over=pytest.fail)
-            whole = asyncio.create_task(attempt.run(deaf))
-            await until(lambda: len(family(order)) == 2)
-            # As if the file were on a disk that this machine has lost.
-            (order.spec.directory / CONTROL).unlink()
-            (order.spec.directory / CONTROL).mkdir()
-            with pytest.raises(AttemptLostError, match="did not hear of the daemon for 5 s") as lost:
-                await asyncio.wait_for(whole, 60)
-            assert not lost.value.suspect, "it is the file system's fault"
-            await attempt.close()
-
-    asyncio.run(go())
+    async with site.engine() as engine:
+        attempt = await engine.start(order, over=pytest.fail)
+        whole = asyncio.create_task(attempt.run(deaf))
+        await until(lambda: len(family(order)) == 2)
+        # As if the file were on a disk that this machine has lost.
+        (order.spec.directory / CONTROL).unlink()
+        (order.spec.directory / CONTROL).mkdir()
+        with pytest.raises(AttemptLostError, match="did not hear of the daemon for 5 s") as lost:
+            await asyncio.wait_for(whole, 60)
+        assert not lost.value.suspect, "it is the file system's fault"
+        await attempt.close()
     assert not any(alive(pid) for pid in family(order))
 
 
-def test_a_launcher_that_starts_nothing_is_asked_again_after_a_minute_and_the_job_is_not_at_fault(
+async def test_a_launcher_that_starts_nothing_is_asked_again_after_a_minute_and_the_job_is_not_at_fault(
     tmp_path: Path,
 ) -> None:
     words = json.dumps([sys.executable, "-c", "import sys; sys.exit('no such partition: lean')"])
     site = Site(tmp_path, extra=f"[engine]\nlaunch = {words}\n")
-
-    async def go() -> None:
-        async with bench(site.deployment) as b:
-            due = b.due("succeed", kind="trace", job="trace-1")
-            row = await b.run(due)
-            assert (row.state, row.reason) == ("interrupted", row.reason)
-            assert "no such partition: lean" in row.reason
-            assert "no such partition: lean" in b.engine.problem
-            plan, here = Plan.of([due]), Plan.of([b.due("succeed")])
-            waits = admit(plan, running=(), max_running=3, no_cluster=b.engine.problem)
-            assert waits.why(due) == b.engine.problem
-            assert admit(here, running=(), max_running=3, no_cluster=b.engine.problem).start, "a scan stays"
-
-    asyncio.run(go())
+    async with bench(site.deployment) as b:
+        due = b.due("succeed", kind="trace", job="trace-1")
+        row = await b.run(due)
+        assert (row.state, row.reason) == ("interrupted", row.reason)
+        assert "no such partition: lean" in row.reason
+        assert "no such partition: lean" in b.engine.problem
+        plan, here = Plan.of([due]), Plan.of([b.due("succeed")])
+        waits = admit(plan, running=(), max_running=3, no_cluster=b.engine.problem)
+        assert waits.why(due) == b.engine.problem
+        assert admit(here, running=(), max_running=3, no_cluster=b.engine.problem).start, "a scan stays"
 
 
-def test_what_a_dead_daemon_left_elsewhere_is_told_to_end_and_no_process_here_is_killed_for_its_number(
+async def test_what_a_dead_daemon_left_elsewhere_is_told_to_end_and_no_process_here_is_killed_for_its_number(
     site: Site,
 ) -> None:
     order = site.order("hang")
     order.spec.lock.write_text(str(os.getpid()), encoding="ascii")
     Control().write(order.spec.directory)
-
-    async def go() -> int:
-        async with site.engine() as engine:
-            return await engine.reap(order.spec.directory)
-
-    assert asyncio.run(go()) == 0
+    async with site.engine() as engine:
+        found = await engine.reap(order.spec.directory)
+    assert found == 0
     control = Control.read(order.spec.directory)
     assert control is not None
     assert control.wish == "kill"
@@ -262,26 +248,22 @@ def script(folder: Path, text: str) -> str:
     return f"[engine]\nlaunch = {json.dumps([str(launcher)])}\n"
 
 
-def test_a_job_that_waits_for_a_machine_is_cancelled_at_once_and_its_launcher_is_asked_to_end(
+async def test_a_job_that_waits_for_a_machine_is_cancelled_at_once_and_its_launcher_is_asked_to_end(
     tmp_path: Path,
 ) -> None:
     text = "trap 'echo gave it back >&2; exit 1' TERM\nwhile :; do sleep 0.05; done"
     site = Site(tmp_path, extra=script(tmp_path, text))
-
-    async def go() -> None:
-        async with bench(site.deployment) as b:
-            due = b.due("succeed", kind="trace", job="trace-1")
-            b.runner.start(due)
-            log = b.parts.settings.paths.jobs / "trace-1" / "1" / LAUNCHER_LOG
-            await until(log.exists)
-            await asyncio.sleep(0.5)  # until the script has its trap
-            b.runner.cancel("trace-1", by="someone")
-            await until(lambda: not b.runner.running(), seconds=15)
-            assert (await b.row("trace-1")).state == "cancelled"
-            assert "gave it back" in log.read_text(encoding="utf-8")
-            assert not b.engine.problem, "the launcher is not at fault"
-
-    asyncio.run(go())
+    async with bench(site.deployment) as b:
+        due = b.due("succeed", kind="trace", job="trace-1")
+        b.runner.start(due)
+        log = b.parts.settings.paths.jobs / "trace-1" / "1" / LAUNCHER_LOG
+        await until(log.exists)
+        await asyncio.sleep(0.5)  # until the script has its trap
+        b.runner.cancel("trace-1", by="someone")
+        await until(lambda: not b.runner.running(), seconds=15)
+        assert (await b.row("trace-1")).state == "cancelled"
+        assert "gave it back" in log.read_text(encoding="utf-8")
+        assert not b.engine.problem, "the launcher is not at fault"
 
 
 def test_what_a_launcher_says_before_the_job_and_after_it_is_no_line_of_the_job(tmp_path: Path) -> None:
@@ -298,23 +280,19 @@ def test_a_launcher_that_does_not_end_with_the_job_is_ended(
     assert "environment" in site.run(site.order("environment"))
 
 
-def test_a_launcher_that_starts_nothing_is_at_fault_also_where_the_jobs_inputs_were_frozen_before(
+async def test_a_launcher_that_starts_nothing_is_at_fault_also_where_the_jobs_inputs_were_frozen_before(
     tmp_path: Path,
 ) -> None:
     site = Site(tmp_path, extra=script(tmp_path, "echo no such partition; exit 1"))
     order = site.order("succeed")
     order.spec.log.touch()
-
-    async def go() -> None:
-        async with site.engine() as engine:
-            attempt = await engine.start(order, over=pytest.fail)
-            with pytest.raises(AttemptLostError, match="no such partition") as lost:
-                await attempt.run(deaf)
-            await attempt.close()
-            assert not lost.value.suspect
-            assert "no such partition" in engine.problem
-
-    asyncio.run(go())
+    async with site.engine() as engine:
+        attempt = await engine.start(order, over=pytest.fail)
+        with pytest.raises(AttemptLostError, match="no such partition") as lost:
+            await attempt.run(deaf)
+        await attempt.close()
+        assert not lost.value.suspect
+        assert "no such partition" in engine.problem
 
 
 def test_what_the_daemon_sees_of_gpus_is_not_said_of_another_machine(
@@ -382,26 +360,19 @@ def test_a_launcher_is_told_to_end_when_the_daemon_is_killed() -> None:
 # ---- What there is to lease
 
 
-def test_gpus_that_are_lent_count_also_where_others_have_taken_some(site: Site) -> None:
-    async def go() -> None:
-        async with site.engine() as engine:
-            states = [(one.uuid, one.state) for one in await engine.look({"launcher-3": "train"})]
-            assert states == [("launcher-3", "lent")], "the one that there is; none is free beside it"
-
-    asyncio.run(go())
+async def test_gpus_that_are_lent_count_also_where_others_have_taken_some(site: Site) -> None:
+    async with site.engine() as engine:
+        states = [(one.uuid, one.state) for one in await engine.look({"launcher-3": "train"})]
+        assert states == [("launcher-3", "lent")], "the one that there is; none is free beside it"
 
 
-def test_a_full_cluster_keeps_no_scan_waiting(tmp_path: Path) -> None:
+async def test_a_full_cluster_keeps_no_scan_waiting(tmp_path: Path) -> None:
     site = Site(tmp_path)
-
-    async def go() -> None:
-        async with bench(site.deployment) as b:
-            trace, scan = b.due("succeed", kind="trace", job="trace-1"), b.due("succeed")
-            found = admit(Plan.of([trace, scan]), running=["train"], max_running=3, room=1)
-            assert found.start == (scan,)
-            assert "room on the cluster" in (found.why(trace) or "")
-
-    asyncio.run(go())
+    async with bench(site.deployment) as b:
+        trace, scan = b.due("succeed", kind="trace", job="trace-1"), b.due("succeed")
+        found = admit(Plan.of([trace, scan]), running=["train"], max_running=3, room=1)
+        assert found.start == (scan,)
+        assert "room on the cluster" in (found.why(trace) or "")
 
 
 def test_ray_s_own_jobs_and_other_people_s_are_told_apart(tmp_path: Path) -> None:

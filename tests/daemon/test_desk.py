@@ -60,23 +60,20 @@ async def desk(
         yield Operator(b.parts.store, b.runner, work, b.parts.context), b  # type: ignore[arg-type] # what it needs of it
 
 
-def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(deployment: Deployment) -> None:
-    async def go() -> list[Any]:
-        async with desk(deployment) as (it, b):
-            said: list[Any] = [
-                await it.pause("train", by="ada", reason="hot"),
-                await it.pause("train", by="bob", reason=""),
-                [(row.work, row.by, row.reason) for row in await b.parts.store.ask(queries.pauses)],
-                await it.resume("train", by="bob"),
-                await it.resume("train", by="bob"),
-                await b.parts.store.ask(queries.pauses),
-            ]
-            await it.pause("all", by="ada", reason="")
-            with pytest.raises(WorkStateError, match="everything is paused; `everlean resume all`"):
-                await it.resume("prove", by="ada")
-            return said
-
-    assert asyncio.run(go()) == [True, False, [("train", "ada", "hot")], True, False, []]
+async def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(deployment: Deployment) -> None:
+    async with desk(deployment) as (it, b):
+        said: list[Any] = [
+            await it.pause("train", by="ada", reason="hot"),
+            await it.pause("train", by="bob", reason=""),
+            [(row.work, row.by, row.reason) for row in await b.parts.store.ask(queries.pauses)],
+            await it.resume("train", by="bob"),
+            await it.resume("train", by="bob"),
+            await b.parts.store.ask(queries.pauses),
+        ]
+        await it.pause("all", by="ada", reason="")
+        with pytest.raises(WorkStateError, match="everything is paused; `everlean resume all`"):
+            await it.resume("prove", by="ada")
+    assert said == [True, False, [("train", "ada", "hot")], True, False, []]
     assert [(event.type, event.actor) for event in deployment.events("work_paused", "work_resumed")] == [
         ("work_paused", "user:ada"),
         ("work_resumed", "user:bob"),
@@ -84,43 +81,35 @@ def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(deploymen
     ]
 
 
-def test_another_repository_in_the_place_of_a_watched_one_is_accepted_by_a_person(
+async def test_another_repository_in_the_place_of_a_watched_one_is_accepted_by_a_person(
     deployment: Deployment,
 ) -> None:
-    async def go() -> tuple[int, int | None]:
-        async with desk(deployment) as (it, b):
-            key = b.parts.repo.key
-            with pytest.raises(KeyError):
-                await it.accept("nobody/knows/it", by="ada")
-            with pytest.raises(WorkStateError, match="no other repository was seen under its name"):
-                await it.accept(key, by="ada")
-            body = RepositoryReplaced(
-                repository=key, before=1, forge_id=2, reason="another", remedy="say which"
-            )
-            await b.parts.store.append([NewEvent(f"repository:{key}", body)], wait=True)
-            accepted = await it.accept(key, by="ada")
-            row = await b.parts.store.ask(partial(queries.repository, key=key))
-            assert row is not None
-            return accepted.forge_id, row.replaced_by
-
-    assert asyncio.run(go()) == (2, None)
+    async with desk(deployment) as (it, b):
+        key = b.parts.repo.key
+        with pytest.raises(KeyError):
+            await it.accept("nobody/knows/it", by="ada")
+        with pytest.raises(WorkStateError, match="no other repository was seen under its name"):
+            await it.accept(key, by="ada")
+        body = RepositoryReplaced(repository=key, before=1, forge_id=2, reason="another", remedy="say which")
+        await b.parts.store.append([NewEvent(f"repository:{key}", body)], wait=True)
+        accepted = await it.accept(key, by="ada")
+        row = await b.parts.store.ask(partial(queries.repository, key=key))
+        assert row is not None
+        found = accepted.forge_id, row.replaced_by
+    assert found == (2, None)
     assert deployment.events("repository_identified")[-1].actor == "user:ada"
 
 
-def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(
+async def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(
     deployment: Deployment,
 ) -> None:
     table = Timetable(Schedule.model_validate({"quiet": {"train": ["00:00-24:00"]}}), datetime.now(UTC))
     paused = Plan(timetable=table)
-
-    async def go() -> list[dict[str, Any]]:
-        async with desk(deployment, plan=paused) as (it, b):
-            await b.run(b.due("succeed"))
-            with pytest.raises(WorkStateError, match=f"{KEY}: has no trace to learn from"):
-                await it.trigger("train", KEY, by="ada")
-            return [await it.trigger("trace", KEY, by="ada"), await it.trigger("trace", KEY, by="bob")]
-
-    first, second = asyncio.run(go())
+    async with desk(deployment, plan=paused) as (it, b):
+        await b.run(b.due("succeed"))
+        with pytest.raises(WorkStateError, match=f"{KEY}: has no trace to learn from"):
+            await it.trigger("train", KEY, by="ada")
+        first, second = [await it.trigger("trace", KEY, by="ada"), await it.trigger("trace", KEY, by="bob")]
     assert (first, second) == (
         {"triggered": True, "waits": None},
         {"triggered": False, "waits": None},
@@ -140,34 +129,30 @@ def tip(toolchain: str) -> list[EventBody]:
     ]
 
 
-def test_a_bump_is_recorded_once_with_who_asked_and_refused_where_nothing_can_build(
+async def test_a_bump_is_recorded_once_with_who_asked_and_refused_where_nothing_can_build(
     deployment: Deployment,
 ) -> None:
     old, new = "leanprover/lean4:v4.34.1", "leanprover/lean4:v4.35.0"
     leans = Leans(None, (LeanBackend("server", ("/lean",), "", new, sandbox="none"),))
     given = {"package": "", "rev": ""}
-
-    async def go() -> None:
-        async with desk(deployment, leans=leans) as (it, b):
-            with pytest.raises(WorkStateError, match="no tip of its default branch is scanned yet"):
-                await it.bump(KEY, toolchain=new, **given, by="ada")
-            await b.parts.store.append([NewEvent(f"repository:{KEY}", one) for one in tip(old)])
-            first, waits = await it.bump(KEY, toolchain=new, **given, by="ada")
-            assert waits is None
-            assert await it.bump(KEY, toolchain=new, **given, by="bob") == (first, None)
-            with pytest.raises(WorkStateError, match="already"):
-                await it.bump(KEY, toolchain=old, **given, by="ada")
-            with pytest.raises(WorkStateError, match=r"nothing can build it: .*v4\.40\.0"):
-                await it.bump(KEY, toolchain="leanprover/lean4:v4.40.0", **given, by="ada")
-            with pytest.raises(KeyError):
-                await it.bump("local/remotes/other", toolchain=new, **given, by="ada")
-
-    asyncio.run(go())
+    async with desk(deployment, leans=leans) as (it, b):
+        with pytest.raises(WorkStateError, match="no tip of its default branch is scanned yet"):
+            await it.bump(KEY, toolchain=new, **given, by="ada")
+        await b.parts.store.append([NewEvent(f"repository:{KEY}", one) for one in tip(old)])
+        first, waits = await it.bump(KEY, toolchain=new, **given, by="ada")
+        assert waits is None
+        assert await it.bump(KEY, toolchain=new, **given, by="bob") == (first, None)
+        with pytest.raises(WorkStateError, match="already"):
+            await it.bump(KEY, toolchain=old, **given, by="ada")
+        with pytest.raises(WorkStateError, match=r"nothing can build it: .*v4\.40\.0"):
+            await it.bump(KEY, toolchain="leanprover/lean4:v4.40.0", **given, by="ada")
+        with pytest.raises(KeyError):
+            await it.bump("local/remotes/other", toolchain=new, **given, by="ada")
     (asked,) = deployment.events("bump_asked")
     assert (asked.data["toolchain"], asked.data["by"], asked.actor) == (new, "ada", "user:ada")
 
 
-def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is_said_what_it_waits_for(
+async def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is_said_what_it_waits_for(
     deployment: Deployment,
 ) -> None:
     old, new = "leanprover/lean4:v4.34.1", "leanprover/lean4:v4.35.0"
@@ -175,36 +160,32 @@ def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is_said_
     given = {"toolchain": new, "package": "base", "rev": "c" * 40, "by": "ada"}
     later = datetime(2100, 1, 1, tzinfo=UTC)
     paused = Timetable(Schedule(), later, (PauseRow("prove", "bob", "", "2026-01-01T00:00:00Z"),))
+    plan = Plan(timetable=paused)
+    async with desk(deployment, leans=leans, plan=plan) as (it, b):
+        await b.parts.store.append([NewEvent(f"repository:{KEY}", one) for one in tip(old)])
+        first, waits = await it.bump(KEY, **given)
+        assert waits == "paused by bob; `everlean resume prove`"
+        job = job_id("bump", KEY, first.bump)
 
-    async def go() -> None:
-        plan = Plan(timetable=paused)
-        async with desk(deployment, leans=leans, plan=plan) as (it, b):
-            await b.parts.store.append([NewEvent(f"repository:{KEY}", one) for one in tip(old)])
-            first, waits = await it.bump(KEY, **given)
-            assert waits == "paused by bob; `everlean resume prove`"
-            job = job_id("bump", KEY, first.bump)
+        async def tell(*bodies: EventBody) -> None:
+            await b.parts.store.append([NewEvent(f"job:{job}", one) for one in bodies])
 
-            async def tell(*bodies: EventBody) -> None:
-                await b.parts.store.append([NewEvent(f"job:{job}", one) for one in bodies])
-
-            begun = JobStarted(job=job, kind="bump", attempt=1, repository=KEY, branch="main", sha=events.sha(1),
-                               describes="bump")  # fmt: skip
-            failure = JobFailed(job=job, attempt=1, reason="gone", message="m", remedy="r", deterministic=False,
-                                retry_at=later, seconds=1.0, peak_rss_bytes=None)  # fmt: skip
-            await tell(begun)
-            assert await it.bump(KEY, **given) == (first, f"it runs already; `everlean jobs show {job}`")
-            await tell(failure)
-            again, waits = await it.bump(KEY, **given)
-            assert again == first
-            assert waits is not None
-            assert "it failed (gone) and is tried again by itself after 2100-01-01" in waits
-            parked = {"attempt": 2, "deterministic": True, "retry_at": None}
-            await tell(begun.model_copy(update={"attempt": 2}), failure.model_copy(update=parked))
-            anew, _ = await it.bump(KEY, **given)
-            assert anew.bump != first.bump
-            assert (await it.bump(KEY, **given))[0] == anew
-
-    asyncio.run(go())
+        begun = JobStarted(job=job, kind="bump", attempt=1, repository=KEY, branch="main", sha=events.sha(1),
+                           describes="bump")  # fmt: skip
+        failure = JobFailed(job=job, attempt=1, reason="gone", message="m", remedy="r", deterministic=False,
+                            retry_at=later, seconds=1.0, peak_rss_bytes=None)  # fmt: skip
+        await tell(begun)
+        assert await it.bump(KEY, **given) == (first, f"it runs already; `everlean jobs show {job}`")
+        await tell(failure)
+        again, waits = await it.bump(KEY, **given)
+        assert again == first
+        assert waits is not None
+        assert "it failed (gone) and is tried again by itself after 2100-01-01" in waits
+        parked = {"attempt": 2, "deterministic": True, "retry_at": None}
+        await tell(begun.model_copy(update={"attempt": 2}), failure.model_copy(update=parked))
+        anew, _ = await it.bump(KEY, **given)
+        assert anew.bump != first.bump
+        assert (await it.bump(KEY, **given))[0] == anew
     assert len(deployment.events("bump_asked")) == 2
 
 
@@ -253,36 +234,29 @@ def test_lean_a_package_or_both_are_asked_for_by_http_and_nothing_else(
         ("train", "", "", {"untrainable": "torch not installed"}, "nothing can be trained here: torch not"),
     ],
 )
-def test_what_cannot_be_done_in_a_repository_is_refused_with_the_reason(
+async def test_what_cannot_be_done_in_a_repository_is_refused_with_the_reason(
     deployment: Deployment, work: Any, extra: str, entry: str, about: dict[str, Any], why: str
 ) -> None:
     deployment.write(repos=[deployment.folder / "remotes" / "demo"], extra=extra, entry=entry)
-
-    async def go() -> None:
-        async with deployment.opened() as parts:
-            stub: Any = SimpleNamespace(plan=Plan(), leans=LEAN, **{"untrainable": "", **about})
-            runner: Any = None
-            it = Operator(parts.store, runner, stub, parts.context)
-            with pytest.raises(WorkStateError, match=why):
-                await it.trigger(work, KEY, by="ada")
-            with pytest.raises(KeyError):
-                await it.trigger(work, "local/remotes/other", by="ada")
-
-    asyncio.run(go())
+    async with deployment.opened() as parts:
+        stub: Any = SimpleNamespace(plan=Plan(), leans=LEAN, **{"untrainable": "", **about})
+        runner: Any = None
+        it = Operator(parts.store, runner, stub, parts.context)
+        with pytest.raises(WorkStateError, match=why):
+            await it.trigger(work, KEY, by="ada")
+        with pytest.raises(KeyError):
+            await it.trigger(work, "local/remotes/other", by="ada")
     assert not deployment.events("work_triggered")
 
 
-def test_a_repository_without_lean_or_open_sorry_is_refused_with_that(deployment: Deployment) -> None:
-    async def go() -> None:
-        async with desk(deployment, leans=NO_LEAN) as (it, b):
-            await b.run(b.due("succeed"))
-            with pytest.raises(WorkStateError, match="no Lean for it"):
-                await it.trigger("trace", KEY, by="ada")
-        async with desk(deployment) as (it, _):
-            with pytest.raises(WorkStateError, match="has no open sorry"):
-                await it.trigger("prove", KEY, by="ada")
-
-    asyncio.run(go())
+async def test_a_repository_without_lean_or_open_sorry_is_refused_with_that(deployment: Deployment) -> None:
+    async with desk(deployment, leans=NO_LEAN) as (it, b):
+        await b.run(b.due("succeed"))
+        with pytest.raises(WorkStateError, match="no Lean for it"):
+            await it.trigger("trace", KEY, by="ada")
+    async with desk(deployment) as (it, _):
+        with pytest.raises(WorkStateError, match="has no open sorry"):
+            await it.trigger("prove", KEY, by="ada")
 
 
 @pytest.mark.parametrize(
@@ -339,17 +313,13 @@ def test_a_search_where_every_open_sorry_is_an_exercise_is_refused_with_that(
     assert len(deployment.events("work_triggered")) == (why == "")
 
 
-def test_a_search_that_waits_ends_when_someone_fills_the_last_sorry_and_status_says_so(
+async def test_a_search_that_waits_ends_when_someone_fills_the_last_sorry_and_status_says_so(
     deployment: Deployment,
 ) -> None:
     settings = deployment.write(
         repos=[deployment.folder / "remotes" / "demo"],
         extra=LeanOfTests.scripted(deployment.folder).settings,
     )
-
-    async def paused() -> None:
-        async with deployment.opened() as parts:
-            await parts.store.append([NewEvent("work", WorkPaused(work="prove", by="ada", reason=""))])
 
     def ask(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         status, answer = request(settings.paths, method, path, body)
@@ -364,7 +334,8 @@ def test_a_search_that_waits_ends_when_someone_fills_the_last_sorry_and_status_s
         with closing(queries.connect(settings.paths.database_db)) as view:
             return any(branch.scanned for branch in queries.branches(view))
 
-    asyncio.run(paused())
+    async with deployment.opened() as parts:
+        await parts.store.append([NewEvent("work", WorkPaused(work="prove", by="ada", reason=""))])
     with deployment.daemon():
         deployment.wait_for(scanned, what="the first scan")
         assert ask("POST", "/trigger", {"work": "prove", "repository": KEY})["triggered"]
@@ -381,43 +352,39 @@ def test_a_search_that_waits_ends_when_someone_fills_the_last_sorry_and_status_s
     assert not deployment.events("job_started", "attempt_finished")[2:], "two scans, and no search"
 
 
-def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_began(
+async def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_began(
     deployment: Deployment,
 ) -> None:
-    async def go() -> list[str]:
-        async with bench(deployment) as b:
-            never = b.due("succeed")
-            paused = Timetable(Schedule(), datetime.now(UTC), [PauseRow("all", "ada", "", "")])
-            plan = replace(Plan.of([never]), timetable=paused)
-            stub: Any = SimpleNamespace(plan=plan, leans=LEAN, untrainable="")
-            it = Operator(b.parts.store, b.runner, stub, b.parts.context)
-            b.runner.start(b.due("hang"))
-            await until(lambda: b.runner.running()[0].pid)
-            said = [await it.cancel("scan-hang", by="ada")]
-            await until(lambda: not b.runner.running())
-            await b.run(b.due("fail_for_now"))
-            said += [await it.cancel("scan-fail_for_now", by="ada"), await it.cancel(never.job, by="ada")]
-            with pytest.raises(WorkStateError, match="is cancelled; only a job that runs or waits"):
-                await it.cancel("scan-hang", by="ada")
-            with pytest.raises(KeyError):
-                await it.cancel("nobody", by="ada")
-            return said
-
-    assert asyncio.run(go()) == ["running", "waiting", "waiting"]
+    async with bench(deployment) as b:
+        never = b.due("succeed")
+        paused = Timetable(Schedule(), datetime.now(UTC), [PauseRow("all", "ada", "", "")])
+        plan = replace(Plan.of([never]), timetable=paused)
+        stub: Any = SimpleNamespace(plan=plan, leans=LEAN, untrainable="")
+        it = Operator(b.parts.store, b.runner, stub, b.parts.context)
+        b.runner.start(b.due("hang"))
+        await until(lambda: b.runner.running()[0].pid)
+        said = [await it.cancel("scan-hang", by="ada")]
+        await until(lambda: not b.runner.running())
+        await b.run(b.due("fail_for_now"))
+        said += [await it.cancel("scan-fail_for_now", by="ada"), await it.cancel(never.job, by="ada")]
+        with pytest.raises(WorkStateError, match="is cancelled; only a job that runs or waits"):
+            await it.cancel("scan-hang", by="ada")
+        with pytest.raises(KeyError):
+            await it.cancel("nobody", by="ada")
+    assert said == ["running", "waiting", "waiting"]
     ends = {event.data["job"]: event.data["attempt"] for event in deployment.events("job_cancelled")}
     assert ends == {"scan-hang": 1, "scan-fail_for_now": 1, "scan-succeed": 0}
 
 
-def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(deployment: Deployment) -> None:
-    async def go() -> None:
-        async with bench(deployment) as b:
-            due = b.due("succeed")
-            stub: Any = SimpleNamespace(plan=Plan.of([due]), leans=LEAN, untrainable="")
-            it = Operator(b.parts.store, b.runner, stub, b.parts.context)
-            assert await it.cancel(due.job, by="ada") == "waiting"
-            await b.run(due)
-
-    asyncio.run(go())
+async def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(
+    deployment: Deployment,
+) -> None:
+    async with bench(deployment) as b:
+        due = b.due("succeed")
+        stub: Any = SimpleNamespace(plan=Plan.of([due]), leans=LEAN, untrainable="")
+        it = Operator(b.parts.store, b.runner, stub, b.parts.context)
+        assert await it.cancel(due.job, by="ada") == "waiting"
+        await b.run(due)
     assert [event.type for event in deployment.events("job_started", "job_cancelled", "job_succeeded")] == [
         "job_cancelled"
     ]

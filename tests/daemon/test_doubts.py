@@ -56,25 +56,21 @@ def test_a_doubt_is_recorded_once_and_taken_back_where_the_file_was_corrected(st
     assert "IN DOUBT" not in state.everlean("proofs", "show", PROOF).out
 
 
-def test_where_the_file_of_advisories_cannot_be_read_those_that_came_with_this_version_count(
+async def test_where_the_file_of_advisories_cannot_be_read_those_that_came_with_this_version_count(
     state: StateFolder,
 ) -> None:
     with state.config.open("a", encoding="utf-8") as config:
         config.write('[certificates]\nadvisories = "/nonexistent"\n')
-
-    async def go() -> None:
-        settings = load(state.config)
-        store = await StoreService.open(settings.paths)
-        try:
-            context = Context(settings)
-            await Maintenance(store, context).settle_doubts()
-            (doubted,) = await store.ask(queries.doubted_proofs)
-            assert doubted.proof == PROOF
-            assert "correct [certificates] advisories" in context.problems.get("advisories")
-        finally:
-            await store.close()
-
-    asyncio.run(go())
+    settings = load(state.config)
+    store = await StoreService.open(settings.paths)
+    try:
+        context = Context(settings)
+        await Maintenance(store, context).settle_doubts()
+        (doubted,) = await store.ask(queries.doubted_proofs)
+        assert doubted.proof == PROOF
+        assert "correct [certificates] advisories" in context.problems.get("advisories")
+    finally:
+        await store.close()
 
 
 def test_every_reader_that_says_verified_says_that_it_is_in_doubt(state: StateFolder) -> None:
@@ -109,7 +105,9 @@ def test_a_patch_says_it_in_its_subject_and_its_first_lines_and_is_written_anew(
     assert mail_id(row, "me") != mail_id(doubted, "me")
 
 
-def test_the_daemon_finds_it_by_itself_reads_a_file_of_one_s_own_and_tells_people(tmp_path: Path) -> None:
+async def test_the_daemon_finds_it_by_itself_reads_a_file_of_one_s_own_and_tells_people(
+    tmp_path: Path,
+) -> None:
     deployment = Deployment(tmp_path)
     told = tmp_path / "told"
     feed = tmp_path / "advisories.toml"
@@ -126,14 +124,10 @@ def test_the_daemon_finds_it_by_itself_reads_a_file_of_one_s_own_and_tells_peopl
         deployment.wait_for(lambda: deployment.events("notifications_switched"), what="the channel")
     found = proof_found("5a" * 8, sorry_place("a", line=1), commit="1" * 40)
     patch, blobs = stage(tmp_path / "stage", b"A proof\n")
-
-    async def record() -> None:
-        async with deployment.opened() as parts:
-            verified = proof_verified(found).model_copy(update={"patch": patch})
-            stream = f"proof:{found.proof}"
-            await parts.store.append([NewEvent(stream, found), NewEvent(stream, verified)], blobs=blobs)
-
-    asyncio.run(record())
+    async with deployment.opened() as parts:
+        verified = proof_verified(found).model_copy(update={"patch": patch})
+        stream = f"proof:{found.proof}"
+        await parts.store.append([NewEvent(stream, found), NewEvent(stream, verified)], blobs=blobs)
     with deployment.daemon(prelude="from daemon.results import notifications\nnotifications.EVERY_S = 0.0"):
         deployment.wait_for(lambda: deployment.events("proof_doubted"), what="the doubt")
         deployment.wait_for(

@@ -33,7 +33,6 @@ from daemon.process.service import engine_of
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, LineTooLongError, kill_marked
 from pipeline.jobs.protocol import JobSpec
-from store.view.rows import JobRow
 from tests.support.daemon import warm
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.cluster import NO_RAY, Cluster, launcher_settings
@@ -198,7 +197,7 @@ def test_lines_arrive_whole_and_in_the_jobs_order_and_then_the_end(world: World)
     assert (end.status, end.signal) == (0, None)
 
 
-def test_a_payload_is_there_before_the_line_that_cites_it(world: World) -> None:
+async def test_a_payload_is_there_before_the_line_that_cites_it(world: World) -> None:
     order = world.order("succeed")
     found: list[str] = []
 
@@ -209,11 +208,8 @@ def test_a_payload_is_there_before_the_line_that_cites_it(world: World) -> None:
                 found.append(hashlib.sha256(payload).hexdigest())
                 assert found[-1] == event["data"]["scan"]["sha256"]
 
-    async def go() -> None:
-        async with world.started(order) as attempt:
-            await attempt.run(hear)
-
-    asyncio.run(go())
+    async with world.started(order) as attempt:
+        await attempt.run(hear)
     assert len(found) == 1
 
 
@@ -230,40 +226,36 @@ def test_a_line_beyond_the_bound_is_refused(world: World) -> None:
         world.run(world.order("far_too_long"))
 
 
-def test_an_attempt_whose_lines_are_refused_is_gone_once_it_is_closed(world: World) -> None:
+async def test_an_attempt_whose_lines_are_refused_is_gone_once_it_is_closed(world: World) -> None:
     async def refuse(_raw: bytes) -> None:
         raise ValueError("no")
 
-    async def go() -> int:
-        async with world.started(world.order("hang")) as attempt:
-            with pytest.raises(ValueError, match="no"):
-                await attempt.run(refuse)
-            assert alive(attempt.pid), "whoever started it decides when it is over"
-            return attempt.pid
-
-    assert not alive(asyncio.run(go()))
+    async with world.started(world.order("hang")) as attempt:
+        with pytest.raises(ValueError, match="no"):
+            await attempt.run(refuse)
+        assert alive(attempt.pid), "whoever started it decides when it is over"
+        found = attempt.pid
+    assert not alive(found)
 
 
 # ---- The end
 
 
-def test_the_end_of_the_lines_is_not_the_end_of_the_attempt(world: World) -> None:
-    async def go() -> Exit:
-        order = world.order("close")
-        begun = asyncio.Event()
+async def test_the_end_of_the_lines_is_not_the_end_of_the_attempt(world: World) -> None:
+    order = world.order("close")
+    begun = asyncio.Event()
 
-        async def hear(_raw: bytes) -> None:
-            begun.set()
+    async def hear(_raw: bytes) -> None:
+        begun.set()
 
-        async with world.started(order) as attempt:
-            whole = asyncio.create_task(attempt.run(hear))
-            await begun.wait()
-            await asyncio.sleep(0.3)
-            assert not whole.done()
-            await attempt.stop(grace_s=5.0)
-            return await whole
-
-    assert asyncio.run(go()).status == 128 + signal.SIGTERM
+    async with world.started(order) as attempt:
+        whole = asyncio.create_task(attempt.run(hear))
+        await begun.wait()
+        await asyncio.sleep(0.3)
+        assert not whole.done()
+        await attempt.stop(grace_s=5.0)
+        found = await whole
+    assert found.status == 128 + signal.SIGTERM
 
 
 def test_a_last_line_without_its_end_is_no_line(world: World) -> None:
@@ -272,86 +264,70 @@ def test_a_last_line_without_its_end_is_no_line(world: World) -> None:
     assert end.status == 0
 
 
-def test_an_attempt_that_ends_with_status_0_and_without_its_last_line_has_not_succeeded(
+async def test_an_attempt_that_ends_with_status_0_and_without_its_last_line_has_not_succeeded(
     tmp_path: Path, world: World
 ) -> None:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
     deployment.write(repos=[remote.path], extra=world.extra)
-
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            return await b.run(b.due("unfinished"))
-
-    row = asyncio.run(go())
+    async with bench(deployment) as b:
+        row = await b.run(b.due("unfinished"))
     assert (row.state, row.reason) == ("failed", "crashed")
     assert "ended with status 0 and no last line" in row.message
 
 
 @pytest.mark.parametrize(("first_alone", "saved"), [(True, "with its helper"), (False, "alone")])
-def test_a_soft_stop_lets_it_save_with_or_without_what_it_started(
+async def test_a_soft_stop_lets_it_save_with_or_without_what_it_started(
     world: World, *, first_alone: bool, saved: str
 ) -> None:
     order = world.order("yield")
+    works = asyncio.Event()
 
-    async def go() -> Exit:
-        works = asyncio.Event()
+    async def hear(raw: bytes) -> None:
+        if b"in the region" in raw:
+            works.set()
 
-        async def hear(raw: bytes) -> None:
-            if b"in the region" in raw:
-                works.set()
-
-        async with world.started(order) as attempt:
-            whole = asyncio.create_task(attempt.run(hear))
-            await works.wait()
-            await attempt.stop(grace_s=10.0, first_alone=first_alone)
-            return await whole
-
-    end = asyncio.run(go())
+    async with world.started(order) as attempt:
+        whole = asyncio.create_task(attempt.run(hear))
+        await works.wait()
+        await attempt.stop(grace_s=10.0, first_alone=first_alone)
+        end = await whole
     assert (end.status, end.signal) == (preemption.STATUS, None)
     assert last_words(order.spec.log) == f"preempted: {saved}"
 
 
-def test_an_attempt_ends_when_it_is_told_also_where_its_lines_are_not_taken(world: World) -> None:
+async def test_an_attempt_ends_when_it_is_told_also_where_its_lines_are_not_taken(world: World) -> None:
     order = world.order("stubborn")
 
     async def stuck(_raw: bytes) -> None:
         await asyncio.Event().wait()
 
-    async def go() -> tuple[Exit, list[int]]:
-        async with world.started(order) as attempt:
-            whole = asyncio.create_task(attempt.run(stuck))
-            await until(lambda: len(family(order)) == 2)
-            await attempt.stop(grace_s=0.2)
-            pids = [attempt.pid, *family(order)]
-            whole.cancel()
-            end = (await attempt.close()).exit
-            assert end is not None
-            return end, pids
-
-    end, pids = asyncio.run(go())
+    async with world.started(order) as attempt:
+        whole = asyncio.create_task(attempt.run(stuck))
+        await until(lambda: len(family(order)) == 2)
+        await attempt.stop(grace_s=0.2)
+        pids = [attempt.pid, *family(order)]
+        whole.cancel()
+        end = (await attempt.close()).exit
+        assert end is not None
     assert end.signal == signal.SIGKILL
     assert not any(alive(pid) for pid in pids)
 
 
-def test_closing_an_attempt_leaves_no_process_of_it_and_no_worktree(world: World) -> None:
+async def test_closing_an_attempt_leaves_no_process_of_it_and_no_worktree(world: World) -> None:
     order = world.order("stubborn", commit=world.commit)
-
-    async def go() -> tuple[list[int], float]:
-        async with world.engine() as engine:
-            attempt = await engine.start(order, over=pytest.fail)
-            whole = asyncio.create_task(attempt.run(deaf))
-            await until(lambda: len(family(order)) == 2)
-            assert list(world.worktrees.iterdir())
-            before = time.monotonic()
-            end = await attempt.close()
-            assert end.exit == await whole
-            assert end.exit.signal == signal.SIGKILL
-            assert list(world.worktrees.iterdir()) == []
-            return [attempt.pid, *family(order)], time.monotonic() - before
-
-    pids, seconds = asyncio.run(go())
+    async with world.engine() as engine:
+        attempt = await engine.start(order, over=pytest.fail)
+        whole = asyncio.create_task(attempt.run(deaf))
+        await until(lambda: len(family(order)) == 2)
+        assert list(world.worktrees.iterdir())
+        before = time.monotonic()
+        end = await attempt.close()
+        assert end.exit == await whole
+        assert end.exit.signal == signal.SIGKILL
+        assert list(world.worktrees.iterdir()) == []
+        pids, seconds = [attempt.pid, *family(order)], time.monotonic() - before
     assert not any(alive(pid) for pid in pids)
     assert seconds < 5, "it waits for nothing to save"
 
@@ -387,24 +363,21 @@ def test_what_a_killed_daemon_left_of_an_attempt_is_reaped(world: World) -> None
     assert not any(alive(pid) for pid in left)
 
 
-def test_one_that_holds_too_much_memory_is_told_of_once_and_goes_on_until_it_is_stopped(
+async def test_one_that_holds_too_much_memory_is_told_of_once_and_goes_on_until_it_is_stopped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.jobs.limits.LOOK_EVERY_S", 0.05)
     said: list[str] = []
-
-    async def go() -> int:
-        async with world.engine() as engine:
-            attempt = await engine.start(world.order("hang", whole_bytes=2**20), over=said.append)
-            whole = asyncio.create_task(attempt.run(deaf))
-            await until(lambda: said)
-            await asyncio.sleep(0.2)
-            assert not whole.done()
-            end = await attempt.close()
-            await whole
-            return end.seen_bytes
-
-    assert asyncio.run(go()) > 2**20
+    async with world.engine() as engine:
+        attempt = await engine.start(world.order("hang", whole_bytes=2**20), over=said.append)
+        whole = asyncio.create_task(attempt.run(deaf))
+        await until(lambda: said)
+        await asyncio.sleep(0.2)
+        assert not whole.done()
+        end = await attempt.close()
+        await whole
+        found = end.seen_bytes
+    assert found > 2**20
     assert len(said) == 1
     assert said[0].startswith("with all that it started it held ")
 
@@ -484,27 +457,23 @@ def refusal(world: World, order: Order) -> StartError:
     return found
 
 
-def test_a_start_that_is_cancelled_once_the_process_exists_leaves_nothing(
+async def test_a_start_that_is_cancelled_once_the_process_exists_leaves_nothing(
     local: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the daemon does with what is not over when its time to stop is; of the local engine, whose process it is."""
     world = local
     order = world.order("stubborn", commit=world.commit)
     begun: list[int] = []
+    async with world.engine() as engine:
+        starting = asyncio.create_task(engine.start(order, over=pytest.fail))
 
-    async def go() -> None:
-        async with world.engine() as engine:
-            starting = asyncio.create_task(engine.start(order, over=pytest.fail))
+        def cancel(pid: int, *, memory_bytes: int) -> None:
+            begun.append(pid)
+            starting.cancel()
 
-            def cancel(pid: int, *, memory_bytes: int) -> None:
-                begun.append(pid)
-                starting.cancel()
-
-            monkeypatch.setattr("pipeline.jobs.child.hold_to", cancel)
-            with pytest.raises(asyncio.CancelledError):
-                await starting
-
-    asyncio.run(go())
+        monkeypatch.setattr("pipeline.jobs.child.hold_to", cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await starting
     assert [alive(pid) for pid in begun] == [False]
     assert list(world.paths.worktrees.iterdir()) == []
 
@@ -512,14 +481,11 @@ def test_a_start_that_is_cancelled_once_the_process_exists_leaves_nothing(
 # ---- Slots and GPUs
 
 
-def test_it_is_known_which_job_has_a_gpu(world: World) -> None:
-    async def go() -> None:
-        async with world.engine() as engine:
-            await until(lambda: not engine.problem)
-            (free,) = await engine.look({})
-            (lent,) = await engine.look({free.uuid: "prove A.lean"})
-            assert free.state == "free"
-            assert engine.room in (None, 3)
-            assert (lent.state, lent.detail) == ("lent", "prove A.lean")
-
-    asyncio.run(go())
+async def test_it_is_known_which_job_has_a_gpu(world: World) -> None:
+    async with world.engine() as engine:
+        await until(lambda: not engine.problem)
+        (free,) = await engine.look({})
+        (lent,) = await engine.look({free.uuid: "prove A.lean"})
+        assert free.state == "free"
+        assert engine.room in (None, 3)
+        assert (lent.state, lent.detail) == ("lent", "prove A.lean")

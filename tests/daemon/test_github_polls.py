@@ -337,25 +337,18 @@ def test_a_private_repository_without_a_token_is_not_found(
     assert poll(deployment, github)[0].outcome == "changed"
 
 
-def test_a_refused_token_is_not_shown_again_before_there_is_another(
+async def test_a_refused_token_is_not_shown_again_before_there_is_another(
     deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     tokens = ["ghp_revoked"]
-
-    async def go() -> list[PollResult]:
-        client = GitHub(
-            api_url=github.url, token=tokens[-1], timeout_s=5, local=True, renew=lambda: tokens[-1]
-        )
-        async with deployment.opened(github=client) as parts:
-            polled = [await parts.poller.poll(parts.repo) for _ in range(3)]
-            refused.append(client.token_refused)
-            tokens.append(TOKEN)
-            polled.append(await parts.poller.poll(parts.repo))
-            refused.append(client.token_refused)
-            return polled
-
     refused: list[bool] = []
-    polled = asyncio.run(go())
+    client = GitHub(api_url=github.url, token=tokens[-1], timeout_s=5, local=True, renew=lambda: tokens[-1])
+    async with deployment.opened(github=client) as parts:
+        polled = [await parts.poller.poll(parts.repo) for _ in range(3)]
+        refused.append(client.token_refused)
+        tokens.append(TOKEN)
+        polled.append(await parts.poller.poll(parts.repo))
+        refused.append(client.token_refused)
     assert refused == [True, False]
     assert [one.outcome for one in polled] == ["auth_failed", "auth_failed", "auth_failed", "changed"]
     assert statuses(github) == [401, 200, 200]
@@ -364,19 +357,17 @@ def test_a_refused_token_is_not_shown_again_before_there_is_another(
     assert len(deployment.events("repository_failed")) == len(deployment.events("repository_recovered")) == 1
 
 
-def test_a_token_that_was_changed_meanwhile_is_taken_up_by_the_request_that_needs_it(
+async def test_a_token_that_was_changed_meanwhile_is_taken_up_by_the_request_that_needs_it(
     deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    async def go() -> str:
-        client = GitHub(api_url=github.url, token="ghp_old", timeout_s=5, local=True, renew=lambda: TOKEN)
-        async with deployment.opened(github=client) as parts:
-            return (await parts.poller.poll(parts.repo)).outcome
-
-    assert asyncio.run(go()) == "changed"
+    client = GitHub(api_url=github.url, token="ghp_old", timeout_s=5, local=True, renew=lambda: TOKEN)
+    async with deployment.opened(github=client) as parts:
+        found = (await parts.poller.poll(parts.repo)).outcome
+    assert found == "changed"
     assert statuses(github) == [401, 200, 200]
 
 
-def test_a_new_token_in_the_file_lets_everything_in_again_without_a_reload(
+async def test_a_new_token_in_the_file_lets_everything_in_again_without_a_reload(
     deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     file = deployment.folder / "token"
@@ -388,21 +379,17 @@ def test_a_new_token_in_the_file_lets_everything_in_again_without_a_reload(
     )
     renewed: list[str] = []
     problems: list[str] = []
-
-    async def go() -> list[str]:
-        forge = Forge(renewed=lambda: renewed.append("told"))
-        forge.connect(settings)
-        async with deployment.opened(github=forge.github) as parts:
-            outcomes = [(await parts.poller.poll(parts.repo)).outcome]
-            problems.append(forge.problem)
-            assert forge.connect(settings) is None  # a reload that changes nothing keeps the client
-            file.write_text(TOKEN, encoding="ascii")
-            outcomes.append((await parts.poller.poll(parts.repo)).outcome)
-            problems.append(forge.problem)
-            assert forge.secrets() == (TOKEN,)
-            return outcomes
-
-    assert asyncio.run(go()) == ["auth_failed", "changed"]
+    forge = Forge(renewed=lambda: renewed.append("told"))
+    forge.connect(settings)
+    async with deployment.opened(github=forge.github) as parts:
+        outcomes = [(await parts.poller.poll(parts.repo)).outcome]
+        problems.append(forge.problem)
+        assert forge.connect(settings) is None  # a reload that changes nothing keeps the client
+        file.write_text(TOKEN, encoding="ascii")
+        outcomes.append((await parts.poller.poll(parts.repo)).outcome)
+        problems.append(forge.problem)
+        assert forge.secrets() == (TOKEN,)
+    assert outcomes == ["auth_failed", "changed"]
     assert "make a new one" in problems[0]
     assert problems[1] == ""
     assert renewed == ["told"]
@@ -461,19 +448,16 @@ def test_no_answer_of_one_repository_keeps_the_others_waiting_or_speaks_for_them
     assert set(found.values()) == {"invalid", "unreachable"}
 
 
-def test_a_hundred_repositories_at_an_api_that_is_silent_end_together() -> None:
+async def test_a_hundred_repositories_at_an_api_that_is_silent_end_together() -> None:
     """Five hundred repositories and a minute's timeout, one after the other, would be a day's work."""
-
-    async def go() -> set[str]:
-        with HostileServer() as server:
-            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=2.0, local=True)
-            looks = [client.look("o/silent") for _ in range(100)]
-            found = await asyncio.gather(*looks, return_exceptions=True)
-            await client.close()
-            return {one.problem if isinstance(one, RemoteError) else repr(one) for one in found}
-
     began = time.monotonic()
-    assert asyncio.run(go()) == {"unreachable"}
+    with HostileServer() as server:
+        client = GitHub(api_url=server.url, token=TOKEN, timeout_s=2.0, local=True)
+        looks = [client.look("o/silent") for _ in range(100)]
+        found = await asyncio.gather(*looks, return_exceptions=True)
+        await client.close()
+        answer = {one.problem if isinstance(one, RemoteError) else repr(one) for one in found}
+    assert answer == {"unreachable"}
     assert time.monotonic() - began < 60  # and not 200
 
 

@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from daemon.jobs.limits import Cgroups, NoCgroupsError
-from daemon.place.answers import GpuUse
 from daemon.place.lock import holder
 from pipeline.jobs import preemption
 from store.view.rows import JobRow
@@ -51,65 +50,56 @@ def family(deployment: Deployment, job: str) -> list[int]:
     return [int(word) for line in lines if line.startswith("children") for word in line.split()[1:]]
 
 
-def test_a_cancelled_job_is_ended_with_its_family_and_recorded_as_cancelled(deployment: Deployment) -> None:
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            b.runner.start(b.due("hang"))
-            await until(lambda: family(deployment, "scan-hang"))
-            assert b.runner.cancel("scan-hang", by="ada")
-            await until(lambda: not b.runner.running())
-            assert not b.runner.cancel("scan-hang", by="ada")
-            return await b.row("scan-hang")
-
-    row = asyncio.run(go())
+async def test_a_cancelled_job_is_ended_with_its_family_and_recorded_as_cancelled(
+    deployment: Deployment,
+) -> None:
+    async with bench(deployment) as b:
+        b.runner.start(b.due("hang"))
+        await until(lambda: family(deployment, "scan-hang"))
+        assert b.runner.cancel("scan-hang", by="ada")
+        await until(lambda: not b.runner.running())
+        assert not b.runner.cancel("scan-hang", by="ada")
+        row = await b.row("scan-hang")
     assert (row.state, row.message, row.retry_at) == ("cancelled", "cancelled by ada", None)
     assert row.seconds is not None
     assert not any(psutil.pid_exists(pid) for pid in family(deployment, "scan-hang"))
     assert not deployment.events("job_failed", "job_interrupted")
 
 
-def test_a_training_that_is_preempted_keeps_its_helpers_to_save_with_and_is_due_again(
+async def test_a_training_that_is_preempted_keeps_its_helpers_to_save_with_and_is_due_again(
     deployment: Deployment,
 ) -> None:
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            b.runner.start(b.due("yield", kind="train"))
-            await until(lambda: said(b) == "in the region")
-            b.runner.preempt("train-yield", "quiet hours until 06:00")
-            await until(lambda: not b.runner.running())
-            return await b.row("train-yield")
-
-    row = asyncio.run(go())
+    async with bench(deployment) as b:
+        b.runner.start(b.due("yield", kind="train"))
+        await until(lambda: said(b) == "in the region")
+        b.runner.preempt("train-yield", "quiet hours until 06:00")
+        await until(lambda: not b.runner.running())
+        row = await b.row("train-yield")
     assert row.state == "interrupted"
     assert row.reason == "preempted: quiet hours until 06:00; where it was is saved"
     stderr = (deployment.folder / "state" / "jobs" / "train-yield" / "1" / "stderr.log").read_text()
     assert "preempted: with its helper" in stderr
 
 
-def test_a_daemon_that_stops_lets_a_training_save_too(deployment: Deployment) -> None:
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            b.runner.start(b.due("yield", kind="train"))
-            await until(lambda: said(b) == "in the region")
-            await b.runner.stop(deadline_s=10)
-            return await b.row("train-yield")
-
-    assert asyncio.run(go()).reason == "the daemon stopped; where it was is saved"
+async def test_a_daemon_that_stops_lets_a_training_save_too(deployment: Deployment) -> None:
+    async with bench(deployment) as b:
+        b.runner.start(b.due("yield", kind="train"))
+        await until(lambda: said(b) == "in the region")
+        await b.runner.stop(deadline_s=10)
+        found = await b.row("train-yield")
+    assert found.reason == "the daemon stopped; where it was is saved"
 
 
-def test_a_training_that_does_not_end_within_its_grace_is_killed_and_is_due_again(
+async def test_a_training_that_does_not_end_within_its_grace_is_killed_and_is_due_again(
     deployment: Deployment,
 ) -> None:
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            b.runner.grace_s = 0.3
-            b.runner.start(b.due("stubborn", kind="train"))
-            await until(lambda: family(deployment, "train-stubborn"))
-            b.runner.preempt("train-stubborn", "paused by ada")
-            await until(lambda: not b.runner.running())
-            return await b.row("train-stubborn")
-
-    row = asyncio.run(go())
+    async with bench(deployment) as b:
+        b.runner.grace_s = 0.3
+        b.runner.start(b.due("stubborn", kind="train"))
+        await until(lambda: family(deployment, "train-stubborn"))
+        b.runner.preempt("train-stubborn", "paused by ada")
+        await until(lambda: not b.runner.running())
+        row = await b.row("train-stubborn")
     assert (row.state, row.reason) == ("interrupted", "preempted: paused by ada")
 
 
@@ -135,20 +125,17 @@ def test_the_kernels_own_word_says_that_it_killed_a_job_for_its_memory(
     assert [path.name for path in tree.top.iterdir() if path.is_dir()] == ["daemon"], "its group is gone"
 
 
-def test_a_job_is_in_a_group_of_its_own_with_its_limit(deployment: Deployment, tmp_path: Path) -> None:
+async def test_a_job_is_in_a_group_of_its_own_with_its_limit(deployment: Deployment, tmp_path: Path) -> None:
     tree = FakeTree(tmp_path)
-
-    async def go() -> tuple[str, str, str]:
-        async with bench(deployment, cgroups=tree.cgroups()) as b:
-            b.runner.start(b.due("hang"))
-            await until(lambda: family(deployment, "scan-hang"))
-            group = tree.top / "job-scan-hang-1"
-            names = ("memory.max", "memory.oom.group", "cgroup.procs")
-            limit, together, pid = ((group / name).read_text() for name in names)
-            assert pid == str(b.runner.running()[0].pid)
-            return limit, together, (tree.top / "cgroup.subtree_control").read_text()
-
-    assert asyncio.run(go()) == (str(2**32), "1", "+memory")
+    async with bench(deployment, cgroups=tree.cgroups()) as b:
+        b.runner.start(b.due("hang"))
+        await until(lambda: family(deployment, "scan-hang"))
+        group = tree.top / "job-scan-hang-1"
+        names = ("memory.max", "memory.oom.group", "cgroup.procs")
+        limit, together, pid = ((group / name).read_text() for name in names)
+        assert pid == str(b.runner.running()[0].pid)
+        found = limit, together, (tree.top / "cgroup.subtree_control").read_text()
+    assert found == (str(2**32), "1", "+memory")
 
 
 def test_groups_are_not_ours_to_make_where_another_user_is_in_ours(tmp_path: Path) -> None:
@@ -173,28 +160,24 @@ def test_the_real_kernel_kills_a_job_at_the_limit_of_its_group_and_says_so(deplo
     assert (row.state, row.reason) == ("failed", "out_of_memory")
 
 
-def test_a_job_sees_the_gpus_that_it_leases_and_no_other_and_the_kernel_takes_them_back(
+async def test_a_job_sees_the_gpus_that_it_leases_and_no_other_and_the_kernel_takes_them_back(
     deployment: Deployment,
 ) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"), FakeGpu("GPU-c"))
     gpus = gpus_of(deployment.folder / "gpus", nvml)
-
-    async def go() -> tuple[set[int | None], list[GpuUse], JobRow]:
-        async with bench(deployment, gpus=gpus) as b:
-            first, *others = await gpus.look({})
-            b.runner.start(b.due("hang", leases=tuple(others)))
-            await until(lambda: family(deployment, "scan-hang"))
-            held = {holder(gpus.lock(gpu.uuid)) for gpu in others}
-            states = [gpu.state for gpu in await gpus.look(b.runner.lent)]
-            pid = b.runner.running()[0].pid
-            assert pid is not None
-            assert held == {pid}
-            os.kill(pid, signal.SIGKILL)
-            await until(lambda: not b.runner.running())
-            left = {holder(gpus.lock(gpu.uuid)) for gpu in others}
-            return left, states, await b.run(b.due("environment", leases=(others[1], first)))
-
-    left, states, row = asyncio.run(go())
+    async with bench(deployment, gpus=gpus) as b:
+        first, *others = await gpus.look({})
+        b.runner.start(b.due("hang", leases=tuple(others)))
+        await until(lambda: family(deployment, "scan-hang"))
+        held = {holder(gpus.lock(gpu.uuid)) for gpu in others}
+        states = [gpu.state for gpu in await gpus.look(b.runner.lent)]
+        pid = b.runner.running()[0].pid
+        assert pid is not None
+        assert held == {pid}
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not b.runner.running())
+        left = {holder(gpus.lock(gpu.uuid)) for gpu in others}
+        row = await b.run(b.due("environment", leases=(others[1], first)))
     assert (left, states) == ({None}, ["free", "lent", "lent"])
     assert row.summary["environment"]["CUDA_VISIBLE_DEVICES"] == "GPU-c,GPU-a"
 
@@ -204,17 +187,15 @@ def test_a_job_without_a_gpu_sees_none(deployment: Deployment, monkeypatch: pyte
     assert run(deployment, "environment").summary["environment"]["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_job_whose_gpu_fell_off_the_bus_is_no_failure_and_says_why_it_ended(deployment: Deployment) -> None:
+async def test_a_job_whose_gpu_fell_off_the_bus_is_no_failure_and_says_why_it_ended(
+    deployment: Deployment,
+) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"))
     gpus = gpus_of(deployment.folder / "gpus", nvml)
-
-    async def go() -> JobRow:
-        async with bench(deployment, gpus=gpus) as b:
-            leases = await gpus.look({})
-            nvml.gpus[0].lost = True
-            return await b.run(b.due("defect", leases=leases))
-
-    row = asyncio.run(go())
+    async with bench(deployment, gpus=gpus) as b:
+        leases = await gpus.look({})
+        nvml.gpus[0].lost = True
+        row = await b.run(b.due("defect", leases=leases))
     assert (row.state, row.reason) == ("interrupted", "GPU 0 (Test GPU) was lost: GPU is lost")
 
 

@@ -26,7 +26,7 @@ from pipeline.jobs.child import Exit
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.specs import SorryToProve
 from store.errors import LogError
-from store.log.envelope import Appended, StoredEvent
+from store.log.envelope import Appended
 from store.log.log import Batch, EventLog
 from store.view import queries
 from store.view.rows import JobRow
@@ -114,7 +114,7 @@ class Search:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_a_search_gave_up_is_recorded_before_the_end_of_its_job_in_few_transactions(
+async def test_what_a_search_gave_up_is_recorded_before_the_end_of_its_job_in_few_transactions(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
     search = Search(Exit(0, signal.SIGKILL if killed else None, 0), says_so=not killed)
@@ -130,14 +130,10 @@ def test_what_a_search_gave_up_is_recorded_before_the_end_of_its_job_in_few_tran
 
     monkeypatch.setattr(LocalEngine, "start", begins)
     monkeypatch.setattr(EventLog, "append_all", counted)
-
-    async def go() -> None:
-        async with bench(deployment) as b:
-            job = b.due("search", kind="prove", job="prove-0000000000000000")
-            b.runner.start(replace(job, repository=REPOSITORY, branch=BRANCH, sha=sha(1), spec=SEARCH))
-            await until(lambda: not b.runner.running())
-
-    asyncio.run(go())
+    async with bench(deployment) as b:
+        job = b.due("search", kind="prove", job="prove-0000000000000000")
+        b.runner.start(replace(job, repository=REPOSITORY, branch=BRANCH, sha=sha(1), spec=SEARCH))
+        await until(lambda: not b.runner.running())
     tried = [event.data["sorry"] for event in deployment.events("attempt_finished")]
     assert tried == [one.sorry for one in SEARCH.sorries]
     last = deployment.events()[-1]
@@ -145,7 +141,7 @@ def test_what_a_search_gave_up_is_recorded_before_the_end_of_its_job_in_few_tran
     assert len(transactions) < 20
 
 
-def test_a_job_that_loses_one_machine_after_the_other_is_parked_with_the_reason(
+async def test_a_job_that_loses_one_machine_after_the_other_is_parked_with_the_reason(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suspect = True
@@ -154,38 +150,30 @@ def test_a_job_that_loses_one_machine_after_the_other_is_parked_with_the_reason(
         raise AttemptLostError("node-1 was lost: it has not answered for 60 s", suspect=suspect)
 
     monkeypatch.setattr(LocalAttempt, "run", lost)
-
-    async def go() -> list[JobRow]:
-        nonlocal suspect
-        rows = []
-        async with bench(deployment, max_attempts=2) as b:
-            for attempt in range(1, 5):
-                suspect = attempt != 2  # as from a node that is drained
-                rows.append(await b.run(b.due("hang", attempt=attempt)))
-        return rows
-
-    *before, last = asyncio.run(go())
+    rows = []
+    async with bench(deployment, max_attempts=2) as b:
+        for attempt in range(1, 5):
+            suspect = attempt != 2  # as from a node that is drained
+            rows.append(await b.run(b.due("hang", attempt=attempt)))
+    *before, last = rows
     assert [row.state for row in before] == ["interrupted"] * 3
     assert (last.state, last.reason, last.retry_at) == ("failed", "nodes_lost", None)
     assert "2 times in a row, the last time so: node-1 was lost" in last.message
     assert "everlean jobs retry" in last.remedy
 
 
-def test_a_job_whose_inputs_cannot_be_looked_at_has_failed_and_says_so(
+async def test_a_job_whose_inputs_cannot_be_looked_at_has_failed_and_says_so(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "/the/inputs")
 
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            monkeypatch.setattr("daemon.jobs.runner.contents", refused)
-            due = b.due("succeed")
-            b.runner.start(due)
-            await until(lambda: not b.runner.running(), seconds=5)
-            return await b.row(due.job)
-
-    row = asyncio.run(go())
+    async with bench(deployment) as b:
+        monkeypatch.setattr("daemon.jobs.runner.contents", refused)
+        due = b.due("succeed")
+        b.runner.start(due)
+        await until(lambda: not b.runner.running(), seconds=5)
+        row = await b.row(due.job)
     assert (row.state, row.reason, row.attempt) == ("failed", "spawn", 1)
 
 
@@ -223,16 +211,12 @@ def test_s16_a_job_that_succeeds_has_both_ends_and_its_events_between_them(deplo
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says what a process held")
-def test_the_memory_of_a_job_is_its_own_and_not_that_of_the_daemon_that_started_it(
+async def test_the_memory_of_a_job_is_its_own_and_not_that_of_the_daemon_that_started_it(
     deployment: Deployment,
 ) -> None:
     ballast = b"x" * 2**28
-
-    async def go() -> list[JobRow]:
-        async with bench(deployment, forked=False) as b:
-            return [await b.run(b.due(behave)) for behave in ("succeed", "fail")]
-
-    rows = asyncio.run(go())
+    async with bench(deployment, forked=False) as b:
+        rows = [await b.run(b.due(behave)) for behave in ("succeed", "fail")]
     assert [row.state for row in rows] == ["succeeded", "failed"]
     for row in rows:
         assert row.peak_rss_bytes is not None
@@ -245,16 +229,13 @@ def test_a_deterministic_failure_is_recorded_without_a_retry(deployment: Deploym
     assert row.remedy == "mend it"
 
 
-def test_other_failures_are_tried_again_later_and_later_and_at_most_max_attempts_times(
+async def test_other_failures_are_tried_again_later_and_later_and_at_most_max_attempts_times(
     deployment: Deployment,
 ) -> None:
-    async def go() -> list[StoredEvent]:
-        async with bench(deployment, max_attempts=3) as b:
-            for attempt in (1, 2, 3):
-                await b.run(b.due("fail_for_now", attempt=attempt))
-        return deployment.events("job_failed")
-
-    first, second, third = asyncio.run(go())
+    async with bench(deployment, max_attempts=3) as b:
+        for attempt in (1, 2, 3):
+            await b.run(b.due("fail_for_now", attempt=attempt))
+    first, second, third = deployment.events("job_failed")
     assert first.data["retry_at"] is not None
     assert second.data["retry_at"] is not None
     assert third.data["retry_at"] is None
@@ -290,23 +271,20 @@ def test_a_job_that_says_what_it_must_not_is_ended_and_nothing_of_it_recorded(
     assert time.monotonic() - started < 30
 
 
-def test_what_waits_for_room_on_the_disk_is_not_ended_for_its_time_and_is_once_there_is_room(
+async def test_what_waits_for_room_on_the_disk_is_not_ended_for_its_time_and_is_once_there_is_room(
     deployment: Deployment,
 ) -> None:
-    async def go() -> tuple[float, JobRow]:
-        async with bench(deployment, timeout_s=0.6) as b:
-            room = b.parts.store.room
-            room.lost("full", deployment.folder)
-            b.runner.start(b.due("hang"))
-            await until(lambda: b.runner.running()[0].pid)
-            began = time.monotonic()
-            await asyncio.sleep(1.6)  # more than twice its time
-            assert b.runner.running()
-            room.found(deployment.folder)
-            await until(lambda: not b.runner.running())
-            return time.monotonic() - began, await b.row("scan-hang")
-
-    seconds, row = asyncio.run(go())
+    async with bench(deployment, timeout_s=0.6) as b:
+        room = b.parts.store.room
+        room.lost("full", deployment.folder)
+        b.runner.start(b.due("hang"))
+        await until(lambda: b.runner.running()[0].pid)
+        began = time.monotonic()
+        await asyncio.sleep(1.6)  # more than twice its time
+        assert b.runner.running()
+        room.found(deployment.folder)
+        await until(lambda: not b.runner.running())
+        seconds, row = time.monotonic() - began, await b.row("scan-hang")
     assert (row.state, row.reason) == ("failed", "deadline")
     assert 1.6 < seconds < 10.0
 
@@ -323,30 +301,24 @@ def test_a_deadline_kills_the_whole_family(
     wait_until(lambda: not any(alive(pid) for pid in family))
 
 
-def test_stopping_the_daemon_interrupts_jobs_and_kills_their_families(deployment: Deployment) -> None:
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            b.runner.start(b.due("hang"))
-            await until((attempt_folder(deployment, "hang") / "stderr.log").exists)
-            await until(lambda: children(deployment, "hang"))
-            await b.runner.stop(deadline_s=10)
-            return await b.row("scan-hang")
-
-    row = asyncio.run(go())
+async def test_stopping_the_daemon_interrupts_jobs_and_kills_their_families(deployment: Deployment) -> None:
+    async with bench(deployment) as b:
+        b.runner.start(b.due("hang"))
+        await until((attempt_folder(deployment, "hang") / "stderr.log").exists)
+        await until(lambda: children(deployment, "hang"))
+        await b.runner.stop(deadline_s=10)
+        row = await b.row("scan-hang")
     assert row.state == "interrupted"
     assert not any(alive(pid) for pid in children(deployment, "hang"))
 
 
-def test_a_running_job_shows_its_progress_and_its_process(deployment: Deployment) -> None:
-    async def go() -> tuple[int, int, str, int | None]:
-        async with bench(deployment) as b:
-            b.runner.start(b.due("hang"))
-            await until(lambda: b.runner.running()[0].total)
-            (job,) = b.runner.running()
-            assert job.progress is not None
-            return job.progress.done, job.total, job.note, job.pid
-
-    done, total, note, pid = asyncio.run(go())
+async def test_a_running_job_shows_its_progress_and_its_process(deployment: Deployment) -> None:
+    async with bench(deployment) as b:
+        b.runner.start(b.due("hang"))
+        await until(lambda: b.runner.running()[0].total)
+        (job,) = b.runner.running()
+        assert job.progress is not None
+        done, total, note, pid = job.progress.done, job.total, job.note, job.pid
     assert (done, total, note) == (1, 2, "begun")
     assert pid is not None
 
@@ -386,18 +358,15 @@ def test_a_prove_job_gets_a_worktree_and_leaves_none(deployment: Deployment) -> 
     assert list((cache / "worktrees").iterdir()) == []
 
 
-def test_what_goes_wrong_while_its_worktree_is_taken_back_changes_no_job_s_end(
+async def test_what_goes_wrong_while_its_worktree_is_taken_back_changes_no_job_s_end(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def starts_nothing(_folder: Path) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    async def go() -> list[JobRow]:
-        async with bench(deployment) as b:
-            return [await b.run(b.due(behave, kind="prove")) for behave in ("environment", "fail")]
-
     monkeypatch.setattr(checkout, "remove_tree", starts_nothing)
-    rows = asyncio.run(go())
+    async with bench(deployment) as b:
+        rows = [await b.run(b.due(behave, kind="prove")) for behave in ("environment", "fail")]
     assert [(row.state, row.reason) for row in rows] == [("succeeded", ""), ("failed", "broken_input")]
 
 
@@ -414,13 +383,10 @@ def test_compiled_files_that_a_commit_brings_along_are_in_no_jobs_worktree(tmp_p
     assert not [name for name in files if name.startswith(".lake")]
 
 
-def test_a_job_whose_commit_is_not_there_fails_with_gits_reason(deployment: Deployment) -> None:
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            b.sha = "f" * 40
-            return await b.run(b.due("environment", kind="prove"))
-
-    row = asyncio.run(go())
+async def test_a_job_whose_commit_is_not_there_fails_with_gits_reason(deployment: Deployment) -> None:
+    async with bench(deployment) as b:
+        b.sha = "f" * 40
+        row = await b.run(b.due("environment", kind="prove"))
     assert (row.state, row.reason) == ("failed", "worktree")
 
 
@@ -463,15 +429,12 @@ def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_o
     assert asyncio.run(next_start())[0] == 0
 
 
-def test_a_mirror_that_a_killed_daemon_had_only_begun_to_make_is_swept(deployment: Deployment) -> None:
+async def test_a_mirror_that_a_killed_daemon_had_only_begun_to_make_is_swept(deployment: Deployment) -> None:
     half = deployment.settings().paths.mirrors / "demo.git.4711.tmp"
     half.mkdir(parents=True)
-
-    async def next_start() -> int:
-        async with deployment.opened() as parts:
-            return await recovered(parts)
-
-    assert asyncio.run(next_start()) == 0
+    async with deployment.opened() as parts:
+        found = await recovered(parts)
+    assert found == 0
     assert not half.exists()
 
 
@@ -498,18 +461,14 @@ def test_c06_a_job_asks_to_die_with_its_daemon(deployment: Deployment) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_c08_a_job_killed_while_it_writes_an_artifact_leaves_nothing_and_can_be_run_again(
+async def test_c08_a_job_killed_while_it_writes_an_artifact_leaves_nothing_and_can_be_run_again(
     deployment: Deployment,
 ) -> None:
     """No trainer stands yet; a checkpoint will be staged as every artifact is (`Reporter.stage`)."""
-
-    async def go() -> tuple[JobRow, bool, JobRow]:
-        async with bench(deployment) as b:
-            crashed = await b.run(b.due("crash_while_staging"))
-            left = (attempt_folder(deployment, "crash_while_staging") / "staging").exists()
-            return crashed, left, await b.run(b.due("succeed", attempt=2))
-
-    crashed, left, again = asyncio.run(go())
+    async with bench(deployment) as b:
+        crashed = await b.run(b.due("crash_while_staging"))
+        left = (attempt_folder(deployment, "crash_while_staging") / "staging").exists()
+        again = await b.run(b.due("succeed", attempt=2))
     assert (crashed.state, crashed.reason) == ("failed", "crashed")
     assert "signal 9" in crashed.message
     assert not left
@@ -548,17 +507,13 @@ def test_c08_an_artifact_half_written_when_the_daemon_was_killed_is_swept_and_ne
     assert types(deployment) == ["job_started", "job_interrupted"]
 
 
-def test_old_job_folders_go_beyond_the_number_that_is_kept(
+async def test_old_job_folders_go_beyond_the_number_that_is_kept(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.jobs.recovery.KEPT", 2)
-
-    async def go() -> None:
-        async with bench(deployment) as b:
-            for behave in ("fail", "defect", "succeed"):
-                await b.run(b.due(behave))
-
-    asyncio.run(go())
+    async with bench(deployment) as b:
+        for behave in ("fail", "defect", "succeed"):
+            await b.run(b.due(behave))
     assert {folder.name for folder in (deployment.folder / "state" / "jobs").iterdir()} == {
         "scan-defect",
         "scan-succeed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -51,43 +50,39 @@ class Searching(ProveSpec):
     exclude: tuple[str, ...] = ()
 
 
-def test_each_attempt_has_the_inputs_of_the_first_one_until_the_job_has_ended(tmp_path: Path) -> None:
+async def test_each_attempt_has_the_inputs_of_the_first_one_until_the_job_has_ended(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
     settings = deployment.write(repos=[remote.path])
     place, store = settings.paths.jobs / "prove-1" / "inputs", InputStore(settings.paths.inputs)
+    async with bench(deployment, max_attempts=5) as b:
 
-    async def go() -> list[Inputs]:
-        async with bench(deployment, max_attempts=5) as b:
+        async def attempt(number: int, behave: str) -> Inputs:
+            spec = Searching(
+                behave=behave,
+                repository=b.parts.repo.key,
+                branch="main",
+                sha=b.sha,
+                lean=A_LEAN,
+                rung=CuratedRung(),
+                budget=Budget(1, 1.0, 1.0),
+                budget_key="b",
+                parallel=1,
+                sorries=(),
+            )
+            due = replace(b.due(behave, kind="prove", attempt=number), job="prove-1", spec=spec)
+            await b.run(due)
+            written = place.parent / str(number) / "spec.json"
+            return JobSpec.read(written).inputs
 
-            async def attempt(number: int, behave: str) -> Inputs:
-                spec = Searching(
-                    behave=behave,
-                    repository=b.parts.repo.key,
-                    branch="main",
-                    sha=b.sha,
-                    lean=A_LEAN,
-                    rung=CuratedRung(),
-                    budget=Budget(1, 1.0, 1.0),
-                    budget_key="b",
-                    parallel=1,
-                    sorries=(),
-                )
-                due = replace(b.due(behave, kind="prove", attempt=number), job="prove-1", spec=spec)
-                await b.run(due)
-                written = place.parent / str(number) / "spec.json"
-                return JobSpec.read(written).inputs
-
-            first = await attempt(1, "fail_for_now")
-            # What the view would not say, so that the second attempt can have it from the first alone.
-            known = ProveKnown(proofs={"of the first": ()}).model_dump_json().encode()
-            before = store.freeze(place, {KNOWN: known})
-            second = await attempt(2, "fail_for_now")
-            assert store.frozen(place) == second == before, "it is to be tried again"
-            return [first, second, await attempt(3, "fail")]
-
-    first, second, third = asyncio.run(go())
+        first = await attempt(1, "fail_for_now")
+        # What the view would not say, so that the second attempt can have it from the first alone.
+        known = ProveKnown(proofs={"of the first": ()}).model_dump_json().encode()
+        before = store.freeze(place, {KNOWN: known})
+        second = await attempt(2, "fail_for_now")
+        assert store.frozen(place) == second == before, "it is to be tried again"
+        first, second, third = [first, second, await attempt(3, "fail")]
     assert [one.name for one in first.files] == [KNOWN]
     assert second == third != first
     assert not place.exists(), "it is not tried again"

@@ -105,29 +105,25 @@ def test_each_thing_that_a_person_waits_for_has_a_line_that_begins_with_its_word
     assert lines_of(view, bodies=[attempt.model_copy(update={"outcome": "exhausted"})]) == []
 
 
-def test_what_a_scan_in_parts_found_is_told_when_it_is_closed_and_of_one_that_was_cut_off_nothing(
+async def test_what_a_scan_in_parts_found_is_told_when_it_is_closed_and_of_one_that_was_cut_off_nothing(
     tmp_path: Path,
 ) -> None:
     bodies = samples()
     begun, opened, closed = (bodies[kind] for kind in ("scan_begun", "sorry_opened", "commit_scanned"))
-
-    async def go() -> list[str]:
-        told: list[str] = []
-        deployment = Deployment(tmp_path)
-        deployment.write(repos=[deployment.remote("demo").path])
-        async with deployment.opened() as parts:
-            EventLines(parts.store, parts.context)
-            with capture_logs() as lines:
-                for attempt in ("killed", "whole"):
-                    for body in (begun, opened, *([closed] if attempt == "whole" else [])):
-                        event = NewEvent("repository:r", body, causation_id=attempt)
-                        await parts.store.append([event])
-                        await asyncio.gather(*parts.context.tasks("event-lines"))
-                        number = sum(line["event"] == "sorry_opened" for line in lines)
-                        told.append(f"{attempt} {body.type}: {number}")
-        return told
-
-    assert asyncio.run(go()) == [
+    told: list[str] = []
+    deployment = Deployment(tmp_path)
+    deployment.write(repos=[deployment.remote("demo").path])
+    async with deployment.opened() as parts:
+        EventLines(parts.store, parts.context)
+        with capture_logs() as lines:
+            for attempt in ("killed", "whole"):
+                for body in (begun, opened, *([closed] if attempt == "whole" else [])):
+                    event = NewEvent("repository:r", body, causation_id=attempt)
+                    await parts.store.append([event])
+                    await asyncio.gather(*parts.context.tasks("event-lines"))
+                    number = sum(line["event"] == "sorry_opened" for line in lines)
+                    told.append(f"{attempt} {body.type}: {number}")
+    assert told == [
         "killed scan_begun: 0",
         "killed sorry_opened: 0",
         "whole scan_begun: 0",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
 import sqlite3
@@ -152,86 +151,77 @@ async def numbers() -> bytes:
     return b"everlean_problems 0\n"
 
 
-def test_the_listener_has_the_numbers_and_nothing_else_and_only_for_this_machine(tmp_path: Path) -> None:
-    async def run() -> None:
-        port = free_port()
-        settings = of(tmp_path, f"127.0.0.1:{port}")
-        context = Context(settings)
-        listener = MetricsListener(numbers, context)
-        await listener.take_up()
-        try:
-            assert listener.address == f"127.0.0.1:{port}"
-            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-                answer = await client.get("/metrics")
-                assert (answer.status_code, answer.content) == (200, b"everlean_problems 0\n")
-                assert answer.headers["content-type"] == CONTENT_TYPE
-                for host in (f"localhost:{port}", "localhost", "[::1]", f"[::1]:{port}"):
-                    assert (await client.get("/metrics", headers={"host": host})).status_code == 200
-                for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", ""):
-                    assert (await client.get("/metrics", headers={"host": host})).status_code == 421, host
-                for route in ("/status", "/health", "/retry"):
-                    assert (await client.get(route)).status_code == 404
-                assert (await client.post("/metrics")).status_code == 405
-                context.settings = of(tmp_path, f"127.0.0.1:{port}", public=True)
-                assert (await client.get("/metrics", headers={"host": "box.example"})).status_code == 200
-        finally:
-            await listener.stop()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+async def test_the_listener_has_the_numbers_and_nothing_else_and_only_for_this_machine(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    settings = of(tmp_path, f"127.0.0.1:{port}")
+    context = Context(settings)
+    listener = MetricsListener(numbers, context)
+    await listener.take_up()
+    try:
+        assert listener.address == f"127.0.0.1:{port}"
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            answer = await client.get("/metrics")
+            assert (answer.status_code, answer.content) == (200, b"everlean_problems 0\n")
+            assert answer.headers["content-type"] == CONTENT_TYPE
+            for host in (f"localhost:{port}", "localhost", "[::1]", f"[::1]:{port}"):
+                assert (await client.get("/metrics", headers={"host": host})).status_code == 200
+            for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", ""):
+                assert (await client.get("/metrics", headers={"host": host})).status_code == 421, host
+            for route in ("/status", "/health", "/retry"):
+                assert (await client.get(route)).status_code == 404
+            assert (await client.post("/metrics")).status_code == 405
+            context.settings = of(tmp_path, f"127.0.0.1:{port}", public=True)
+            assert (await client.get("/metrics", headers={"host": "box.example"})).status_code == 200
+    finally:
+        await listener.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
 
-    asyncio.run(run())
 
-
-def test_a_view_that_cannot_be_read_is_a_503_with_the_reason(tmp_path: Path) -> None:
+async def test_a_view_that_cannot_be_read_is_a_503_with_the_reason(tmp_path: Path) -> None:
     async def broken() -> bytes:
         raise DatabaseIOError("database.db: the disk is gone")
 
-    async def run() -> None:
-        port = free_port()
-        settings = of(tmp_path, f"127.0.0.1:{port}")
-        listener = MetricsListener(broken, Context(settings))
-        await listener.take_up()
-        try:
-            assert listener.address == f"127.0.0.1:{port}"
-            async with httpx2.AsyncClient() as client:
-                answer = await client.get(f"http://127.0.0.1:{port}/metrics")
-            assert answer.status_code == 503
-            assert "the disk is gone" in answer.text
-        finally:
-            await listener.stop()
-
-    asyncio.run(run())
+    port = free_port()
+    settings = of(tmp_path, f"127.0.0.1:{port}")
+    listener = MetricsListener(broken, Context(settings))
+    await listener.take_up()
+    try:
+        assert listener.address == f"127.0.0.1:{port}"
+        async with httpx2.AsyncClient() as client:
+            answer = await client.get(f"http://127.0.0.1:{port}/metrics")
+        assert answer.status_code == 503
+        assert "the disk is gone" in answer.text
+    finally:
+        await listener.stop()
 
 
-def test_a_taken_port_is_a_problem_until_it_is_free_and_a_reload_moves_the_listener(
+async def test_a_taken_port_is_a_problem_until_it_is_free_and_a_reload_moves_the_listener(
     tmp_path: Path,
 ) -> None:
-    async def run() -> None:
-        with socket.socket() as squatter:
-            squatter.bind(("127.0.0.1", 0))
-            squatter.listen()
-            port = int(squatter.getsockname()[1])
-            context = Context(of(tmp_path, f"127.0.0.1:{port}"))
-            listener = MetricsListener(numbers, context)
-            await listener.take_up()
-            assert f"[metrics] listen: 127.0.0.1:{port} cannot be listened on" in context.problems.get(
-                PROBLEM
-            )
-        try:
-            await listener.take_up()
-            assert listener.address == f"127.0.0.1:{port}"
-            assert context.problems.texts() == []
-            other = free_port()
-            context.settings = of(tmp_path, f"127.0.0.1:{other}")
-            await listener.take_up()
-            assert listener.address == f"127.0.0.1:{other}"
-            context.settings = of(tmp_path, "")
-            await listener.take_up()
-            assert listener.address == ""
-        finally:
-            await listener.stop()
-
-    asyncio.run(run())
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        port = int(squatter.getsockname()[1])
+        context = Context(of(tmp_path, f"127.0.0.1:{port}"))
+        listener = MetricsListener(numbers, context)
+        await listener.take_up()
+        assert f"[metrics] listen: 127.0.0.1:{port} cannot be listened on" in context.problems.get(PROBLEM)
+    try:
+        await listener.take_up()
+        assert listener.address == f"127.0.0.1:{port}"
+        assert context.problems.texts() == []
+        other = free_port()
+        context.settings = of(tmp_path, f"127.0.0.1:{other}")
+        await listener.take_up()
+        assert listener.address == f"127.0.0.1:{other}"
+        context.settings = of(tmp_path, "")
+        await listener.take_up()
+        assert listener.address == ""
+    finally:
+        await listener.stop()
 
 
 def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: Path) -> None:

@@ -103,127 +103,103 @@ def trained(
     ]  # fmt: skip
 
 
-def test_a_promotion_is_recorded_with_what_it_replaced_and_why(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        async with told(deployment, *saved(deployment, "a", "b")) as (store, models):
-            first = await models.promote("a")
-            assert (first.previous, first.reason.startswith("by hand: it is the first")) == (None, True)
-            second = await models.promote("b")
-            assert (second.model, second.checkpoint, second.previous) == ("retriever", "b", "a")
-            assert second.reason == "by hand: recall@10 falls on none of 1 earlier task"
-            assert await in_use(store) == "b"
-        (_, event) = deployment.events("checkpoint_promoted")
-        assert (event.stream, event.actor, event.data["reason"]) == (
-            "model:retriever",
-            "control",
-            second.reason,
-        )
-
-    asyncio.run(told_so())
+async def test_a_promotion_is_recorded_with_what_it_replaced_and_why(deployment: Deployment) -> None:
+    async with told(deployment, *saved(deployment, "a", "b")) as (store, models):
+        first = await models.promote("a")
+        assert (first.previous, first.reason.startswith("by hand: it is the first")) == (None, True)
+        second = await models.promote("b")
+        assert (second.model, second.checkpoint, second.previous) == ("retriever", "b", "a")
+        assert second.reason == "by hand: recall@10 falls on none of 1 earlier task"
+        assert await in_use(store) == "b"
+    (_, event) = deployment.events("checkpoint_promoted")
+    assert (event.stream, event.actor, event.data["reason"]) == (
+        "model:retriever",
+        "control",
+        second.reason,
+    )
 
 
-def test_what_the_rule_forbids_changes_nothing_unless_it_is_forced(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        worse = [one(deployment, "b"), evaluation_finished("b", recall=0.3), one(deployment, "c")]
-        async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *worse) as (
-            store,
-            models,
-        ):
-            with pytest.raises(ModelStateError, match=r"b: not promoted: .*falls by 10.00 points.*--force"):
-                await models.promote("b")
-            with pytest.raises(ModelStateError, match=r"c: not promoted: .*not known.*not measured"):
-                await models.promote("c")
-            assert await in_use(store) == "a"
-            assert len(deployment.events("checkpoint_promoted")) == 1
-            forced = await models.promote("b", force=True)
-            assert forced.reason.startswith("by hand: forced, although recall@10 on ")
-            assert await in_use(store) == "b"
-
-    asyncio.run(told_so())
-
-
-def test_the_tolerance_is_the_one_that_was_given(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        worse = [one(deployment, "b"), evaluation_finished("b", recall=0.3)]
-        async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *worse) as (store, _):
-            assert (await models_of(deployment, store, tolerance=10).promote("b")).checkpoint == "b"
-
-    asyncio.run(told_so())
-
-
-def test_neither_an_unknown_checkpoint_nor_the_one_in_use_can_be_promoted(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a")) as (_, models):
-            with pytest.raises(KeyError):
-                await models.promote("nothing")
-            with pytest.raises(ModelStateError, match="a: is in use already, since "):
-                await models.promote("a", force=True)
-        assert len(deployment.events("checkpoint_promoted")) == 1
-
-    asyncio.run(told_so())
-
-
-def test_each_rollback_goes_one_further_back_until_there_is_nothing(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        promoted = [checkpoint_promoted(name) for name in ("a", "b", "never-saved", "c")]
-        async with told(deployment, *saved(deployment, "a", "b", "c"), *promoted) as (store, models):
-            back = await models.roll_back("retriever")
-            assert (back.checkpoint, back.previous, back.reason) == ("b", "c", "by hand: rolled back from c")
-            assert (await models.roll_back("retriever")).checkpoint == "a"
-            with pytest.raises(ModelStateError, match=r"nothing to roll back to: no other .* before a;"):
-                await models.roll_back("retriever")
-            assert await in_use(store) == "a"
-            # And forward again: what is promoted anew has the one in use behind it.
+async def test_what_the_rule_forbids_changes_nothing_unless_it_is_forced(deployment: Deployment) -> None:
+    worse = [one(deployment, "b"), evaluation_finished("b", recall=0.3), one(deployment, "c")]
+    async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *worse) as (
+        store,
+        models,
+    ):
+        with pytest.raises(ModelStateError, match=r"b: not promoted: .*falls by 10.00 points.*--force"):
+            await models.promote("b")
+        with pytest.raises(ModelStateError, match=r"c: not promoted: .*not known.*not measured"):
             await models.promote("c")
-            assert (await models.roll_back("retriever")).checkpoint == "a"
-
-    asyncio.run(told_so())
-
-
-def test_a_rollback_is_of_one_model_alone(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        tactics = [one(deployment, "t", model="tactics"), checkpoint_promoted("t", model="tactics")]
-        async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *tactics) as (
-            _,
-            models,
-        ):
-            with pytest.raises(ModelStateError, match="nothing to roll back to"):
-                await models.roll_back("tactics")
-            with pytest.raises(
-                ModelStateError, match=r"progress: no checkpoint is in use; .* --model progress`"
-            ):
-                await models.roll_back("progress")
-            with pytest.raises(KeyError):
-                await models.roll_back("nothing")
-
-    asyncio.run(told_so())
+        assert await in_use(store) == "a"
+        assert len(deployment.events("checkpoint_promoted")) == 1
+        forced = await models.promote("b", force=True)
+        assert forced.reason.startswith("by hand: forced, although recall@10 on ")
+        assert await in_use(store) == "b"
 
 
-def test_a_promotion_under_another_models_name_is_no_step_back(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        tactics: list[EventBody] = []
-        for name in ("t", "u"):
-            tactics += [one(deployment, name, model="tactics"), checkpoint_promoted(name, model="tactics")]
-        async with told(deployment, *tactics, checkpoint_promoted("t", model="retriever")) as (store, models):
-            assert await in_use(store, "tactics") == "u"
-            assert (await models.roll_back("tactics")).checkpoint == "t"
-
-    asyncio.run(told_so())
+async def test_the_tolerance_is_the_one_that_was_given(deployment: Deployment) -> None:
+    worse = [one(deployment, "b"), evaluation_finished("b", recall=0.3)]
+    async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *worse) as (store, _):
+        assert (await models_of(deployment, store, tolerance=10).promote("b")).checkpoint == "b"
 
 
-def test_of_two_that_promote_at_once_one_is_told_to_look_again(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        async with told(deployment, *saved(deployment, "a", "b", "c"), checkpoint_promoted("a")) as (
-            _,
-            models,
-        ):
-            done = await asyncio.gather(models.promote("b"), models.promote("c"), return_exceptions=True)
-        refused = [answer for answer in done if isinstance(answer, ModelStateError)]
-        assert len(refused) == 1, done
-        assert "changed while this was decided" in str(refused[0])
-        assert len(deployment.events("checkpoint_promoted")) == 2
+async def test_neither_an_unknown_checkpoint_nor_the_one_in_use_can_be_promoted(
+    deployment: Deployment,
+) -> None:
+    async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a")) as (_, models):
+        with pytest.raises(KeyError):
+            await models.promote("nothing")
+        with pytest.raises(ModelStateError, match="a: is in use already, since "):
+            await models.promote("a", force=True)
+    assert len(deployment.events("checkpoint_promoted")) == 1
 
-    asyncio.run(told_so())
+
+async def test_each_rollback_goes_one_further_back_until_there_is_nothing(deployment: Deployment) -> None:
+    promoted = [checkpoint_promoted(name) for name in ("a", "b", "never-saved", "c")]
+    async with told(deployment, *saved(deployment, "a", "b", "c"), *promoted) as (store, models):
+        back = await models.roll_back("retriever")
+        assert (back.checkpoint, back.previous, back.reason) == ("b", "c", "by hand: rolled back from c")
+        assert (await models.roll_back("retriever")).checkpoint == "a"
+        with pytest.raises(ModelStateError, match=r"nothing to roll back to: no other .* before a;"):
+            await models.roll_back("retriever")
+        assert await in_use(store) == "a"
+        # And forward again: what is promoted anew has the one in use behind it.
+        await models.promote("c")
+        assert (await models.roll_back("retriever")).checkpoint == "a"
+
+
+async def test_a_rollback_is_of_one_model_alone(deployment: Deployment) -> None:
+    tactics = [one(deployment, "t", model="tactics"), checkpoint_promoted("t", model="tactics")]
+    async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *tactics) as (
+        _,
+        models,
+    ):
+        with pytest.raises(ModelStateError, match="nothing to roll back to"):
+            await models.roll_back("tactics")
+        with pytest.raises(ModelStateError, match=r"progress: no checkpoint is in use; .* --model progress`"):
+            await models.roll_back("progress")
+        with pytest.raises(KeyError):
+            await models.roll_back("nothing")
+
+
+async def test_a_promotion_under_another_models_name_is_no_step_back(deployment: Deployment) -> None:
+    tactics: list[EventBody] = []
+    for name in ("t", "u"):
+        tactics += [one(deployment, name, model="tactics"), checkpoint_promoted(name, model="tactics")]
+    async with told(deployment, *tactics, checkpoint_promoted("t", model="retriever")) as (store, models):
+        assert await in_use(store, "tactics") == "u"
+        assert (await models.roll_back("tactics")).checkpoint == "t"
+
+
+async def test_of_two_that_promote_at_once_one_is_told_to_look_again(deployment: Deployment) -> None:
+    async with told(deployment, *saved(deployment, "a", "b", "c"), checkpoint_promoted("a")) as (
+        _,
+        models,
+    ):
+        done = await asyncio.gather(models.promote("b"), models.promote("c"), return_exceptions=True)
+    refused = [answer for answer in done if isinstance(answer, ModelStateError)]
+    assert len(refused) == 1, done
+    assert "changed while this was decided" in str(refused[0])
+    assert len(deployment.events("checkpoint_promoted")) == 2
 
 
 # --- by the rule ------------------------------------------------------------------------------------------
@@ -234,264 +210,222 @@ def said(bodies: tuple[EventBody, ...]) -> list[tuple[str, str]]:
     return [(body.type.removeprefix("checkpoint_"), body.checkpoint) for body in bodies]  # type: ignore[attr-defined]
 
 
-def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_before_left(
+async def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_before_left(
     deployment: Deployment,
 ) -> None:
-    async def told_so() -> None:
-        first = [*trained(deployment, "a"), *trained(deployment, "b", "a", recall=0.45)]
-        async with told(deployment, *first, *trained(deployment, "c", "b", recall=0.3)) as (store, models):
-            done = await models.settle()
-            assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c")]
-            a, b, c = done
-            assert isinstance(a, CheckpointPromoted)
-            assert (a.previous, a.reason.startswith("by the rule: it is the first of its model")) == (
-                None,
-                True,
+    first = [*trained(deployment, "a"), *trained(deployment, "b", "a", recall=0.45)]
+    async with told(deployment, *first, *trained(deployment, "c", "b", recall=0.3)) as (store, models):
+        done = await models.settle()
+        assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c")]
+        a, b, c = done
+        assert isinstance(a, CheckpointPromoted)
+        assert (a.previous, a.reason.startswith("by the rule: it is the first of its model")) == (
+            None,
+            True,
+        )
+        assert isinstance(b, CheckpointPromoted)
+        assert (b.previous, b.reason) == ("a", "by the rule: recall@10 falls on none of 1 earlier task")
+        assert isinstance(c, CheckpointRefused)
+        assert c.in_use == "b"
+        assert "falls by 15.00 points, from 45.00 to 30.00, with 2 allowed" in c.reason
+        assert await in_use(store) == "b"
+    recorded = deployment.events("checkpoint_promoted", "checkpoint_refused")
+    assert [event.actor for event in recorded] == ["daemon"] * 3
+    assert {event.stream for event in recorded} == {"model:retriever"}
+
+
+async def test_what_is_decided_stays_decided(deployment: Deployment) -> None:
+    new = [*trained(deployment, "a"), *trained(deployment, "b", "a", recall=0.1)]
+    async with told(deployment, *new, checkpoint_refused("a")) as (store, models):
+        await models.promote("a", force=True)
+        await models.promote("b", force=True)
+        assert await models.settle() == ()
+        await models.roll_back("retriever")
+        assert await models.settle() == ()
+        assert await in_use(store) == "a"
+
+
+async def test_a_checkpoint_of_a_job_that_goes_on_or_failed_waits(deployment: Deployment) -> None:
+    *begun, ended = trained(deployment, "a")
+    async with told(deployment, *begun) as (store, models):
+        assert await models.settle() == ()
+        await store.append([NewEvent("job:train-a", ended)])
+        assert said(await models.settle()) == [("promoted", "a")]
+
+
+async def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_how_to_promote_it(
+    deployment: Deployment,
+) -> None:
+    new = [
+        *trained(deployment, "a"),
+        *trained(deployment, "b", "a"),
+        *trained(deployment, "c", "a"),
+        *trained(deployment, "d"),
+    ]
+    async with told(deployment, *new) as (store, models):
+        done = await models.settle()
+        assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c"), ("refused", "d")]
+        c, d = (body.reason for body in done if isinstance(body, CheckpointRefused))
+        assert c.startswith(
+            "it was trained from a, and b is in use; `everlean models promote c` puts it in use"
+        )
+        assert d.startswith(
+            "it was trained from kaiyuy/leandojo-lean4-retriever-byt5-small, and b is in use; "
+        )
+        assert (await models.promote("c")).previous == "b"
+        assert await in_use(store) == "c"
+
+
+async def test_what_is_not_known_is_a_refusal_that_says_what(deployment: Deployment) -> None:
+    started, made, _, ended = trained(deployment, "b", "a")
+    async with told(deployment, *trained(deployment, "a"), started, made, ended) as (_, models):
+        first, second = await models.settle()
+        assert said((first, second)) == [("promoted", "a"), ("refused", "b")]
+        assert isinstance(second, CheckpointRefused)
+        assert second.reason == (
+            "what it would lose on all repositories (random) is not known: it was not measured on it"
+        )
+
+
+async def test_each_model_is_decided_on_by_itself(deployment: Deployment) -> None:
+    new = [*trained(deployment, "a"), *trained(deployment, "t", model="tactics")]
+    async with told(deployment, *new) as (store, models):
+        assert said(await models.settle()) == [("promoted", "a"), ("promoted", "t")]
+        assert (await in_use(store), await in_use(store, "tactics")) == ("a", "t")
+
+
+async def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(deployment: Deployment) -> None:
+    new: list[EventBody] = []
+    for model, metric, values in (
+        ("tactics", "tactic@8", (0.5, 0.46, 0.49)),
+        ("progress", "mae", (1.0, 1.2, 0.9)),
+    ):
+        for number, value in enumerate(values):
+            started, made, measured, ended = trained(
+                deployment, f"{model}-{number}", f"{model}-0" if number else None, model=model
             )
-            assert isinstance(b, CheckpointPromoted)
-            assert (b.previous, b.reason) == ("a", "by the rule: recall@10 falls on none of 1 earlier task")
-            assert isinstance(c, CheckpointRefused)
-            assert c.in_use == "b"
-            assert "falls by 15.00 points, from 45.00 to 30.00, with 2 allowed" in c.reason
-            assert await in_use(store) == "b"
-        recorded = deployment.events("checkpoint_promoted", "checkpoint_refused")
-        assert [event.actor for event in recorded] == ["daemon"] * 3
-        assert {event.stream for event in recorded} == {"model:retriever"}
+            metrics = {"recall@10": 0.9 - value / 2, metric: value}
+            new += [
+                started,
+                made,
+                measured.model_copy(update={"model": model, "metrics": metrics}),
+                ended,
+            ]
+    async with told(deployment, *new) as (store, _):
+        tolerances = {"retriever": 0.0, "tactics": 2.0, "progress": 0.1}
+        models = Models(store, chain_root=chain_root(deployment), tolerance=tolerances.__getitem__)
+        decided = {checkpoint: verdict for verdict, checkpoint in said(await models.settle())}
+    assert decided == {
+        "tactics-0": "promoted",
+        "tactics-1": "refused",
+        "tactics-2": "promoted",
+        "progress-0": "promoted",
+        "progress-1": "refused",
+        "progress-2": "promoted",
+    }
 
-    asyncio.run(told_so())
+
+async def test_the_weights_of_an_adapter_are_its_own(deployment: Deployment) -> None:
+    adapter = one(deployment, "t", model="tactics")
+    folder = chain_root(deployment) / "tactics" / "t"
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    async with told(deployment, adapter) as (_, models):
+        assert (await models.promote("t")).checkpoint == "t"
 
 
-def test_what_is_decided_stays_decided(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        new = [*trained(deployment, "a"), *trained(deployment, "b", "a", recall=0.1)]
-        async with told(deployment, *new, checkpoint_refused("a")) as (store, models):
-            await models.promote("a", force=True)
-            await models.promote("b", force=True)
-            assert await models.settle() == ()
+async def test_the_weights_of_adapters_by_repository_are_all_of_them(deployment: Deployment) -> None:
+    checkpoint = one(deployment, "t", model="tactics", size_bytes=14)
+    adapters = chain_root(deployment) / "tactics" / "t" / "adapters"
+    for name in ("of-a", "of-b"):
+        (adapters / name).mkdir(parents=True)
+        (adapters / name / "adapter_model.safetensors").write_bytes(b"weights")
+    (adapters.parent / "model.safetensors").unlink()
+    async with told(deployment, checkpoint) as (_, models):
+        gone = (adapters / "of-a").rename(deployment.folder / "elsewhere")
+        with pytest.raises(ModelStateError, match="have 7 bytes and were saved with 14"):
+            await models.promote("t")
+        gone.rename(adapters / "of-a")
+        assert (await models.promote("t")).checkpoint == "t"
+
+
+async def test_where_another_user_was_faster_the_next_call_decides(deployment: Deployment) -> None:
+    new = [*trained(deployment, "a"), *trained(deployment, "b", "a"), *trained(deployment, "c", "b")]
+    async with told(deployment, *new, *trained(deployment, "t", model="tactics")) as (store, models):
+        ask, waiting = store.ask, [checkpoint_promoted("b")]
+
+        async def and_meanwhile(question: Any) -> Any:
+            answer = await ask(question)
+            if getattr(question, "func", None) is promotion.read_sides and waiting:
+                await store.append([NewEvent("model:retriever", waiting.pop())])
+            return answer
+
+        store.ask = and_meanwhile  # type: ignore[method-assign]
+        assert said(await models.settle()) == [("promoted", "t")]
+        assert await in_use(store) == "b"
+        left, last = await models.settle()
+        assert said((left, last)) == [("refused", "a"), ("promoted", "c")]
+        assert "and b is in use" in left.reason  # type: ignore[attr-defined]
+
+
+async def test_two_that_settle_at_once_decide_once(deployment: Deployment) -> None:
+    new = [
+        *trained(deployment, "a"),
+        *trained(deployment, "b", "a"),
+        *trained(deployment, "c", "b", recall=0.1),
+    ]
+    async with told(deployment, *new) as (_, models):
+        await asyncio.gather(*(models.settle() for _ in range(3)))
+        await models.settle()
+    decided = deployment.events("checkpoint_promoted", "checkpoint_refused")
+    assert [event.data["checkpoint"] for event in decided] == ["a", "b", "c"]
+
+
+async def test_where_all_is_decided_one_question_is_all_that_is_asked(deployment: Deployment) -> None:
+    async with told(deployment, *trained(deployment, "a"), checkpoint_promoted("a")) as (store, models):
+        ask, asked = store.ask, []
+
+        async def counted(question: Any) -> Any:
+            asked.append(question)
+            return await ask(question)
+
+        store.ask = counted  # type: ignore[method-assign]
+        assert await models.settle() == ()
+        assert len(asked) == 1
+
+
+async def test_nothing_is_put_in_use_whose_weights_are_not_there(deployment: Deployment) -> None:
+    new = [*trained(deployment, "a"), *trained(deployment, "b", "a"), *trained(deployment, "c", "a")]
+    retriever = chain_root(deployment) / "retriever"
+    async with told(deployment, *saved(deployment, "z"), checkpoint_promoted("z"), *new) as (
+        store,
+        models,
+    ):
+        shutil.rmtree(retriever / "a")
+        (retriever / "b" / "model.safetensors").write_bytes(b"wei")
+        (retriever / "c" / "model.safetensors").unlink()
+        done = await models.settle()
+        assert said(done) == [("refused", "a"), ("refused", "b"), ("refused", "c")]
+        a, b, c = (body.reason for body in done if isinstance(body, CheckpointRefused))
+        assert f"its weights, {retriever}/a/model.safetensors, cannot be read (No such file" in a
+        assert "have 3 bytes and were saved with 7" in b
+        assert f"restore {retriever}/c from a backup, then `everlean models promote c` promotes it" in c
+        for name in "abc":
+            with pytest.raises(ModelStateError, match=f"{name}: not put in use: its weights"):
+                await models.promote(name, force=True)
+        await store.append([NewEvent("model:retriever", checkpoint_promoted("a", previous="z"))])
+        (retriever / "z" / "model.safetensors").unlink()
+        with pytest.raises(ModelStateError, match="z: not put in use: its weights"):
             await models.roll_back("retriever")
-            assert await models.settle() == ()
-            assert await in_use(store) == "a"
-
-    asyncio.run(told_so())
-
-
-def test_a_checkpoint_of_a_job_that_goes_on_or_failed_waits(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        *begun, ended = trained(deployment, "a")
-        async with told(deployment, *begun) as (store, models):
-            assert await models.settle() == ()
-            await store.append([NewEvent("job:train-a", ended)])
-            assert said(await models.settle()) == [("promoted", "a")]
-
-    asyncio.run(told_so())
+        assert await in_use(store) == "a"
+        (retriever / "b" / "model.safetensors").write_bytes(b"weights")
+        assert (await models.promote("b")).checkpoint == "b"
 
 
-def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_how_to_promote_it(
-    deployment: Deployment,
-) -> None:
-    async def told_so() -> None:
-        new = [
-            *trained(deployment, "a"),
-            *trained(deployment, "b", "a"),
-            *trained(deployment, "c", "a"),
-            *trained(deployment, "d"),
-        ]
-        async with told(deployment, *new) as (store, models):
-            done = await models.settle()
-            assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c"), ("refused", "d")]
-            c, d = (body.reason for body in done if isinstance(body, CheckpointRefused))
-            assert c.startswith(
-                "it was trained from a, and b is in use; `everlean models promote c` puts it in use"
-            )
-            assert d.startswith(
-                "it was trained from kaiyuy/leandojo-lean4-retriever-byt5-small, and b is in use; "
-            )
-            assert (await models.promote("c")).previous == "b"
-            assert await in_use(store) == "c"
-
-    asyncio.run(told_so())
-
-
-def test_what_is_not_known_is_a_refusal_that_says_what(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        started, made, _, ended = trained(deployment, "b", "a")
-        async with told(deployment, *trained(deployment, "a"), started, made, ended) as (_, models):
-            first, second = await models.settle()
-            assert said((first, second)) == [("promoted", "a"), ("refused", "b")]
-            assert isinstance(second, CheckpointRefused)
-            assert second.reason == (
-                "what it would lose on all repositories (random) is not known: it was not measured on it"
-            )
-
-    asyncio.run(told_so())
-
-
-def test_each_model_is_decided_on_by_itself(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        new = [*trained(deployment, "a"), *trained(deployment, "t", model="tactics")]
-        async with told(deployment, *new) as (store, models):
-            assert said(await models.settle()) == [("promoted", "a"), ("promoted", "t")]
-            assert (await in_use(store), await in_use(store, "tactics")) == ("a", "t")
-
-    asyncio.run(told_so())
-
-
-def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        new: list[EventBody] = []
-        for model, metric, values in (
-            ("tactics", "tactic@8", (0.5, 0.46, 0.49)),
-            ("progress", "mae", (1.0, 1.2, 0.9)),
-        ):
-            for number, value in enumerate(values):
-                started, made, measured, ended = trained(
-                    deployment, f"{model}-{number}", f"{model}-0" if number else None, model=model
-                )
-                metrics = {"recall@10": 0.9 - value / 2, metric: value}
-                new += [
-                    started,
-                    made,
-                    measured.model_copy(update={"model": model, "metrics": metrics}),
-                    ended,
-                ]
-        async with told(deployment, *new) as (store, _):
-            tolerances = {"retriever": 0.0, "tactics": 2.0, "progress": 0.1}
-            models = Models(store, chain_root=chain_root(deployment), tolerance=tolerances.__getitem__)
-            decided = {checkpoint: verdict for verdict, checkpoint in said(await models.settle())}
-        assert decided == {
-            "tactics-0": "promoted",
-            "tactics-1": "refused",
-            "tactics-2": "promoted",
-            "progress-0": "promoted",
-            "progress-1": "refused",
-            "progress-2": "promoted",
-        }
-
-    asyncio.run(told_so())
-
-
-def test_the_weights_of_an_adapter_are_its_own(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        adapter = one(deployment, "t", model="tactics")
-        folder = chain_root(deployment) / "tactics" / "t"
-        (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-        async with told(deployment, adapter) as (_, models):
-            assert (await models.promote("t")).checkpoint == "t"
-
-    asyncio.run(told_so())
-
-
-def test_the_weights_of_adapters_by_repository_are_all_of_them(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        checkpoint = one(deployment, "t", model="tactics", size_bytes=14)
-        adapters = chain_root(deployment) / "tactics" / "t" / "adapters"
-        for name in ("of-a", "of-b"):
-            (adapters / name).mkdir(parents=True)
-            (adapters / name / "adapter_model.safetensors").write_bytes(b"weights")
-        (adapters.parent / "model.safetensors").unlink()
-        async with told(deployment, checkpoint) as (_, models):
-            gone = (adapters / "of-a").rename(deployment.folder / "elsewhere")
-            with pytest.raises(ModelStateError, match="have 7 bytes and were saved with 14"):
-                await models.promote("t")
-            gone.rename(adapters / "of-a")
-            assert (await models.promote("t")).checkpoint == "t"
-
-    asyncio.run(told_so())
-
-
-def test_where_another_user_was_faster_the_next_call_decides(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        new = [*trained(deployment, "a"), *trained(deployment, "b", "a"), *trained(deployment, "c", "b")]
-        async with told(deployment, *new, *trained(deployment, "t", model="tactics")) as (store, models):
-            ask, waiting = store.ask, [checkpoint_promoted("b")]
-
-            async def and_meanwhile(question: Any) -> Any:
-                answer = await ask(question)
-                if getattr(question, "func", None) is promotion.read_sides and waiting:
-                    await store.append([NewEvent("model:retriever", waiting.pop())])
-                return answer
-
-            store.ask = and_meanwhile  # type: ignore[method-assign]
-            assert said(await models.settle()) == [("promoted", "t")]
-            assert await in_use(store) == "b"
-            left, last = await models.settle()
-            assert said((left, last)) == [("refused", "a"), ("promoted", "c")]
-            assert "and b is in use" in left.reason  # type: ignore[attr-defined]
-
-    asyncio.run(told_so())
-
-
-def test_two_that_settle_at_once_decide_once(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        new = [
-            *trained(deployment, "a"),
-            *trained(deployment, "b", "a"),
-            *trained(deployment, "c", "b", recall=0.1),
-        ]
-        async with told(deployment, *new) as (_, models):
-            await asyncio.gather(*(models.settle() for _ in range(3)))
-            await models.settle()
-        decided = deployment.events("checkpoint_promoted", "checkpoint_refused")
-        assert [event.data["checkpoint"] for event in decided] == ["a", "b", "c"]
-
-    asyncio.run(told_so())
-
-
-def test_where_all_is_decided_one_question_is_all_that_is_asked(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        async with told(deployment, *trained(deployment, "a"), checkpoint_promoted("a")) as (store, models):
-            ask, asked = store.ask, []
-
-            async def counted(question: Any) -> Any:
-                asked.append(question)
-                return await ask(question)
-
-            store.ask = counted  # type: ignore[method-assign]
-            assert await models.settle() == ()
-            assert len(asked) == 1
-
-    asyncio.run(told_so())
-
-
-def test_nothing_is_put_in_use_whose_weights_are_not_there(deployment: Deployment) -> None:
-    async def told_so() -> None:
-        new = [*trained(deployment, "a"), *trained(deployment, "b", "a"), *trained(deployment, "c", "a")]
-        retriever = chain_root(deployment) / "retriever"
-        async with told(deployment, *saved(deployment, "z"), checkpoint_promoted("z"), *new) as (
-            store,
-            models,
-        ):
-            shutil.rmtree(retriever / "a")
-            (retriever / "b" / "model.safetensors").write_bytes(b"wei")
-            (retriever / "c" / "model.safetensors").unlink()
-            done = await models.settle()
-            assert said(done) == [("refused", "a"), ("refused", "b"), ("refused", "c")]
-            a, b, c = (body.reason for body in done if isinstance(body, CheckpointRefused))
-            assert f"its weights, {retriever}/a/model.safetensors, cannot be read (No such file" in a
-            assert "have 3 bytes and were saved with 7" in b
-            assert f"restore {retriever}/c from a backup, then `everlean models promote c` promotes it" in c
-            for name in "abc":
-                with pytest.raises(ModelStateError, match=f"{name}: not put in use: its weights"):
-                    await models.promote(name, force=True)
-            await store.append([NewEvent("model:retriever", checkpoint_promoted("a", previous="z"))])
-            (retriever / "z" / "model.safetensors").unlink()
-            with pytest.raises(ModelStateError, match="z: not put in use: its weights"):
-                await models.roll_back("retriever")
-            assert await in_use(store) == "a"
-            (retriever / "b" / "model.safetensors").write_bytes(b"weights")
-            assert (await models.promote("b")).checkpoint == "b"
-
-    asyncio.run(told_so())
-
-
-def test_the_command_line_promotes_and_rolls_back_through_the_daemon(
+async def test_the_command_line_promotes_and_rolls_back_through_the_daemon(
     deployment: Deployment, socket_ready: Callable[[Deployment, Settings], None]
 ) -> None:
-    async def fill() -> None:
-        async with told(deployment, *saved(deployment, "a-1", "b-1"), one(deployment, "t", model="tactics")):
-            pass
-
-    asyncio.run(fill())
+    async with told(deployment, *saved(deployment, "a-1", "b-1"), one(deployment, "t", model="tactics")):
+        pass
     settings = deployment.write(repos=[], extra="[train]\ntolerance = 0\n")
     with deployment.daemon():
         socket_ready(deployment, settings)
@@ -547,70 +481,58 @@ def there(deployment: Deployment) -> list[str]:
     return sorted(path.name for path in (chain_root(deployment) / "retriever").glob("*"))
 
 
-def test_the_last_in_use_the_best_and_what_may_still_be_decided_on_stay(deployment: Deployment) -> None:
+async def test_the_last_in_use_the_best_and_what_may_still_be_decided_on_stay(deployment: Deployment) -> None:
     """Of a chain of six with the best in its beginning, two that were refused, and one that is undecided."""
-
-    async def told_so() -> None:
-        bodies: list[EventBody] = []
-        for name, recall in (("a", 0.3), ("b", 0.9), ("c", 0.4), ("d", 0.5), ("e", 0.5), ("f", 0.5)):
-            bodies += [
-                one(deployment, name),
-                evaluation_finished(name, recall=recall),
-                checkpoint_promoted(name),
-            ]
-        for name, parent in (("old", "e"), ("new", "f")):
-            bodies += [one(deployment, name, parent=parent), checkpoint_refused(name)]
-        embeddings = deployment.folder / "embeddings"
-        async with told(deployment, *bodies, one(deployment, "undecided")) as (store, models):
-            done = await models.remove_unneeded(keep=3, embeddings=embeddings)
-            assert removed(done) == ["a", "c", "old"]
-            assert there(deployment) == ["b", "d", "e", "f", "new", "undecided"]
-            assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
-            assert (await models.roll_back("retriever")).checkpoint == "e"
-            with pytest.raises(
-                ModelStateError, match=r"a: not put in use: its files were removed at .* train"
-            ):
-                await models.promote("a", force=True)
-            rows = await store.ask(model_queries.checkpoints)
-            assert {row.checkpoint for row in rows if row.removed_at} == {"a", "c", "old"}
-        (first, *_) = deployment.events("checkpoint_removed")
-        assert (first.stream, first.actor, first.data["size_bytes"]) == ("model:retriever", "daemon", 7)
-
-    asyncio.run(told_so())
+    bodies: list[EventBody] = []
+    for name, recall in (("a", 0.3), ("b", 0.9), ("c", 0.4), ("d", 0.5), ("e", 0.5), ("f", 0.5)):
+        bodies += [
+            one(deployment, name),
+            evaluation_finished(name, recall=recall),
+            checkpoint_promoted(name),
+        ]
+    for name, parent in (("old", "e"), ("new", "f")):
+        bodies += [one(deployment, name, parent=parent), checkpoint_refused(name)]
+    embeddings = deployment.folder / "embeddings"
+    async with told(deployment, *bodies, one(deployment, "undecided")) as (store, models):
+        done = await models.remove_unneeded(keep=3, embeddings=embeddings)
+        assert removed(done) == ["a", "c", "old"]
+        assert there(deployment) == ["b", "d", "e", "f", "new", "undecided"]
+        assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
+        assert (await models.roll_back("retriever")).checkpoint == "e"
+        with pytest.raises(ModelStateError, match=r"a: not put in use: its files were removed at .* train"):
+            await models.promote("a", force=True)
+        rows = await store.ask(model_queries.checkpoints)
+        assert {row.checkpoint for row in rows if row.removed_at} == {"a", "c", "old"}
+    (first, *_) = deployment.events("checkpoint_removed")
+    assert (first.stream, first.actor, first.data["size_bytes"]) == ("model:retriever", "daemon", 7)
 
 
-def test_what_a_crash_left_of_a_removal_is_removed_by_the_next_and_with_it_what_the_weights_embedded(
+async def test_what_a_crash_left_of_a_removal_is_removed_by_the_next_and_with_it_what_the_weights_embedded(
     deployment: Deployment,
 ) -> None:
-    async def told_so() -> None:
-        a = one(deployment, "a")
-        folder = chain_root(deployment) / "retriever" / "a"
-        (folder / "checkpoint.json").write_text('{"files": {}, "digest": "da"}')
-        embeddings = deployment.folder / "embeddings"
-        for name in ("da", "db"):
-            index = embeddings / "retriever" / name
-            index.mkdir(parents=True)
-            (index / "index.json").write_text(f'{{"weights": "{name}"}}')
-        async with told(deployment, a, checkpoint_removed("a")) as (_, models):
-            assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
-        assert not folder.exists()
-        assert [path.name for path in (embeddings / "retriever").iterdir()] == ["db"]
-
-    asyncio.run(told_so())
+    a = one(deployment, "a")
+    folder = chain_root(deployment) / "retriever" / "a"
+    (folder / "checkpoint.json").write_text('{"files": {}, "digest": "da"}')
+    embeddings = deployment.folder / "embeddings"
+    for name in ("da", "db"):
+        index = embeddings / "retriever" / name
+        index.mkdir(parents=True)
+        (index / "index.json").write_text(f'{{"weights": "{name}"}}')
+    async with told(deployment, a, checkpoint_removed("a")) as (_, models):
+        assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
+    assert not folder.exists()
+    assert [path.name for path in (embeddings / "retriever").iterdir()] == ["db"]
 
 
-def test_what_is_made_again_is_there_again_and_nothing_is_removed_while_its_model_is_trained(
+async def test_what_is_made_again_is_there_again_and_nothing_is_removed_while_its_model_is_trained(
     deployment: Deployment,
 ) -> None:
-    async def told_so() -> None:
-        began, again, measured, ended = trained(deployment, "a")
-        async with told(deployment, again, checkpoint_removed("a"), began) as (store, models):
-            assert await models.remove_unneeded(keep=3, embeddings=deployment.folder) == ()
-            assert there(deployment) == ["a"]
-            await store.append([NewEvent("model:retriever", body) for body in (again, measured, ended)])
-            assert await models.remove_unneeded(keep=3, embeddings=deployment.folder) == ()
-            assert there(deployment) == ["a"]
-            (row,) = await store.ask(model_queries.checkpoints)
-            assert (row.removed_at, row.removed_reason) == (None, "")
-
-    asyncio.run(told_so())
+    began, again, measured, ended = trained(deployment, "a")
+    async with told(deployment, again, checkpoint_removed("a"), began) as (store, models):
+        assert await models.remove_unneeded(keep=3, embeddings=deployment.folder) == ()
+        assert there(deployment) == ["a"]
+        await store.append([NewEvent("model:retriever", body) for body in (again, measured, ended)])
+        assert await models.remove_unneeded(keep=3, embeddings=deployment.folder) == ()
+        assert there(deployment) == ["a"]
+        (row,) = await store.ask(model_queries.checkpoints)
+        assert (row.removed_at, row.removed_reason) == (None, "")

@@ -196,8 +196,8 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable, raising=False)
 
 
-def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path) -> None:
-    async def run(at: Receiver) -> None:
+async def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path) -> None:
+    with receiver() as at:
         async with deployment(tmp_path, webhook(at.url)) as here:
             proof = await here.prove()
             row = await here.until_row(lambda row: row.messages == 1)
@@ -212,17 +212,13 @@ def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path)
             assert (item["id"], item["seq"], row.position) == (event.event_id, event.seq, event.seq)
             assert "webhook-signature" not in at.headers[0]
 
-    with receiver() as at:
-        asyncio.run(run(at))
 
-
-def test_a_digest_is_sent_when_it_is_due_and_not_again_before_the_next_is(
+async def test_a_digest_is_sent_when_it_is_due_and_not_again_before_the_next_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_week_ago: list[str | None] = []
     monkeypatch.setattr(notifications, "_age_s", lambda at: 7 * 86400.0 if at in a_week_ago else 0.0)
-
-    async def run(at: Receiver) -> None:
+    with receiver() as at:
         async with deployment(tmp_path, webhook(at.url)) as here:
             await here.store.append([NewEvent("repository:r", watched())])
             begun = await here.row()
@@ -244,29 +240,22 @@ def test_a_digest_is_sent_when_it_is_due_and_not_again_before_the_next_is(
             await here.until_row(lambda row: row.messages == 2)
             assert [message["counts"] for message in at.messages] == [{"digest": 1}, {"proof_verified": 1}]
 
-    with receiver() as at:
-        asyncio.run(run(at))
-
 
 @pytest.mark.parametrize("more", ['digest = "0s"', ""], ids=["switched off", "nothing watched"])
-def test_no_digest_is_sent_where_none_is_wanted_or_nothing_is_watched(
+async def test_no_digest_is_sent_where_none_is_wanted_or_nothing_is_watched(
     more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "_age_s", lambda at: 8 * 86400.0)
-
-    async def run(at: Receiver) -> None:
+    with receiver() as at:
         async with deployment(tmp_path, webhook(at.url, more=more)) as here:
             if more:
                 await here.store.append([NewEvent("repository:r", watched())])
             await asyncio.sleep(0.5)
             assert at.bodies == []
 
+
+async def test_a_restart_tells_nothing_again_and_what_came_meanwhile_is_told(tmp_path: Path) -> None:
     with receiver() as at:
-        asyncio.run(run(at))
-
-
-def test_a_restart_tells_nothing_again_and_what_came_meanwhile_is_told(tmp_path: Path) -> None:
-    async def run(at: Receiver) -> None:
         async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
@@ -278,14 +267,11 @@ def test_a_restart_tells_nothing_again_and_what_came_meanwhile_is_told(tmp_path:
             await here.until_row(lambda row: row.messages == 2)
             assert at.told() == ["proof_verified", "model_promoted"]
 
-    with receiver() as at:
-        asyncio.run(run(at))
 
-
-def test_a_message_whose_delivery_was_not_recorded_any_more_is_sent_again_under_the_same_id(
+async def test_a_message_whose_delivery_was_not_recorded_any_more_is_sent_again_under_the_same_id(
     tmp_path: Path,
 ) -> None:
-    async def run(at: Receiver) -> None:
+    with receiver() as at:
         at.hold.clear()
         async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
@@ -297,14 +283,11 @@ def test_a_message_whose_delivery_was_not_recorded_any_more_is_sent_again_under_
         assert len(at.begun) == 2
         assert len(set(at.begun)) == 1
 
-    with receiver() as at:
-        asyncio.run(run(at))
 
-
-def test_a_channel_that_is_switched_on_hears_nothing_of_the_past_and_neither_does_one_that_was_off(
+async def test_a_channel_that_is_switched_on_hears_nothing_of_the_past_and_neither_does_one_that_was_off(
     tmp_path: Path,
 ) -> None:
-    async def run(at: Receiver) -> None:
+    with receiver() as at:
         async with deployment(tmp_path, "", waits=False) as here:
             await here.prove()
             assert await here.row() is None
@@ -321,14 +304,11 @@ def test_a_channel_that_is_switched_on_hears_nothing_of_the_past_and_neither_doe
                 await here.prove()
         assert at.told() == ["proof_verified"] * 2
 
-    with receiver() as at:
-        asyncio.run(run(at))
 
-
-def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_is_on_record(
+async def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_is_on_record(
     tmp_path: Path,
 ) -> None:
-    async def run(at: Receiver) -> None:
+    with receiver(500, 502) as at:
         async with deployment(tmp_path, webhook(at.url)) as here:
             at.hold.clear()
             await here.prove()
@@ -345,17 +325,13 @@ def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_
             assert here.notifications.failures["webhook"] == 2
             assert len(at.messages) == 1
 
-    with receiver(500, 502) as at:
-        asyncio.run(run(at))
-
 
 @pytest.mark.slow
-def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(
+async def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "EVERY_S", 5.0)
-
-    async def run(at: Receiver) -> None:
+    with receiver() as at:
         async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
@@ -373,16 +349,12 @@ def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(
             assert len({item["id"] for item in together["events"]}) == 5
             assert together["id"] not in {item["id"] for item in together["events"]}
 
-    with receiver() as at:
-        asyncio.run(run(at))
 
-
-def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verified(
+async def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "EVERY_S", 5.0)
-
-    async def run(at: Receiver) -> None:
+    with receiver() as at:
         async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
@@ -395,12 +367,9 @@ def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verifi
             await here.until_row(lambda row: row.messages == 2)
         assert [item["about"]["proof"] for item in at.messages[1]["events"]] == [kept]
 
+
+async def test_only_the_kinds_that_were_asked_for_are_told(tmp_path: Path) -> None:
     with receiver() as at:
-        asyncio.run(run(at))
-
-
-def test_only_the_kinds_that_were_asked_for_are_told(tmp_path: Path) -> None:
-    async def run(at: Receiver) -> None:
         text = webhook(at.url) + 'kinds = ["model_promoted"]\n'
         async with deployment(tmp_path, text) as here:
             await here.prove()
@@ -408,14 +377,11 @@ def test_only_the_kinds_that_were_asked_for_are_told(tmp_path: Path) -> None:
             await here.until_row(lambda row: row.messages == 1)
         assert at.told() == ["model_promoted"]
 
-    with receiver() as at:
-        asyncio.run(run(at))
 
-
-def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others_is_kept(
+async def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others_is_kept(
     tmp_path: Path,
 ) -> None:
-    async def run(at: Receiver) -> None:
+    with receiver(*[503] * 500) as at:
         only = 'kinds = ["proof_verified"]\n'
         promoted = NewEvent("model:retriever", checkpoint_promoted("c" * 16))
         async with deployment(tmp_path, webhook(at.url) + only) as here:
@@ -432,12 +398,9 @@ def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others
             await here.until_row(lambda row: row.messages == 2)
         assert at.told() == ["proof_verified", "model_promoted"]
 
-    with receiver(*[503] * 500) as at:
-        asyncio.run(run(at))
-
 
 @pytest.mark.slow
-def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_it_recovered(
+async def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_it_recovered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "FAILING_FOR_S", 4.0)
@@ -445,8 +408,7 @@ def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_i
         repository=REPOSITORY, problem="gone", reason="it answers 404", remedy="look at its URL"
     )
     other = failed.model_copy(update={"problem": "unreachable", "reason": "no route"})
-
-    async def run(at: Receiver) -> None:
+    with receiver() as at:
         async with deployment(tmp_path, webhook(at.url)) as here:
             stream = f"repository:{REPOSITORY}"
             await here.store.append([NewEvent(stream, watched()), NewEvent(stream, failed)])
@@ -464,17 +426,13 @@ def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_i
             await asyncio.sleep(0.3)
         assert at.told() == ["repository_failing"] * 2
 
-    with receiver() as at:
-        asyncio.run(run(at))
-
 
 @pytest.mark.parametrize("key", ["any-text-is-a-key", "whsec_" + base64.b64encode(b"k" * 24).decode()])
-def test_a_message_is_signed_as_standard_webhooks_has_it_and_the_key_is_nowhere(
+async def test_a_message_is_signed_as_standard_webhooks_has_it_and_the_key_is_nowhere(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, key)
-
-    async def run(at: Receiver) -> None:
+    with receiver(500) as at:
         monkeypatch.setenv(URL_VARIABLE, at.url + "?token=hush-hush")
         async with deployment(tmp_path, "", waits=False) as here:
             await here.until_row(lambda row: row.kinds)
@@ -483,9 +441,6 @@ def test_a_message_is_signed_as_standard_webhooks_has_it_and_the_key_is_nowhere(
             log = await here.store.look_up(lambda log: "".join(event.data_json for event in log.read()))
             assert key not in log
             assert "hush-hush" not in log
-
-    with receiver(500) as at:
-        asyncio.run(run(at))
     raw = base64.b64decode(key[6:]) if key.startswith("whsec_") else key.encode()
     headers = at.headers[0]
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + at.bodies[0]
@@ -505,17 +460,14 @@ def test_a_message_is_signed_as_standard_webhooks_has_it_and_the_key_is_nowhere(
         (404, "answered 404", "the URL"),
     ],
 )
-def test_a_refusal_names_its_status_and_what_to_do(
+async def test_a_refusal_names_its_status_and_what_to_do(
     status: int, reason: str, remedy: str, tmp_path: Path
 ) -> None:
-    async def run(at: Receiver) -> None:
+    with receiver(*[status] * 200) as at:
         async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
             row = await here.until_row(lambda row: row.problem)
             assert (row.problem, reason in row.reason, remedy in row.remedy) == ("refused", True, True)
-
-    with receiver(*[status] * 200) as at:
-        asyncio.run(run(at))
 
 
 def test_no_one_at_the_other_end_holds_nothing_up(tmp_path: Path) -> None:
@@ -532,12 +484,11 @@ def test_no_one_at_the_other_end_holds_nothing_up(tmp_path: Path) -> None:
     asyncio.run(run(at.url))
 
 
-def test_a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_up_no_append(
+async def test_a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_up_no_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "WEBHOOK_S", 1.0)
-
-    async def run(at: Receiver) -> None:
+    with receiver() as at:
         text = webhook(at.url)
         async with deployment(tmp_path, text) as here:
             at.hold.clear()
@@ -552,12 +503,9 @@ def test_a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_up_no_app
             row = await here.until_row(lambda row: row.told >= 6)
             assert row.problem == ""
 
+
+async def test_a_name_from_a_repository_cannot_call_people_in_a_chat(tmp_path: Path) -> None:
     with receiver() as at:
-        asyncio.run(run(at))
-
-
-def test_a_name_from_a_repository_cannot_call_people_in_a_chat(tmp_path: Path) -> None:
-    async def run(at: Receiver) -> None:
         async with deployment(tmp_path, webhook(at.url)) as here:
             reason = "<!channel> @all\x1b[31m\nred"
             promoted = checkpoint_promoted("c" * 16).model_copy(update={"reason": reason})
@@ -566,9 +514,6 @@ def test_a_name_from_a_repository_cannot_call_people_in_a_chat(tmp_path: Path) -
         (item,) = at.messages[0]["events"]
         assert not set("<>@\x1b\n") & set(item["text"] + at.messages[0]["text"])
         assert item["about"]["reason"] == reason
-
-    with receiver() as at:
-        asyncio.run(run(at))
 
 
 # --- the command ---------------------------------------------------------------------------------------------
@@ -581,7 +526,7 @@ def command(root: Path, program: str) -> str:
     return f"[notify.command]\nrun = {run}\n"
 
 
-def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its_environment(
+async def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "ghp_notforyou0123456789")
@@ -591,13 +536,9 @@ def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its_envir
         "said = {'argv': sys.argv[1:], 'env': dict(os.environ), 'message': json.load(sys.stdin)}\n"
         "open('told.json', 'w').write(json.dumps(said))\n"
     )
-
-    async def run() -> None:
-        async with deployment(tmp_path, command(tmp_path, program)) as here:
-            await here.prove()
-            await here.until_row(lambda row: row.messages == 1, "command")
-
-    asyncio.run(run())
+    async with deployment(tmp_path, command(tmp_path, program)) as here:
+        await here.prove()
+        await here.until_row(lambda row: row.messages == 1, "command")
     said = json.loads((tmp_path / "state" / "told.json").read_text(encoding="utf-8"))
     assert said["argv"] == ["--here"]
     assert said["message"]["events"][0]["kind"] == "proof_verified"
@@ -607,7 +548,7 @@ def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its_envir
     assert "nor-this" not in json.dumps(said)
 
 
-def test_a_command_that_fails_is_run_again_and_its_last_words_are_kept(tmp_path: Path) -> None:
+async def test_a_command_that_fails_is_run_again_and_its_last_words_are_kept(tmp_path: Path) -> None:
     program = (
         "import os, sys\n"
         "if not os.path.exists('tried'):\n"
@@ -615,19 +556,15 @@ def test_a_command_that_fails_is_run_again_and_its_last_words_are_kept(tmp_path:
         "    print('x' * 200000, file=sys.stderr)\n"
         "    sys.exit('the pager is out of paper')\n"
     )
-
-    async def run() -> None:
-        async with deployment(tmp_path, command(tmp_path, program)) as here:
-            await here.prove()
-            await here.until_row(lambda row: row.messages == 1, "command")
-            events = await here.store.look_up(lambda log: list(log.read_stream("notify:command")))
-            assert events[1].data["problem"] == "failed"
-            assert events[1].data["reason"].endswith("ended with status 1: the pager is out of paper")
-
-    asyncio.run(run())
+    async with deployment(tmp_path, command(tmp_path, program)) as here:
+        await here.prove()
+        await here.until_row(lambda row: row.messages == 1, "command")
+        events = await here.store.look_up(lambda log: list(log.read_stream("notify:command")))
+        assert events[1].data["problem"] == "failed"
+        assert events[1].data["reason"].endswith("ended with status 1: the pager is out of paper")
 
 
-def test_a_command_that_hangs_is_killed_with_all_that_it_started(
+async def test_a_command_that_hangs_is_killed_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "COMMAND_S", 5.0)
@@ -637,16 +574,12 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(
         "open('child', 'w').write(str(child.pid))\n"
         "time.sleep(1000)\n"
     )
-
-    async def run() -> None:
-        async with deployment(tmp_path, command(tmp_path, program)) as here:
-            await here.prove()
-            row = await here.until_row(lambda row: row.problem, "command")
-            assert row.problem == "timeout"
-            pid = int((tmp_path / "state" / "child").read_text())
-            await here.until(lambda: not alive(pid))
-
-    asyncio.run(run())
+    async with deployment(tmp_path, command(tmp_path, program)) as here:
+        await here.prove()
+        row = await here.until_row(lambda row: row.problem, "command")
+        assert row.problem == "timeout"
+        pid = int((tmp_path / "state" / "child").read_text())
+        await here.until(lambda: not alive(pid))
 
 
 def test_a_command_that_leaves_something_running_has_taken_its_message(tmp_path: Path) -> None:
@@ -663,38 +596,31 @@ def test_a_command_that_leaves_something_running_has_taken_its_message(tmp_path:
         os.kill(int((tmp_path / "state" / "child").read_text()), 9)
 
 
-def test_a_program_that_is_not_there_is_named_with_its_remedy(tmp_path: Path) -> None:
-    async def run() -> None:
-        text = '[notify.command]\nrun = ["./nobody-made-this"]\n'
-        async with deployment(tmp_path, text) as here:
-            await here.prove()
-            row = await here.until_row(lambda row: row.problem, "command")
-            assert row.problem == "misconfigured"
-            assert "nobody-made-this cannot be run" in row.reason
-            assert "[notify.command] run" in row.remedy
-
-    asyncio.run(run())
+async def test_a_program_that_is_not_there_is_named_with_its_remedy(tmp_path: Path) -> None:
+    text = '[notify.command]\nrun = ["./nobody-made-this"]\n'
+    async with deployment(tmp_path, text) as here:
+        await here.prove()
+        row = await here.until_row(lambda row: row.problem, "command")
+        assert row.problem == "misconfigured"
+        assert "nobody-made-this cannot be run" in row.reason
+        assert "[notify.command] run" in row.remedy
 
 
-def test_a_url_that_cannot_be_used_is_a_misconfigured_channel_and_is_not_repeated(
+async def test_a_url_that_cannot_be_used_is_a_misconfigured_channel_and_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(URL_VARIABLE, "ftp://hush.example.org/hush")
-
-    async def run() -> None:
-        async with deployment(tmp_path, "", waits=False) as here:
-            row = await here.until_row(lambda row: row.problem)
-            assert (row.problem, bool(row.kinds)) == ("misconfigured", True)
-            assert "must be an https URL" in row.reason
-            assert "hush" not in row.reason + row.remedy
-            with receiver() as at:
-                position = await here.store.look_up(LogReader.position)
-                await here.prove()
-                monkeypatch.setenv(URL_VARIABLE, at.url)
-                row = await here.until_row(lambda row: row.messages == 1)
-                assert row.position > position, "what came while it could not be used is told when it can"
-
-    asyncio.run(run())
+    async with deployment(tmp_path, "", waits=False) as here:
+        row = await here.until_row(lambda row: row.problem)
+        assert (row.problem, bool(row.kinds)) == ("misconfigured", True)
+        assert "must be an https URL" in row.reason
+        assert "hush" not in row.reason + row.remedy
+        with receiver() as at:
+            position = await here.store.look_up(LogReader.position)
+            await here.prove()
+            monkeypatch.setenv(URL_VARIABLE, at.url)
+            row = await here.until_row(lambda row: row.messages == 1)
+            assert row.position > position, "what came while it could not be used is told when it can"
 
 
 def alive(pid: int) -> bool:

@@ -137,28 +137,24 @@ def test_a_restart_makes_no_request_and_the_next_poll_costs_no_quota(
         assert server.remaining == 96
 
 
-def test_the_quiet_are_asked_less_often_and_who_changes_often_again(
+async def test_the_quiet_are_asked_less_often_and_who_changes_often_again(
     deployment: Deployment, remotes: list[Remote]
 ) -> None:
     write(deployment, remotes, slowest="1h")
     clocks = Clocks()
     day = 86400.0
-
-    async def go() -> list[list[str]]:
-        async with started(deployment, clocks) as turns:
-            found = [await turns.tick()]
-            clocks.pass_(day)
-            found.append(await turns.tick())  # both have been quiet for a day: an hour
-            clocks.pass_(1800)
-            found.append(await turns.tick())
-            remotes[1].commit("second")
-            clocks.pass_(1900)
-            found.append(await turns.tick())
-            clocks.pass_(70)
-            found.append(await turns.tick())
-            return found
-
-    assert asyncio.run(go()) == [["a", "b"], ["a", "b"], [], ["a", "b"], ["b"]]
+    async with started(deployment, clocks) as turns:
+        found = [await turns.tick()]
+        clocks.pass_(day)
+        found.append(await turns.tick())  # both have been quiet for a day: an hour
+        clocks.pass_(1800)
+        found.append(await turns.tick())
+        remotes[1].commit("second")
+        clocks.pass_(1900)
+        found.append(await turns.tick())
+        clocks.pass_(70)
+        found.append(await turns.tick())
+    assert found == [["a", "b"], ["a", "b"], [], ["a", "b"], ["b"]]
 
 
 def test_a_changed_entry_is_asked_at_once_and_the_others_keep_their_time(
@@ -179,69 +175,58 @@ def test_a_changed_entry_is_asked_at_once_and_the_others_keep_their_time(
     assert asyncio.run(daemon()) == []
 
 
-def test_a_wall_clock_that_is_set_an_hour_back_or_on_changes_nobodys_turn(
+async def test_a_wall_clock_that_is_set_an_hour_back_or_on_changes_nobodys_turn(
     deployment: Deployment, remotes: list[Remote]
 ) -> None:
     write(deployment, remotes)
     clocks = Clocks()
-
-    async def go() -> list[list[str]]:
-        async with started(deployment, clocks) as turns:
-            found = [await turns.tick()]
-            for hours in (-1, 2):
-                clocks.wall += timedelta(hours=hours)
-                clocks.elapsed += 30
-                found.append(await turns.tick())
-                clocks.elapsed += 31
-                found.append(await turns.tick())
-            return found
-
-    assert asyncio.run(go()) == [["a", "b"], [], ["a", "b"], [], ["a", "b"]]
+    async with started(deployment, clocks) as turns:
+        found = [await turns.tick()]
+        for hours in (-1, 2):
+            clocks.wall += timedelta(hours=hours)
+            clocks.elapsed += 30
+            found.append(await turns.tick())
+            clocks.elapsed += 31
+            found.append(await turns.tick())
+    assert found == [["a", "b"], [], ["a", "b"], [], ["a", "b"]]
 
 
-def test_a_clock_that_was_set_back_while_no_one_ran_delays_by_one_interval_at_the_most(
+async def test_a_clock_that_was_set_back_while_no_one_ran_delays_by_one_interval_at_the_most(
     deployment: Deployment, remotes: list[Remote]
 ) -> None:
     write(deployment, remotes)
     clocks = Clocks()
-
-    async def go() -> list[str]:
-        async with started(deployment, clocks) as turns:
-            await turns.tick()
-        # The view has times of today, and the clock now says last year.
-        async with deployment.opened() as parts:
-            row = (await parts.store.ask(queries.repositories))[0]
-            for one in ("a", "b"):
-                await parts.store.set_poll_state(
-                    f"local/remotes/{one}",
-                    checked_at=(clocks.wall + timedelta(days=365)).isoformat(),
-                    next_due_at=(clocks.wall + timedelta(days=365, seconds=60)).isoformat(),
-                    outcome="unchanged",
-                    etag=row.etag,
-                )
-        async with started(deployment, clocks) as turns:
-            clocks.elapsed += 61
-            return await turns.tick()
-
-    assert asyncio.run(go()) == ["a", "b"]
+    async with started(deployment, clocks) as turns:
+        await turns.tick()
+    # The view has times of today, and the clock now says last year.
+    async with deployment.opened() as parts:
+        row = (await parts.store.ask(queries.repositories))[0]
+        for one in ("a", "b"):
+            await parts.store.set_poll_state(
+                f"local/remotes/{one}",
+                checked_at=(clocks.wall + timedelta(days=365)).isoformat(),
+                next_due_at=(clocks.wall + timedelta(days=365, seconds=60)).isoformat(),
+                outcome="unchanged",
+                etag=row.etag,
+            )
+    async with started(deployment, clocks) as turns:
+        clocks.elapsed += 61
+        found = await turns.tick()
+    assert found == ["a", "b"]
 
 
-def test_a_hint_brings_a_poll_forward_once_in_ten_seconds(
+async def test_a_hint_brings_a_poll_forward_once_in_ten_seconds(
     deployment: Deployment, remotes: list[Remote]
 ) -> None:
     write(deployment, remotes)
     clocks = Clocks()
-
-    async def go() -> list[list[str]]:
-        async with started(deployment, clocks) as turns:
-            found = [await turns.tick()]
-            for seconds in (5.0, 6.0, 5.0, 6.0):
-                assert turns.polls.hint({"local/remotes/a", "local/remotes/nobody"}) == ["local/remotes/a"]
-                clocks.pass_(seconds)
-                found.append(await turns.tick())
-            return found
-
-    assert asyncio.run(go()) == [["a", "b"], [], ["a"], [], ["a"]]
+    async with started(deployment, clocks) as turns:
+        found = [await turns.tick()]
+        for seconds in (5.0, 6.0, 5.0, 6.0):
+            assert turns.polls.hint({"local/remotes/a", "local/remotes/nobody"}) == ["local/remotes/a"]
+            clocks.pass_(seconds)
+            found.append(await turns.tick())
+    assert found == [["a", "b"], [], ["a"], [], ["a"]]
 
 
 def test_a_hint_is_found_by_name_whatever_its_case_and_by_number_after_a_rename(
@@ -314,29 +299,26 @@ def test_a_new_token_lets_those_in_at_once_that_the_old_one_did_not(
     assert len(deployment.events("repository_recovered")) == 2
 
 
-def test_after_an_outage_the_first_that_is_reached_brings_the_others_of_its_host_along(
+async def test_after_an_outage_the_first_that_is_reached_brings_the_others_of_its_host_along(
     deployment: Deployment, remotes: list[Remote]
 ) -> None:
     write(deployment, remotes)
     clocks = Clocks()
-
-    async def go() -> list[list[str]]:
-        with GitHubServer(token=TOKEN) as server:
-            for remote in remotes:
-                server.add(f"remotes/{remote.path.name}", remote.path)
-            write(deployment, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
-            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5, local=True)
-            async with started(deployment, clocks, github=client) as turns:
-                server.failures = [Failure("GET", "/heads/", 503) for _ in range(8)]
-                for _ in range(4):
-                    clocks.pass_(1300)
-                    await turns.tick()
-                clocks.pass_(100)
-                found = [await turns.tick()]
-                turns.polls.hint({"local/remotes/a"})
-                return [*found, await turns.tick(), await turns.tick(), await turns.tick()]
-
-    assert asyncio.run(go()) == [[], ["a"], ["b"], []]
+    with GitHubServer(token=TOKEN) as server:
+        for remote in remotes:
+            server.add(f"remotes/{remote.path.name}", remote.path)
+        write(deployment, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
+        client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5, local=True)
+        async with started(deployment, clocks, github=client) as turns:
+            server.failures = [Failure("GET", "/heads/", 503) for _ in range(8)]
+            for _ in range(4):
+                clocks.pass_(1300)
+                await turns.tick()
+            clocks.pass_(100)
+            found = [await turns.tick()]
+            turns.polls.hint({"local/remotes/a"})
+            answer = [*found, await turns.tick(), await turns.tick(), await turns.tick()]
+    assert answer == [[], ["a"], ["b"], []]
 
 
 def test_there_are_ten_ticks_in_the_shortest_interval_within_bounds(
@@ -385,61 +367,55 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_poll_that_is_overdue_is_a_problem_until_it_ends(tmp_path: Path) -> None:
-    async def go() -> list[list[str]]:
-        told: list[list[str]] = []
-        async with watched_by(tmp_path, 2) as (turns, poller, clocks):
-            for event in (
-                first := asyncio.Event(),
-                poller.ends.setdefault("example.org/o/r1", asyncio.Event()),
-            ):
-                event.set()
-            poller.ends["example.org/o/r0"] = first
-            # The second poll of r0 does not end.
-            for seconds in (0, 61, 89, 2):
-                clocks.pass_(seconds)
-                await turns.polls.tick()
-                told.append(turns.problems.texts())
-                await _settle()
-                first.clear()
-            first.set()
-            await _settle()
+async def test_a_poll_that_is_overdue_is_a_problem_until_it_ends(tmp_path: Path) -> None:
+    told: list[list[str]] = []
+    async with watched_by(tmp_path, 2) as (turns, poller, clocks):
+        for event in (
+            first := asyncio.Event(),
+            poller.ends.setdefault("example.org/o/r1", asyncio.Event()),
+        ):
+            event.set()
+        poller.ends["example.org/o/r0"] = first
+        # The second poll of r0 does not end.
+        for seconds in (0, 61, 89, 2):
+            clocks.pass_(seconds)
             await turns.polls.tick()
-            return [*told, turns.problems.texts()]
-
-    *before, (problem,), after = asyncio.run(go())
+            told.append(turns.problems.texts())
+            await _settle()
+            first.clear()
+        first.set()
+        await _settle()
+        await turns.polls.tick()
+        *before, (problem,), after = [*told, turns.problems.texts()]
     assert (before, after) == ([[], [], []], [])
     assert problem.startswith(
         "polls of 1 of 2 repositories are overdue: example.org/o/r0 (for 1m31s); look at"
     )
 
 
-def test_of_two_thousand_first_looks_the_first_ones_end_first_and_none_is_called_late(tmp_path: Path) -> None:
-    async def go() -> None:
-        async with watched_by(tmp_path, 2000) as (turns, poller, clocks):
+async def test_of_two_thousand_first_looks_the_first_ones_end_first_and_none_is_called_late(
+    tmp_path: Path,
+) -> None:
+    async with watched_by(tmp_path, 2000) as (turns, poller, clocks):
+        await turns.polls.tick()
+        await _settle()
+        assert len(poller.asked) == 8
+        for _ in range(50):
+            for key in poller.asked:
+                poller.ends[key].set()
+            clocks.pass_(20)
             await turns.polls.tick()
             await _settle()
-            assert len(poller.asked) == 8
-            for _ in range(50):
-                for key in poller.asked:
-                    poller.ends[key].set()
-                clocks.pass_(20)
-                await turns.polls.tick()
-                await _settle()
-            assert turns.problems.texts() == []
-            assert 300 < len(poller.asked) < 2000
-
-    asyncio.run(go())
+        assert turns.problems.texts() == []
+        assert 300 < len(poller.asked) < 2000
 
 
-def test_polls_that_are_slow_keep_no_others_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_polls_that_are_slow_keep_no_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(schedule, "_PATIENCE_S", 0.01)
-
-    async def go() -> None:
-        async with watched_by(tmp_path, 40) as (turns, poller, _):
-            await turns.polls.tick()
-            async with asyncio.timeout(60):
-                while len(poller.asked) < 40:  # noqa: ASYNC110 - what is waited for is a timer of the product's own
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(go())
+    async with watched_by(tmp_path, 40) as (turns, poller, _):
+        await turns.polls.tick()
+        async with asyncio.timeout(60):
+            while len(poller.asked) < 40:  # noqa: ASYNC110 - what is waited for is a timer of the product's own
+                await asyncio.sleep(0.01)

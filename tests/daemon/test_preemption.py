@@ -14,7 +14,6 @@ from daemon.scheduling.scheduler import Operator, Scheduler
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
 from pipeline.lean.backend import Leans
 from pipeline.lean.pool import PoolLimits
-from store.view.rows import JobRow
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks
 from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
@@ -59,7 +58,7 @@ def scheduler(b: Bench, leans: Leans = NO_LEAN) -> Scheduler:
     )
 
 
-def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gpu_falls_off_the_bus(
+async def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gpu_falls_off_the_bus(
     tmp_path: Path,
 ) -> None:
     deployment = Deployment(tmp_path)
@@ -68,51 +67,47 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
     deployment.write(repos=[remote.path], extra="[trace]\nenabled = false\n")
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
     gpus = gpus_of(tmp_path / "gpus", nvml)
+    async with bench(deployment, gpus=gpus, forked=False) as b:
+        work = scheduler(b)
+        desk = Operator(b.parts.store, b.runner, work, b.parts.context)
+        await b.run(b.due("succeed"))
 
-    async def go() -> tuple[JobRow, str, JobRow, list[str]]:
-        async with bench(deployment, gpus=gpus) as b:
-            work = scheduler(b)
-            desk = Operator(b.parts.store, b.runner, work, b.parts.context)
-            await b.run(b.due("succeed"))
-
-            async def trains(attempt: int) -> None:
-                leases = await gpus.look({})
-                b.runner.start(b.due("yield", kind="train", leases=leases, attempt=attempt))
-                await until(lambda: b.runner.running()[0].note == "in the region")
-                await work.start_due()
-                assert [job.job for job in b.runner.running()] == ["train-yield"], "nothing asks for room yet"
-
-            b.runner.start(b.due("hang", kind="prove"))
-            b.runner.start(b.due("hang", kind="check"))
-            asks = b.due("hang", kind="prove")
-            b.runner.start(replace(asks, job="prove-paid", lane="", spec=paid(b.sha)))
-            await until(lambda: all(job.pid for job in b.runner.running()))
-            await desk.pause("prove", by="ada", reason="hot")
+        async def trains(attempt: int) -> None:
+            leases = await gpus.look({})
+            b.runner.start(b.due("yield", kind="train", leases=leases, attempt=attempt))
+            await until(lambda: b.runner.running()[0].note == "in the region")
             await work.start_due()
-            # The search alone, which is begun again. A check is short, and what an endpoint was asked is paid.
-            await until(lambda: [job.job for job in b.runner.running()] == ["check-hang", "prove-paid"])
-            await work.start_due()
-            for job in ("check-hang", "prove-paid"):
-                assert b.runner.cancel(job, by="ada"), "it goes on"
-            await until(lambda: not b.runner.running())
-            search = await b.row("prove-hang")
-            assert search.state == "interrupted", "it is due again"
-            assert search.reason == "preempted: paused by ada (hot); `everlean resume prove`"
-            await desk.resume("prove", by="ada")
+            assert [job.job for job in b.runner.running()] == ["train-yield"], "nothing asks for room yet"
 
-            await trains(1)
-            await desk.pause("train", by="ada", reason="")
-            await work.start_due()
-            await until(lambda: not b.runner.running())
-            paused = await b.row("train-yield")
-            await desk.resume("train", by="ada")
-            await trains(2)
-            nvml.gpus[1].lost = True  # of its two
-            await work.start_due()
-            await until(lambda: not b.runner.running())
-            return paused, work.gpus[1].state, await b.row("train-yield"), list(b.runner.lent)
+        b.runner.start(b.due("hang", kind="prove"))
+        b.runner.start(b.due("hang", kind="check"))
+        asks = b.due("hang", kind="prove")
+        b.runner.start(replace(asks, job="prove-paid", lane="", spec=paid(b.sha)))
+        await until(lambda: all(job.pid for job in b.runner.running()))
+        await desk.pause("prove", by="ada", reason="hot")
+        await work.start_due()
+        # The search alone, which is begun again. A check is short, and what an endpoint was asked is paid.
+        await until(lambda: [job.job for job in b.runner.running()] == ["check-hang", "prove-paid"])
+        await work.start_due()
+        for job in ("check-hang", "prove-paid"):
+            assert b.runner.cancel(job, by="ada"), "it goes on"
+        await until(lambda: not b.runner.running())
+        search = await b.row("prove-hang")
+        assert search.state == "interrupted", "it is due again"
+        assert search.reason == "preempted: paused by ada (hot); `everlean resume prove`"
+        await desk.resume("prove", by="ada")
 
-    paused, state, lost, lent = asyncio.run(go())
+        await trains(1)
+        await desk.pause("train", by="ada", reason="")
+        await work.start_due()
+        await until(lambda: not b.runner.running())
+        paused = await b.row("train-yield")
+        await desk.resume("train", by="ada")
+        await trains(2)
+        nvml.gpus[1].lost = True  # of its two
+        await work.start_due()
+        await until(lambda: not b.runner.running())
+        state, lost, lent = work.gpus[1].state, await b.row("train-yield"), list(b.runner.lent)
     assert (paused.state, paused.reason) == (
         "interrupted",
         "preempted: paused by ada; `everlean resume train`; where it was is saved",
@@ -124,7 +119,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
     )
 
 
-def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its_share(
+async def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.scheduling.scheduler.SHARE_S", 1.0)
@@ -137,24 +132,20 @@ def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its_share
         extra="[build]\nenabled = false\n[jobs]\nmax_running = 2\n",
     )
     waits = settings.repos[1]
-
-    async def go() -> JobRow:
-        async with bench(deployment) as b:
-            work = scheduler(b, LEAN)
-            b.runner.start(b.due("hang", kind="prove"))
-            await until(lambda: b.runner.running()[0].pid)
-            b.runner._live["prove-hang"].saved = True  # as if it had recorded an attempt
-            await b.parts.poller.poll(waits)
-            scan = b.due("succeed")
-            spec = scan.whole_spec.model_copy(update={"repository": waits.key})
-            b.runner.start(replace(scan, repository=waits.key, spec=spec))
-            async with asyncio.timeout(60):
-                while "prove-hang" in {job.job for job in b.runner.running()}:
-                    await work.start_due()
-                    await asyncio.sleep(0.1)
-            return await b.row("prove-hang")
-
-    stopped = asyncio.run(go())
+    async with bench(deployment) as b:
+        work = scheduler(b, LEAN)
+        b.runner.start(b.due("hang", kind="prove"))
+        await until(lambda: b.runner.running()[0].pid)
+        b.runner._live["prove-hang"].saved = True  # as if it had recorded an attempt
+        await b.parts.poller.poll(waits)
+        scan = b.due("succeed")
+        spec = scan.whole_spec.model_copy(update={"repository": waits.key})
+        b.runner.start(replace(scan, repository=waits.key, spec=spec))
+        async with asyncio.timeout(60):
+            while "prove-hang" in {job.job for job in b.runner.running()}:
+                await work.start_due()
+                await asyncio.sleep(0.1)
+        stopped = await b.row("prove-hang")
     assert (stopped.state, stopped.reason) == (
         "interrupted",
         f"preempted: trace {waits.key} main {sha[:10]} waits for a slot; what is done stays",

@@ -539,24 +539,20 @@ def test_another_command_at_work_keeps_it_from_beginning(world: World) -> None:
     assert world.github.requests == []
 
 
-def test_a_proof_has_one_pull_request_and_an_unknown_one_has_none(world: World) -> None:
+async def test_a_proof_has_one_pull_request_and_an_unknown_one_has_none(world: World) -> None:
     opened = PullRequestOpened(
         proof=PROOF, repository=KEY, number=1, url="https://example.org/1", branch="a:b", head="1" * 40, base="2" * 40
     )  # fmt: skip
-
-    async def go() -> None:
-        store = await StoreService.open(world.settings.paths)
-        try:
-            for _ in range(2):
-                await record(store, opened)
-            with pytest.raises(PullRequestStateError, match="another pull request is recorded"):
-                await record(store, opened.model_copy(update={"number": 2}))
-            with pytest.raises(PullRequestStateError, match="not of elsewhere"):
-                await record(store, opened.model_copy(update={"repository": "elsewhere"}))
-            with pytest.raises(KeyError):
-                await record(store, opened.model_copy(update={"proof": "none"}))
-        finally:
-            await store.close()
-
-    asyncio.run(go())
+    store = await StoreService.open(world.settings.paths)
+    try:
+        for _ in range(2):
+            await record(store, opened)
+        with pytest.raises(PullRequestStateError, match="another pull request is recorded"):
+            await record(store, opened.model_copy(update={"number": 2}))
+        with pytest.raises(PullRequestStateError, match="not of elsewhere"):
+            await record(store, opened.model_copy(update={"repository": "elsewhere"}))
+        with pytest.raises(KeyError):
+            await record(store, opened.model_copy(update={"proof": "none"}))
+    finally:
+        await store.close()
     assert len(world.opened) == 1

@@ -73,7 +73,7 @@ def test_a_copy_that_does_not_come_to_the_end_is_a_problem(
     assert "has been behind for 6" in shipping.problem
 
 
-def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
+async def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, at_its_end, goes_on = segments.write, threading.Event(), threading.Event()
@@ -85,7 +85,10 @@ def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
             goes_on.wait(30)
         return made
 
-    async def stop_during_a_pass(shipping: Shipping) -> None:
+    monkeypatch.setattr("daemon.state.shipping.segments.write", waits)
+    with EventLog.open(tmp_path / "events.db") as log:
+        append(log, 1)
+        shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple, print)
         passing = asyncio.create_task(shipping.ship())
         await asyncio.to_thread(at_its_end.wait, 30)
         append(log, 2)
@@ -93,12 +96,6 @@ def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
         await asyncio.sleep(0.05)  # it waits for the pass
         goes_on.set()
         await asyncio.gather(passing, stopping)
-
-    monkeypatch.setattr("daemon.state.shipping.segments.write", waits)
-    with EventLog.open(tmp_path / "events.db") as log:
-        append(log, 1)
-        shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple, print)
-        asyncio.run(stop_during_a_pass(shipping))
     assert shipping.shipped == 2
 
 

@@ -6,10 +6,9 @@ import asyncio
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -43,30 +42,28 @@ def event(number: int) -> NewEvent:
     return NewEvent("daemon", DaemonStopped(reason="test", pid=number))
 
 
-def test_after_a_failure_nothing_is_recorded_any_more_even_if_the_store_is_well_again(tmp_path: Path) -> None:
+async def test_after_a_failure_nothing_is_recorded_any_more_even_if_the_store_is_well_again(
+    tmp_path: Path,
+) -> None:
     """What was refused may be half of a plan; only a start from the log begins a new one."""
     deployment = Deployment(tmp_path)
     settings = deployment.write(repos=[])
     settings.paths.state.mkdir(parents=True)
-
-    async def scenario() -> None:
-        store = await StoreService.open(settings.paths)
-        try:
-            assert (await store.append([event(1)])).versions == {"daemon": 1}
-            aside = tmp_path / "aside.db"
-            settings.paths.events_db.rename(aside)
-            with pytest.raises(StoreFailedError, match="put it back"):
-                await store.append([event(2)])
-            assert store.failed.is_set()
-            aside.rename(settings.paths.events_db)
-            with pytest.raises(StoreFailedError, match="nothing is recorded any more"):
-                await store.append([event(3)])
-            with pytest.raises(StoreFailedError):
-                await store.set_poll_state("r", checked_at="", next_due_at="", outcome="", etag=None)
-        finally:
-            await store.close()
-
-    asyncio.run(scenario())
+    store = await StoreService.open(settings.paths)
+    try:
+        assert (await store.append([event(1)])).versions == {"daemon": 1}
+        aside = tmp_path / "aside.db"
+        settings.paths.events_db.rename(aside)
+        with pytest.raises(StoreFailedError, match="put it back"):
+            await store.append([event(2)])
+        assert store.failed.is_set()
+        aside.rename(settings.paths.events_db)
+        with pytest.raises(StoreFailedError, match="nothing is recorded any more"):
+            await store.append([event(3)])
+        with pytest.raises(StoreFailedError):
+            await store.set_poll_state("r", checked_at="", next_due_at="", outcome="", etag=None)
+    finally:
+        await store.close()
     assert [item.data["pid"] for item in deployment.events()] == [1]
 
 
@@ -145,46 +142,38 @@ def test_shared_appends_wait_for_others_and_are_recorded_in_their_order(
     assert transactions == [4 if ends == "another append" else 3]
 
 
-def test_listeners_hear_of_an_append_whose_caller_was_cancelled(tmp_path: Path) -> None:
+async def test_listeners_hear_of_an_append_whose_caller_was_cancelled(tmp_path: Path) -> None:
     settings = Deployment(tmp_path).write(repos=[])
     settings.paths.state.mkdir(parents=True)
     heard: list[int] = []
-
-    async def scenario() -> None:
-        store = await StoreService.open(settings.paths)
-        store.subscribe(lambda events: heard.append(len(events)))
-        try:
-            caller = asyncio.ensure_future(store.append([event(1), event(2)]))
-            await asyncio.sleep(0)
-            caller.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await caller
-            await store.append([event(3)])
-            assert heard == [2, 1], "and those of an append before its caller goes on"
-        finally:
-            await store.close()
-
-    asyncio.run(scenario())
+    store = await StoreService.open(settings.paths)
+    store.subscribe(lambda events: heard.append(len(events)))
+    try:
+        caller = asyncio.ensure_future(store.append([event(1), event(2)]))
+        await asyncio.sleep(0)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        await store.append([event(3)])
+        assert heard == [2, 1], "and those of an append before its caller goes on"
+    finally:
+        await store.close()
 
 
-def test_a_payload_may_come_with_a_batch_that_waits_before(tmp_path: Path) -> None:
+async def test_a_payload_may_come_with_a_batch_that_waits_before(tmp_path: Path) -> None:
     settings = Deployment(tmp_path).write(repos=[])
     settings.paths.state.mkdir(parents=True)
     (tmp_path / "payload").write_bytes(PAYLOAD)
-
-    async def scenario() -> None:
-        store = await StoreService.open(settings.paths)
-        try:
-            given = {CITING.scan.sha256: tmp_path / "payload"}
-            await asyncio.gather(
-                store.append([NewEvent("repository:a", CITING)], blobs=given),
-                store.append([NewEvent("repository:b", CITING)], blobs=given),
-                store.append([NewEvent("repository:c", CITING)]),
-            )
-        finally:
-            await store.close()
-
-    asyncio.run(scenario())
+    store = await StoreService.open(settings.paths)
+    try:
+        given = {CITING.scan.sha256: tmp_path / "payload"}
+        await asyncio.gather(
+            store.append([NewEvent("repository:a", CITING)], blobs=given),
+            store.append([NewEvent("repository:b", CITING)], blobs=given),
+            store.append([NewEvent("repository:c", CITING)]),
+        )
+    finally:
+        await store.close()
     assert check(settings.paths.events_db).ok
 
 
@@ -234,7 +223,7 @@ def test_an_anchor_that_was_removed_is_made_anew_with_a_warning(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("full", [(EventLog, "append_all"), (View, "catch_up")], ids=["log", "view"])
-def test_who_waits_outlasts_a_full_disk_and_who_does_not_is_told(
+async def test_who_waits_outlasts_a_full_disk_and_who_does_not_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: tuple[type, str]
 ) -> None:
     deployment = Deployment(tmp_path)
@@ -246,50 +235,47 @@ def test_who_waits_outlasts_a_full_disk_and_who_does_not_is_told(
     def refuses(*_arguments: object, **_options: object) -> None:
         raise DatabaseFullError("events.db: full; free some space")
 
-    async def scenario() -> None:
-        store = await StoreService.open(settings.paths, patient=True)
-        store.room._has_room = lambda _: getattr(owner, name) is real
-        try:
-            monkeypatch.setattr(owner, name, refuses)
-            if owner is EventLog:
-                with pytest.raises(NoRoomError, match="free some space"):
-                    await store.append([event(1)])
-            else:
-                await store.append([event(1)])  # it is in the log, and the view follows later
-            assert "free some space" in store.room.problem
-            waiting = asyncio.ensure_future(store.append([event(2)], wait=True))
-            await asyncio.sleep(1.2)
+    store = await StoreService.open(settings.paths, patient=True)
+    store.room._has_room = lambda _: getattr(owner, name) is real
+    try:
+        monkeypatch.setattr(owner, name, refuses)
+        if owner is EventLog:
+            with pytest.raises(NoRoomError, match="free some space"):
+                await store.append([event(1)])
+        else:
+            await store.append([event(1)])  # it is in the log, and the view follows later
+        assert "free some space" in store.room.problem
+        waiting = asyncio.ensure_future(store.append([event(2)], wait=True))
+        await asyncio.sleep(1.2)
+        await store.check()
+        await asyncio.sleep(0)
+        assert waiting.done() == (owner is View)
+        assert store.failure is None
+        monkeypatch.setattr(owner, name, real)
+        for _ in range(40):
             await store.check()
-            await asyncio.sleep(0)
-            assert waiting.done() == (owner is View)
-            assert store.failure is None
-            monkeypatch.setattr(owner, name, real)
-            for _ in range(40):
-                await store.check()
-                if waiting.done() and not store.room.problem:
-                    break
-                await asyncio.sleep(0.1)
-            await asyncio.wait_for(waiting, timeout=5)
-            assert store.room.problem == ""
-            await store.append([event(3)])
-            # Whoever ends does not wait.
-            monkeypatch.setattr(owner, name, refuses)
-            if owner is EventLog:
-                late = asyncio.ensure_future(store.append([event(4)], wait=True))
-                await asyncio.sleep(0.1)
-                store.hurry()
-                with pytest.raises(NoRoomError):
-                    await asyncio.wait_for(late, timeout=5)
-            monkeypatch.setattr(owner, name, real)
-        finally:
-            await store.close()
-
-    asyncio.run(scenario())
+            if waiting.done() and not store.room.problem:
+                break
+            await asyncio.sleep(0.1)
+        await asyncio.wait_for(waiting, timeout=5)
+        assert store.room.problem == ""
+        await store.append([event(3)])
+        # Whoever ends does not wait.
+        monkeypatch.setattr(owner, name, refuses)
+        if owner is EventLog:
+            late = asyncio.ensure_future(store.append([event(4)], wait=True))
+            await asyncio.sleep(0.1)
+            store.hurry()
+            with pytest.raises(NoRoomError):
+                await asyncio.wait_for(late, timeout=5)
+        monkeypatch.setattr(owner, name, real)
+    finally:
+        await store.close()
     assert sorted(item.data["pid"] for item in deployment.events()) == [1, 2, 3][owner is EventLog :]
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
 
 
-def test_to_a_ledger_that_is_not_patient_a_full_disk_is_a_failure_as_any_other(
+async def test_to_a_ledger_that_is_not_patient_a_full_disk_is_a_failure_as_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Deployment(tmp_path).write(repos=[])
@@ -298,18 +284,15 @@ def test_to_a_ledger_that_is_not_patient_a_full_disk_is_a_failure_as_any_other(
     def refuses(*_arguments: object, **_options: object) -> None:
         raise DatabaseFullError("events.db: full")
 
-    async def scenario() -> None:
-        store = await StoreService.open(settings.paths)
-        monkeypatch.setattr(EventLog, "append_all", refuses)
-        try:
-            with pytest.raises(StoreFailedError) as caught:
-                await store.append([event(1)], wait=True)
-            assert not isinstance(caught.value, NoRoomError)
-            assert store.failure is not None
-        finally:
-            await store.close()
-
-    asyncio.run(scenario())
+    store = await StoreService.open(settings.paths)
+    monkeypatch.setattr(EventLog, "append_all", refuses)
+    try:
+        with pytest.raises(StoreFailedError) as caught:
+            await store.append([event(1)], wait=True)
+        assert not isinstance(caught.value, NoRoomError)
+        assert store.failure is not None
+    finally:
+        await store.close()
 
 
 GOES = (
@@ -328,7 +311,7 @@ GOES = (
     ("name", "how"),
     [*((name, "removed") for name in GOES), ("events.db-wal", "replaced"), ("events.db", "replaced")],
 )
-def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_nothing(
+async def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_nothing(
     tmp_path: Path, name: str, how: str, tell: Callable[[str, str], None]
 ) -> None:
     """SQLite writes on into a -wal that has no name any more; and a second daemon could take a lock that has none."""
@@ -337,27 +320,23 @@ def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_nothing(
     paths.state.mkdir(parents=True)
     paths.lock.touch()
     said = []
-
-    async def scenario() -> None:
-        store = await StoreService.open(paths)
-        await store.append([event(number) for number in range(3)])
-        if name:
-            (paths.state / name).unlink()
-        else:
-            paths.state.rename(tmp_path / "moved")
-            paths.state.mkdir()
-        if how == "replaced" and name:
-            (paths.state / name).touch()
-        with pytest.raises(StoreFailedError, match="removed or replaced while the daemon runs"):
-            await store.append([event(9)])
-        assert store.failed.is_set()
-        said.append(str(store.failure))
-        # As a kill would end it, but for the descriptors: nothing is folded in.
-        for rescued in paths.state.glob("events.db.rescued-*"):
-            rescued.rename(tmp_path / "rescued.db")
-        await store.close()
-
-    asyncio.run(scenario())
+    store = await StoreService.open(paths)
+    await store.append([event(number) for number in range(3)])
+    if name:
+        (paths.state / name).unlink()
+    else:
+        paths.state.rename(tmp_path / "moved")
+        paths.state.mkdir()
+    if how == "replaced" and name:
+        (paths.state / name).touch()
+    with pytest.raises(StoreFailedError, match="removed or replaced while the daemon runs"):
+        await store.append([event(9)])
+    assert store.failed.is_set()
+    said.append(str(store.failure))
+    # As a kill would end it, but for the descriptors: nothing is folded in.
+    for rescued in paths.state.glob("events.db.rescued-*"):
+        rescued.rename(tmp_path / "rescued.db")
+    await store.close()
     if name in ("events.db", "events.db-wal"):
         assert "everything recorded is in" in said[0]
         left = tmp_path / "rescued.db"
@@ -372,59 +351,53 @@ def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_nothing(
     tell(f"{name or 'the state folder'} {how} under a running daemon", "events lost: 0")
 
 
-def test_another_program_that_closes_a_database_leaves_its_companions_to_the_daemon(tmp_path: Path) -> None:
+async def test_another_program_that_closes_a_database_leaves_its_companions_to_the_daemon(
+    tmp_path: Path,
+) -> None:
     """SQLite removes a -wal with the last connection, and knows of others by locks that a mere `close` gives back."""
     paths = Deployment(tmp_path).write(repos=[]).paths
     paths.state.mkdir(parents=True)
     code = "import sqlite3, sys\nfor path in sys.argv[1:]:\n    view = sqlite3.connect(path)\n"
     code += "    view.execute('SELECT count(*) FROM sqlite_schema').fetchone()\n    view.close()\n"
-
-    async def scenario() -> None:
-        store = await StoreService.open(paths)
-        await store.append([event(1)])
-        while store.check_pause_s < 3600:  # the log and the view are looked through
-            await store.check_next_part()
-        files = (str(paths.events_db), str(paths.database_db))
-        other = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", code, *files)
-        assert await other.wait() == 0
-        await store.append([event(2)])
-        await store.close()
-
-    asyncio.run(scenario())
+    store = await StoreService.open(paths)
+    await store.append([event(1)])
+    while store.check_pause_s < 3600:  # the log and the view are looked through
+        await store.check_next_part()
+    files = (str(paths.events_db), str(paths.database_db))
+    other = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", code, *files)
+    assert await other.wait() == 0
+    await store.append([event(2)])
+    await store.close()
     with LogReader.open(paths.events_db) as log:
         assert log.position() == 2
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_in_a_turn_without_an_append_the_wal_is_folded_in(
+async def test_in_a_turn_without_an_append_the_wal_is_folded_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, read: bool
 ) -> None:
     """A young log lies in its -wal alone, and would be lost with it; who reads it, as a backup does, delays that."""
     paths = Deployment(tmp_path).write(repos=[]).paths
     paths.state.mkdir(parents=True)
     monkeypatch.setattr("daemon.state.store_service._FOLDED_IN_EVERY_S", 0.0)
-
-    async def scenario() -> None:
-        store = await StoreService.open(paths)
-        await store.append([event(1)])
-        with closing(connect_readonly(paths.events_db)) as reader:
-            if read:
-                reader.execute("BEGIN")
-                assert reader.execute("SELECT count(*) FROM events").fetchone()[0] == 1
-            await store.append([event(2)])
-            await store.check()
-            await store.check()
+    store = await StoreService.open(paths)
+    await store.append([event(1)])
+    with closing(connect_readonly(paths.events_db)) as reader:
+        if read:
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM events").fetchone()[0] == 1
+        await store.append([event(2)])
         await store.check()
-        (alone := tmp_path / "alone").mkdir()
-        shutil.copy(paths.events_db, alone)
-        await store.close()
-
-    asyncio.run(scenario())
+        await store.check()
+    await store.check()
+    (alone := tmp_path / "alone").mkdir()
+    shutil.copy(paths.events_db, alone)
+    await store.close()
     with LogReader.open(tmp_path / "alone" / "events.db") as log:
         assert log.position() == 2
 
 
-def test_a_view_that_is_not_what_the_log_says_is_found_at_rest_made_anew_and_said(
+async def test_a_view_that_is_not_what_the_log_says_is_found_at_rest_made_anew_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows gone, changed and made up, while no daemon ran: nothing that a start looks at."""
@@ -439,25 +412,21 @@ def test_a_view_that_is_not_what_the_log_says_is_found_at_rest_made_anew_and_sai
         view.execute("UPDATE proofs SET state = 'verified' WHERE proof IN (SELECT max(proof) FROM proofs)")
         view.execute("DELETE FROM sorries WHERE sorry IN (SELECT min(sorry) FROM sorries)")
         view.execute("INSERT INTO pauses VALUES ('prove', 'nobody', '', '')")
-
-    async def scenario() -> list[MutableMapping[str, Any]]:
-        store = await StoreService.open(paths)
-        parts = 0
-        with capture_logs() as said:
-            while not store.rebuilt:
-                await store.check_next_part()
-                parts += 1
-                assert parts < 1000
-        assert store.check_pause_s > 3600
-        await store.append([event(1)])
-        assert await store.ask(lambda view: view.execute("SELECT count(*) FROM pauses").fetchone()[0]) == 0
-        await store.close()
-        return said
-
-    (said,) = asyncio.run(scenario())
-    assert said["event"] == "view_rebuilt"
+    store = await StoreService.open(paths)
+    parts = 0
+    with capture_logs() as said:
+        while not store.rebuilt:
+            await store.check_next_part()
+            parts += 1
+            assert parts < 1000
+    assert store.check_pause_s > 3600
+    await store.append([event(1)])
+    assert await store.ask(lambda view: view.execute("SELECT count(*) FROM pauses").fetchone()[0]) == 0
+    await store.close()
+    (line,) = said
+    assert line["event"] == "view_rebuilt"
     for table in ("proofs", "sorries", "pauses"):
-        assert f"{table} " in said["reason"]
+        assert f"{table} " in line["reason"]
     assert verify(paths.events_db, paths.database_db).ok
     assert not paths.second_view.exists()
 

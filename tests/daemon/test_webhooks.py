@@ -241,26 +241,21 @@ async def listening(settings: Settings, problems: Problems, heard: Heard) -> Asy
         await webhooks.stop()
 
 
-def test_nothing_listens_unless_the_configuration_says_so(deployment: Deployment) -> None:
-    async def go() -> int | None:
-        async with listening(deployment.write(repos=[]), Problems(), Heard()) as webhooks:
-            return webhooks.port
-
-    assert asyncio.run(go()) is None
+async def test_nothing_listens_unless_the_configuration_says_so(deployment: Deployment) -> None:
+    async with listening(deployment.write(repos=[]), Problems(), Heard()) as webhooks:
+        found = webhooks.port
+    assert found is None
 
 
-def test_without_a_secret_nothing_listens_and_status_says_what_to_do(deployment: Deployment) -> None:
+async def test_without_a_secret_nothing_listens_and_status_says_what_to_do(deployment: Deployment) -> None:
     problems = Problems()
     port = free_port()
-
-    async def go() -> tuple[int | None, int | None]:
-        async with listening(write(deployment, port=port, secret=False), problems, Heard()) as webhooks:
-            before = webhooks.port
-            assert "webhook_secret_file" in problems.get(PROBLEM)
-            await webhooks.take_up(write(deployment, port=port))
-            return before, webhooks.port
-
-    assert asyncio.run(go()) == (None, port)
+    async with listening(write(deployment, port=port, secret=False), problems, Heard()) as webhooks:
+        before = webhooks.port
+        assert "webhook_secret_file" in problems.get(PROBLEM)
+        await webhooks.take_up(write(deployment, port=port))
+        found = before, webhooks.port
+    assert found == (None, port)
     assert problems.texts() == []
 
 
@@ -279,25 +274,21 @@ def test_a_port_that_is_taken_is_a_problem_that_stops_nothing(deployment: Deploy
     assert "choose another port" in problems.get(PROBLEM)
 
 
-def test_a_delivery_over_a_socket_and_a_reload_that_closes_the_port(deployment: Deployment) -> None:
+async def test_a_delivery_over_a_socket_and_a_reload_that_closes_the_port(deployment: Deployment) -> None:
     heard, body = Heard(), json.dumps(PUSH).encode()
     headers = {"Content-Type": "application/json", "X-Hub-Signature-256": sign(body)}
     port = free_port()
-
-    async def go() -> int:
-        async with (
-            listening(write(deployment, port=port), Problems(), heard) as webhooks,
-            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
-        ):
-            status = (await client.post("/", content=body, headers=headers)).status_code
-            assert (await client.get("/")).status_code == 405
-            assert (await client.post("/other", content=body, headers=headers)).status_code == 404
-            await webhooks.take_up(deployment.write(repos=[]))
-            with pytest.raises(httpx2.ConnectError):
-                await client.post("/", content=body, headers=headers)
-            return status
-
-    assert asyncio.run(go()) == 202
+    async with (
+        listening(write(deployment, port=port), Problems(), heard) as webhooks,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        status = (await client.post("/", content=body, headers=headers)).status_code
+        assert (await client.get("/")).status_code == 405
+        assert (await client.post("/other", content=body, headers=headers)).status_code == 404
+        await webhooks.take_up(deployment.write(repos=[]))
+        with pytest.raises(httpx2.ConnectError):
+            await client.post("/", content=body, headers=headers)
+    assert status == 202
     assert heard.hints == [("owner/name", 42)]
 
 

@@ -61,41 +61,38 @@ async def working(deployment: Deployment) -> AsyncIterator[tuple[Scheduler, Benc
         )
 
 
-def test_what_finds_no_room_while_the_plan_is_made_keeps_it_from_beginning(deployment: Deployment) -> None:
+async def test_what_finds_no_room_while_the_plan_is_made_keeps_it_from_beginning(
+    deployment: Deployment,
+) -> None:
     """A job that the disk refused has left by then, and the plan has it as due again."""
-
-    async def go() -> tuple[list[str], list[str], int]:
-        async with working(deployment) as (work, b, gpus):
-            room = b.parts.store.room
-            gpus.meanwhile = lambda: room.lost("full", deployment.folder)  # type: ignore[method-assign] # once in this turn
-            await work.start_due()
-            planned, begun = [due.kind for due in work.plan.due], len(b.runner.running())
-            room.found(deployment.folder)
-            gpus.meanwhile = lambda: None  # type: ignore[method-assign]
-            await work.start_due()
-            again = [job.kind for job in b.runner.running()]
-            await until(lambda: not b.runner.running())
-            return [*planned], [*again], begun
-
-    assert asyncio.run(go()) == (["scan"], ["scan"], 0)
+    async with working(deployment) as (work, b, gpus):
+        room = b.parts.store.room
+        gpus.meanwhile = lambda: room.lost("full", deployment.folder)  # type: ignore[method-assign] # once in this turn
+        await work.start_due()
+        planned, begun = [due.kind for due in work.plan.due], len(b.runner.running())
+        room.found(deployment.folder)
+        gpus.meanwhile = lambda: None  # type: ignore[method-assign]
+        await work.start_due()
+        again = [job.kind for job in b.runner.running()]
+        await until(lambda: not b.runner.running())
+        found = [*planned], [*again], begun
+    assert found == (["scan"], ["scan"], 0)
     assert len(deployment.events("job_started")) == 1
 
 
-def test_a_job_that_has_begun_is_not_due_any_more_also_after_its_end_and_before_the_next_turn(
+async def test_a_job_that_has_begun_is_not_due_any_more_also_after_its_end_and_before_the_next_turn(
     deployment: Deployment,
 ) -> None:
-    async def go() -> list[int]:
-        async with working(deployment) as (work, b, _):
-            await work.start_due()
-            found = [len(b.runner.running()), len(work.plan.due)]
-            await until(lambda: not b.runner.running())
-            return [*found, len(work.plan.due)]
-
-    assert asyncio.run(go()) == [1, 0, 0]
+    async with working(deployment) as (work, b, _):
+        await work.start_due()
+        found = [len(b.runner.running()), len(work.plan.due)]
+        await until(lambda: not b.runner.running())
+        answer = [*found, len(work.plan.due)]
+    assert answer == [1, 0, 0]
 
 
 @pytest.mark.parametrize("set_s", [-3600.0, 3600.0], ids=["back", "forward"])
-def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
+async def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, set_s: float
 ) -> None:
     clock = SimpleNamespace(always_s=0.0, wall_s=0.0)
@@ -106,31 +103,28 @@ def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
         def now(cls, tz: Any = None) -> Any:
             return real.now(tz) + timedelta(seconds=clock.wall_s + clock.always_s)
 
-    async def go() -> list[list[int]]:
-        async with working(deployment) as (work, b, _):
-            b.runner.retries = Retries(elapsed=lambda: clock.always_s)
-            await work.start_due()
-            (due,) = (live.due for live in b.runner.attempts)
-            await until(lambda: not b.runner.running())
-            found = []
-
-            async def planned() -> None:
-                b.runner.start = lambda *_: None  # type: ignore[method-assign] # the plan is what counts
-                await work.start_due()
-                found.append([one.attempt for one in work.plan.due if one.job == due.job])
-
-            monkeypatch.setattr("daemon.scheduling.scheduler.datetime", Set)
-            clock.wall_s = set_s
-            await planned()
-            assert 40.0 < work.until_due_s() < 75.0
-            clock.always_s = 47.0
-            await planned()
-            clock.always_s = 73.0  # a minute, give or take a fifth
-            await planned()
-            return found
-
     # The scan is a job of the tests and not told how to behave: a failure that may pass.
-    assert asyncio.run(go()) == [[], [], [2]]
+    async with working(deployment) as (work, b, _):
+        b.runner.retries = Retries(elapsed=lambda: clock.always_s)
+        await work.start_due()
+        (due,) = (live.due for live in b.runner.attempts)
+        await until(lambda: not b.runner.running())
+        found = []
+
+        async def planned() -> None:
+            b.runner.start = lambda *_: None  # type: ignore[method-assign] # the plan is what counts
+            await work.start_due()
+            found.append([one.attempt for one in work.plan.due if one.job == due.job])
+
+        monkeypatch.setattr("daemon.scheduling.scheduler.datetime", Set)
+        clock.wall_s = set_s
+        await planned()
+        assert 40.0 < work.until_due_s() < 75.0
+        clock.always_s = 47.0
+        await planned()
+        clock.always_s = 73.0  # a minute, give or take a fifth
+        await planned()
+    assert found == [[], [], [2]]
     (failed,) = deployment.events("job_failed")
     waits = datetime.fromisoformat(failed.data["retry_at"]) - datetime.fromisoformat(failed.recorded_at)
     assert timedelta(seconds=47) < waits < timedelta(seconds=73), "for people, by the clock as it was"

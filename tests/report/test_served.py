@@ -68,36 +68,29 @@ def instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Non
     monkeypatch.setattr("daemon.http.report_page.sys.executable", str(program))
 
 
-def test_the_page_is_made_once_for_all_who_ask_and_kept_until_it_is_too_old(
+async def test_the_page_is_made_once_for_all_who_ask_and_kept_until_it_is_too_old(
     paths: Paths, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        page = ReportPage(paths, no_problems)
-        together = await asyncio.gather(*(page.now() for _ in range(5)))
-        assert b"Nothing is recorded yet" in together[0].html
-        assert {id(one) for one in together} == {id(await page.now())}
-        assert len(started) == 1
-        monkeypatch.setattr(report_page, "EVERY_S", 0.0)
-        await page.now()
-        assert len(started) == 2
-
-    asyncio.run(run())
+    page = ReportPage(paths, no_problems)
+    together = await asyncio.gather(*(page.now() for _ in range(5)))
+    assert b"Nothing is recorded yet" in together[0].html
+    assert {id(one) for one in together} == {id(await page.now())}
+    assert len(started) == 1
+    monkeypatch.setattr(report_page, "EVERY_S", 0.0)
+    await page.now()
+    assert len(started) == 2
 
 
-def test_who_gives_up_waiting_does_not_take_the_page_from_the_others(
+async def test_who_gives_up_waiting_does_not_take_the_page_from_the_others(
     paths: Paths, started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instead(tmp_path, monkeypatch, "sleep 0.3; echo made")
-
-    async def run() -> None:
-        page = ReportPage(paths, no_problems)
-        left, stays = asyncio.create_task(page.now()), asyncio.create_task(page.now())
-        await asyncio.sleep(0.05)
-        left.cancel()
-        assert (await stays).html == b"made\n"
-        assert len(started) == 1
-
-    asyncio.run(run())
+    page = ReportPage(paths, no_problems)
+    left, stays = asyncio.create_task(page.now()), asyncio.create_task(page.now())
+    await asyncio.sleep(0.05)
+    left.cancel()
+    assert (await stays).html == b"made\n"
+    assert len(started) == 1
 
 
 @pytest.mark.parametrize(
@@ -111,49 +104,41 @@ def test_who_gives_up_waiting_does_not_take_the_page_from_the_others(
         ("exec sleep 60", "not made within 0.2 s; `everlean report`"),
     ],
 )
-def test_a_page_that_cannot_be_made_is_an_error_with_its_reason_and_leaves_no_process(
+async def test_a_page_that_cannot_be_made_is_an_error_with_its_reason_and_leaves_no_process(
     script: str, said: str, paths: Paths, started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instead(tmp_path, monkeypatch, script)
     monkeypatch.setattr(report_page, "PATIENCE_S", 0.2 if "sleep" in script else 60.0)
-
-    async def run() -> None:
-        page = ReportPage(paths, no_problems)
-        with pytest.raises(ReportError, match=said):
-            await page.now()
-        assert started[0].returncode is not None
-        instead(tmp_path, monkeypatch, "echo made")
-        with pytest.raises(ReportError, match=said):
-            await page.now()
-        assert len(started) == 1, "for a while the reason is told again, and nothing is started"
-        monkeypatch.setattr(report_page, "FAILED_S", 0.0)
-        monkeypatch.setattr(report_page, "PATIENCE_S", 60.0)
-        assert (await page.now()).html == b"made\n", "then it is tried again"
-
-    asyncio.run(run())
+    page = ReportPage(paths, no_problems)
+    with pytest.raises(ReportError, match=said):
+        await page.now()
+    assert started[0].returncode is not None
+    instead(tmp_path, monkeypatch, "echo made")
+    with pytest.raises(ReportError, match=said):
+        await page.now()
+    assert len(started) == 1, "for a while the reason is told again, and nothing is started"
+    monkeypatch.setattr(report_page, "FAILED_S", 0.0)
+    monkeypatch.setattr(report_page, "PATIENCE_S", 60.0)
+    assert (await page.now()).html == b"made\n", "then it is tried again"
 
 
-def test_only_so_many_wait_and_the_next_is_told_so_at_once(
+async def test_only_so_many_wait_and_the_next_is_told_so_at_once(
     paths: Paths, started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = tmp_path / "held"
     instead(tmp_path, monkeypatch, f"while [ ! -e {held} ]; do sleep 0.05; done; echo made")
-
-    async def run() -> None:
-        page = ReportPage(paths, no_problems)
-        waiting = [asyncio.create_task(page.now()) for _ in range(MOST_WAITING)]
-        await asyncio.sleep(0)
-        with pytest.raises(ReportError, match=f"^{MOST_WAITING} wait for it already"):
-            await page.now()
-        waiting.pop().cancel()
-        await asyncio.sleep(0)
-        waiting.append(asyncio.create_task(page.now()))
-        await asyncio.sleep(0)
-        held.touch()
-        assert {made.html for made in await asyncio.gather(*waiting)} == {b"made\n"}
-        assert len(started) == 1
-
-    asyncio.run(run())
+    page = ReportPage(paths, no_problems)
+    waiting = [asyncio.create_task(page.now()) for _ in range(MOST_WAITING)]
+    await asyncio.sleep(0)
+    with pytest.raises(ReportError, match=f"^{MOST_WAITING} wait for it already"):
+        await page.now()
+    waiting.pop().cancel()
+    await asyncio.sleep(0)
+    waiting.append(asyncio.create_task(page.now()))
+    await asyncio.sleep(0)
+    held.touch()
+    assert {made.html for made in await asyncio.gather(*waiting)} == {b"made\n"}
+    assert len(started) == 1
 
 
 def test_its_process_may_take_so_much_memory_and_no_more(
@@ -185,31 +170,23 @@ def test_its_process_makes_no_page_for_a_daemon_that_is_gone(paths: Paths) -> No
     assert (done.returncode, done.stdout) == (143, b"")
 
 
-def test_without_a_view_the_reason_says_what_to_do(paths: Paths) -> None:
+async def test_without_a_view_the_reason_says_what_to_do(paths: Paths) -> None:
     paths.database_db.unlink()
-
-    async def run() -> None:
-        with pytest.raises(ReportError, match=r"no such database; start the daemon"):
-            await ReportPage(paths, no_problems).now()
-
-    asyncio.run(run())
+    with pytest.raises(ReportError, match=r"no such database; start the daemon"):
+        await ReportPage(paths, no_problems).now()
 
 
-def test_each_page_is_kept_by_its_name_and_only_so_many_are(
+async def test_each_page_is_kept_by_its_name_and_only_so_many_are(
     paths: Paths, started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instead(tmp_path, monkeypatch, 'eval "echo \\${$#}"')
-
-    async def run() -> None:
-        page = ReportPage(paths, no_problems)
-        names = [f"sorries-{number}.html" for number in range(MOST_KEPT + 1)]
-        assert [(await page.now(name)).html.decode() for name in names] == [f"{name}\n" for name in names]
-        await page.now(names[-1])
-        assert len(started) == len(names)
-        await page.now(names[0])
-        assert len(started) == len(names) + 1, "the first had gone"
-
-    asyncio.run(run())
+    page = ReportPage(paths, no_problems)
+    names = [f"sorries-{number}.html" for number in range(MOST_KEPT + 1)]
+    assert [(await page.now(name)).html.decode() for name in names] == [f"{name}\n" for name in names]
+    await page.now(names[-1])
+    assert len(started) == len(names)
+    await page.now(names[0])
+    assert len(started) == len(names) + 1, "the first had gone"
 
 
 # --- over HTTP -----------------------------------------------------------------------------------------------------

@@ -161,27 +161,25 @@ def test_a_member_of_the_control_group_acts(paths: Paths) -> None:
 
 
 @pytest.mark.usefixtures("as_root")
-def test_a_reload_changes_who_may_act_and_a_group_that_cannot_be_had_changes_nothing(paths: Paths) -> None:
+async def test_a_reload_changes_who_may_act_and_a_group_that_cannot_be_had_changes_nothing(
+    paths: Paths,
+) -> None:
     other = next(group for group in grp.getgrall() if group.gr_gid not in (0, os.getegid(), 65534))
-
-    async def serve() -> list[str]:
-        daemon = Daemon()
-        server = await ControlServer.start(paths.socket, daemon.parts)
-        said = []
-        ask = as_user(paths, STRANGER, THEIR_GROUP, other.gr_gid)
-        try:
-            await server.admit(other.gr_name)
-            said.append(await asyncio.to_thread(ask, daemon))
-            with pytest.raises(SocketInUseError, match="no group 'nobody-has-this'"):
-                await server.admit("nobody-has-this")
-            said.append(await asyncio.to_thread(ask, daemon))
-            await server.admit("")
-            said.append(await asyncio.to_thread(ask, daemon))
-        finally:
-            await server.stop()
-        return said
-
-    first, second, third = asyncio.run(serve())
+    daemon = Daemon()
+    server = await ControlServer.start(paths.socket, daemon.parts)
+    said = []
+    ask = as_user(paths, STRANGER, THEIR_GROUP, other.gr_gid)
+    try:
+        await server.admit(other.gr_name)
+        said.append(await asyncio.to_thread(ask, daemon))
+        with pytest.raises(SocketInUseError, match="no group 'nobody-has-this'"):
+            await server.admit("nobody-has-this")
+        said.append(await asyncio.to_thread(ask, daemon))
+        await server.admit("")
+        said.append(await asyncio.to_thread(ask, daemon))
+    finally:
+        await server.stop()
+    first, second, third = said
     assert first == "GET 200\nPOST 202\ndid 1"
     assert second == "GET 200\nPOST 202\ndid 2"
     assert "POST refused" in third
@@ -231,22 +229,18 @@ def test_the_connections_of_others_leave_the_socket_open_to_root_and_to_the_daem
     assert len([record for record in caplog.records if "more connections" in record.getMessage()]) <= 1
 
 
-def test_what_another_daemon_refuses_is_told_with_the_remedy(paths: Paths) -> None:
+async def test_what_another_daemon_refuses_is_told_with_the_remedy(paths: Paths) -> None:
     """Without a second user: the doorkeeper takes this process for one."""
-
-    async def serve() -> None:
-        server = await ControlServer.start(paths.socket, Daemon().parts)
-        server._guarded.keeper = Doorkeeper(owner=STRANGER, group=THEIR_GROUP)
-        try:
-            with pytest.raises(NotPermittedError, match="may not act through this socket") as caught:
-                await asyncio.to_thread(request, paths, "POST", "/poll", {})
-            assert isinstance(caught.value, ControlError)
-        finally:
-            await server.stop()
-
     if os.geteuid() == 0:
         pytest.skip("root may always act; run as another user to see it")
-    asyncio.run(serve())
+    server = await ControlServer.start(paths.socket, Daemon().parts)
+    server._guarded.keeper = Doorkeeper(owner=STRANGER, group=THEIR_GROUP)
+    try:
+        with pytest.raises(NotPermittedError, match="may not act through this socket") as caught:
+            await asyncio.to_thread(request, paths, "POST", "/poll", {})
+        assert isinstance(caught.value, ControlError)
+    finally:
+        await server.stop()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Only a client that first drops the triggers gets through, and `everlean db check
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -50,16 +51,24 @@ ATTACKS = {
 }
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "events.db"
-    _, blobs = stage(tmp_path / "staging", PATCH)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log that no test attacks."""
+    folder = tmp_path_factory.mktemp("made")
+    _, blobs = stage(folder / "staging", PATCH)
     found = proof_found("s", samples()["sorry_opened"].place, commit="0" * 40)  # type: ignore[attr-defined] # a SorryOpened
-    with EventLog.open(path) as log:
+    with EventLog.open(folder / "events.db") as log:
         events = [NewEvent("daemon", DaemonStopped(reason="kept", pid=number)) for number in (1, 2)]
         log.append(events, expect={"daemon": 0})
         log.append([NewEvent("proof:p", proof_checked(found))], expect={"proof:p": Expect.ANY}, blobs=blobs)
-    return path
+    return folder
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    for name in ("events.db", "events.db-anchor"):
+        shutil.copy(made / name, tmp_path)
+    return tmp_path / "events.db"
 
 
 def content(path: Path) -> list[tuple[object, ...]]:
