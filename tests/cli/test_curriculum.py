@@ -9,7 +9,7 @@ import pytest
 
 from store.log.log import EventLog
 from store.recording import record_trace
-from tests.support.state_folder import StateFolder, undocumented
+from tests.support.state_folder import StateFolder, make_folder, undocumented
 from tests.support.traced_repository import head, make_traced_repository, record_made_up
 
 
@@ -23,8 +23,10 @@ def trace(folder: StateFolder, *repositories: str, sha: str = "1" * 40) -> None:
     folder.write()
 
 
-@pytest.fixture
-def traced(folder: StateFolder) -> StateFolder:
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> StateFolder:
+    """Three repositories, of which tests only read."""
+    folder = make_folder(tmp_path_factory.mktemp("traced"))
     trace(folder, "example.org/demo/one", "example.org/demo/two", "example.org/other/two")
     return folder
 
@@ -39,13 +41,8 @@ def test_the_repository_with_most_easy_theorems_comes_first(traced: StateFolder)
         assert row["easy"] + row["medium"] + row["hard"] == row["theorems"]
         assert (row["completeness"], row["no_proof"]) == (1, 0)
     assert document["compat"] is False
-    assert document["thresholds"]["easy"] == {"steps": 3, "difficulty": math.exp(3), "text": "e^3"}
-
-
-def test_every_field_is_documented(traced: StateFolder) -> None:
-    document = traced.everlean("curriculum", "--json").json
     limits = document["thresholds"]
-    rows = document["repositories"]
+    assert limits["easy"] == {"steps": 3, "difficulty": math.exp(3), "text": "e^3"}
     assert undocumented("curriculum", document, rows[0], limits, limits["easy"], in_tables=False) == set()
 
 
@@ -122,10 +119,11 @@ def test_a_trace_without_theorems_is_one_that_leandojo_leaves_out(folder: StateF
     assert "example.org/demo/logic" in folder.everlean("curriculum").out
 
 
-def test_as_of_an_earlier_event_there_was_less(traced: StateFolder) -> None:
-    position = traced.everlean("status", "--json").json["log"]["position"]
-    trace(traced, "example.org/demo/late", sha="2" * 40)
-    assert len(traced.everlean("curriculum", "--json").json["repositories"]) == 4
-    then = traced.everlean("curriculum", "--as-of", str(position), "--json").json
-    assert len(then["repositories"]) == 3
+def test_as_of_an_earlier_event_there_was_less(folder: StateFolder) -> None:
+    trace(folder, "example.org/demo/one")
+    position = folder.everlean("status", "--json").json["log"]["position"]
+    trace(folder, "example.org/demo/late", sha="2" * 40)
+    assert len(folder.everlean("curriculum", "--json").json["repositories"]) == 2
+    then = folder.everlean("curriculum", "--as-of", str(position), "--json").json
+    assert len(then["repositories"]) == 1
     assert then["as_of"]["seq"] == position

@@ -23,7 +23,11 @@ from tests.support.state_folder import (
     watch,
 )
 
-VERBS = (("events",), ("events", "--json"), ("sorries", "--json"), ("status",), ("version",), ("--help",))
+VERBS = {
+    "events": "full", "events --json": "pipe", "sorries --json": "full", "status": "pipe", "version": "pipe",
+    "--help": "full",
+}  # fmt: skip
+"""What gives an output of each kind, and what takes no more of it."""
 
 
 @pytest.fixture
@@ -45,12 +49,10 @@ def everlean(folder: StateFolder, *words: str, to: str) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize(("to", "code", "lines"), [("full", 1, 1), ("pipe", 141, 0)])
-@pytest.mark.parametrize("words", VERBS, ids=" ".join)
-def test_an_output_that_takes_no_more_is_at_most_one_line(
-    words: tuple[str, ...], to: str, code: int, lines: int, folder: StateFolder
-) -> None:
-    answer = everlean(folder, *words, to=to)
+@pytest.mark.parametrize(("words", "to"), VERBS.items(), ids=VERBS)
+def test_an_output_that_takes_no_more_is_at_most_one_line(words: str, to: str, folder: StateFolder) -> None:
+    code, lines = (1, 1) if to == "full" else (141, 0)
+    answer = everlean(folder, *words.split(), to=to)
     assert answer.returncode == code, answer.stderr
     said = [line for line in answer.stderr.splitlines() if "the daemon is not running" not in line]
     assert len(said) == lines, answer.stderr
@@ -203,6 +205,8 @@ def test_a_part_of_a_name_a_path_or_a_statement_finds_it_whatever_its_case(folde
 
     assert found("sorries", "BETA") == [OTHER_SORRY]
     assert found("theorems", "BETA") == ["Demo.beta"]
+    named = folder.everlean("theorems", "--name", "Demo.b*", "--json").json["theorems"]
+    assert [(row["name"], row["path"], row["line"]) for row in named] == [("Demo.beta", "Demo.lean", 2)]
     assert len(found("sorries", "x = x")) == 2
     assert folder.everlean("sorries", "--text", "%").out == "no sorry matches\n"
 

@@ -388,7 +388,13 @@ async def test_one_that_holds_too_much_memory_is_told_of_once_and_goes_on_until_
 def test_an_attempt_has_the_files_of_its_commit_and_no_secret_of_the_daemon(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("EVERLEAN_GITHUB_TOKEN", "EVERLEAN_MODEL_KEY", "CREDENTIALS_DIRECTORY"):
+    secrets = (
+        "EVERLEAN_GITHUB_TOKEN",
+        "EVERLEAN_MODEL_KEY",
+        "CREDENTIALS_DIRECTORY",
+        "AWS_SECRET_ACCESS_KEY",
+    )
+    for name in (*secrets, "NOTIFY_SOCKET"):
         monkeypatch.setenv(name, "canary")
     order = world.order("environment", commit=world.commit)
     lines, _ = world.run(order)
@@ -397,6 +403,9 @@ def test_an_attempt_has_the_files_of_its_commit_and_no_secret_of_the_daemon(
     assert order.spec.job in about["spec"]
     assert "canary" not in json.dumps(about), "neither in its environment nor in its specification"
     assert about["environment"]["CUDA_VISIBLE_DEVICES"] == "", "without a GPU of its own it sees none"
+    assert about["environment"]["PATH"] == os.environ["PATH"]
+    assert (about["stdin"], about["cwd"]) == ("", str(order.spec.directory))
+    assert list(world.worktrees.iterdir()) == []
 
 
 def _no_commit(world: World) -> Order:

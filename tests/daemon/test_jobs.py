@@ -301,61 +301,12 @@ def test_a_deadline_kills_the_whole_family(
     wait_until(lambda: not any(alive(pid) for pid in family))
 
 
-async def test_stopping_the_daemon_interrupts_jobs_and_kills_their_families(deployment: Deployment) -> None:
-    async with bench(deployment) as b:
-        b.runner.start(b.due("hang"))
-        await until((attempt_folder(deployment, "hang") / "stderr.log").exists)
-        await until(lambda: children(deployment, "hang"))
-        await b.runner.stop(deadline_s=10)
-        row = await b.row("scan-hang")
-    assert row.state == "interrupted"
-    assert not any(alive(pid) for pid in children(deployment, "hang"))
-
-
-async def test_a_running_job_shows_its_progress_and_its_process(deployment: Deployment) -> None:
-    async with bench(deployment) as b:
-        b.runner.start(b.due("hang"))
-        await until(lambda: b.runner.running()[0].total)
-        (job,) = b.runner.running()
-        assert job.progress is not None
-        done, total, note, pid = job.progress.done, job.total, job.note, job.pid
-    assert (done, total, note) == (1, 2, "begun")
-    assert pid is not None
-
-
-def test_no_secret_and_no_input_reaches_a_job(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "ghp_secretsecretsecret")
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials/everlean")
-    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    row = run(deployment, "environment")
-    environment = row.summary["environment"]
-    assert {
-        "EVERLEAN_GITHUB_TOKEN",
-        "CREDENTIALS_DIRECTORY",
-        "NOTIFY_SOCKET",
-        "AWS_SECRET_ACCESS_KEY",
-    }.isdisjoint(environment)
-    assert environment["PATH"] == os.environ["PATH"]
-    assert row.summary["stdin"] == ""
-    assert row.summary["cwd"] == str(attempt_folder(deployment, "environment"))
-
-
 def test_a_job_that_wants_more_memory_than_its_limit_fails_alone(deployment: Deployment) -> None:
     row = run(deployment, "memory", memory_bytes=2**29)
     assert (row.state, row.reason) == ("failed", "out_of_memory")
     assert "MemoryError" in row.message
     assert "a process of it reached its 0.5G" in row.message
     assert "raise [jobs] memory" in row.remedy
-
-
-def test_a_prove_job_gets_a_worktree_and_leaves_none(deployment: Deployment) -> None:
-    row = run(deployment, "environment", kind="prove")
-    assert row.state == "succeeded"
-    cache = deployment.folder / "state" / "cache"
-    assert list((cache / "worktrees").iterdir()) == []
 
 
 async def test_what_goes_wrong_while_its_worktree_is_taken_back_changes_no_job_s_end(
@@ -381,13 +332,6 @@ def test_compiled_files_that_a_commit_brings_along_are_in_no_jobs_worktree(tmp_p
     files = row.summary["files"]
     assert "Forged.lean" in files
     assert not [name for name in files if name.startswith(".lake")]
-
-
-async def test_a_job_whose_commit_is_not_there_fails_with_gits_reason(deployment: Deployment) -> None:
-    async with bench(deployment) as b:
-        b.sha = "f" * 40
-        row = await b.run(b.due("environment", kind="prove"))
-    assert (row.state, row.reason) == ("failed", "worktree")
 
 
 def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_one(

@@ -136,12 +136,6 @@ async def test_what_the_rule_forbids_changes_nothing_unless_it_is_forced(deploym
         assert await in_use(store) == "b"
 
 
-async def test_the_tolerance_is_the_one_that_was_given(deployment: Deployment) -> None:
-    worse = [one(deployment, "b"), evaluation_finished("b", recall=0.3)]
-    async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *worse) as (store, _):
-        assert (await models_of(deployment, store, tolerance=10).promote("b")).checkpoint == "b"
-
-
 async def test_neither_an_unknown_checkpoint_nor_the_one_in_use_can_be_promoted(
     deployment: Deployment,
 ) -> None:
@@ -274,24 +268,6 @@ async def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_
         )
         assert (await models.promote("c")).previous == "b"
         assert await in_use(store) == "c"
-
-
-async def test_what_is_not_known_is_a_refusal_that_says_what(deployment: Deployment) -> None:
-    started, made, _, ended = trained(deployment, "b", "a")
-    async with told(deployment, *trained(deployment, "a"), started, made, ended) as (_, models):
-        first, second = await models.settle()
-        assert said((first, second)) == [("promoted", "a"), ("refused", "b")]
-        assert isinstance(second, CheckpointRefused)
-        assert second.reason == (
-            "what it would lose on all repositories (random) is not known: it was not measured on it"
-        )
-
-
-async def test_each_model_is_decided_on_by_itself(deployment: Deployment) -> None:
-    new = [*trained(deployment, "a"), *trained(deployment, "t", model="tactics")]
-    async with told(deployment, *new) as (store, models):
-        assert said(await models.settle()) == [("promoted", "a"), ("promoted", "t")]
-        assert (await in_use(store), await in_use(store, "tactics")) == ("a", "t")
 
 
 async def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(deployment: Deployment) -> None:

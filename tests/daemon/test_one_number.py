@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -45,12 +46,18 @@ def _front(view: sqlite3.Connection) -> Front:
     return front(view, since=SINCE, until="2100-01-01T00:00:00.000000Z", problems=())
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> StateFolder:
-    made = make_folder(tmp_path)
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that no test changes."""
+    made = make_folder(tmp_path_factory.mktemp("filled"))
     fill(made)
     made.write()
-    return made
+    return made.root
+
+
+@pytest.fixture
+def folder(filled: Path, tmp_path: Path) -> StateFolder:
+    return StateFolder(Path(shutil.copytree(filled, tmp_path / "folder")))
 
 
 def change(folder: StateFolder, statement: str, *values: object) -> None:

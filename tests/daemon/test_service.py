@@ -75,36 +75,6 @@ def test_a_commit_is_observed_and_scanned_and_its_sorry_is_in_the_database(
     assert list((settings.paths.cache / "worktrees").glob("*")) == []
 
 
-@pytest.mark.slow
-def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(
-    deployment: Deployment, remote: Remote
-) -> None:
-    settings = deployment.write(repos=[remote.path], every="1s")
-    for number in range(4):
-        with deployment.daemon() as process:
-            deployment.wait_for(lambda n=number: len(deployment.events("job_started")) > n, what="a job")  # type: ignore[misc] # a loop's value bound early
-            process.kill()
-            process.wait()
-        remote.commit(f"c{number}", {"A.lean": f"-- {number}\n{LEAN}"})
-    with deployment.daemon() as process:
-        deployment.wait_for(
-            lambda: len(deployment.events("commit_scanned")) == 5, what="every commit to be scanned"
-        )
-        deployment.wait_for(
-            lambda: (
-                len(deployment.events("job_started"))
-                == len(deployment.events("job_succeeded", "job_failed", "job_interrupted"))
-            ),
-            what="every attempt to have its end",
-        )
-        assert stop(process) == 0
-    observed = [event.data["sha"] for event in deployment.events("commit_observed")]
-    assert len(observed) == len(set(observed)) == 5
-    assert [event.data["sha"] for event in deployment.events("commit_scanned")] == observed
-    assert deployment.events("job_failed") == []
-    assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
-
-
 def test_without_git_the_daemon_does_not_start_and_says_what_to_install(
     deployment: Deployment, remote: Remote, tmp_path: Path
 ) -> None:
@@ -115,12 +85,23 @@ def test_without_git_the_daemon_does_not_start_and_says_what_to_install(
     assert deployment.events() == []
 
 
-def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(
+def test_s18_a_second_daemon_is_refused_and_the_first_is_small_answers_its_group_and_shows_its_threads(
     deployment: Deployment, remote: Remote
 ) -> None:
     settings = deployment.write(repos=[remote.path])
     with deployment.daemon() as process:
         ready(deployment, settings)
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the baseline to be scanned")
+        # As files and not as modules: what was imported is mapped or was read.
+        mapped = {entry.path for entry in psutil.Process(process.pid).memory_maps()}
+        assert not [path for path in mapped if "/torch/" in path or "/numpy/" in path]
+        assert psutil.Process(process.pid).memory_info().rss < 120 * 2**20
+        assert stat.S_IMODE(settings.paths.socket.stat().st_mode) == 0o660
+        assert request(settings.paths, "POST", "/poll", {"repository": "no/such/one"})[0] == 404
+        assert request(settings.paths, "POST", "/poll", {"repository": 7})[0] == 400
+        assert request(settings.paths, "GET", "/status")[1]["pid"] == process.pid
+        process.send_signal(signal.SIGUSR1)
+        deployment.wait_for(lambda: "most recent call last" in deployment.log(), what="the stacks")
         assert holder(settings.paths.lock) == process.pid
         program = (
             "import sys, pathlib\n"
@@ -134,22 +115,10 @@ def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(
         assert second.wait(timeout=60) == 75
         assert output.read_text(encoding="utf-8").strip() == str(process.pid)
         assert request(settings.paths, "GET", "/health")[0] == 200
-        stop(process)
+        assert stop(process) == 0
     assert holder(settings.paths.lock) is None
-
-
-def test_the_daemon_is_small_and_has_no_training_library(deployment: Deployment, remote: Remote) -> None:
-    settings = deployment.write(
-        repos=[remote.path],
-    )
-    with deployment.daemon() as process:
-        ready(deployment, settings)
-        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the baseline to be scanned")
-        # As files and not as modules: what was imported is mapped or was read.
-        mapped = {entry.path for entry in psutil.Process(process.pid).memory_maps()}
-        assert not [path for path in mapped if "/torch/" in path or "/numpy/" in path]
-        assert psutil.Process(process.pid).memory_info().rss < 120 * 2**20
-        stop(process)
+    with pytest.raises(DaemonNotRunningError, match="everlean run"):
+        request(settings.paths, "GET", "/health")
 
 
 def test_a_bad_configuration_is_refused_whole_and_a_good_one_taken_whole(
@@ -246,21 +215,6 @@ def test_systemd_hears_of_each_step(deployment: Deployment, remote: Remote) -> N
             assert process.wait(timeout=20) == 0
 
 
-def test_the_socket_is_for_owner_and_group_and_goes_with_the_daemon(
-    deployment: Deployment, remote: Remote
-) -> None:
-    settings = deployment.write(repos=[remote.path])
-    with deployment.daemon() as process:
-        ready(deployment, settings)
-        assert stat.S_IMODE(settings.paths.socket.stat().st_mode) == 0o660
-        assert request(settings.paths, "POST", "/poll", {"repository": "no/such/one"})[0] == 404
-        assert request(settings.paths, "POST", "/poll", {"repository": 7})[0] == 400
-        assert request(settings.paths, "GET", "/status")[1]["pid"] == process.pid
-        stop(process)
-    with pytest.raises(DaemonNotRunningError, match="everlean run"):
-        request(settings.paths, "GET", "/health")
-
-
 def test_the_socket_of_a_killed_daemon_is_no_obstacle_but_a_file_is(
     deployment: Deployment, remote: Remote
 ) -> None:
@@ -288,15 +242,6 @@ def test_another_users_socket_is_an_error_and_no_nonsense(deployment: Deployment
         other.listen()
         with pytest.raises(ControlError, match="did not answer"):
             request(settings.paths, "GET", "/health", timeout_s=0.2)
-
-
-def test_a_signal_prints_every_threads_stack(deployment: Deployment, remote: Remote) -> None:
-    settings = deployment.write(repos=[remote.path])
-    with deployment.daemon() as process:
-        ready(deployment, settings)
-        process.send_signal(signal.SIGUSR1)
-        deployment.wait_for(lambda: "most recent call last" in deployment.log(), what="the stacks")
-        assert stop(process) == 0
 
 
 def test_a_missing_patch_file_is_written_again_at_the_start(deployment: Deployment, remote: Remote) -> None:

@@ -84,7 +84,10 @@ def test_each_kind_of_job_is_stopped_here() -> None:
 @pytest.mark.parametrize(
     "kinds",
     [
-        pytest.param([kind for kind in ROWS if KINDS[kind].model is None], id="a commit's jobs"),
+        pytest.param(["scan", "prove"], id="a short one and a long one"),
+        pytest.param(
+            [kind for kind in ROWS if KINDS[kind].model is None], id="a commit's jobs", marks=pytest.mark.slow
+        ),
         pytest.param(
             [kind for kind in ROWS if KINDS[kind].model], id="those of models", marks=pytest.mark.slow
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,21 @@ def log(paths: tuple[Path, Path]) -> Iterator[EventLog]:
 def reader(log: EventLog) -> Iterator[LogReader]:
     with log.reader() as reader:
         yield reader
+
+
+@dataclass
+class Place:
+    """A log that is open, and where its view is or will be."""
+
+    log: EventLog
+    reader: LogReader
+    paths: tuple[Path, Path]
+    folder: Path
+
+
+@pytest.fixture
+def it(log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path) -> Place:
+    return Place(log, reader, paths, tmp_path)
 
 
 @pytest.fixture

@@ -28,12 +28,12 @@ from store.events.service import ConfigLoaded
 from store.log.backup import backup
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
-from store.log.reader import LogReader
 from store.view import queries
 from store.view.asof import Copies, find
 from store.view.rebuild import rebuild, verify
 from store.view.tables import NOT_PROJECTED
 from store.view.view import View, catch_up, open_view
+from tests.store.conftest import Place
 from tests.support.events import (
     PATCH,
     REPOSITORY,
@@ -72,29 +72,25 @@ def dump(connection: sqlite3.Connection) -> dict[str, list[str]]:
     }
 
 
-def test_s06_a_wrong_fact_is_taken_back_by_another_one_and_both_stay_recorded(
-    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_s06_a_wrong_fact_is_taken_back_by_another_one_and_both_stay_recorded(it: Place) -> None:
     scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
     found = proof_found("5" * 16, place(scan, scan.sorries[0], blob=sha("b")), commit=sha(1))
-    record(log, [found, proof_verified(found)], folder=tmp_path, payloads=[PATCH])
-    with View.open(paths[1], reader) as view:
+    record(it.log, [found, proof_verified(found)], folder=it.folder, payloads=[PATCH])
+    with View.open(it.paths[1], it.reader) as view:
         view.catch_up()
-        assert [row.state for row in ask(paths[1], queries.proofs)] == ["verified"]
-        record(log, [proof_rejected(found)], folder=tmp_path)
+        assert [row.state for row in ask(it.paths[1], queries.proofs)] == ["verified"]
+        record(it.log, [proof_rejected(found)], folder=it.folder)
         view.catch_up()
-    assert [row.state for row in ask(paths[1], queries.proofs)] == ["rejected"]
-    assert [event.type for event in reader.read()] == ["proof_found", "proof_verified", "proof_rejected"]
+    assert [row.state for row in ask(it.paths[1], queries.proofs)] == ["rejected"]
+    assert [event.type for event in it.reader.read()] == ["proof_found", "proof_verified", "proof_rejected"]
 
 
-def test_s09_at_every_moment_of_a_catch_up_rows_and_checkpoint_are_those_of_one_event(
-    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
-) -> None:
-    record(log, [watched()], folder=tmp_path)
+def test_s09_at_every_moment_of_a_catch_up_rows_and_checkpoint_are_those_of_one_event(it: Place) -> None:
+    record(it.log, [watched()], folder=it.folder)
     for number in range(1, 40):
-        record(log, [observed(sha(number), parent=sha(number - 1))], folder=tmp_path)
+        record(it.log, [observed(sha(number), parent=sha(number - 1))], folder=it.folder)
     moments: list[tuple[int, int]] = []
-    with closing(open_view(paths[1])) as writing, closing(queries.connect(paths[1])) as other:
+    with closing(open_view(it.paths[1])) as writing, closing(queries.connect(it.paths[1])) as other:
 
         def look(_statement: str) -> None:
             # SQLite calls this before each statement of the writer; `other` sees what is committed.
@@ -102,23 +98,19 @@ def test_s09_at_every_moment_of_a_catch_up_rows_and_checkpoint_are_those_of_one_
             moments.append((queries.position(other), commits))
 
         writing.set_trace_callback(look)
-        catch_up(writing, reader, batch=7)
+        catch_up(writing, it.reader, batch=7)
         writing.set_trace_callback(None)
     assert {position for position, _ in moments} >= {0, 7, 14, 35}
     assert {(position, max(position - 1, 0)) for position, _ in moments} == set(moments)
 
 
 def test_s11_a_cancelled_rebuild_leaves_the_old_view_and_no_file(
-    log: EventLog,
-    reader: LogReader,
-    paths: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    it: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record_story(log, tmp_path)
-    with View.open(paths[1], reader) as view:
+    record_story(it.log, it.folder)
+    with View.open(it.paths[1], it.reader) as view:
         view.catch_up()
-    before = paths[1].read_bytes()
+    before = it.paths[1].read_bytes()
 
     def ctrl_c(*_arguments: object) -> None:
         raise KeyboardInterrupt
@@ -126,25 +118,23 @@ def test_s11_a_cancelled_rebuild_leaves_the_old_view_and_no_file(
     with monkeypatch.context() as while_it_builds:
         while_it_builds.setattr("store.view.view.apply", ctrl_c)
         with pytest.raises(KeyboardInterrupt):
-            rebuild(*paths)
-    assert paths[1].read_bytes() == before
-    assert list(tmp_path.glob("database.db.rebuild-*")) == []
-    assert rebuild(*paths).position == reader.position()
+            rebuild(*it.paths)
+    assert it.paths[1].read_bytes() == before
+    assert list(it.folder.glob("database.db.rebuild-*")) == []
+    assert rebuild(*it.paths).position == it.reader.position()
 
 
-def test_s12_the_hashes_of_a_verify_are_those_of_any_other_view_of_the_same_log(
-    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
-) -> None:
-    record_story(log, tmp_path)
-    other = tmp_path / "other" / "database.db"
+def test_s12_the_hashes_of_a_verify_are_those_of_any_other_view_of_the_same_log(it: Place) -> None:
+    record_story(it.log, it.folder)
+    other = it.folder / "other" / "database.db"
     other.parent.mkdir()
-    rebuild(*paths)
+    rebuild(*it.paths)
     with closing(open_view(other)) as connection:
-        catch_up(connection, reader, batch=3)
-    one, two = verify(*paths), verify(paths[0], other)
+        catch_up(connection, it.reader, batch=3)
+    one, two = verify(*it.paths), verify(it.paths[0], other)
     assert one.ok
     assert two.ok
-    assert (one.hashes, one.rows, one.position) == (two.hashes, two.rows, reader.position())
+    assert (one.hashes, one.rows, one.position) == (two.hashes, two.rows, it.reader.position())
 
 
 WATCHED = """
@@ -208,17 +198,17 @@ def test_s13_a_projection_and_a_rebuild_have_no_effect_but_on_the_view(
 
 
 def test_s14_a_backup_is_a_restore_point_the_view_of_its_position_and_the_log_has_no_snapshots(
-    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+    it: Place,
 ) -> None:
-    record_story(log, tmp_path)
-    with View.open(paths[1], reader) as view:
+    record_story(it.log, it.folder)
+    with View.open(it.paths[1], it.reader) as view:
         view.catch_up()
-    then = ask(paths[1], dump)
-    restored = tmp_path / "restored"
+    then = ask(it.paths[1], dump)
+    restored = it.folder / "restored"
     restored.mkdir()
-    report = backup(paths[0], restored / "events.db")
-    assert report.position == reader.position()
-    record_story(log, tmp_path, seed=1)
+    report = backup(it.paths[0], restored / "events.db")
+    assert report.position == it.reader.position()
+    record_story(it.log, it.folder, seed=1)
     rebuild(restored / "events.db", restored / "database.db")
     assert ask(restored / "database.db", dump) == then
     with closing(sqlite3.connect(restored / "events.db")) as connection:
@@ -226,80 +216,76 @@ def test_s14_a_backup_is_a_restore_point_the_view_of_its_position_and_the_log_ha
     assert tables == {"events", "blobs", "chain", "sqlite_sequence"}
 
 
-def test_s15_the_view_as_of_an_event_is_what_it_was_when_that_event_was_the_last(
-    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_s15_the_view_as_of_an_event_is_what_it_was_when_that_event_was_the_last(it: Place) -> None:
     story = Story(5)
     lived: dict[int, dict[str, list[str]]] = {}
-    with View.open(paths[1], reader) as view:
+    with View.open(it.paths[1], it.reader) as view:
         for _ in range(8):
             bodies, payloads = story.tell()
-            record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
+            record(it.log, bodies, folder=it.folder / "staging", payloads=payloads)
             position = view.catch_up()
-            lived[position] = ask(paths[1], dump)
-    copies = Copies(tmp_path / "copies")
+            lived[position] = ask(it.paths[1], dump)
+    copies = Copies(it.folder / "copies")
     for position in reversed(lived):
-        with closing(copies.open(reader, find(reader, position))) as connection:
+        with closing(copies.open(it.reader, find(it.reader, position))) as connection:
             assert dump(connection) == lived[position]
 
 
 def test_s15_a_log_that_was_restored_and_went_another_way_is_not_answered_from_the_copies_of_before(
-    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+    it: Place,
 ) -> None:
-    copies = Copies(tmp_path / "copies")
-    record_story(log, tmp_path, batches=6)
-    common = backup(paths[0], tmp_path / "restored.db").position
-    record_story(log, tmp_path, seed=1)
-    moment = find(reader, common + 5)
-    copies.make(reader, find(reader, common))
-    copies.make(reader, moment)
-    with EventLog.open(tmp_path / "restored.db") as restored, restored.reader() as other:
-        record_story(restored, tmp_path, seed=2)
+    copies = Copies(it.folder / "copies")
+    record_story(it.log, it.folder, batches=6)
+    common = backup(it.paths[0], it.folder / "restored.db").position
+    record_story(it.log, it.folder, seed=1)
+    moment = find(it.reader, common + 5)
+    copies.make(it.reader, find(it.reader, common))
+    copies.make(it.reader, moment)
+    with EventLog.open(it.folder / "restored.db") as restored, restored.reader() as other:
+        record_story(restored, it.folder, seed=2)
         assert copies.ready(other, find(other, common)) is not None  # so far they are one log
         assert copies.ready(other, find(other, moment.seq)) is None
         assert copies.start(other, find(other, moment.seq + 1)) == common
         with (
             closing(copies.open(other, find(other, moment.seq))) as as_of,
-            closing(Copies(tmp_path / "own").open(other, find(other, moment.seq))) as built,
+            closing(Copies(it.folder / "own").open(other, find(other, moment.seq))) as built,
         ):
             assert dump(as_of) == dump(built)
 
 
 def test_s16_the_log_is_the_outbox_a_started_attempt_is_recorded_once_and_open_until_its_end_is(
-    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+    it: Place,
 ) -> None:
     key = ("job_started", "scan-1", "1")
     start = job_started("scan-1")
-    assert not record(log, [start], folder=tmp_path, stream="job:scan-1", keys=["-".join(key)]).repeated
+    assert not record(it.log, [start], folder=it.folder, stream="job:scan-1", keys=["-".join(key)]).repeated
     # Whoever claims the same attempt again (a runner that was killed, or does not know) claims nothing new.
-    assert record(log, [start], folder=tmp_path, stream="job:scan-1", keys=["-".join(key)]).repeated
-    with View.open(paths[1], reader) as view:
+    assert record(it.log, [start], folder=it.folder, stream="job:scan-1", keys=["-".join(key)]).repeated
+    with View.open(it.paths[1], it.reader) as view:
         view.catch_up()
 
         def running(database: sqlite3.Connection) -> list[tuple[str, int]]:
             return [(row.job, row.attempt) for row in queries.jobs(database, state="running")]
 
-        assert ask(paths[1], running) == [("scan-1", 1)]
-        record(log, [job_started("scan-1", attempt=2)], folder=tmp_path, stream="job:scan-1")
+        assert ask(it.paths[1], running) == [("scan-1", 1)]
+        record(it.log, [job_started("scan-1", attempt=2)], folder=it.folder, stream="job:scan-1")
         end = JobSucceeded(job="scan-1", attempt=1, seconds=1.0, peak_rss_bytes=None, summary={})
-        record(log, [end], folder=tmp_path, stream="job:scan-1")
+        record(it.log, [end], folder=it.folder, stream="job:scan-1")
         view.catch_up()
-        assert ask(paths[1], running) == [("scan-1", 2)]  # the late end of attempt 1 ends attempt 1 alone
-        record(log, [end.model_copy(update={"attempt": 2})], folder=tmp_path, stream="job:scan-1")
+        assert ask(it.paths[1], running) == [("scan-1", 2)]  # the late end of attempt 1 ends attempt 1 alone
+        record(it.log, [end.model_copy(update={"attempt": 2})], folder=it.folder, stream="job:scan-1")
         view.catch_up()
-        assert ask(paths[1], running) == []
-    assert [event.version for event in reader.read_stream("job:scan-1")] == [1, 2, 3, 4]
+        assert ask(it.paths[1], running) == []
+    assert [event.version for event in it.reader.read_stream("job:scan-1")] == [1, 2, 3, 4]
 
 
-def test_s16_what_an_attempt_learnt_is_recorded_once_however_often_it_is_requested(
-    log: EventLog, reader: LogReader, tmp_path: Path
-) -> None:
+def test_s16_what_an_attempt_learnt_is_recorded_once_however_often_it_is_requested(it: Place) -> None:
     scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
     learnt = attempt("5" * 16, place(scan, scan.sorries[0], blob=sha("b")), commit=sha(1))
     for number in range(3):
-        again = record(log, [learnt], folder=tmp_path, keys=["job-1/attempt-1"])
+        again = record(it.log, [learnt], folder=it.folder, keys=["job-1/attempt-1"])
         assert (again.first_seq, again.repeated) == (1, number > 0)
-    assert reader.position() == 1
+    assert it.reader.position() == 1
 
 
 def test_s17_an_artifact_has_its_hash_for_a_name_only_when_it_is_complete_and_synced(
@@ -325,34 +311,32 @@ def test_s17_an_artifact_has_its_hash_for_a_name_only_when_it_is_complete_and_sy
     assert [path.name for path in spec.staging.iterdir()] == [name]
 
 
-def test_s17_an_artifact_cut_short_on_its_way_is_never_recorded(
-    log: EventLog, reader: LogReader, tmp_path: Path
-) -> None:
-    spec = JobSpec("train-1", "train", 1, tmp_path, None)
+def test_s17_an_artifact_cut_short_on_its_way_is_never_recorded(it: Place) -> None:
+    spec = JobSpec("train-1", "train", 1, it.folder, None)
     reference = Reporter(spec, StringIO()).stage(PATCH)
     staged = spec.staging / reference.sha256
     staged.write_bytes(PATCH[:-1])
     citing = samples()["proof_verified"]
     with pytest.raises(BlobCorruptError):
-        log.append([NewEvent("p", citing)], expect={"p": Expect.NO_STREAM}, blobs={reference.sha256: staged})
-    assert reader.position() == 0
+        it.log.append(
+            [NewEvent("p", citing)], expect={"p": Expect.NO_STREAM}, blobs={reference.sha256: staged}
+        )
+    assert it.reader.position() == 0
 
 
-def test_s19_the_watchlist_and_the_configuration_in_force_are_known_as_of_any_event(
-    log: EventLog, reader: LogReader, tmp_path: Path
-) -> None:
+def test_s19_the_watchlist_and_the_configuration_in_force_are_known_as_of_any_event(it: Place) -> None:
     def loaded(letter: str, settings: dict[str, Any]) -> ConfigLoaded:
         return ConfigLoaded(path="config.toml", digest=letter * 64, settings=settings)
 
-    record(log, [loaded("a", {"poll": {"every_s": 60.0}})], folder=tmp_path, stream="config")
-    record(log, [watched(every_s=60.0)], folder=tmp_path)
-    record(log, [loaded("b", {"poll": {"every_s": 90.0}})], folder=tmp_path, stream="config")
-    record(log, [watched(every_s=90.0)], folder=tmp_path)
-    record(log, [RepositoryUnwatched(repository=REPOSITORY)], folder=tmp_path)
-    copies = Copies(tmp_path / "copies")
+    record(it.log, [loaded("a", {"poll": {"every_s": 60.0}})], folder=it.folder, stream="config")
+    record(it.log, [watched(every_s=60.0)], folder=it.folder)
+    record(it.log, [loaded("b", {"poll": {"every_s": 90.0}})], folder=it.folder, stream="config")
+    record(it.log, [watched(every_s=90.0)], folder=it.folder)
+    record(it.log, [RepositoryUnwatched(repository=REPOSITORY)], folder=it.folder)
+    copies = Copies(it.folder / "copies")
 
     def as_of(position: int) -> tuple[str, list[tuple[float, bool]]]:
-        with closing(copies.open(reader, find(reader, position))) as view:
+        with closing(copies.open(it.reader, find(it.reader, position))) as view:
             service = queries.service(view)
             assert service is not None
             entries = [(row.every_s, row.watched) for row in queries.repositories(view)]

@@ -204,29 +204,6 @@ def test_a_version_that_two_traces_share_is_learnt_from_once(make: Make) -> None
 # --- models ---------------------------------------------------------------------------------------------
 
 
-def test_a_promotion_puts_one_checkpoint_of_its_model_in_use_and_the_others_out(make: Make) -> None:
-    place = make()
-    place.tell(
-        checkpoint_saved("r1"),
-        checkpoint_saved("r2", parent="r1"),
-        checkpoint_saved("t1", model="tactics"),
-        checkpoint_promoted("t1", model="tactics"),
-    )
-    assert model_queries.checkpoint_in_use(place.db, "retriever") is None
-    for checkpoint in ("r1", "r2", "r1"):
-        place.tell(checkpoint_promoted(checkpoint))
-        in_use = model_queries.checkpoint_in_use(place.db, "retriever")
-        assert in_use is not None
-        assert in_use.checkpoint == checkpoint
-        promoted = [row.checkpoint for row in model_queries.checkpoints(place.db) if row.promoted]
-        assert promoted == [checkpoint, "t1"]
-    assert [row.parent for row in model_queries.checkpoints(place.db, "retriever")] == [None, "r1"]
-    last = model_queries.checkpoint_in_use(place.db, "retriever")
-    assert last is not None
-    assert last.reason == "recall@10 0.41 > 0.38"
-    assert (last.config, last.versions) == ({"epochs": 1, "learning_rate": 1e-3}, {"torch": "2.7.1"})
-
-
 def test_a_checkpoint_that_was_never_saved_takes_no_other_out_of_use(make: Make) -> None:
     place = make()
     place.tell(checkpoint_saved("r1"), checkpoint_promoted("r1"), checkpoint_saved("t1", model="tactics"))
@@ -241,21 +218,6 @@ def test_saving_a_checkpoint_again_leaves_it_in_use(make: Make) -> None:
     place = make()
     place.tell(checkpoint_saved("r1"), checkpoint_promoted("r1"), checkpoint_saved("r1"))
     assert model_queries.checkpoint_in_use(place.db, "retriever") is not None
-
-
-def test_a_refusal_is_kept_with_its_reason_until_the_checkpoint_is_promoted(make: Make) -> None:
-    place = make()
-    place.tell(checkpoint_saved("r1"), checkpoint_saved("r2", parent="r1"), checkpoint_promoted("r1"))
-    place.tell(checkpoint_refused("r2", in_use="r1"))
-    one, two = model_queries.checkpoints(place.db)
-    assert (one.promoted, one.refused_at, one.refused_reason) == (True, None, "")
-    assert (two.promoted, two.refused_reason, two.reason) == (False, "recall@10 0.31 < 0.38", "")
-    assert two.refused_at is not None
-    place.tell(checkpoint_saved("r2", parent="r1"))
-    assert model_queries.checkpoints(place.db)[1].refused_at == two.refused_at, "the decision stands"
-    place.tell(checkpoint_promoted("r2"))
-    one, two = model_queries.checkpoints(place.db)
-    assert (one.promoted, two.promoted, two.refused_at, two.refused_reason) == (False, True, None, "")
 
 
 def test_a_refusal_of_what_was_never_saved_or_of_another_model_changes_nothing(make: Make) -> None:
