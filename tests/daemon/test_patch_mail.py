@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -83,13 +82,6 @@ def test_git_am_makes_a_commit_with_the_author_the_subject_and_the_evidence(remo
     assert not any("changed" in line or line.startswith(("---", "From")) for line in lines)
 
 
-def test_git_apply_takes_the_same_mail(remote: Remote) -> None:
-    row = row_of()
-    with_file(remote, row.path, BEFORE)
-    take(remote, "apply", text=mail(row, recorded(row), AUTHOR))
-    assert (remote.path / row.path).read_bytes() == AFTER
-
-
 def test_its_first_lines_read_as_git_format_patch_writes_them(remote: Remote) -> None:
     row = row_of()
     head, told, rest = mail(row, recorded(row), AUTHOR).decode().partition("\nMIME-Version: 1.0\n")
@@ -143,15 +135,6 @@ def test_git_takes_several_of_one_file_one_after_the_other(remote: Remote, betwe
         take(remote, "am", "--quiet", "--3way", text=mail(row, recorded(row, before, after), AUTHOR))
     assert (remote.path / "A.lean").read_bytes() == before.replace(b"sorry", b"skip\n  skip\n  trivial")
     assert remote.git("log", "--format=%s", "-3").splitlines() == ["Prove t2", "Prove t3", "Prove t1"]
-
-
-def test_git_is_the_judge_of_these_tests(remote: Remote) -> None:
-    """A patch as it was before it was a mail is refused: what these tests call `git am` for."""
-    row = row_of()
-    with_file(remote, row.path, BEFORE)
-    with pytest.raises(RuntimeError, match=r"am"):
-        take(remote, "am", "--quiet", text=recorded(row))
-    assert subprocess.run(["git", "--version"], check=True, capture_output=True).returncode == 0
 
 
 def test_the_author_is_the_configuration_s_and_one_that_git_would_not_take_is_refused(tmp_path: Path) -> None:

@@ -28,8 +28,6 @@ from store.view.view import refuse_lost_end
 from tests.support.daemon import warm
 from tests.support.events import record_story
 
-FLIPS = 300
-
 
 def write(folder: Path, batches: int = 12, *, seed: int = 3) -> Path:
     path = folder / "events.db"
@@ -129,8 +127,9 @@ def places(path: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.harness
+@pytest.mark.parametrize("flips", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_every_single_bit_that_flips_in_a_column_or_a_payload_is_found(
-    tmp_path: Path, tell: Callable[[str, str], None]
+    tmp_path: Path, tell: Callable[[str, str], None], flips: int
 ) -> None:
     path = write(tmp_path)
     assert check(path).ok
@@ -143,7 +142,7 @@ def test_every_single_bit_that_flips_in_a_column_or_a_payload_is_found(
         *("event_id", "stream", "version", "type", "data", "recorded_at", "hash", "sha256", "content"),
     } | ({"schema"} & by_column.keys())
     missed = []
-    for number in range(FLIPS):
+    for number in range(flips):
         name = sorted(by_column)[number % len(by_column)]
         at, bit = rng.choice(by_column[name]), rng.randrange(8)
         flip(path, at, bit)
@@ -154,7 +153,7 @@ def test_every_single_bit_that_flips_in_a_column_or_a_payload_is_found(
         if not found:
             missed.append((name, at, bit))
         path.write_bytes(sound)
-    tell(f"{FLIPS} single bits flipped in a log", f"not found: {len(missed)}")
+    tell(f"{flips} single bits flipped in a log", f"not found: {len(missed)}")
     assert missed == []
 
 
