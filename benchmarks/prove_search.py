@@ -18,7 +18,7 @@ from pipeline.models.tactics.requests import Decoding
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import ModelScoring
-from pipeline.prove.search import Search
+from pipeline.prove.search import Search, SearchMethod
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ async def prove(
             async with places, Session(pool, key) as session:
                 (root,) = await session.distil(theorem.text())
                 proposer = GeneratorProposer(service.suggest, decoding=decoding)
-                search = Search(session, proposer, budget=budget, scoring=ModelScoring(), seed=seed)
-                result = await search.run(root)
+                method = SearchMethod(proposer, scoring=ModelScoring(), seed=seed)
+                result = await Search(session, method, budget).run(root)
                 nodes += result.nodes
                 calls += result.repl_calls
                 if result.script is not None:

@@ -36,7 +36,7 @@ from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.places import Place
 from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.premises import Find, ShownPremises
-from pipeline.prove.search import Search
+from pipeline.prove.search import Search, SearchMethod
 from pipeline.report.charts import Series, line_chart
 from tests.support.lean.wheel import backend as wheel
 from tests.support.lean.wheel.lean import UnavailableError
@@ -130,8 +130,8 @@ class _Generated:
             for problem in problems:
                 (root,) = await session.distil(problem.text())
                 shown = None if self._find is None else ShownPremises(self._find, PATH)
-                proposer = CuratedTactics(core_only=True, shown=shown)
-                script = (await Search(session, proposer, budget=budget, seed=self._seed).run(root)).script
+                method = SearchMethod(CuratedTactics(core_only=True, shown=shown), seed=self._seed)
+                script = (await Search(session, method, budget).run(root)).script
                 if script is not None:
                     units = await session.process(problem.text(script.block()))
                     found[problem.name] = float(not any(unit.errors or unit.uses_sorry for unit in units))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.goal_text import Shape, shape, state_of, strip_parentheses
-from pipeline.prove.graph import Candidate, TacticRequest
+from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.premises import ShownPremises, rooted
 
 CLOSERS: tuple[str, ...] = (
@@ -59,7 +59,7 @@ _PARSE_FAILURES_OF_A_SHAPE = 3
 
 
 @dataclass(slots=True)
-class CuratedTactics:
+class CuratedTactics(Proposer):
     """Rung 0's proposer: the candidates for a goal, without those that the REPL could not parse.
 
     Attributes:

@@ -88,7 +88,7 @@ async def disprove(
     if len(states) != 1 or len(states[0].goals) != 1:
         session.release(states)
         return None
-    result = await method.search(session, few).run(states[0])
+    result = await Search(session, method, few).run(states[0])
     session.release(states)
     if result.script is None or not await _contradicts(
         session, theorem, declaration.name, claim, result.script
@@ -196,7 +196,7 @@ class DeclarationProver:
     _result: DeclarationResult = field(default_factory=DeclarationResult, init=False)
     _goals: list[tuple[State, int]] = field(default_factory=list, init=False)
     """A state for each of Lean's goals of the declaration, and the goal's index in it."""
-    _failures: Failures = field(default_factory=Failures, init=False)
+    _failures: Failures = field(default_factory=dict, init=False)
 
     async def prove(self) -> DeclarationResult:
         """Prove every sorry, one after the other.
@@ -262,23 +262,20 @@ class DeclarationProver:
             at: its index there.
             likely: ordinal of its sorry; None if unknown.
         """
-        method = self.method
+        method, proposer = self.method, self.method.proposer
         failed = await self._recall(state, at, likely=likely)
         if failed is None:
             return
-        search = method.search(self.session, self.budget, failures=self._failures)
-        before, (requests, unanswered) = method.cost, method.failures
+        search = Search(self.session, method, self.budget, failures=self._failures)
+        before, requests, unanswered = proposer.cost, proposer.asked, proposer.failed
         found = await search.run(state, goal=at)
-        effort = replace(found, detail="" if found.script else method.reason).after(*failed)
-        effort = replace(effort, cost=effort.cost + method.cost.since(before))
+        effort = replace(found, detail="" if found.script else proposer.reason).after(*failed)
+        effort = replace(effort, cost=effort.cost + proposer.cost.since(before))
         if found.script is not None:
             if complaint := await self._place(effort, found.script, likely):
                 self._fail(effort, likely, complaint)
             return
-        if (
-            found.outcome == "exhausted"
-            and method.failures[0] - requests == method.failures[1] - unanswered > 0
-        ):
+        if found.outcome == "exhausted" and proposer.asked - requests == proposer.failed - unanswered > 0:
             # The proposer answered no request, so nothing was tried.
             effort = replace(effort, outcome="error")
         else:
@@ -355,7 +352,7 @@ class DeclarationProver:
         )
         for one in candidates:
             budget = replace(self.budget, nodes=len(one.tactics), calls=None)
-            found = await Search(self.session, RecallProposer(one), budget=budget).run(state, goal=at)
+            found = await Search(self.session, SearchMethod(RecallProposer(one)), budget).run(state, goal=at)
             effort = replace(found, detail=f"by the tactics of proof {one.proof}").after(*failed)
             if found.script and not await self._place(effort, found.script, likely):
                 return None
@@ -371,7 +368,7 @@ class DeclarationProver:
             author: of the method's tactics, if it is not the rung itself: then only a proof that cites a lemma counts.
         """
         spent_since, method = self._meter(effort), self.method
-        before = method.cost
+        before = method.proposer.cost
         try:
             cited = await cite(
                 self.session, state, at, method=method, budget=self.budget, failures=self._failures
@@ -381,7 +378,7 @@ class DeclarationProver:
             return spent_since()
         if cited is None:
             return effort
-        spent = replace(cited.result, cost=method.cost.since(before))
+        spent = replace(cited.result, cost=method.proposer.cost.since(before))
         complaint = ""
         for script in cited.scripts():
             detail = cited.citation(script)
@@ -420,12 +417,12 @@ class DeclarationProver:
     def _meter(self, effort: Effort) -> Callable[[], Effort]:
         """Return a function that adds the calls, time and cost since now to an effort."""
         session, method = self.session, self.method
-        calls, began, before = session.calls, time.monotonic(), method.cost
+        calls, began, before = session.calls, time.monotonic(), method.proposer.cost
         return lambda: replace(
             effort,
             repl_calls=effort.repl_calls + session.calls - calls,
             seconds=effort.seconds + time.monotonic() - began,
-            cost=effort.cost + method.cost.since(before),
+            cost=effort.cost + method.proposer.cost.since(before),
         )
 
     def _fail(self, effort: Effort, likely: int | None, complaint: str = "") -> None:

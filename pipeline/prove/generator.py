@@ -21,7 +21,7 @@ from pipeline.lean.goal_text import state_of
 from pipeline.lean.tactic_text import Step
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
-from pipeline.prove.graph import Candidate, TacticRequest
+from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.premises import ShownPremises
 from store.text import first_line
 
@@ -34,8 +34,8 @@ Suggest = Callable[[Request], Coroutine[Any, Any, Suggestions]]
 """Returns a model's tactics for a state, as `tactics.service.GenerationService.suggest` does."""
 
 
-class GeneratorProposer:
-    """A proposer with a tactic model (`graph.Proposer`). Make one for each sorry: it counts the model's answers.
+class GeneratorProposer(Proposer):
+    """A proposer with a tactic model. Make one for each sorry: it counts the model's answers.
 
     Attributes:
         asked: states for which the search requested tactics.

@@ -12,10 +12,12 @@ import heapq
 import math
 import re
 import time
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from pipeline.endpoint.errors import Usage
 from pipeline.lean.client.messages import Goal, Message, TacticParseError, render_goals
 from pipeline.lean.goal_text import ambiguous, goals_key
 from pipeline.lean.pool.session import Answer, Session, State, Stepped, TacticKilled, canonical
@@ -69,14 +71,30 @@ class TacticRequest:
         return not self.steps
 
 
-class Proposer(Protocol):
-    """A source of tactics, for several searches at once."""
+class Proposer(ABC):
+    """A source of tactics, for several searches at once.
 
+    Attributes:
+        asked: states for which tactics were requested.
+        failed: those without any answer.
+        cost: of its model so far.
+    """
+
+    asked: int = 0
+    failed: int = 0
+    cost: Usage = Usage()
+
+    @abstractmethod
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         """Return the candidates, best first. They are read lazily, so that `saw` may have its effect meanwhile."""
 
-    def saw(self, candidate: Candidate, *, parsed: bool) -> None:
+    def saw(self, candidate: Candidate, *, parsed: bool) -> None:  # noqa: B027 - most remember nothing
         """Note whether Lean could parse a tactic."""
+
+    @property
+    def reason(self) -> str:
+        """Return its own failure, for people; "" for none."""
+        return ""
 
 
 class Remaining(Protocol):
@@ -118,19 +136,8 @@ class TacticResult:
     parsed: bool | None = None
 
 
-class Failures:
-    """Failed tactics by goal. Searches of one declaration may share it: a failure for one is a failure for all."""
-
-    def __init__(self) -> None:
-        self._failed: dict[tuple[str, str], TacticResult] = {}
-
-    def known(self, seen: str, tactic: str) -> TacticResult | None:
-        return self._failed.get((seen, tactic))
-
-    def note(self, seen: str, tactic: str, ran: TacticResult) -> None:
-        """Remember a failure on goals that can be read in one way only; a killed process is no such failure."""
-        if seen and ran.outcome in ("failed", "unparsed", "sorry"):
-            self._failed[seen, tactic] = ran
+Failures = dict[tuple[str, str], TacticResult]
+"""Failed tactics by goal. Searches of one declaration may share it: a failure for one is a failure for all."""
 
 
 def seen_by_tactics(goals: tuple[Goal, ...]) -> str:
@@ -188,7 +195,7 @@ class TacticRunner:
             return TacticResult(text, "failed", refused)
         if self._seen[0] is not goals:
             self._seen = (goals, seen_by_tactics(goals))
-        if (known := self._failures.known(self._seen[1], text)) is not None:
+        if (known := self._failures.get((self._seen[1], text))) is not None:
             # Lean does not see it, so nothing new is known about its parsing.
             return dataclasses.replace(known, parsed=None)
         answer = await self._send(state, first, text)
@@ -197,7 +204,9 @@ class TacticRunner:
             # The suggestion of `exact?` is the proof.
             self._session.release([answer.state])
             ran = await self._suggested(state, first, text, answer.messages)
-        self._failures.note(self._seen[1], text, ran)
+        # Of goals that can be read in one way only; a killed process is no such failure.
+        if self._seen[1] and ran.outcome in ("failed", "unparsed", "sorry"):
+            self._failures[self._seen[1], text] = ran
         return ran
 
     async def _suggested(
@@ -287,42 +296,14 @@ def _line(text: str) -> str:
 _GOAL_WEIGHT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ReachedState:
-    """A state, as a scoring sees it on one way.
-
-    Attributes:
-        depth: steps from the root, at least 1.
-        goals: how many are open.
-        cost: the last candidate's (`Candidate.cost`).
-        log_probability: the sum over the steps; natural logarithm.
-        remaining: steps that a proof still needs, by a progress model.
-    """
-
-    depth: int
-    goals: int
-    cost: float
-    log_probability: float
-    remaining: float | None = None
-
-
-class Scoring(Protocol):
-    """The ranking of states."""
-
-    def score(self, reached: ReachedState) -> float:
-        """Return the score, lower first; infinite: last."""
-
-
-class StepScoring:
-    """Rung 0's: steps, cost and open goals. No progress model rates its steps."""
-
-    def score(self, reached: ReachedState) -> float:
-        return reached.depth + reached.cost + _GOAL_WEIGHT * reached.goals
+def by_steps(way: Edge) -> float:
+    """Score by steps, cost and open goals, as rung 0 does. No progress model rates its steps."""
+    return way.depth + way.cost + _GOAL_WEIGHT * len(way.goals)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelScoring:
-    """By log-probability over the square root of the length.
+    """Scores by log-probability over the square root of the length.
 
     Attributes:
         progress_weight: share of the remaining steps in the score, 0..1; the rest is the model's. 0.5 weighs a
@@ -331,10 +312,10 @@ class ModelScoring:
 
     progress_weight: float = 0.5
 
-    def score(self, reached: ReachedState) -> float:
+    def __call__(self, way: Edge) -> float:
         """Mix the two. NaN ranks last, like infinity: a broken model must not come first."""
-        own, weight = (0.0 - reached.log_probability) / math.sqrt(reached.depth), self.progress_weight
-        remaining = reached.remaining
+        own, weight = (0.0 - way.log_probability) / math.sqrt(way.depth), self.progress_weight
+        remaining = way.remaining
         mixed = own if remaining is None or not weight else (1 - weight) * own + weight * remaining
         return math.inf if math.isnan(mixed) or (remaining is not None and math.isinf(remaining)) else mixed
 
@@ -347,7 +328,6 @@ class Node:
         goals: the search's own goals; () at the end of a proof.
         first: index of the first of them in the session's state.
         step: from the parent to here.
-        cost: of the candidate that led here.
         opened: the number of goals on the way here, with the closed ones.
         state: the session's handle, if it has one now.
         texts: the tactics tried here, white space normalised.
@@ -362,7 +342,6 @@ class Node:
     parent: Node | None = None
     step: Step | None = None
     depth: int = 0
-    cost: float = 0
     log_probability: float = 0.0
     opened: int = 1
     remaining: float | None = None
@@ -393,17 +372,23 @@ class Node:
         return TacticRequest(self.goals, tuple(step.tactic for step in self.steps), seed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Edge:
-    """A step found from a node to another."""
+    """A step found from a node to another, which it reaches at this depth with this sum of log-probabilities."""
 
     to: Node
     step: Step
     goals: tuple[Goal, ...]
     first: int
+    depth: int
     cost: float
     log_probability: float
     state: State | None
+    remaining: float | None = None
+
+
+Scoring = Callable[[Edge], float]
+"""Ranks what a step reaches, lower first; infinite: last."""
 
 
 class Graph:
@@ -478,9 +463,12 @@ class Graph:
             self.nodes.append(child)
         else:
             child = known
-        way = Edge(child, step, ran.goals, ran.first, candidate.cost, candidate.log_probability, ran.state)
+        log_probability = node.log_probability + candidate.log_probability
+        way = Edge(
+            child, step, ran.goals, ran.first, node.depth + 1, candidate.cost, log_probability, ran.state
+        )
         if not ran.goals:
-            self._lead(node, way, math.nan, None)
+            self._lead(node, way, math.nan)
             child.status, child.score = "proved", -math.inf
             self.proved = child
             if ran.state is not None:
@@ -499,21 +487,12 @@ class Graph:
     def rank(self, node: Node, remaining: Sequence[float] | None) -> None:
         """Score the edges found from a node since the last call, with `remaining` for each, and queue the new nodes."""
         for at, way in enumerate(node.fresh):
-            left = None if remaining is None else remaining[at]
-            child = way.to
-            score = self._scoring.score(
-                ReachedState(
-                    depth=node.depth + 1,
-                    goals=len(way.goals),
-                    cost=way.cost,
-                    log_probability=node.log_probability + way.log_probability,
-                    remaining=left,
-                )
-            )
+            way.remaining = None if remaining is None else remaining[at]
+            child, score = way.to, self._scoring(way)
             if child.status == "new" or (child.status == "open" and score < child.score):
                 if child.state is not None:
                     self._dropped.append(child.state)
-                self._lead(node, way, score, left)
+                self._lead(node, way, score)
                 self.push(child)
             elif way.state is not None:
                 self._dropped.append(way.state)
@@ -536,14 +515,12 @@ class Graph:
         """Return the proof, if any."""
         return None if self.proved is None else Script(self.proved.steps)
 
-    def _lead(self, node: Node, way: Edge, score: float, remaining: float | None) -> None:
+    def _lead(self, node: Node, way: Edge, score: float) -> None:
         child = way.to
-        child.parent, child.step, child.depth = node, way.step, node.depth + 1
+        child.parent, child.step, child.depth = node, way.step, way.depth
         child.goals, child.first, child.state = way.goals, way.first, way.state
-        child.cost = way.cost
-        child.log_probability = node.log_probability + way.log_probability
+        child.log_probability, child.remaining, child.score = way.log_probability, way.remaining, score
         child.opened = node.opened + max(0, way.step.goals_after - way.step.goals_before)
-        child.score, child.remaining = score, remaining
 
 
 def _closed_cleanly(before: tuple[Goal, ...], after: tuple[Goal, ...]) -> bool:

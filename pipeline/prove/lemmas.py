@@ -29,10 +29,10 @@ from pipeline.lean.tactic_text import LONGEST
 from pipeline.models.tactics.goals import NAME, statement
 from pipeline.prove.effort import Effort
 from pipeline.prove.graph import Candidate, Failures, Proposer, TacticRequest
-from pipeline.prove.search import SearchMethod
+from pipeline.prove.search import Search, SearchMethod
 
 
-class RecallProposer:
+class RecallProposer(Proposer):
     """A proposer of a known proof's next tactic, as long as the search follows it."""
 
     def __init__(self, known: KnownProof) -> None:
@@ -43,9 +43,6 @@ class RecallProposer:
         if asked.steps != self._tactics[:at] or at >= len(self._tactics):
             return []
         return [Candidate(self._tactics[at], self._tactics[at])]
-
-    def saw(self, candidate: Candidate, *, parsed: bool) -> None:
-        """Do nothing: the proof is fixed."""
 
 
 # ---- A search that cites lemmas that are proved and still a sorry upstream
@@ -229,7 +226,7 @@ def small_budget(budget: Budget, *, nodes: int, calls: int) -> Budget:
     )
 
 
-class CitingProposer:
+class CitingProposer(Proposer):
     """A proposer that brings lemmas in, one after the other, and then mixes their uses with a rung's tactics."""
 
     def __init__(self, proposer: Proposer, lemmas: Sequence[Lemma], *, model: bool = False) -> None:
@@ -345,5 +342,5 @@ async def cite(
     if not near:
         return None
     citing = replace(method, proposer=CitingProposer(method.proposer, near, model=method.scoring is not None))
-    search = citing.search(session, small_budget(budget, nodes=NODES, calls=CALLS), failures=failures)
-    return CitingResult(await search.run(state, goal=at), near)
+    few = small_budget(budget, nodes=NODES, calls=CALLS)
+    return CitingResult(await Search(session, citing, few, failures=failures).run(state, goal=at), near)

@@ -17,9 +17,8 @@ import hashlib
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeVar
 
-from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import Budget, Lemma
 from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool.session import Session, State, StateLost
@@ -32,8 +31,8 @@ from pipeline.prove.graph import (
     Proposer,
     Remaining,
     Scoring,
-    StepScoring,
     TacticRunner,
+    by_steps,
     normalised,
     outline,
 )
@@ -46,35 +45,43 @@ _FIRST_LOOK_S = 0.002
 _LOOK_S = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class SearchMethod:
+    """How a goal is searched.
+
+    Attributes:
+        proposer: of tactics; other searches may use it meanwhile.
+        scoring: ranks the states; None: rung 0's.
+        remaining: a progress model, if any, which receives one request for each expansion.
+        seed: of the proposer's sampling.
+        negate: whether the negation is tried after a search without a proof.
+        lemmas: that a second search may cite after a search without a proof.
+    """
+
+    proposer: Proposer
+    scoring: Scoring | None = None
+    remaining: Remaining | None = None
+    seed: int = 0
+    negate: bool = False
+    lemmas: Sequence[Lemma] = ()
+
+
 class Search:
     """One search for a proof of one goal among those of a state; the state's other goals are left alone."""
 
     def __init__(
-        self,
-        session: Session,
-        proposer: Proposer,
-        *,
-        budget: Budget,
-        scoring: Scoring | None = None,
-        remaining: Remaining | None = None,
-        seed: int = 0,
-        failures: Failures | None = None,
+        self, session: Session, method: SearchMethod, budget: Budget, *, failures: Failures | None = None
     ) -> None:
         """Args:
         session: for exclusive use while the search runs.
-        proposer: the rung; other searches may use it meanwhile.
-        scoring: None: rung 0's.
-        remaining: a progress model, which receives one request for each expansion.
-        seed: of the proposer's sampling.
+        method: of searching.
+        budget: of this search.
         failures: of earlier searches of the declaration; None: none.
         """
         self._session = session
-        self._proposer = proposer
+        self._method = method
         self._budget = budget
-        self._scoring: Scoring = scoring or StepScoring()
-        self._progress = remaining
-        self._seed = seed
-        self._failures = failures or Failures()
+        self._failures = {} if failures is None else failures
         self._lost: StateLost | None = None
         self._graph: Graph
         self._trying: TacticRunner
@@ -98,7 +105,7 @@ class Search:
             timeout_s=self._budget.tactic_timeout_s,
             failures=self._failures,
         )
-        self._graph = Graph((state.goals[goal],), self._scoring, first=goal, state=state)
+        self._graph = Graph((state.goals[goal],), self._method.scoring or by_steps, first=goal, state=state)
         try:
             limit = await self._loop()
         finally:
@@ -161,8 +168,8 @@ class Search:
         if self._graph.proved is not None:
             return ""
         remaining: list[float] | None = None
-        if self._progress is not None and node.fresh:
-            remaining = await self._wait_for(self._progress.remaining(_progress_steps(node)), node)
+        if self._method.remaining is not None and node.fresh:
+            remaining = await self._wait_for(self._method.remaining.remaining(_progress_steps(node)), node)
             if remaining is None:
                 return "seconds"
             if len(remaining) != len(node.fresh):
@@ -175,8 +182,8 @@ class Search:
         return ""
 
     async def _try_all(self, node: Node) -> Limit:
-        asked = node.asked(derived_seed(self._seed, node.key))
-        candidates = await self._wait_for(self._proposer.propose(asked), node)
+        asked = node.asked(derived_seed(self._method.seed, node.key))
+        candidates = await self._wait_for(self._method.proposer.propose(asked), node)
         if candidates is None:
             return "seconds"
         for candidate in candidates:
@@ -187,7 +194,7 @@ class Search:
             assert node.state is not None, "an open node has its state"
             ran = await self._trying.run(node.state, node.goals, node.first, candidate)
             if ran.parsed is not None:
-                self._proposer.saw(candidate, parsed=ran.parsed)
+                self._method.proposer.saw(candidate, parsed=ran.parsed)
             self._graph.took(node, candidate, ran)
             self._session.release(self._graph.dropped())
             if node.settled:
@@ -222,54 +229,6 @@ class Search:
             if not thinking.done():
                 thinking.cancel()
                 await asyncio.wait({thinking})
-
-
-@dataclass(frozen=True, slots=True)
-class SearchMethod:
-    """The parts of a search.
-
-    Attributes:
-        proposer: of tactics.
-        scoring: ranks the states; None: rung 0's.
-        remaining: a progress model, if any.
-        seed: of the sampling.
-        negate: whether the negation is tried after a search without a proof.
-        lemmas: that a second search may cite after a search without a proof.
-    """
-
-    proposer: Proposer
-    scoring: Scoring | None = None
-    remaining: Remaining | None = None
-    seed: int = 0
-    negate: bool = False
-    lemmas: Sequence[Lemma] = ()
-
-    @property
-    def reason(self) -> str:
-        """The proposer's own failure; "" for none."""
-        return str(getattr(self.proposer, "reason", ""))
-
-    @property
-    def cost(self) -> Usage:
-        """The cost of the proposer's model so far; nothing without a model."""
-        return cast(Usage, getattr(self.proposer, "cost", Usage()))
-
-    @property
-    def failures(self) -> tuple[int, int]:
-        """The number of requests for tactics so far, and of those without any answer."""
-        return int(getattr(self.proposer, "asked", 0)), int(getattr(self.proposer, "failed", 0))
-
-    def search(self, session: Session, budget: Budget, *, failures: Failures | None = None) -> Search:
-        """Return a search by this method."""
-        return Search(
-            session,
-            self.proposer,
-            budget=budget,
-            scoring=self.scoring,
-            remaining=self.remaining,
-            seed=self.seed,
-            failures=failures,
-        )
 
 
 def derived_seed(seed: int, key: str) -> int:

@@ -19,7 +19,7 @@ from pipeline.lean.pool.session import Session, StateLost
 from pipeline.lean.tactic_text import Step as ProgressStep
 from pipeline.prove.effort import Effort
 from pipeline.prove.graph import Candidate, Failures, ModelScoring, Proposer, TacticRequest
-from pipeline.prove.search import Search
+from pipeline.prove.search import Search, SearchMethod
 from pipeline.prove.tree import Tree
 from tests.support.lean import scripted
 from tests.support.lean.scripted import Script
@@ -53,7 +53,7 @@ LOGIC = Script(
 )
 
 
-class Listing:
+class Listing(Proposer):
     """Proposes the same tactics for every goal, with log-probabilities that fall, as a model would."""
 
     def __init__(self, *texts: str, wait_s: float = 0.0) -> None:
@@ -74,9 +74,6 @@ class Listing:
             self.at_once -= 1
         return list(self.candidates)
 
-    def saw(self, candidate: Candidate, *, parsed: bool) -> None:
-        pass
-
 
 def logic() -> Listing:
     """What it takes for a little logic; no name is given twice."""
@@ -84,11 +81,18 @@ def logic() -> Listing:
     return Listing("assumption", "intro p q h", *apart, "constructor", "left", "right", "nope (")
 
 
-async def run(session: Session, statement: str, proposer: Proposer, **more: Any) -> Effort:
-    """Search for a proof; keyword arguments as `Search` has them."""
-    state = await session.start(statement)
-    options = {"budget": BUDGET, "scoring": ModelScoring(), **more}
-    return await Search(session, proposer, **options).run(state)
+async def run(
+    session: Session,
+    statement: str,
+    proposer: Proposer,
+    *,
+    budget: Budget = BUDGET,
+    failures: Failures | None = None,
+    **more: Any,
+) -> Effort:
+    """Search for a proof; `more`: as `SearchMethod` has it."""
+    method = SearchMethod(proposer, ModelScoring(), **more)
+    return await Search(session, method, budget, failures=failures).run(await session.start(statement))
 
 
 New = Callable[..., Session]
@@ -221,7 +225,7 @@ def test_a_failure_on_a_goal_is_not_sent_again_for_another_state_with_it() -> No
     script = Script(tactics={**apart, ("p ∧ (q ∧ p)", "skip"): ["p ∧ (q ∧ p)"], ("p", "cases h"): ["q ∧ p"]})
 
     async def use(new: New) -> tuple[Effort, Effort, Effort]:
-        failures = Failures()
+        failures: Failures = {}
         async with new() as session:
             first = await run(session, "p ∧ (q ∧ p)", proposer, failures=failures)
             again = await run(session, "p ∧ (q ∧ p)", proposer, failures=failures)

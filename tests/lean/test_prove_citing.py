@@ -18,7 +18,7 @@ from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import CheckSpec, Lemma
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.declaration import WholeProofMethod
-from pipeline.prove.graph import Candidate, ModelScoring, TacticRequest
+from pipeline.prove.graph import Candidate, ModelScoring, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine, ladder
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
@@ -209,17 +209,12 @@ SWAPPED = "theorem t (a b : Prop) (h : a ∧ b) : b ∧ a := sorry\n"
 EIGHT = f"{EVEN}\ntheorem t (k : Nat) (h : Even k) : Even (k + 4 + 4) := sorry\n"
 
 
-class Assuming:
+class Assuming(Proposer):
     """A model of one idea."""
-
-    def __init__(self) -> None:
-        self.asked = self.failed = 0
 
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         self.asked += 1
         return [Candidate("assumption", "assumption", log_probability=-0.5, tokens=2)]
-
-    def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
 
 
 async def wrong(_ask: WholeAsk) -> AuthorAnswers:

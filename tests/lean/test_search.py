@@ -24,7 +24,7 @@ from tests.support.trace import lean_itself
 BUDGET = Budget(nodes=100, seconds=60, tactic_timeout_s=20)
 
 
-class Listing:
+class Listing(Proposer):
     """Proposes the same tactics for every goal."""
 
     def __init__(self, *texts: str) -> None:
@@ -32,8 +32,6 @@ class Listing:
 
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         return [Candidate(text, text, log_probability=-0.1 * at) for at, text in enumerate(self._texts)]
-
-    def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
 
 
 def bare() -> CuratedTactics:
@@ -50,7 +48,7 @@ def lean(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def search(lean: Searches, statement: str, proposer: Proposer) -> Effort:
     async def use(session: Session) -> Effort:
         state = await session.start(statement)
-        return await Search(session, proposer, budget=BUDGET, scoring=ModelScoring()).run(state)
+        return await Search(session, SearchMethod(proposer, ModelScoring()), BUDGET).run(state)
 
     return lean.use(use)
 
@@ -67,8 +65,7 @@ def search(lean: Searches, statement: str, proposer: Proposer) -> Effort:
 )
 def test_a_provable_statement_is_proved_without_automation(lean: Searches, statement: str) -> None:
     async def use(session: Session) -> tuple[Effort, int]:
-        result = await Search(session, bare(), budget=BUDGET).run(await session.start(statement))
-        return result, await session.stat()
+        return await _of_rung_0(session, statement), await session.stat()
 
     result, states = lean.use(use)
     assert (result.outcome, result.script is None) == ("found", False), result
@@ -82,7 +79,7 @@ def test_a_goal_without_a_constructive_proof_is_given_up(lean: Searches, stateme
 
 
 async def _of_rung_0(session: Session, statement: str) -> Effort:
-    return await Search(session, bare(), budget=BUDGET).run(await session.start(statement))
+    return await Search(session, SearchMethod(bare()), BUDGET).run(await session.start(statement))
 
 
 def test_states_that_only_read_the_same_stay_apart(lean: Searches) -> None:

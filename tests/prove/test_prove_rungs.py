@@ -17,7 +17,7 @@ from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.prove.declaration import WholeProofMethod, tactics_of
 from pipeline.prove.effort import Attempt
 from pipeline.prove.generator import GeneratorProposer
-from pipeline.prove.graph import Candidate, TacticRequest
+from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
@@ -140,7 +140,7 @@ def test_a_model_that_answers_for_no_state_leaves_an_error_and_nothing_that_was_
     assert (tried.effort.cost.prompt_tokens, tried.effort.cost.completion_tokens) == cost
 
 
-class Meeting:
+class Meeting(Proposer):
     """Proposes nothing until as many searches ask as are expected, so that only searches side by side get on."""
 
     def __init__(self, expected: int) -> None:
@@ -153,8 +153,6 @@ class Meeting:
             async with asyncio.timeout(10):
                 await self._barrier.wait()
         return [Candidate("simp_all", "simp_all")]
-
-    def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
 
 
 def attempt_all(folder: Path, engine: Engine | None, **more: Any) -> dict[str, Attempt]:

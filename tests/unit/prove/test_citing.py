@@ -12,7 +12,7 @@ from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
 from pipeline.prove.effort import Effort
-from pipeline.prove.graph import Candidate, TacticRequest
+from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.lemmas import (
     CITING_MOST,
     CitingProposer,
@@ -151,7 +151,7 @@ def test_unrelated_and_unwritable_lemmas_are_not_offered() -> None:
 # --- the steps
 
 
-class Rung:
+class Rung(Proposer):
     """A rung that proposes one tactic and writes down what it hears of."""
 
     def __init__(self) -> None:

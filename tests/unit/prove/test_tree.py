@@ -16,9 +16,9 @@ from pipeline.prove.graph import (
     Candidate,
     Graph,
     ModelScoring,
-    StepScoring,
     TacticResult,
     best,
+    by_steps,
     normalised,
     outline,
 )
@@ -35,7 +35,7 @@ def goal(target: str, **hypotheses: str) -> Goal:
 
 def graph(*, model: bool = False) -> Graph:
     state = State((goal("A"),), ref=StateRef(0, 1), names=("g",))
-    return Graph((goal("A"),), ModelScoring() if model else StepScoring(), first=0, state=state)
+    return Graph((goal("A"),), ModelScoring() if model else by_steps, first=0, state=state)
 
 
 def expand(of: Graph, *found: tuple[str, str, float]) -> None:
