@@ -25,15 +25,16 @@ from pipeline.prove.declaration import CannotAttempt, DeclarationProver
 from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, SolvedSorry, found, in_vain
 from pipeline.prove.rungs import Engine, FilePlace
 from pipeline.prove.search import SearchMethod
+from pipeline.prove.whole_file import WholeFile
 from store.domain.identity import git_blob
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A declaration: its command, the wanted sorries in it, and the text before it."""
+    """A declaration, the wanted sorries in it, and the text before it."""
 
-    command: Command
+    declaration: Declaration
     group: list[SorryToProve]
     prefix: tuple[str, ...]
 
@@ -73,8 +74,6 @@ class FileProver:
     _source: SourceFile = field(init=False)
     _key: ReplKey = field(init=False)
     _place: FilePlace = field(init=False)
-    _prefix: tuple[str, ...] = field(default=(), init=False)
-    _reached: int = field(default=0, init=False)
     _setup_failed: tuple[SetupFailed, int] | None = field(default=None, init=False)
 
     async def run(self, wanted: Sequence[SorryToProve]) -> None:
@@ -83,10 +82,7 @@ class FileProver:
         Raises:
             ReplStartError: no REPL could be started with the file's imports.
         """
-        pieces = []
-        for command, group in self._by_command(self._readable(wanted)):
-            self._advance(command.byte_start)
-            pieces.append(_Piece(command, group, self._prefix))
+        pieces = self._pieces(wanted)
         if not self.engine.together:
             for piece in pieces:
                 await self._attempt(piece)
@@ -101,77 +97,89 @@ class FileProver:
                 raise
             raise _first(unstarted) from errors
 
-    def _readable(self, wanted: Sequence[SorryToProve]) -> list[SorryToProve]:
-        """Read the file; report the sorries that it no longer has."""
+    async def run_in_whole_files(self, wanted: Sequence[SorryToProve]) -> bool:
+        """Try sorries of a file that `run` has read, without a session; return whether Lean could be asked."""
+        file = WholeFile(
+            self.backend,
+            self.project,
+            self.path,
+            self._data,
+            self._source,
+            core_only=self._place.core_only,
+            memory_bytes=self.pool.limits.memory_bytes,
+        )
+        for one in wanted:
+            async with self.slots:
+                attempt = await file.attempt(one, self.budget)
+            if attempt is None:
+                return False
+            self.done(attempt)
+        return True
+
+    def _pieces(self, wanted: Sequence[SorryToProve]) -> list[_Piece]:
+        """Read the file, and group the sorries by the top-level command; report those that cannot be attempted."""
         try:
             self._data = read_inside(self.project, self.path)
         except OSError as error:
             self._report(wanted, "error", f"{self.path}: cannot be read: {error.strerror}")
             return []
-        self._source = parse(self._data)
-        if self._source.scanned.error is not None:
-            self._report(wanted, "unsupported", f"{self.path}: {self._source.scanned.error}")
+        self._source = source = parse(self._data)
+        if source.scanned.error is not None:
+            self._report(wanted, "unsupported", f"{self.path}: {source.scanned.error}")
             return []
-        fitting = []
-        for one in wanted:
-            if one.blob != git_blob(self._data, like=one.blob):
-                self._report([one], "error", f"{self.path} in the worktree is not blob {one.blob}")
-            elif (word := self._data[one.byte_start : one.byte_end]) == b"stop":
-                self._report(
-                    [one], "unsupported", "a stop leaves the tactics after it out; write sorry in its place"
-                )
-            elif word not in (b"sorry", b"admit"):
-                self._report(
-                    [one], "error", f"{self.path}: no sorry at bytes {one.byte_start}..{one.byte_end}"
-                )
-            else:
-                fitting.append(one)
-        self._key = ReplKey.of_file(self.backend, self.project, self._source)
-        imports = self._source.imports
-        core_only = closure(self.project, imports).core_only
-        self._place = FilePlace(self.shown, imports, core_only=core_only)
-        self._reached = self._source.header_end
-        return fitting
-
-    def _by_command(self, wanted: Iterable[SorryToProve]) -> list[tuple[Command, list[SorryToProve]]]:
-        """Group by the top-level command; report the sorries that cannot be attempted."""
+        self._key = ReplKey.of_file(self.backend, self.project, source)
+        core_only = closure(self.project, source.imports).core_only
+        self._place = FilePlace(self.shown, source.imports, core_only=core_only)
         groups: dict[int, tuple[Command, list[SorryToProve]]] = {}
         for one in sorted(wanted, key=lambda item: item.byte_start):
-            command = self._source.command_at(one.byte_start)
-            if command is None:
+            command = source.command_at(one.byte_start)
+            if complaint := self._other_text(one):
+                self._report([one], "error", complaint)
+            elif command is None:
                 self._report(
                     [one], "unsupported", f"{one.declaration}: the sorry is in no command of the file"
                 )
-            elif command.holder or command.kind != "declaration":
-                held = f"the command {command.holder or command.keyword}"
-                self._report(
-                    [one], "unsupported", f"{one.declaration} is held by {held}, which may do anything"
-                )
-            elif one.kind not in PROVABLE_KINDS | INSTANCE_KINDS:
-                self._report(
-                    [one],
-                    "unsupported",
-                    f"{one.declaration} is a {one.kind}: data and structure may not be invented",
-                )
-            elif self.engine.wholly is not None and self._source.declarations_in(command) != 1:
-                self._report(
-                    [one],
-                    "unsupported",
-                    f"{one.declaration} shares its command with other declarations (mutual)",
-                )
+            elif complaint := self._unsupported(one, command):
+                self._report([one], "unsupported", complaint)
             else:
                 groups.setdefault(command.byte_start, (command, []))[1].append(one)
-        return [(command, self._numbered(command, group)) for _, (command, group) in sorted(groups.items())]
+        pieces, reached, prefix = [], source.header_end, ()  # type: list[_Piece], int, tuple[str, ...]
+        for start, (command, group) in sorted(groups.items()):
+            # The text between the last declaration and this one is one more piece of a process's setup.
+            between, preamble = self._data[reached:start].decode(), source.preamble_at(reached)
+            text = f"{preamble}\n{between}" if preamble and between else between
+            prefix, reached = (*prefix, text) if text.strip() else prefix, start
+            declaration = Declaration.cut(self._data, source, command)
+            # The declarations of a `mutual` block count their own sorries.
+            ordinals = {sorry.byte_start: sorry.ordinal for sorry in declaration.sorries}
+            group = [replace(one, ordinal=ordinals.get(one.byte_start, one.ordinal)) for one in group]
+            pieces.append(_Piece(declaration, group, prefix))
+        return pieces
 
-    def _numbered(self, command: Command, group: list[SorryToProve]) -> list[SorryToProve]:
-        """Return sorries with their ordinals in the command: the declarations of a `mutual` block count their own."""
-        cut = Declaration.cut(self._data, self._source, command)
-        ordinals = {sorry.byte_start: sorry.ordinal for sorry in cut.sorries}
-        return [replace(one, ordinal=ordinals.get(one.byte_start, one.ordinal)) for one in group]
+    def _other_text(self, one: SorryToProve) -> str:
+        """Return what says that the file is another than the sorry's; "" for nothing."""
+        if one.blob != git_blob(self._data, like=one.blob):
+            return f"{self.path} in the worktree is not blob {one.blob}"
+        if self._data[one.byte_start : one.byte_end] not in (b"sorry", b"admit", b"stop"):
+            return f"{self.path}: no sorry at bytes {one.byte_start}..{one.byte_end}"
+        return ""
+
+    def _unsupported(self, one: SorryToProve, command: Command) -> str:
+        """Return why a sorry of this command cannot be attempted; "" if it can."""
+        if self._data[one.byte_start : one.byte_end] == b"stop":
+            return "a stop leaves the tactics after it out; write sorry in its place"
+        if command.holder or command.kind != "declaration":
+            held = f"the command {command.holder or command.keyword}"
+            return f"{one.declaration} is held by {held}, which may do anything"
+        if one.kind not in PROVABLE_KINDS | INSTANCE_KINDS:
+            return f"{one.declaration} is a {one.kind}: data and structure may not be invented"
+        if self.engine.wholly is not None and self._source.declarations_in(command) != 1:
+            return f"{one.declaration} shares its command with other declarations (mutual)"
+        return ""
 
     async def _attempt(self, piece: _Piece) -> None:
         async with self.slots:
-            if self._setup_failed is not None and self._setup_failed[1] <= piece.command.byte_start:
+            if self._setup_failed is not None and self._setup_failed[1] <= piece.declaration.byte_start:
                 # Every later declaration has the same text before it.
                 self._report(piece.group, "error", self._before_the_declaration(self._setup_failed[0]))
                 return
@@ -181,7 +189,7 @@ class FileProver:
             except CannotAttempt as error:
                 self._report(piece.group, "error", str(error))
             except SetupFailed as error:
-                self._setup_failed = (error, piece.command.byte_start)
+                self._setup_failed = (error, piece.declaration.byte_start)
                 self._report(piece.group, "error", self._before_the_declaration(error))
             except ReplStartError:
                 raise
@@ -197,7 +205,7 @@ class FileProver:
                 self._conclude(piece.group, worked)
 
     async def _work(self, session: Session, piece: _Piece) -> DeclarationResult:
-        command, first = piece.command, piece.group[0]
+        first = piece.group[0]
         known = {one.ordinal: self.known[one.sorry] for one in piece.group if one.sorry in self.known}
         shown = self.engine.show(self._place, first.declaration, self._position(first))
         method = SearchMethod(
@@ -208,9 +216,8 @@ class FileProver:
             negate=self.engine.again,
             lemmas=self._citable(piece),
         )
-        declaration = Declaration.cut(self._data, self._source, command)
         prover = DeclarationProver(
-            session, declaration, self.budget, method, known, self.engine.wholly, self.path, shown
+            session, piece.declaration, self.budget, method, known, self.engine.wholly, self.path, shown
         )
         return await prover.prove()
 
@@ -234,16 +241,6 @@ class FileProver:
             f"{self.path}: Lean cannot get past the text before the declaration; tried twice:"
             f" {short(str(error))}"
         )
-
-    def _advance(self, offset: int) -> None:
-        """Add the text between the last declaration and `offset` to a process's setup."""
-        if self._reached < offset:
-            piece = self._data[self._reached : offset].decode()
-            preamble = self._source.preamble_at(self._reached)
-            text = f"{preamble}\n{piece}" if preamble else piece
-            if text.strip():
-                self._prefix = (*self._prefix, text)
-            self._reached = offset
 
     def _conclude(self, group: list[SorryToProve], worked: DeclarationResult) -> None:
         for one in group:

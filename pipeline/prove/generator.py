@@ -86,8 +86,7 @@ class GeneratorProposer(Proposer):
         self.left_out.update(found.left_out)
         self.empty += not found.tactics
         return [
-            Candidate(one.tactic, one.tactic, log_probability=one.log_probability, tokens=one.tokens)
-            for one in found.tactics
+            Candidate(one.tactic, one.tactic, log_probability=one.log_probability) for one in found.tactics
         ]
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:  # noqa: ARG002

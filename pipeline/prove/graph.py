@@ -41,7 +41,6 @@ class Candidate:
         cost: added to the priority of its step; for rungs without probabilities.
         commits: whether its success loses nothing provable, so that the rest of the list need not be tried.
         log_probability: the model's, natural logarithm; 0 without a model.
-        tokens: the number of tokens of that probability.
     """
 
     text: str
@@ -49,7 +48,6 @@ class Candidate:
     cost: float = 0
     commits: bool = False
     log_probability: float = 0.0
-    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from pipeline.lean.client.errors import ImportsRefused, ReplStartError, short
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
-from pipeline.lean.source.imports import closure, local_file
+from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.worktree import read_inside
 from pipeline.models.errors import CorpusError, DatasetError
@@ -38,7 +38,6 @@ from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.rungs import Engine, ModelHealth, engine
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_file import WholeFile
 from store.domain.identity import proof_id
 from store.events.base import BlobRef
 from store.events.projects import inside, outside
@@ -165,40 +164,13 @@ class ProveJob:
                 await prover.run(wanted)
             except ReplStartError as error:
                 left = [one for one in wanted if one.sorry not in finished]
-                if not await self._in_whole_files(path, left, error, done):
+                # With a Lean that has no session the curated tactics are tried in files.
+                apart = given.lean.kind == "server" and not given.rung.number
+                apart = apart and not isinstance(error, ImportsRefused)
+                if not (apart and await prover.run_in_whole_files(left)):
                     await self._blame(error, pool)
                     for one in left:
                         done(Attempt(one, "error", short(f"the imports of {path} fail: {error}")))
-
-    async def _in_whole_files(
-        self,
-        path: str,
-        wanted: Sequence[SorryToProve],
-        error: ReplStartError,
-        done: Callable[[Attempt], None],
-    ) -> bool:
-        """Try a file's sorries without a session, with a Lean that has no other; return whether it could be asked."""
-        given = self._given
-        if given.lean.kind != "server" or given.rung.number or isinstance(error, ImportsRefused):
-            return False
-        data = read_inside(self._project, path)
-        source = parse(data)
-        file = WholeFile(
-            given.lean,
-            self._project,
-            path,
-            data,
-            source,
-            core_only=closure(self._project, source.imports).core_only,
-            memory_bytes=given.limits.memory_bytes,
-        )
-        for one in wanted:
-            async with self._declarations:
-                attempt = await file.attempt(one, given.budget)
-            if attempt is None:
-                return False
-            done(attempt)
-        return True
 
     async def _blame(self, error: ReplStartError, pool: ReplPool) -> None:
         """Fail the job if Lean does not run or crashes; return if only the file's imports fail.

@@ -57,9 +57,7 @@ class Listing(Proposer):
     """Proposes the same tactics for every goal, with log-probabilities that fall, as a model would."""
 
     def __init__(self, *texts: str, wait_s: float = 0.0) -> None:
-        self.candidates = [
-            Candidate(text, text, log_probability=-0.1 * at, tokens=3) for at, text in enumerate(texts)
-        ]
+        self.candidates = [Candidate(text, text, log_probability=-0.1 * at) for at, text in enumerate(texts)]
         self.wait_s = wait_s
         self.asked: list[TacticRequest] = []
         self.at_once = self.most_at_once = 0

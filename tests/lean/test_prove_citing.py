@@ -214,7 +214,7 @@ class Assuming(Proposer):
 
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         self.asked += 1
-        return [Candidate("assumption", "assumption", log_probability=-0.5, tokens=2)]
+        return [Candidate("assumption", "assumption", log_probability=-0.5)]
 
 
 async def wrong(_ask: WholeAsk) -> AuthorAnswers:
