@@ -590,17 +590,15 @@ def _outcomes(graph: Graph) -> list[NodeOutcome]:
                 before[one.to].append(node.number)
     proved = _reaching(before, (node.number for node in graph.nodes if node.status == "proved"))
     alive = _reaching(before, (node.number for node in graph.nodes if node.status in ("open", "lost", "new")))
-    outcomes: list[NodeOutcome] = []
-    for node in graph.nodes:
+
+    def of(node: Node) -> NodeOutcome:
         if node.number in proved:
-            outcomes.append("proved")
-        elif node.status == "lost":
-            outcomes.append("lost")
-        elif node.status == "expanded":
-            outcomes.append("expanded" if node.number in alive else "dead")
-        else:
-            outcomes.append("open")
-    return outcomes
+            return "proved"
+        if node.status == "expanded":
+            return "expanded" if node.number in alive else "dead"
+        return "lost" if node.status == "lost" else "open"
+
+    return [of(node) for node in graph.nodes]
 
 
 def _reaching(before: list[list[int]], ends: Iterable[int]) -> set[int]:
@@ -617,15 +615,8 @@ def _reaching(before: list[list[int]], ends: Iterable[int]) -> set[int]:
 
 def _node(node: Node, outcome: NodeOutcome) -> TreeNode:
     # Steps have precedence over failures.
-    led = [one for one in node.tried if one.to is not None][:TRIED]
-    room = TRIED - len(led)
-    shown: list[TriedTactic] = []
-    for one in node.tried:
-        if one in led:
-            shown.append(_cut(one))
-        elif one.to is None and room:
-            room -= 1
-            shown.append(_cut(one))
+    kept = sorted(range(len(node.tried)), key=lambda at: node.tried[at].to is None)[:TRIED]
+    shown = [_cut(node.tried[at]) for at in sorted(kept)]
     return TreeNode(
         number=node.number,
         parent=None if node.parent is None else node.parent.number,
@@ -654,7 +645,7 @@ def _goals(node: Node) -> tuple[str, ...]:
 
 
 def _cut(one: TriedTactic) -> TriedTactic:
-    return TriedTactic(cut(one.tactic, _TACTIC), one.outcome, one.reason, one.log_probability, one.to)
+    return dataclasses.replace(one, tactic=cut(one.tactic, _TACTIC))
 
 
 def _without_dropped(node: TreeNode, kept: dict[int, TreeNode]) -> TreeNode:

@@ -43,7 +43,7 @@ from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Sugg
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel, HFAuthor
 from pipeline.prove.declaration import CannotAttempt, DeclarationProver, WholeProofMethod
-from pipeline.prove.effort import DeclarationResult, Outcome
+from pipeline.prove.effort import DeclarationResult, Effort, Outcome
 from pipeline.prove.generator import GeneratorProposer, Suggest
 from pipeline.prove.graph import ModelScoring
 from pipeline.prove.premises import Retrieval, ShownPremises
@@ -350,26 +350,31 @@ class Prover:
 def _result(
     worked: DeclarationResult, problem: str, reason: str, restated: RestatedTheorem
 ) -> tuple[ProverResult, list[str] | None]:
-    flags: dict[str, Any] = {"whole_file": restated.whole_file}
-    if worked.solved:
-        (solved,) = worked.solved.values()
-        effort, proof = solved.effort, restated.proof(solved.replacement)
-        result = ProverResult(
-            1, effort.seconds, True, effort.nodes, "found", "", effort.best, proof, tree=effort.tree, **flags
-        )
-        return result, list(solved.tactics)
-    if not worked.unsolved:
-        return ProverResult(0, 0.0, False, 0, "error", problem, **flags), None
-    effort = worked.unsolved[-1][1]
-    outcome, why = effort.outcome, [problem, effort.detail or reason]
-    if outcome == "found":
-        outcome = "error"
-        why.append(f"a proof was found and Lean does not take it as a whole text: {worked.unplaced}")
-    detail = "; ".join(filter(None, why)) or _ENDED.get(outcome, "")
+    solved = next(iter(worked.solved.values()), None)
+    efforts = [effort for _, effort in worked.unsolved] if solved is None else [solved.effort]
+    effort = efforts[-1] if efforts else Effort("error")
+    outcome, detail, proof = effort.outcome, "", ""
+    if solved is not None:
+        proof = restated.proof(solved.replacement)
+    else:
+        why = [problem, effort.detail or reason]
+        if outcome == "found":
+            outcome = "error"
+            why.append(f"a proof was found and Lean does not take it as a whole text: {worked.unplaced}")
+        detail = "; ".join(filter(None, why)) or _ENDED.get(outcome, "")
     result = ProverResult(
-        1, effort.seconds, False, effort.nodes, outcome, detail, effort.best, tree=effort.tree, **flags
+        min(len(efforts), 1),
+        effort.seconds,
+        solved is not None,
+        effort.nodes,
+        outcome,
+        detail,
+        effort.best,
+        proof,
+        restated.whole_file,
+        effort.tree,
     )
-    return result, None
+    return result, None if solved is None else list(solved.tactics)
 
 
 async def _whole_proof(

@@ -81,7 +81,7 @@ class Search:
         self._session = session
         self._method = method
         self._budget = budget
-        self._failures = {} if failures is None else failures
+        self._failures: Failures = {} if failures is None else failures
         self._lost: StateLost | None = None
         self._graph: Graph
         self._trying: TacticRunner

@@ -59,11 +59,11 @@ class Listing(Proposer):
     def __init__(self, *texts: str, wait_s: float = 0.0) -> None:
         self.candidates = [Candidate(text, text, log_probability=-0.1 * at) for at, text in enumerate(texts)]
         self.wait_s = wait_s
-        self.asked: list[TacticRequest] = []
+        self.requests: list[TacticRequest] = []
         self.at_once = self.most_at_once = 0
 
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
-        self.asked.append(asked)
+        self.requests.append(asked)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -151,7 +151,7 @@ def test_a_state_is_expanded_once_on_whichever_way_it_is_reached() -> None:
     shown = [node.goals for node in tree_of(result).nodes]
     assert len(set(shown)) == len(shown)
     assert any(one.outcome == "repeated" for node in tree_of(result).nodes for one in node.tried)
-    assert len(proposer.asked) == result.nodes == len(tree_of(result).nodes)
+    assert len(proposer.requests) == result.nodes == len(tree_of(result).nodes)
 
 
 def test_a_better_way_to_an_open_state_is_taken() -> None:
@@ -240,10 +240,10 @@ def test_a_seed_is_the_state_s_own_and_the_same_in_every_search() -> None:
     search(SWAPS, first, seed=1)
     search(SWAPS, second, seed=1)
     search(SWAPS, other, seed=2)
-    seeds = [asked.seed for asked in first.asked]
-    assert seeds == [asked.seed for asked in second.asked]
+    seeds = [asked.seed for asked in first.requests]
+    assert seeds == [asked.seed for asked in second.requests]
     assert len(set(seeds)) == len(seeds)
-    assert not {asked.seed for asked in other.asked} & set(seeds)
+    assert not {asked.seed for asked in other.requests} & set(seeds)
 
 
 class Counting:

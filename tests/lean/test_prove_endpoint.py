@@ -16,30 +16,12 @@ from pipeline.jobs.protocol import JobError
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends, Silence
 from tests.support.lean import scripted
 from tests.support.lean.scripted import Script
-from tests.support.prove import BUDGET, LINES, attempts, parameters, recorded, run
+from tests.support.prove import BUDGET, LINES, SCRIPT, SOURCE, attempts, parameters, recorded, run
 from tests.support.specs import raw_spec
 
 # To load what a search asks with takes long on a busy machine.
 pytestmark = pytest.mark.timeout(180)
 
-SOURCE = """theorem first (p : Prop) : p → p := sorry
-theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by
-  sorry
-theorem third (p q : Prop) : p → q := sorry
-"""
-SCRIPT = Script(
-    sorries={
-        "theorem first": ["p : Prop\n⊢ p → p"],
-        "theorem second": ["p q : Prop\nh : p ∧ q\n⊢ q ∧ p"],
-        "theorem third": ["p q : Prop\n⊢ p → q"],
-    },
-    tactics={
-        ("p → p", "intro h"): ["p : Prop\nh : p\n⊢ p"],
-        ("p → q", "intro h"): ["p q : Prop\nh : p\n⊢ q"],
-        ("p : Prop\nh : p\n⊢ p", "exact h"): [],
-    },
-    errors=dict.fromkeys(("p → q := by", "p → q := (by"), "it is not so"),
-)
 WHOLE = {"whole": {"proofs": 1, "repairs": 0, "max_tokens": 100}}
 
 

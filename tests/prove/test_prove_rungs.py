@@ -23,30 +23,7 @@ from pipeline.prove.tree import Tree
 from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
 from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.lean.scripted import Script
-from tests.support.prove import Searches, attempts, parameters, run
-
-SOURCE = """theorem first (p : Prop) : p → p := sorry
-theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by
-  sorry
-theorem third (p q : Prop) : p → q := sorry
-"""
-WRONG = "it is not so"
-SCRIPT = Script(
-    sorries={
-        "theorem first": ["p : Prop\n⊢ p → p"],
-        "theorem second": ["p q : Prop\nh : p ∧ q\n⊢ q ∧ p"],
-        "theorem third": ["p q : Prop\n⊢ p → q"],
-    },
-    tactics={
-        ("p → p", "simp_all"): [],
-        ("q ∧ p", "simp_all"): [],
-        ("p → q", "intro h"): ["p q : Prop\nh : p\n⊢ q"],
-        ("p → p", "intro h"): ["p : Prop\nh : p\n⊢ p"],
-        ("p : Prop\nh : p\n⊢ p", "exact h"): [],
-    },
-    errors=dict.fromkeys(("rfl", "h.symm", "p → q := by", "p → q := (by"), WRONG),
-)
-"""`simp_all` proves the first two, `intro h` and `exact h` the first one, and nothing the third."""
+from tests.support.prove import SCRIPT, SOURCE, Searches, attempts, parameters, run
 
 
 def tree_of(body: AttemptFinished, folder: Path) -> Tree:

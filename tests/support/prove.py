@@ -46,6 +46,27 @@ T = TypeVar("T")
 FILE = "A.lean"
 LINES = "lines"
 BUDGET = {"seconds": 20, "nodes": 20, "tactic_timeout_s": 5}
+SOURCE = """theorem first (p : Prop) : p → p := sorry
+theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  sorry
+theorem third (p q : Prop) : p → q := sorry
+"""
+SCRIPT = Script(
+    sorries={
+        "theorem first": ["p : Prop\n⊢ p → p"],
+        "theorem second": ["p q : Prop\nh : p ∧ q\n⊢ q ∧ p"],
+        "theorem third": ["p q : Prop\n⊢ p → q"],
+    },
+    tactics={
+        ("p → p", "simp_all"): [],
+        ("q ∧ p", "simp_all"): [],
+        ("p → q", "intro h"): ["p q : Prop\nh : p\n⊢ q"],
+        ("p → p", "intro h"): ["p : Prop\nh : p\n⊢ p"],
+        ("p : Prop\nh : p\n⊢ p", "exact h"): [],
+    },
+    errors=dict.fromkeys(("rfl", "h.symm", "p → q := by", "p → q := (by"), "it is not so"),
+)
+"""`simp_all` proves the first two, `intro h` and `exact h` the first one, and nothing the third."""
 OF_A_RUNG = ("generator", "retriever", "progress", "whole", "endpoint", "tactics", "program")
 
 
