@@ -44,6 +44,7 @@ def test_an_export_says_what_it_wrote(folder: StateFolder) -> None:
     shown = folder.everlean("export", "leandojo", "out")
     assert shown.code == 0
     assert "random/train" in shown.out
+    assert folder.everlean("export", "leandojo", "out", "--compat", "--json").json["mode"] == "compat"
     assert f"1 repository as of event {position}" in shown.out
 
 
@@ -87,28 +88,11 @@ def test_an_import_comes_back_as_it_was_or_as_json_that_every_parser_reads(folde
         assert (folder.root / "out" / "dynamic_database.json").read_text(encoding="utf-8") == expected
 
 
-def test_compat_is_leandojo_s_own_split(folder: StateFolder) -> None:
-    trace(folder)
-    document = folder.everlean("export", "leandojo", "out", "--compat", "--json").json
-    assert document["mode"] == "compat"
-    assert [document["theorems"][f"random/{side}"] for side in ("train", "val", "test")] == [16, 4, 4]
-
-
 @pytest.mark.parametrize("options", [["--as-imported", "--every-commit"], ["--compat", "--every-commit"]])
 def test_options_that_exclude_each_other_are_refused(folder: StateFolder, options: list[str]) -> None:
     trace(folder)
     assert folder.everlean("export", "leandojo", "out", *options).code == 2
     assert not (folder.root / "out").exists()
-
-
-def test_a_folder_with_something_else_in_it_is_refused(folder: StateFolder) -> None:
-    trace(folder)
-    (folder.root / "out").mkdir()
-    (folder.root / "out" / "thesis.tex").write_text("years")
-    answer = folder.everlean("export", "leandojo", "out")
-    assert answer.code == 1
-    assert "no export made it" in answer.err
-    assert [path.name for path in (folder.root / "out").iterdir()] == ["thesis.tex"]
 
 
 def test_without_a_database_the_error_says_what_to_do(folder: StateFolder) -> None:

@@ -211,120 +211,84 @@ def one_file(path: str, name: str, *imports: str, uses: str | None = None) -> Tr
 ONE = head(repository="example.org/me/one", sha="1" * 40)
 TWO = head(repository="example.org/me/two", sha="2" * 40)
 RENAMED = "example.org/me/two@222222222222"
+THREE = replace(ONE, sha="3" * 40)
+# The files of each trace as "path premise imports… >file of its proof's premise"; the corpus that comes of them, where
+# 2/ is what a file of the second repository is renamed to; the files of proofs' premises; and how many files were
+# renamed, imports left out, and files not traced.
+MERGED = [
+    # Two files of one name.
+    (
+        ["Basic.lean a; Top.lean b Basic.lean", "Basic.lean c; Other.lean d Basic.lean >Basic.lean"],
+        "Basic.lean a; Top.lean b Basic.lean; 2/Basic.lean c; Other.lean d 2/Basic.lean",
+        {"d": "2/Basic.lean"},
+        (1, 0, 0),
+    ),
+    # A dependency of both.
+    (["Lib.lean lib; A.lean a Lib.lean", "Lib.lean lib; B.lean b Lib.lean"],
+     "Lib.lean lib; A.lean a Lib.lean; B.lean b Lib.lean", {}, (0, 0, 0)),
+    # The same premises, and another version of an import.
+    (["Lib.lean old; Mid.lean mid Lib.lean", "Lib.lean new; Mid.lean mid Lib.lean"],
+     "Lib.lean old; Mid.lean mid Lib.lean; 2/Lib.lean new; 2/Mid.lean mid 2/Lib.lean", {}, (2, 0, 0)),
+    # A path that only proofs name is not another repository's file.
+    (["Basic.lean a", "B.lean b >Basic.lean"],
+     "Basic.lean a; B.lean b; 2/Basic.lean", {"b": "2/Basic.lean"}, (1, 0, 1)),
+    # A file without premises that nobody traced.
+    (["B.lean b >Gone.lean"], "B.lean b; Gone.lean", {"b": "Gone.lean"}, (0, 0, 1)),
+    # A premise in a file that comes later, for a file between the two could not be traced.
+    (["Z.lean other; Basic.lean a", "A.lean b Gone.lean >Z.lean; Z.lean z Y.lean; Y.lean y"],
+     "Basic.lean a; Z.lean other; A.lean b; Y.lean y; 2/Z.lean z Y.lean", {"b": "2/Z.lean"}, (1, 1, 0)),
+    # Names stay when the first repository is traced again.
+    (["Basic.lean a", "Basic.lean c", "Basic.lean a2"], "Basic.lean a2; 2/Basic.lean c", {}, (1, 0, 0)),
+    # Imports come first.
+    (["A.lean a Z.lean Gone.lean; Z.lean z M.lean; M.lean m"],
+     "M.lean m; Z.lean z M.lean; A.lean a Z.lean", {}, (0, 1, 0)),
+]  # fmt: skip
 
 
-def test_two_repositories_with_a_file_of_one_name_keep_both(store: LeanDojoFolder) -> None:
-    store.record([one_file("Basic.lean", "a"), one_file("Top.lean", "b", "Basic.lean")], ONE)
-    store.record(
-        [one_file("Basic.lean", "c"), one_file("Other.lean", "d", "Basic.lean", uses="Basic.lean")], TWO
-    )
+def files_of(text: str) -> list[TracedFile]:
+    found = []
+    for path, name, *rest in (part.split() for part in text.split(";")):
+        uses = [word[1:] for word in rest if word[0] == ">"]
+        found.append(
+            one_file(path, name, *(word for word in rest if word[0] != ">"), uses=uses[0] if uses else None)
+        )
+    return found
+
+
+@pytest.mark.parametrize(("traces", "corpus", "named", "counts"), MERGED)
+def test_files_of_several_repositories_are_one_corpus(
+    store: LeanDojoFolder, traces: list[str], corpus: str, named: dict[str, str], counts: tuple[int, int, int]
+) -> None:
+    for trace, files in zip((ONE, TWO, THREE), traces, strict=False):
+        store.record(files_of(files), trace)
     report = store.export()
     lines = store.json("corpus.jsonl")
     check_as_reprover_loads(lines)
-    assert [line["path"] for line in lines] == [
-        "Basic.lean",
-        "Top.lean",
-        f"{RENAMED}/Basic.lean",
-        "Other.lean",
-    ]
-    assert [line["premises"][0]["full_name"] for line in lines] == ["a", "b", "c", "d"]
-    assert lines[3]["imports"] == [f"{RENAMED}/Basic.lean"]
-    theorems = {item["full_name"]: item for item in store.theorems()}
-    assert set(theorems) == {"a", "b", "c", "d"}
-    assert theorems["c"]["file_path"] == f"{RENAMED}/Basic.lean"
-    (use,) = theorems["d"]["traced_tactics"][0]["annotated_tactic"][1]
-    assert use["def_path"] == f"{RENAMED}/Basic.lean"
-    assert {"traced_file_path": f"{RENAMED}/Basic.lean"} in store.json("traced_files.jsonl")
-    assert report.files_renamed == 1
+    shown = (
+        (line["path"], *(one["full_name"] for one in line["premises"]), *line["imports"]) for line in lines
+    )
+    assert "; ".join(" ".join(words) for words in shown).replace(RENAMED, "2") == corpus
+    theorems = store.theorems()
+    assert len({(item["file_path"], item["full_name"]) for item in theorems}) == len(theorems), "each once"
+    uses = {item["full_name"]: item["traced_tactics"][0]["annotated_tactic"][1] for item in theorems}
+    found = {name: use["def_path"].replace(RENAMED, "2") for name, own in uses.items() for use in own}
+    assert found == named
+    assert (report.files_renamed, report.imports_left_out, report.files_untraced) == counts
+    ours = store.json("metadata.json")["everlean"]
+    assert (ours["files_renamed"], ours["imports_left_out"], ours["files_untraced"]) == counts
+    assert {item["url"] for item in theorems if item["full_name"] == "lib"} <= {TWO.url}, (
+        "that of the later trace"
+    )
     # The database keeps each repository's own names.
-    two = store.json("dynamic_database.json")["repositories"][1]
-    assert [item["path"] for item in two["premise_files"]] == ["Basic.lean", "Other.lean"]
+    databases = store.json("dynamic_database.json")["repositories"]
+    assert not [one for repo in databases for one in repo["premise_files"] if one["path"].startswith(RENAMED)]
 
 
-def test_a_dependency_that_two_repositories_share_is_one_file_with_one_record_a_theorem(
-    store: LeanDojoFolder,
-) -> None:
-    shared = one_file(".lake/packages/lib/Lib.lean", "lib")
-    store.record([shared, one_file("A.lean", "a", shared.path)], ONE)
-    store.record([shared, one_file("B.lean", "b", shared.path)], TWO)
+def test_a_file_of_which_only_theorems_are_known_has_a_line_without_premises(store: LeanDojoFolder) -> None:
+    store.record([replace(one_file("Basic.lean", "a"), in_corpus=False, premises=())])
     report = store.export()
-    assert report.files_renamed == 0
-    assert [line["path"] for line in store.json("corpus.jsonl")] == [shared.path, "A.lean", "B.lean"]
-    assert sorted(item["full_name"] for item in store.theorems()) == ["a", "b", "lib"]
-    # The record is that of the later trace.
-    assert {item["url"] for item in store.theorems() if item["full_name"] == "lib"} == {TWO.url}
-
-
-def test_a_file_with_the_same_premises_that_imports_another_version_is_another_file(
-    store: LeanDojoFolder,
-) -> None:
-    lib = ".lake/packages/lib/Lib.lean"
-    store.record([one_file(lib, "old"), one_file("Mid.lean", "mid", lib)], ONE)
-    store.record([one_file(lib, "new"), one_file("Mid.lean", "mid", lib)], TWO)
-    store.export()
-    lines = {line["path"]: line for line in store.json("corpus.jsonl")}
-    assert list(lines) == [lib, "Mid.lean", f"{RENAMED}/{lib}", f"{RENAMED}/Mid.lean"]
-    assert lines[f"{RENAMED}/Mid.lean"]["imports"] == [f"{RENAMED}/{lib}"]
-
-
-def test_a_path_that_only_proofs_name_is_not_taken_for_another_repository_s_file(
-    store: LeanDojoFolder,
-) -> None:
-    store.record([one_file("Basic.lean", "a")], ONE)
-    store.record([one_file("B.lean", "b", uses="Basic.lean")], TWO)
-    store.export()
-    (found,) = [item for item in store.theorems() if item["full_name"] == "b"]
-    assert found["traced_tactics"][0]["annotated_tactic"][1][0]["def_path"] == f"{RENAMED}/Basic.lean"
-
-
-def test_a_file_that_theorems_name_and_no_one_traced_has_a_line_without_premises(
-    store: LeanDojoFolder,
-) -> None:
-    store.record(
-        [
-            replace(one_file("Basic.lean", "a", uses="Gone.lean"), in_corpus=False, premises=()),
-            one_file("B.lean", "b", uses="Gone.lean"),
-        ]
-    )
-    report = store.export()
-    lines = {line["path"]: line["premises"] for line in store.json("corpus.jsonl")}
-    assert lines.keys() == {"B.lean", "Basic.lean", "Gone.lean"}
-    assert lines["Basic.lean"] == lines["Gone.lean"] == []
-    assert report.files_untraced == store.json("metadata.json")["everlean"]["files_untraced"] == 2
-    assert report.corpus_files == 3
-
-
-def test_a_proof_finds_its_premise_in_a_file_that_comes_later_for_an_import_is_missing(
-    store: LeanDojoFolder,
-) -> None:
-    lib = "Z.lean"
-    store.record([one_file(lib, "other"), one_file("Basic.lean", "a")], ONE)
-    # A.lean reached Z.lean through a file that could not be traced.
-    store.record(
-        [
-            one_file("A.lean", "b", "Gone.lean", uses=lib),
-            one_file(lib, "z", "Y.lean"),
-            one_file("Y.lean", "y"),
-        ],
-        TWO,
-    )
-    store.export()
-    lines = {line["path"]: line for line in store.json("corpus.jsonl")}
-    check_as_reprover_loads(list(lines.values()))
-    (found,) = [item for item in store.theorems() if item["full_name"] == "b"]
-    named = found["traced_tactics"][0]["annotated_tactic"][1][0]["def_path"]
-    assert named == f"{RENAMED}/{lib}"
-    assert [item["full_name"] for item in lines[named]["premises"]] == ["z"]
-    assert store.export().files_untraced == 0
-
-
-def test_names_do_not_change_when_the_first_repository_is_traced_again(store: LeanDojoFolder) -> None:
-    store.record([one_file("Basic.lean", "a")], ONE)
-    store.record([one_file("Basic.lean", "c")], TWO)
-    store.record([one_file("Basic.lean", "a2")], replace(ONE, sha="3" * 40))
-    store.export()
-    names = {line["path"]: line["premises"][0]["full_name"] for line in store.json("corpus.jsonl")}
-    assert names == {"Basic.lean": "a2", f"{RENAMED}/Basic.lean": "c"}
+    assert store.json("corpus.jsonl") == [{"path": "Basic.lean", "imports": [], "premises": []}]
+    assert (report.files_untraced, report.corpus_files) == (1, 1)
 
 
 def test_compat_knows_a_file_by_its_path_alone(store: LeanDojoFolder) -> None:
@@ -333,25 +297,6 @@ def test_compat_knows_a_file_by_its_path_alone(store: LeanDojoFolder) -> None:
     store.export(mode=Mode.COMPAT)
     assert [line["path"] for line in store.json("corpus.jsonl")] == ["Basic.lean", "Basic2.lean"]
     assert sorted(item["full_name"] for item in store.theorems()) == ["a", "b"]
-
-
-def test_imports_come_first_and_those_of_files_that_were_not_traced_are_left_out(
-    store: LeanDojoFolder,
-) -> None:
-    store.record(
-        [
-            one_file("A.lean", "a", "Z.lean", "Gone.lean"),
-            one_file("Z.lean", "z", "M.lean"),
-            one_file("M.lean", "m"),
-        ]
-    )
-    report = store.export()
-    lines = store.json("corpus.jsonl")
-    check_as_reprover_loads(lines)
-    assert [(line["path"], line["imports"]) for line in lines] == [
-        ("M.lean", []), ("Z.lean", ["M.lean"]), ("A.lean", ["Z.lean"]),
-    ]  # fmt: skip
-    assert report.imports_left_out == store.json("metadata.json")["everlean"]["imports_left_out"] == 1
 
 
 @settings(max_examples=10, deadline=None)
@@ -383,14 +328,13 @@ def test_files_that_import_each_other_are_refused_by_name(store: LeanDojoFolder)
 # What is exported.
 
 
-def test_without_a_trace_nothing_is_written_and_the_error_says_what_to_do(store: LeanDojoFolder) -> None:
+def test_one_repository_is_exported_by_its_key_and_what_has_no_trace_is_an_error(
+    store: LeanDojoFolder,
+) -> None:
     store.record()
     with pytest.raises(NothingToExportError, match="everlean import leandojo"):
         store.export()
     assert not store.out.exists()
-
-
-def test_one_repository_is_exported_by_its_key_and_an_unknown_one_is_an_error(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")], ONE)
     store.record([one_file("B.lean", "b")], TWO)
     store.export(repositories=["example.org/me/two"])
@@ -413,37 +357,21 @@ def database_record(commit: str, *theorems: tuple[str, int]) -> dict[str, Any]:
 TWO_COMMITS = [database_record("1" * 40, ("a", 1), ("gone", 5)), database_record("2" * 40, ("a", 2))]
 
 
-def test_of_two_commits_the_newest_is_in_the_dataset_and_both_in_the_database(store: LeanDojoFolder) -> None:
-    store.take_data({"repositories": TWO_COMMITS})
-    store.export()
-    assert [(item["full_name"], item["start"]) for item in store.theorems()] == [("a", [2, 1])]
-    commits = [item["commit"] for item in store.json("dynamic_database.json")["repositories"]]
-    assert commits == ["1" * 40, "2" * 40]
-
-
-def test_every_commit_has_a_theorem_once_where_its_lines_moved_and_leandojo_twice(
+def test_of_two_commits_the_newest_is_in_the_dataset_unless_every_one_is_and_both_are_in_the_database(
     store: LeanDojoFolder,
 ) -> None:
+    def exported(**options: Any) -> list[tuple[str, int]]:
+        store.export(**options)
+        return sorted((item["full_name"], item["start"][0]) for item in store.theorems())
+
     store.take_data({"repositories": TWO_COMMITS})
-    store.export(every_commit=True)
-    found = sorted((item["full_name"], item["start"][0]) for item in store.theorems())
-    assert found == [("a", 2), ("gone", 5)]
-    store.export(mode=Mode.COMPAT)
-    found = sorted((item["full_name"], item["start"][0]) for item in store.theorems())
-    assert found == [("a", 1), ("a", 2), ("gone", 5)]
-
-
-def test_infinity_is_null_but_with_compat(store: LeanDojoFolder) -> None:
-    store.take_data({"repositories": [database_record("1" * 40, ("a", 1))]})
-    for mode, expected in (
-        (Mode.FOR_LIFE, None),
-        (Mode.COMPAT, math.inf),
-        (Mode.AS_IMPORTED, None),
-        (Mode.AS_IMPORTED_COMPAT, math.inf),
-    ):
-        store.export(mode=mode)
-        (repository,) = store.json("dynamic_database.json")["repositories"]
-        assert repository["proven_theorems"][0]["difficulty_rating"] == expected
+    assert exported() == [("a", 2)]
+    commits = [item["commit"] for item in store.json("dynamic_database.json")["repositories"]]
+    assert commits == ["1" * 40, "2" * 40]
+    assert exported(every_commit=True) == [("a", 2), ("gone", 5)]
+    assert exported(mode=Mode.COMPAT) == [("a", 1), ("a", 2), ("gone", 5)], (
+        "its lines moved: LeanDojo has it twice"
+    )
 
 
 # Imports given back.
@@ -484,7 +412,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_an_earlier_export_is_replaced_whole_and_nothing_is_left_beside_it(store: LeanDojoFolder) -> None:
+def test_an_earlier_export_is_replaced_whole_or_left_as_it_was(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")])
     store.export()
     (store.out / "random" / "cache.pkl").write_text("of the old data")
@@ -492,6 +420,11 @@ def test_an_earlier_export_is_replaced_whole_and_nothing_is_left_beside_it(store
     store.export()
     assert [item["full_name"] for item in store.theorems()] == ["b"]
     assert not (store.out / "random" / "cache.pkl").exists()
+    before = contents(store.out)
+    store.record([one_file("A.lean", "a", "B.lean"), one_file("B.lean", "b", "A.lean")], head("3" * 40))
+    with pytest.raises(ImportCycleError):
+        store.export()
+    assert contents(store.out) == before
     assert [path.name for path in store.root.iterdir() if "out" in path.name] == ["out"]
 
 
@@ -507,17 +440,6 @@ def test_what_no_export_made_is_refused_and_left_alone(store: LeanDojoFolder) ->
     assert store.theorems()
     with pytest.raises(NotReplaceableError, match="is a file"):
         store.export(store.events_db)
-
-
-def test_an_export_that_fails_leaves_the_old_one(store: LeanDojoFolder) -> None:
-    store.record([one_file("A.lean", "a")])
-    store.export()
-    before = contents(store.out)
-    store.record([one_file("A.lean", "a", "B.lean"), one_file("B.lean", "b", "A.lean")], head("2" * 40))
-    with pytest.raises(ImportCycleError):
-        store.export()
-    assert contents(store.out) == before
-    assert [path.name for path in store.root.iterdir() if "out" in path.name] == ["out"]
 
 
 def test_a_symbolic_link_to_an_export_stays_one(store: LeanDojoFolder) -> None:

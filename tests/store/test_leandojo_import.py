@@ -90,14 +90,6 @@ def test_the_order_of_every_list_is_in_the_manifest(store: LeanDojoFolder) -> No
     assert manifest.files_traced == ("Demo.lean", "Empty.lean")
 
 
-def test_the_difficulty_of_a_sorry_is_infinity_and_stays_so(store: LeanDojoFolder) -> None:
-    path = store.write(SMALL)
-    assert '"difficulty_rating": Infinity' in path.read_text(encoding="utf-8")
-    store.take(path)
-    one, two = store.file("Demo.lean").theorems
-    assert (one.difficulty, two.difficulty) == (math.inf, math.e)
-
-
 def test_a_theorem_has_a_url_and_commit_only_where_they_are_not_the_repositorys(
     store: LeanDojoFolder,
 ) -> None:
@@ -119,35 +111,6 @@ def test_a_theorem_in_two_lists_is_stored_once_and_given_back_twice(store: LeanD
     lists = store.manifest(report).lists
     assert lists["sorry_theorems_proved"] == ((0, 0), (0, 0))
     assert lists["sorry_theorems_unproved"] == ((0, 0),)
-
-
-def test_unknown_keys_are_kept_at_every_level(store: LeanDojoFolder) -> None:
-    data = small()
-    theorem = first_theorem(data)
-    tactic = theorem["traced_tactics"][0]
-    places = {
-        "beside": data,
-        "repository": data["repositories"][0],
-        "theorem": theorem,
-        "tactic": tactic,
-        "use": tactic["annotated_tactic"][1][0],
-        "file": data["repositories"][0]["premise_files"][0],
-        "premise": data["repositories"][0]["premise_files"][0]["premises"][0],
-    }
-    for name, place in places.items():
-        place["mine"] = name
-    manifest = store.manifest(store.take_data(data))
-    file = store.file("Demo.lean")
-    kept = file.theorems[1]
-    assert [
-        manifest.beside,
-        manifest.extra,
-        kept.extra,
-        kept.tactics[0].extra,
-        kept.tactics[0].premises[0].extra,
-        file.extra,
-        file.premises[0].extra,
-    ] == [{"mine": name} for name in places]
 
 
 def test_a_count_that_contradicts_its_list_is_noted_and_ignored(store: LeanDojoFolder) -> None:
