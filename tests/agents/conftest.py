@@ -24,9 +24,8 @@ def restored(loggers_as_they_were: None) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def jobs_that_load_nothing_anew() -> Iterator[None]:
-    models = ("pipeline.models", "pipeline.prove")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(child, "subprocess", forks.with_forked_jobs(programs.kept(), models))
+        patch.setattr(child, "subprocess", forks.with_forked_jobs(programs.kept()))
         yield
 
 

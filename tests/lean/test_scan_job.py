@@ -178,6 +178,12 @@ def test_a_first_scan_reads_every_lean_file_of_the_commit(scans: Scans) -> None:
     assert outcome.summary["sorries"] == 1
 
 
+def test_what_is_left_for_people_is_known_by_its_text_comments_too(scans: Scans) -> None:
+    outcome = scans.step({"Book.lean": f"/-! # Exercises -/\n-- EXERCISE 1\n{OPEN}", "Plain.lean": OPEN})
+    words = {item["path"]: item["exercise_words"] for item in outcome.of("file_scanned")}
+    assert words == {"Book.lean": 2, "Plain.lean": 0}
+
+
 def test_events_are_one_valid_batch_with_ids_of_their_natural_keys(scans: Scans) -> None:
     outcome = scans.step({"A.lean": OPEN})
     assert sum(line["line"] == "events" for line in outcome.lines) == 1

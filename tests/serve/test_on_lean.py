@@ -1,4 +1,5 @@
-"""The server on Lean 4.35.0 itself: a proof that Lean takes, one that it refuses, and a search that finds one."""
+"""The server on Lean 4.35.0 itself: a search finds a proof, and the gate judges it. What /check says on it, agents are
+told in `test_agents.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.support.events import REPOSITORY
 from tests.support.lean.real_gate import TOOLCHAIN, real_elan
-from tests.support.serve import Served, World, post, streamed
+from tests.support.serve import Served, World, streamed
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -34,20 +35,6 @@ def served(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def steps(judgement: Any, verdict: str) -> set[str]:
     return {one["step"] for one in judgement["findings"] if one["verdict"] == verdict}
-
-
-def test_what_lean_takes_passes_and_is_accepted_with_lean_s_own_library_alone(served: Served) -> None:
-    status, answer = post(served.port, "/check", {**SWAP, "proof": "exact ⟨h.2, h.1⟩"}, token=TOKEN)
-    assert (status, answer["toolchain"]) == (200, TOOLCHAIN), answer
-    assert steps(answer, "passed") >= {"text", "shape", "compile", "statement"}, answer
-    assert not steps(answer, "failed")
-    assert answer["verdict"] == "unknown", "what stands below it is no library of Lean's"
-
-
-def test_what_lean_refuses_is_rejected_with_its_words(served: Served) -> None:
-    _, answer = post(served.port, "/check", {**SWAP, "proof": "exact ⟨h.1, h.2⟩"}, token=TOKEN)
-    assert (answer["verdict"], steps(answer, "failed")) == ("rejected", {"compile"}), answer
-    assert "mismatch" in answer["reason"]
 
 
 def test_a_search_finds_a_proof_and_the_gate_judges_it(served: Served) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
@@ -114,33 +112,6 @@ def test_where_nothing_is_new_or_all_is_asked_for_the_whole_is_learned_and_does_
     replayed = plan(after, chain, config, parent=first.checkpoint, earlier=[same])
     alone = plan(after, chain, config, parent=first.checkpoint, earlier=[])
     assert replayed.checkpoint == alone.checkpoint
-
-
-def test_the_fisher_information_is_that_of_what_is_new_however_little(
-    versions: tuple[TaskData, TaskData], model: Path, tmp_path: Path
-) -> None:
-    before, after = versions
-    # Without negatives, the groups that it is estimated on have more rows than a batch, and than there is new.
-    config = small_config(
-        model,
-        batch_size=2,
-        num_negatives=0,
-        num_in_file_negatives=0,
-        loss="contrastive",
-        against_forgetting="ewc",
-        fisher_decay=0.0,
-    )
-    change(after.dataset, lambda theorems: theorems[: -NEW + 3])
-    chain = Chain(tmp_path / "chain")
-    first = learn(before, chain, config, parent=None)
-    second = learn(after, chain, config, parent=first.checkpoint, earlier=[before])
-    alone = tmp_path / "alone"
-    shutil.copytree(after.dataset, alone)
-    change(alone, lambda theorems: theorems[-3:])
-    other = learn(TaskData("A", alone), chain, config, parent=first.checkpoint)
-    made, expected = (load_file(chain.path(one.checkpoint) / "fisher.safetensors") for one in (second, other))
-    assert made.keys() == expected.keys()
-    assert all(torch.equal(made[name], expected[name]) for name in made)
 
 
 def test_the_index_embeds_the_premises_that_are_new_and_no_other(

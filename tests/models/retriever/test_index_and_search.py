@@ -17,7 +17,7 @@ from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
-from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
+from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.learning import evaluate
 from tests.support import programs
 from tests.support.retrieval import write_dataset
@@ -102,15 +102,6 @@ def test_the_best_k_are_those_of_brute_force_also_where_scores_tie(k: int) -> No
         assert scores.tolist() == (queries @ documents.T)[row, indices].tolist()
 
 
-def test_the_mask_is_what_each_theorem_may_use(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path)
-    corpus = Corpus(dataset / "corpus.jsonl")
-    places = [("Demo/F3.lean", (5, 1)), ("Demo/F0.lean", (99, 1)), ("Unknown.lean", (1, 1))]
-    masks = accessible_masks(corpus, places, torch.device("cpu"))
-    for row, (path, position) in enumerate(places):
-        assert masks[row].tolist() == corpus.accessible(path, position).tolist()
-
-
 def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, encoder: Encoder) -> None:
     dataset = write_dataset(tmp_path / "data", alphabet=3, premises_per_file=30)
     corpus = Corpus(dataset / "corpus.jsonl")
@@ -141,19 +132,6 @@ def test_a_reader_is_not_disturbed_by_what_another_process_is_just_writing(
         again, new = reader.vectors(TEXTS, encoder, byte_ids)
         assert new == 0
         assert np.array_equal(again, whole)
-
-
-def test_two_writers_that_take_turns_compute_nothing_twice_and_lose_nothing(
-    tmp_path: Path, encoder: Encoder
-) -> None:
-    one, other = index_in(tmp_path, encoder), index_in(tmp_path, encoder)
-    assert one.vectors(TEXTS[:10], encoder, byte_ids)[1] == 10
-    assert other.vectors(TEXTS[5:20], encoder, byte_ids)[1] == 10
-    assert one.vectors(TEXTS[:30], encoder, byte_ids)[1] == 10
-    found, new = other.vectors(TEXTS[:30], encoder, byte_ids)
-    assert new == 0
-    one_by_one = torch.cat([embed_texts(encoder, byte_ids, [text], 64) for text in TEXTS[:30]])
-    assert torch.allclose(torch.tensor(found), one_by_one, atol=1e-5)
 
 
 def test_an_index_that_cannot_be_written_says_so_and_goes_on_when_it_can(

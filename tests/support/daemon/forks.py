@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -236,19 +236,15 @@ def _fork_jobs() -> None:
     child.subprocess = with_forked_jobs(Server(os.fdopen(ask_it, "wb"), os.fdopen(answer, "rb")))
 
 
-def with_forked_jobs(server: Server, modules: Collection[str] | None = None) -> SimpleNamespace:
+def with_forked_jobs(server: Server) -> SimpleNamespace:
     """Return `subprocess` for `pipeline.jobs.child`, in which jobs are forks.
 
     A job that inherits descriptors, or is started by another program than this interpreter, is started as it is.
-
-    Args:
-        server: forks them.
-        modules: of jobs that are forks; None: of all.
     """
 
     def popen(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         is_job = list(words[:4]) == [sys.executable, *LAUNCH]
-        if not is_job or options["pass_fds"] or (modules is not None and words[4] not in modules):
+        if not is_job or options["pass_fds"]:
             return subprocess.Popen(words, **options)
         stderr = options["stderr"].fileno()
         return server.job(words, stderr=stderr, folder=options["cwd"], environment=options["env"])
