@@ -572,8 +572,7 @@ class JobRunner:
 
     async def _run(self, due: DueJob) -> None:
         structlog.contextvars.bind_contextvars(job=due.job)
-        started = time.monotonic()
-        heard = AttemptOutput(started)
+        heard = AttemptOutput(self._live[due.job].started)
         outcome = "defect"
         try:
             begun = await self._store.ask(partial(self._begun, due))
@@ -597,14 +596,14 @@ class JobRunner:
             # What came of a job has a line of its own; that it ended well is news only to who looks for it.
             (log.debug if outcome == "succeeded" else log.info)(
                 "job_finished",
-                sentence=f"{due.describes}: {outcome} after {time.monotonic() - started:.1f} s",
+                sentence=f"{due.describes}: {outcome} after {heard.seconds:.1f} s",
                 kind=due.kind,
                 attempt=due.attempt,
                 repository=due.repository,
                 branch=due.branch,
                 sha=due.sha,
                 outcome=outcome,
-                seconds=round(time.monotonic() - started, 3),
+                seconds=heard.seconds,
                 events=heard.events,
                 peak_rss_bytes=heard.peak_bytes,
             )
@@ -630,7 +629,7 @@ class JobRunner:
                 raise begun
             now, given = begun
             spec = replace(spec, parameters=now)
-            inputs = await self._frozen(due, spec, given, heard.started)
+            inputs = await self._frozen(due, spec, given)
             if isinstance(inputs, Inputs):
                 spec = replace(spec, inputs=inputs)
                 order = Order.of(due, spec, module=self._modules[due.kind])
@@ -674,9 +673,7 @@ class JobRunner:
         """Return the folder of a job's inputs, which all its attempts have."""
         return self._paths.jobs / due.job / INPUTS
 
-    async def _frozen(
-        self, due: DueJob, spec: JobSpec[Spec], given: _Given, started: float
-    ) -> Inputs | EventBody | Failure:
+    async def _frozen(self, due: DueJob, spec: JobSpec[Spec], given: _Given) -> Inputs | EventBody | Failure:
         """Make the folder of an attempt; return the job's inputs, frozen by its first attempt, or the end of an attempt
         that could not freeze them."""
         paths, place = self._paths, self._inputs_of(due)
@@ -691,7 +688,7 @@ class JobRunner:
             return inputs
         # In the job's name and within its limits, but neither with its GPUs nor with its key.
         export = replace(spec, inputs=Inputs(place), sources=sources, gpus=())
-        heard = AttemptOutput(started)
+        heard = AttemptOutput(self._live[due.job].started)
         order = Order(export, "pipeline.freeze", due.memory_bytes, due.whole_bytes)
         await self._listen(due, order, heard)
         end = await self._verdict(due, heard, export)

@@ -11,7 +11,8 @@ from typing import Any
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.planning.ladder import Climbed
-from daemon.settings import Settings
+from daemon.polling.branch_diff import asked_for
+from daemon.settings import Repo, Settings
 from pipeline.gate.advisories import Advisory, is_sound
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.spec import Spec
@@ -132,14 +133,24 @@ class Look:
         )
 
 
+def branches_of(view: sqlite3.Connection, repo: Repo) -> list[BranchRow]:
+    """Return the branches that are worked on: what left the watchlist is not from now on, even before a poll has
+    recorded that."""
+    return [
+        row
+        for row in queries.branches(view, repo.key)
+        if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
+    ]
+
+
 def traced_by(
-    view: sqlite3.Connection, trace: TraceRow, leans: Leans
+    view: sqlite3.Connection, repo: Repo, trace: TraceRow, leans: Leans
 ) -> tuple[BranchRow, Project, LeanBackend] | None:
-    """Return the live branch and the Lake project that a trace is of, and the Lean that works there; None where there
+    """Return the branch and the Lake project that a trace is of, and the Lean that works there; None where there
     is none of the three any more."""
     name, folder = trace_queries.place_of_line(trace.line)
-    for row in queries.branches(view, trace.repository):
-        for project in row.lake_projects if row.branch == name and row.state == "live" else ():
+    for row in branches_of(view, repo):
+        for project in row.lake_projects if row.branch == name else ():
             lean = leans.for_toolchain(project.toolchain)
             if project.folder == folder and lean.kind != "none":
                 return row, project, lean

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from daemon.jobs.due import DueJob
 from daemon.planning.bumps import bumps_due
-from daemon.planning.look import Look
+from daemon.planning.look import Look, branches_of
 from daemon.planning.proving import Proving, Resting, below_the_root
-from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo
 from pipeline.jobs.specs import (
     TRACER_VERSION,
@@ -136,12 +135,7 @@ class RepositoryJobs:
     def _due(self, repo: Repo) -> Iterator[DueJob]:
         if queries.is_replaced(self._view, repo.key):
             return  # whose it is, a person has to say first
-        branches = [
-            row
-            for row in queries.branches(self._view, repo.key)
-            # What left the watchlist is not worked on from now on, even before a poll has recorded that.
-            if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
-        ]
+        branches = branches_of(self._view, repo)
         yield from self._alike([job for branch in branches for job in self._scan(repo, branch)])
         if not repo.opt_out:
             yield from self._checks(repo, {branch.branch: branch for branch in branches})

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from daemon.planning.look import traced_by
+from daemon.planning.look import branches_of, traced_by
 from daemon.planning.proving import exercises
-from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.hours import clock, ends_at
 from daemon.settings.schema import OF_SORT, Schedule, Sort
@@ -148,7 +147,7 @@ def why_not(
         return "has opt_out; neither is it learned from nor is a proof searched there"
     if work == "train":
         return _nothing_to_learn(view, repo, leans, untrainable)
-    scanned = [row for row in _branches(view, repo) if _is_scanned(row)]
+    scanned = [row for row in branches_of(view, repo) if _is_scanned(row)]
     if not scanned:
         return "no tip of it is scanned yet; `everlean repos` shows its state"
     found = [lean for row in scanned for lean in _leans_of(repo, row, leans)]
@@ -157,7 +156,7 @@ def why_not(
     if all(lean.kind == "none" for lean in found):
         return f"no Lean for it: {found[0].detail}"
     # A tip that is not scanned yet may bring a sorry.
-    all_known = len(scanned) == len(_branches(view, repo))
+    all_known = len(scanned) == len(branches_of(view, repo))
     return _nothing_to_prove(view, repo, scanned) if work == "prove" and all_known else ""
 
 
@@ -173,7 +172,7 @@ def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> li
         repo = repos.get(row.repository)
         if row.work != "prove" or not row.waits or repo is None or not settings.prove.enabled:
             continue
-        branches = _branches(view, repo)
+        branches = branches_of(view, repo)
         if not branches or not all(
             _is_scanned(branch) and all(lean.kind != "none" for lean in _leans_of(repo, branch, leans))
             for branch in branches
@@ -186,14 +185,6 @@ def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> li
     return ends
 
 
-def _branches(view: sqlite3.Connection, repo: Repo) -> list[BranchRow]:
-    return [
-        row
-        for row in queries.branches(view, repo.key)
-        if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
-    ]
-
-
 def _is_scanned(branch: BranchRow) -> bool:
     return branch.scanned == branch.tip
 
@@ -204,7 +195,7 @@ def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrai
     trace = trace_queries.newest_trace(view, repo.key)
     if trace is None:
         return "has no trace to learn from; `everlean trigger trace` makes one"
-    if traced_by(view, trace, leans) is None:
+    if traced_by(view, repo, trace, leans) is None:
         return "its newest trace is not by the Lean that works there now; `everlean trigger trace` makes one"
     return ""
 

@@ -16,7 +16,6 @@ from typing import Any
 from daemon.jobs.due import DueJob
 from daemon.planning.ladder import ladder_of
 from daemon.planning.look import Look, traced_by
-from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo
 from daemon.settings.models import GrpoSettings, Learning
 from pipeline.jobs.kinds import TRAINS, Kind
@@ -155,15 +154,8 @@ class _Training:
         """Return the repository's newest trace, and of what it is, if there is a Lean for that; else another trace
         follows, or none."""
         trace = trace_queries.newest_trace(self._view, repo.key)
-        traced = None if trace is None else traced_by(self._view, trace, self._look.leans)
-        # What left the watchlist is not learned from, even before a poll has recorded that.
-        if (
-            trace is None
-            or traced is None
-            or (repo.branches and not asked_for(traced[0].branch, repo.branches))
-        ):
-            return None
-        return trace, *traced
+        traced = None if trace is None else traced_by(self._view, repo, trace, self._look.leans)
+        return None if trace is None or traced is None else (trace, *traced)
 
     def _train(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the repository's newest trace as a task, if it is due."""
