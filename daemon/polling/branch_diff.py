@@ -18,9 +18,8 @@ from pathlib import Path
 import structlog
 
 from daemon.polling.errors import RemoteError
-from daemon.polling.git import UNFINISHED, Commit, Git
+from daemon.polling.git import UNFINISHED, Commit, Git, RemoteState
 from daemon.polling.git_process import is_branch_name, is_sha
-from daemon.polling.github import RemoteState
 from daemon.settings import Repo
 from daemon.state.store_service import StoreService
 from store.domain.identity import event_id, repository_key

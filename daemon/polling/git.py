@@ -15,7 +15,7 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -42,6 +42,28 @@ class RemoteRefs:
 
     default_branch: str | None
     heads: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteState:
+    """The state of a remote, from the forge's API or from git.
+
+    Attributes:
+        heads: None where no branch changed.
+        asked: the repository itself was asked about. If it answered with nothing new, the names, the number and
+            `archived` are None, and the default branch is the one that the caller knew.
+        moved: the address that was asked redirects to another.
+    """
+
+    heads: Mapping[str, str] | None
+    default_branch: str | None
+    full_name: str | None = None
+    number: int | None = None
+    clone_url: str | None = None
+    archived: bool | None = None
+    asked: bool = False
+    moved: bool = False
+    etags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -30,6 +29,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 
 from daemon.polling.errors import RemoteError
+from daemon.polling.git import RemoteState
 from daemon.polling.git_process import is_sha
 from daemon.polling.github_transport import (
     REFUSED_REMEDY,
@@ -53,28 +53,6 @@ _MOST_PAGES = 50
 _PATIENCE = 1 / 60
 """Share of the timeout after which the next question begins beside a slow one."""
 _MOST_BYTES = 16 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteState:
-    """The state of a remote, from the forge's API or from git.
-
-    Attributes:
-        heads: None where no branch changed.
-        asked: the repository itself was asked about. If it answered with nothing new, the names, the number and
-            `archived` are None, and the default branch is the one that the caller knew.
-        moved: the address that was asked redirects to another.
-    """
-
-    heads: Mapping[str, str] | None
-    default_branch: str | None
-    full_name: str | None = None
-    number: int | None = None
-    clone_url: str | None = None
-    archived: bool | None = None
-    asked: bool = False
-    moved: bool = False
-    etags: Mapping[str, str] = field(default_factory=dict)
 
 
 class RequestMemory(BaseModel):

@@ -25,8 +25,8 @@ from pydantic import ValidationError
 from daemon.place.paths import Paths
 from daemon.polling.branch_diff import Changes, Tips, is_mirror
 from daemon.polling.errors import RemoteError, ReplacedError
-from daemon.polling.git import Git
-from daemon.polling.github import NOTHING, GitHub, RemoteState, RequestMemory
+from daemon.polling.git import Git, RemoteState
+from daemon.polling.github import NOTHING, GitHub, RequestMemory
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
 from daemon.state.store_service import StoreService
