@@ -131,20 +131,18 @@ class SlotQueue:
         for key in self._held:
             self.served.setdefault(key, _FORGOTTEN_S)  # it has a slot now, though for no time yet
 
-    def overdue(self, *, now: float, share_s: float) -> tuple[str, ...]:
+    def overdue(self, *, now: float) -> tuple[str, ...]:
         """Return the repositories that have waited for their share's time, the longest first."""
         since = self._since
-        late = [(since[key], key) for key in self._waits if now - since[key] >= share_s]
+        late = [(since[key], key) for key in self._waits if now - since[key] >= SHARE_S]
         return tuple(key for _, key in sorted(late))
 
-    def until_s(
-        self, holders: Callable[[], Sequence[SlotHolder]], *, now: float, share_s: float
-    ) -> float | None:
+    def until_s(self, holders: Callable[[], Sequence[SlotHolder]], *, now: float) -> float | None:
         """Return the seconds until a turn may end or begin by the clock alone; None where nobody waits."""
         if not self._waits:
             return None
-        left = [self._since[key] + share_s - now for key in self._waits]
-        left += [share_s - holder.seconds for holder in holders()]
+        left = [self._since[key] + SHARE_S - now for key in self._waits]
+        left += [SHARE_S - holder.seconds for holder in holders()]
         return min((one for one in left if one > 0), default=None)
 
 
@@ -152,7 +150,6 @@ def turn_ends(
     holders: Sequence[SlotHolder],
     overdue: Collection[str],
     *,
-    share_s: float,
     served: Mapping[str, float] = _NOBODY,
 ) -> tuple[SlotHolder | None, str]:
     """Return the job to preempt for a repository that had less, or None; and the repository of which a job may begin
@@ -162,7 +159,7 @@ def turn_ends(
     if not overdue or any(holder.ends for holder in long):
         return None, ""
     late = sorted(
-        (one for one in long if one.seconds >= share_s and one.repository not in overdue),
+        (one for one in long if one.seconds >= SHARE_S and one.repository not in overdue),
         key=lambda one: -one.seconds,
     )
     for key in overdue:

@@ -23,7 +23,7 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.engine import Engine
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import JobRunner, cancelled_event, why_lost
-from daemon.planning.admission import SHARE_S, Admission, Money, SlotQueue, admit, turn_ends
+from daemon.planning.admission import Admission, Money, SlotQueue, admit, turn_ends
 from daemon.planning.bumps import why_no_bump
 from daemon.planning.look import Judges
 from daemon.planning.plan import Plan, Planner
@@ -119,7 +119,7 @@ class Scheduler:
         preempted, for a repository that waits too long. The plan itself began a running job. When it
         ends, the runner asks for a turn, once the slot is free.
         """
-        overdue = self.for_slot.overdue(now=time.monotonic(), share_s=SHARE_S)
+        overdue = self.for_slot.overdue(now=time.monotonic())
         saved = {live.due.job for live in self._runner.attempts if live.saved}
         return not all(
             (isinstance(event.body, AttemptFinished) and (not overdue or event.body.job in saved))
@@ -162,9 +162,9 @@ class Scheduler:
             self.sweep()
         now, holders = time.monotonic(), self._runner.holders()
         self.for_slot.update(self.admission.for_slot, holders, now=now)
-        overdue = self.for_slot.overdue(now=now, share_s=SHARE_S)
+        overdue = self.for_slot.overdue(now=now)
         served = self._served(settings)
-        stops, beside = turn_ends(holders, overdue, share_s=SHARE_S, served=served)
+        stops, beside = turn_ends(holders, overdue, served=served)
         self.admission = admit(
             self.plan,
             running=self._runner.kinds,
@@ -272,7 +272,7 @@ class Scheduler:
 
     def until_due_s(self) -> float:
         """Return the seconds until a job becomes due, or a turn ends, by the clock alone."""
-        turn = self.for_slot.until_s(self._runner.holders, now=time.monotonic(), share_s=SHARE_S)
+        turn = self.for_slot.until_s(self._runner.holders, now=time.monotonic())
         retry = None
         if self.plan.next_retry_at is not None:
             retry = max(0.0, (self.plan.next_retry_at - datetime.now(UTC)).total_seconds())

@@ -122,7 +122,7 @@ async def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_
 async def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.scheduling.scheduler.SHARE_S", 1.0)
+    monkeypatch.setattr("daemon.planning.admission.SHARE_S", 1.0)
     deployment = Deployment(tmp_path)
     large, small = deployment.remote("large"), deployment.remote("small")
     for one in (large, small):

@@ -14,7 +14,7 @@ from daemon.http.status import MOST_QUEUED, described
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import SlotHolder
-from daemon.planning.admission import Money, SlotQueue, admit, turn_ends
+from daemon.planning.admission import SHARE_S, Money, SlotQueue, admit, turn_ends
 from daemon.planning.ladder import spending
 from daemon.planning.plan import Entry, Plan, WaitingJob
 from daemon.settings import Settings
@@ -105,7 +105,6 @@ def test_a_job_without_a_slot_says_so() -> None:
 
 # ---- Slots, shared by repositories
 
-SHARE_S = 45.0
 PLACES = {kind.name: place for place, kind in enumerate(BY_PRIORITY)}
 
 
@@ -147,8 +146,8 @@ class Schedule:
 
     def turn(self) -> None:
         holders = self.holders()
-        overdue = self.queue.overdue(now=self.now, share_s=SHARE_S)
-        stops, beside = turn_ends(holders, overdue, share_s=SHARE_S, served=self.queue.served)
+        overdue = self.queue.overdue(now=self.now)
+        stops, beside = turn_ends(holders, overdue, served=self.queue.served)
         found = admit(
             plan(*sorted((one.due for one in self.waiting), key=lambda one: PLACES[one.kind])),
             running=[one.due.kind for one in self.running],
@@ -312,10 +311,10 @@ def test_a_repository_that_waits_keeps_its_time_while_a_commit_of_its_own_is_sca
     queue.update({"a": job}, [], now=0.0)
     queue.update({}, [], now=30.0)
     queue.update({"a": job}, [], now=40.0)
-    assert queue.overdue(now=46.0, share_s=SHARE_S) == ("a",)
+    assert queue.overdue(now=46.0) == ("a",)
     queue.update({}, [SlotHolder("trace-a", "trace", "a", 1.0, saved=False, ends=False)], now=47.0)
     queue.update({"a": job}, [], now=50.0)
-    assert queue.overdue(now=94.0, share_s=SHARE_S) == ()
+    assert queue.overdue(now=94.0) == ()
 
 
 def test_a_repository_that_waits_for_nothing_and_one_that_has_its_turn_stop_no_one() -> None:
@@ -324,13 +323,13 @@ def test_a_repository_that_waits_for_nothing_and_one_that_has_its_turn_stop_no_o
     schedule.waiting += [work("a", "prove", 60)]
     schedule.run(300)
     assert [one.ends_at for one in schedule.running] == [None], "its own search waits for its own trace"
-    assert schedule.queue.until_s(schedule.holders, now=schedule.now, share_s=SHARE_S) is None
+    assert schedule.queue.until_s(schedule.holders, now=schedule.now) is None
 
 
 def test_the_clock_of_a_turn_is_known_before_it_ends() -> None:
     schedule = Schedule(work("a", "trace", 900), work("b", "trace", 900))
     schedule.run(10)
-    assert schedule.queue.until_s(schedule.holders, now=schedule.now, share_s=SHARE_S) == SHARE_S - 10
+    assert schedule.queue.until_s(schedule.holders, now=schedule.now) == SHARE_S - 10
 
 
 def test_what_leaves_this_machine_waits_while_the_cluster_takes_nothing() -> None:
