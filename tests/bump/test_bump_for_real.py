@@ -8,7 +8,8 @@ import pytest
 
 from pipeline.bump import __main__ as job
 from pipeline.gate import lake_checks
-from tests.support.bump import BASE, FAMILY, OLD, bump, git, project
+from tests.support.bump import BASE, FAMILY, OLD, bump, project
+from tests.support.daemon.remote import git
 from tests.support.lean.real_gate import FIRST_MODULE, RealGate
 
 LIVES = {"Base.rotate": "Base.turn"}

@@ -27,7 +27,8 @@ from pipeline.lean.build.lake import BuildLog, BuildMessage, LakeRunner
 from store.domain.identity import slug
 from store.events.bumps import Break, BumpTried, Mend
 from store.view.bumps import renames
-from tests.support.bump import OLD, git, job_spec, recorded
+from tests.support.bump import OLD, job_spec, recorded
+from tests.support.daemon.remote import git
 
 FILE = """namespace Demo
 

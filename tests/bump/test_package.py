@@ -15,7 +15,8 @@ from pipeline.lean.build.dependencies import DependencyError, Fetcher, PackageFi
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.sandbox.network import Rules
 from pipeline.lean.source.manifest import GitPackage
-from tests.support.bump import bump, git
+from tests.support.bump import bump
+from tests.support.daemon.remote import git
 from tests.support.lean.toolchain import make_toolchain
 
 pytestmark = pytest.mark.usefixtures("bubblewrap", "python_in_usr")

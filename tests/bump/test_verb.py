@@ -14,7 +14,8 @@ from pipeline.gate.patch import file_diff
 from store.domain.identity import git_blob, job_id
 from store.events.bumps import Break, BumpAsked, BumpBuilt, BumpFinished, BumpTried, Mend
 from store.events.jobs import JobFailed, JobStarted
-from tests.support.bump import SHA, git
+from tests.support.bump import SHA
+from tests.support.daemon.remote import git
 from tests.support.reference import DOCS
 from tests.support.state_folder import Answer, StateFolder, make_folder, watch
 

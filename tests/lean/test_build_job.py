@@ -27,25 +27,12 @@ from pipeline.lean.build.dependencies import GitFailedError, fetch_package
 from pipeline.lean.sandbox.network import Gateway, Rules
 from pipeline.lean.source.manifest import read_manifest
 from tests.support.daemon import warm
+from tests.support.daemon.remote import git
 from tests.support.lean.toolchain import StandIn, make_toolchain
 from tests.support.specs import raw_spec
 
 REPOSITORY = "github.com/ada/demo"
 pytestmark = pytest.mark.usefixtures("bubblewrap")
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org"}
-    identity |= {key.replace("AUTHOR", "COMMITTER"): value for key, value in identity.items()}
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=folder,
-        env={**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
 
 
 @dataclass(frozen=True)

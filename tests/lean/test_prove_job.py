@@ -1,27 +1,24 @@
-"""The prove job as a process, on the demo project and before Lean itself."""
+"""The prove job on a repository whose Lake project is in a folder of its own, before Lean itself."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipeline.jobs.protocol import JobError
+from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.backend import find_leans
 from pipeline.lean.pool import PoolLimits
-from pipeline.lean.source.scanner import scan_source
-from store.domain.identity import git_blob
 from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofFound
-from store.events.registry import EVENT_TYPES
-from tests.support.job_processes import JobProcesses
 from tests.support.lean.real_gate import RealGate
-from tests.support.prove import parameters, run
+from tests.support.prove import LINES, parameters, recorded, run
+from tests.support.prove import wanted as sorries
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo-project"
 BROKEN = "theorem not_so : 12 = 13 := rfl\n\ntheorem after_it : True := by\n  sorry\n"
@@ -36,30 +33,12 @@ OUTCOMES = {
 """Of those that are not found."""
 
 
-def sorries(root: Path) -> Iterator[dict[str, Any]]:
-    for file in sorted(root.rglob("*.lean")):
-        path, data = file.relative_to(root).as_posix(), file.read_bytes()
-        scanned = scan_source(data, path=path)
-        for sorry in scanned.sorries:
-            declaration = scanned.declarations[sorry.index]
-            yield {
-                "sorry": f"{declaration.name} {sorry.ordinal}",
-                "path": path,
-                "blob": git_blob(data, like="0" * 40),
-                "byte_start": sorry.byte_start,
-                "byte_end": sorry.byte_end,
-                "declaration": declaration.name,
-                "kind": declaration.kind,
-                "ordinal": sorry.ordinal,
-            }
-
-
 @dataclass(frozen=True)
 class Proved:
     """The job's batches, and the sorries that it was given."""
 
     batches: list[list[EventBody]]
-    wanted: dict[str, dict[str, Any]]
+    wanted: dict[str, SorryToProve]
 
     @property
     def proofs(self) -> list[ProofFound]:
@@ -72,11 +51,17 @@ class Proved:
 
 @pytest.fixture(scope="module")
 def proved(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Proved:
-    """The job on a repository that has the project in a folder of its own, with a file that does not compile."""
+    """The job on files of the demo project, and one that does not compile."""
     root, court = tmp_path_factory.mktemp("repository"), tmp_path_factory.mktemp("court")
-    shutil.copytree(DEMO, root / "lean")
-    (root / "lean" / "Demo" / "Broken.lean").write_text(BROKEN)
-    wanted = {one["sorry"]: one for one in sorries(root)}
+    project = root / "lean"
+    shutil.copytree(DEMO, project)
+    (project / "Demo" / "Broken.lean").write_text(BROKEN)
+    wanted: dict[str, SorryToProve] = {}
+    for name in ("Arithmetic", "Negation", "Open", "Broken"):
+        text = (project / "Demo" / f"{name}.lean").read_text("utf-8")
+        for one in sorries(text, path=f"lean/Demo/{name}.lean"):
+            key = f"{one.declaration} {one.ordinal}"
+            wanted[key] = replace(one, sorry=key)
     given = {
         "repository": "local/x/demo",
         "branch": "main",
@@ -89,26 +74,23 @@ def proved(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Proved:
         "budget": {"seconds": 60, "nodes": 100, "tactic_timeout_s": 20},
         "budget_key": "small",
         "parallel": 2,
-        "sorries": list(wanted.values()),
+        "sorries": [asdict(one) for one in wanted.values()],
     }
-    done = JobProcesses(("prove", "prove.__main__")).run(
-        "prove", given, tmp_path_factory.mktemp("job"), name="prove-1"
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line["events"] for line in done.lines if line["line"] == "events"]
-    batches = [[EVENT_TYPES[one["type"]].model_validate(one["data"]) for one in line] for line in lines]
-    return Proved(batches, wanted)
+    job = tmp_path_factory.mktemp("job")
+    run(given, job)
+    lines = (job / LINES).read_text("utf-8").splitlines()
+    return Proved([recorded(line)[0] for line in lines if json.loads(line)["line"] == "events"], wanted)
 
 
 def test_the_sorries_are_filled_but_for_those_that_cannot_be(proved: Proved) -> None:
     assert {body.sorry for body in proved.attempts} == proved.wanted.keys()
     outcomes = defaultdict(set)
     for body in proved.attempts:
-        outcomes[proved.wanted[body.sorry]["declaration"]].add(body.outcome)
+        outcomes[proved.wanted[body.sorry].declaration].add(body.outcome)
     assert {name: said for name, said in outcomes.items() if said != {"found"}} == {
         name: {said} for name, said in OUTCOMES.items()
     }
-    details = {proved.wanted[body.sorry]["declaration"]: body.detail for body in proved.attempts}
+    details = {proved.wanted[body.sorry].declaration: body.detail for body in proved.attempts}
     assert "a proof of the negation was accepted; false as it stands, by " in details["Demo.Open.off_by_one"]
     assert "may not be invented" in details["Demo.mystery"]
     assert "Lean refuses the text before the declaration" in details["after_it"]

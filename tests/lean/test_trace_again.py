@@ -12,6 +12,7 @@ import pytest
 from pipeline.jobs.known import known_to_trace
 from pipeline.lean.pool import PoolLimits
 from store.view import trace_queries
+from tests.support.daemon.remote import git
 from tests.support.trace import ALONE, BASE, FILES, IMPORTED, KEY, MID, Workshop, lean_itself, lean_that_dies
 from tests.support.views import sorry_steps
 
@@ -179,7 +180,7 @@ def test_a_commit_that_comes_back_is_recorded_again(workshop: Workshop) -> None:
     workshop.trace()
     workshop.commit({"A.lean": "theorem other : True := trivial\n"})
     workshop.trace()
-    workshop.git("reset", "-q", "--hard", first)
+    git(workshop.tree, "reset", "-q", "--hard", first)
     workshop.trace()
     assert workshop.newest.sha == first
     assert [item.full_name for item in workshop.file("A.lean").theorems] == ["a"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,12 +154,3 @@ def bump(folder: Path, lean: LeanBackend, **given: Any) -> Tried:
     series = json.loads((spec.staging / finished.series.sha256).read_text("ascii"))
     tried = tuple(one for one in bodies if isinstance(one, BumpTried))
     return Tried(built, tried, finished, series)
-
-
-def git(folder: Path, *arguments: str, data: bytes = b"") -> str:
-    """Run git in a folder, as somebody without a configuration."""
-    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
-    done = subprocess.run(
-        ["git", *identity, *arguments], cwd=folder, input=data, capture_output=True, check=True
-    )
-    return done.stdout.decode().strip()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from store.events.proofs import ProofFound, ProofVerified
+from tests.support.daemon.remote import git
 from tests.support.gate import Case, GateProject
 from tests.support.state_folder import REPOSITORY, StateFolder, make_folder
 
@@ -37,9 +37,9 @@ def judge(folder: Path) -> Judged:
     toolchain = court.backend().toolchain
     (court.project / "lean-toolchain").write_text(toolchain + "\n", "utf-8")
     court.found(case)
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a sorry"]):
-        _git(court.project, *words)
-    sha = _git(court.project, "rev-parse", "HEAD").strip()
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "a sorry"]):
+        git(court.project, *words)
+    sha = git(court.project, "rev-parse", "HEAD")
     case = Case(TEXT, edit={**case.edit, "sha": sha, "toolchain": toolchain})
     found = court.found(case)
     verified = court.verified(case)
@@ -64,11 +64,3 @@ def as_json(path: Path) -> dict[str, Any]:
     document = json.loads(path.read_text("utf-8"))
     assert isinstance(document, dict)
     return document
-
-
-def _git(folder: Path, *words: str) -> str:
-    who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")
-    done = subprocess.run(
-        ["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True, encoding="utf-8"
-    )
-    return done.stdout

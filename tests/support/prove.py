@@ -70,14 +70,14 @@ SCRIPT = Script(
 OF_A_RUNG = ("generator", "retriever", "progress", "whole", "endpoint", "tactics", "program")
 
 
-def wanted(source: str) -> list[SorryToProve]:
+def wanted(source: str, *, path: str = FILE) -> list[SorryToProve]:
     """Return the sorries of a file; each goes by its declaration's name."""
     data = source.encode()
-    scanned = scan_source(data, path=FILE)
+    scanned = scan_source(data, path=path)
     return [
         SorryToProve(
             sorry=sorry.declaration,
-            path=FILE,
+            path=path,
             blob=git_blob(data, like="0" * 40),
             byte_start=sorry.byte_start,
             byte_end=sorry.byte_end,

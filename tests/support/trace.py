@@ -36,6 +36,7 @@ from store.view import queries, trace_queries
 from store.view.rows import TraceRow
 from store.view.view import View
 from tests.support.daemon import warm
+from tests.support.daemon.remote import git
 from tests.support.specs import job_spec, raw_spec
 
 KEY = "example.org/me/logic"
@@ -191,7 +192,7 @@ class Workshop:
     def __post_init__(self) -> None:
         self.tree = self.root / "tree"
         self.tree.mkdir(parents=True)
-        self.git("init", "-q", "-b", "main")
+        git(self.tree, "init", "-q", "-b", "main")
         self.log = EventLog.open(self.root / "events.db")
         self.view = View.open(self.root / "database.db", self.log.reader())
         self.view.catch_up()
@@ -217,23 +218,9 @@ class Workshop:
         self.view.close()
         self.log.close()
 
-    def git(self, *arguments: str) -> str:
-        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false"]
-        done = subprocess.run(
-            ["git", *identity, *arguments],
-            cwd=self.tree,
-            check=False,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"git {arguments[0]}: {done.stderr}")
-        return done.stdout.strip()
-
     @property
     def sha(self) -> str:
-        return self.git("rev-parse", "HEAD")
+        return git(self.tree, "rev-parse", "HEAD")
 
     def commit(self, files: Mapping[str, str | None]) -> None:
         """Write these files (None removes one), commit, and scan the commit."""
@@ -244,8 +231,8 @@ class Workshop:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(content, "utf-8")
-        self.git("add", "-A")
-        self.git("commit", "-q", "--allow-empty", "-m", "more")
+        git(self.tree, "add", "-A")
+        git(self.tree, "commit", "-q", "--allow-empty", "-m", "more")
         self.scan()
 
     def scan(self) -> None:
@@ -290,6 +277,7 @@ class Workshop:
 
     def build(self, *names: str, folder: str = "") -> None:
         """Compile files of a project in this order, to where lake would put them."""
+        (self.tree / ".git/info").mkdir(exist_ok=True)
         (self.tree / ".git/info/exclude").write_text(".lake\n")
         project = self.tree / folder
         modules = project / ".lake/build/lib/lean"

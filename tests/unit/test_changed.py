@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import changed
 from tests.support.changed import ALWAYS, BY_PROCESS, EVERYTHING, PACKAGES, ROOT, by_process, changes, select
+from tests.support.daemon.remote import git
 
 FILES = {
     "daemon/__init__.py": "",
@@ -128,18 +129,14 @@ def test_every_room_and_folder_that_is_named_is_there_and_no_room_is_without_tes
 def test_new_changed_and_deleted_files_count_and_a_base_that_is_none_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def git(*arguments: str) -> None:
-        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
-
-    git("init", "-q")
+    git(tmp_path, "init", "-q")
     for name in ("a.py", "b.py", "ü.md"):
         (tmp_path / name).write_text("")
-    git("add", ".")
-    git("commit", "-qm", "one")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
     (tmp_path / "a.py").write_text("a = 1\n")
     (tmp_path / "b.py").unlink()
-    git("commit", "-qam", "two")
+    git(tmp_path, "commit", "-qam", "two")
     (tmp_path / "ü.md").write_text("text\n")
     (tmp_path / "new.py").write_text("")
     assert changes(tmp_path, "HEAD~1") == ["a.py", "b.py", "new.py", "ü.md"]

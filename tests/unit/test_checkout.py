@@ -18,10 +18,7 @@ NOT_YET = threading.Event()
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Remote:
-    (tmp_path / "remote").mkdir()
-    remote = Remote.at(tmp_path / "remote")
-    remote.git("init", "--quiet", "--initial-branch=main")
-    return remote
+    return Remote(tmp_path / "remote")
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

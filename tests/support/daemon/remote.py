@@ -25,6 +25,28 @@ _ENVIRONMENT = {
 }
 
 
+def git(folder: Path, *arguments: str, data: bytes = b"", author: str = "", date: str = "") -> str:
+    """Run git in a folder, as Ada and without a configuration; return what it printed.
+
+    `data` is its input; `author` and `date` are those of the commits it makes.
+    """
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments],
+        env={
+            "PATH": os.environ["PATH"],
+            **_ENVIRONMENT,
+            **({"GIT_AUTHOR_NAME": author} if author else {}),
+            **({"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}),
+        },
+        input=data,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"git {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
+    return done.stdout.decode().strip()
+
+
 class Remote:
     """A repository with a work tree at `path`."""
 
@@ -41,22 +63,8 @@ class Remote:
         return remote
 
     def git(self, *arguments: str, author: str = "", date: str = "") -> str:
-        """Run git in the repository; return what it printed. `author` and `date` are those of the commits it makes."""
-        done = subprocess.run(
-            ["git", "-C", str(self.path), *arguments],
-            env={
-                "PATH": os.environ["PATH"],
-                **_ENVIRONMENT,
-                **({"GIT_AUTHOR_NAME": author} if author else {}),
-                **({"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"git {' '.join(arguments)}: {done.stderr}")
-        return done.stdout.strip()
+        """Run git in the repository; see `git`."""
+        return git(self.path, *arguments, author=author, date=date)
 
     def commit(
         self, subject: str, files: Mapping[str, str] | None = None, *, author: str = "", date: str = ""

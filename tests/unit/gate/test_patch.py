@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from pipeline.gate.patch import PatchHeader, build_patch
 from store.documents.grades import kernel_text
 from store.events.proofs import Check, Grade
+from tests.support.daemon.remote import Remote, git
 
 CHECK = Check(step="text", verdict="passed", by="scanner", evidence="fine\ndiff --git a/x b/x\n--- a/x")
 
@@ -35,21 +35,9 @@ def header(*, verified: bool = False, grade: Grade = "replayed_closure", kernel:
     )
 
 
-def git(*arguments: str, at: Path, stdin: bytes | None = None) -> bytes:
-    done = subprocess.run(["git", *arguments], cwd=at, input=stdin, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout
-
-
-def blob_of(data: bytes, at: Path) -> str:
-    return git("hash-object", "--stdin", at=at, stdin=data).decode().strip()
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    git("init", "-q", at=tmp_path)
-    git("config", "core.autocrlf", "false", at=tmp_path)
-    return tmp_path
+    return Remote(tmp_path / "repository").path
 
 
 def applied(repository: Path, path: str, before: bytes, after: bytes) -> bytes:
@@ -57,10 +45,10 @@ def applied(repository: Path, path: str, before: bytes, after: bytes) -> bytes:
     file = repository / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(before)
-    blobs = (blob_of(before, repository), blob_of(after, repository))
-    patch = build_patch(header(), path=path, before=before, after=after, blobs=blobs)
-    git("apply", "--check", "-", at=repository, stdin=patch)
-    git("apply", "-", at=repository, stdin=patch)
+    blobs = [git(repository, "hash-object", "--stdin", data=data) for data in (before, after)]
+    patch = build_patch(header(), path=path, before=before, after=after, blobs=(blobs[0], blobs[1]))
+    git(repository, "apply", "--check", "-", data=patch)
+    git(repository, "apply", "-", data=patch)
     return file.read_bytes()
 
 
