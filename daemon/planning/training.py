@@ -175,6 +175,7 @@ class _Training:
             _at(trace),
             describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}{again}",
             spec=self._to_train(identity, repo, chain).model_copy(update={"refused": refused}),
+            gpus=0 if self._settings.train.device == "cpu" else self._settings.train.gpus,
         )
 
     def _train_with_rewards(

@@ -25,6 +25,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -356,13 +357,17 @@ def hold_lock(spec: JobSpec[Any]) -> Lock:
 
 
 def run_job(
-    cls: type[SpecT] | Mapping[str, type[SpecT]], work: Callable[[JobSpec[SpecT], Reporter], dict[str, Any]]
+    cls: type[SpecT] | Mapping[str, type[SpecT]],
+    work: Callable[[JobSpec[SpecT], Reporter], dict[str, Any]],
+    *,
+    alone: bool = True,
 ) -> int:
     """Read `--spec`, hold the lock, do the work, print its outcome; return the exit status.
 
     Args:
         cls: the class of the job's specification, or one for each kind that the module runs.
         work: does the work.
+        alone: this process is the attempt's first, which holds the lock, and not one that the first has started.
 
     The status is 0, 1 on failure, and `pipeline.jobs.preemption.STATUS` where the job was preempted and has saved
     its state. Anything but a JobError is a defect of ours: it is reported as `crashed`, with its traceback on
@@ -384,7 +389,7 @@ def run_job(
     spec = JobSpec.read(arguments.spec)
     reporter = Reporter(spec, out)
     try:
-        return reported(reporter, lambda: _worked(spec, cls, work, reporter))
+        return reported(reporter, lambda: _worked(spec, cls, work, reporter, alone=alone))
     except preemption.Yielded as end:
         print(f"preempted: {end.saved}", file=sys.stderr)  # noqa: T201 - the job's log
         return preemption.STATUS
@@ -395,8 +400,10 @@ def _worked(
     cls: type[SpecT] | Mapping[str, type[SpecT]],
     work: Callable[[JobSpec[SpecT], Reporter], dict[str, Any]],
     reporter: Reporter,
+    *,
+    alone: bool,
 ) -> dict[str, Any]:
-    with hold_lock(spec):
+    with hold_lock(spec) if alone else nullcontext():
         known = cls.get(spec.kind) if isinstance(cls, Mapping) else cls
         if known is None:
             raise bad_spec(spec.kind, f"kind: {spec.kind!r} is none of {', '.join(cls)}")  # type: ignore[arg-type]

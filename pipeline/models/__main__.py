@@ -11,6 +11,7 @@ from pipeline.endpoint.credentials import take_hub_key
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.jobs.spec import Spec
+from pipeline.models.ranks import world
 
 _JOBS: Mapping[Kind, tuple[str, str]] = {
     "train": ("retriever.job", "train"),
@@ -36,4 +37,4 @@ def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
 
 if __name__ == "__main__":
     take_hub_key()
-    sys.exit(run_job({kind: KINDS[kind].spec for kind in _JOBS}, work))
+    sys.exit(run_job({kind: KINDS[kind].spec for kind in _JOBS}, work, alone=world() == 1))

@@ -36,6 +36,7 @@ from pipeline.models.model_files import (
     write_model,
     writing,
 )
+from pipeline.models.ranks import is_first, meet
 from store.files import sync
 
 _RUNS = ".runs"
@@ -300,10 +301,10 @@ class Chain:
             found.append(self.read(parent))
         return found
 
-    def once(self, step: Step, make: Callable[[Path], Checkpoint], *, hold: bool = True) -> Checkpoint:
+    def once(self, step: Step, make: Callable[[Path], Checkpoint]) -> Checkpoint:
         """Return a step's checkpoint; where it does not exist, `make` it in its run's folder.
 
-        Without `hold` this process joins a run whose lock another one has.
+        Of processes that learn together the first one has the folder's lock.
 
         Raises:
             CheckpointError: the checkpoint or its parent is damaged, or another process is making it. And what `make`
@@ -313,13 +314,15 @@ class Chain:
             return self.read(step.checkpoint, verify=True)
         if step.parent is not None:
             self.read(step.parent, verify=True)
-        with self.making(step.checkpoint) if hold else nullcontext(self.run(step.checkpoint)) as run:
+        with self.making(step.checkpoint) if is_first() else nullcontext(self.run(step.checkpoint)) as run:
             if self.has(step.checkpoint):
                 return self.read(step.checkpoint, verify=True)
             return make(run)
 
     def put(self, step: Step, write: Callable[[Path], object], facts: TrainingFacts) -> Checkpoint:
         """Write a step's checkpoint: first beside, then into its place by one rename; then its run's folder goes.
+
+        Of processes that learn together the first one writes, and the others wait for it.
 
         Args:
             step: of the chain.
@@ -330,6 +333,9 @@ class Chain:
             CheckpointError: it could not be written (a full disk): there is no checkpoint then, and the run's folder
                 stays, so that a repeated run continues from it.
         """
+        if not is_first():
+            meet()
+            return self.read(step.checkpoint)
         place = self.path(step.checkpoint)
         beside = self.folder / f".new-{step.checkpoint}"
 
@@ -364,6 +370,7 @@ class Chain:
             beside.rename(place)
             sync(self.folder)
         shutil.rmtree(self.run(step.checkpoint), ignore_errors=True)
+        meet()
         return made
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from transformers.trainer_utils import SaveStrategy
 from pipeline.jobs import preemption
 from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, disk_reason
 from pipeline.models.libraries import quiet_libraries
+from pipeline.models.ranks import any_of, is_first, meet, world
 from store.files import sync_tree, write_whole
 
 if TYPE_CHECKING:
@@ -161,14 +161,9 @@ def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:
     return summed / before if before else math.nan
 
 
-def is_first() -> bool:
-    """Return whether this process is the one that writes."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def wait(device: torch.device) -> None:
     """Wait for the other processes of the run, where there are any."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if world() > 1:
         # Without `cpu` Accelerate takes processes on CPUs for single ones, and does not wait.
         PartialState(cpu=device.type == "cpu").wait_for_everyone()
 
@@ -241,7 +236,7 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
         if args.save_strategy == SaveStrategy.EPOCH and (last or float(state.epoch or 0).is_integer()):
             # transformers saves after the epoch's evaluation; resuming from before it would skip the evaluation.
             return
-        if last or preemption.wanted() or time.monotonic() >= self._next:
+        if last or any_of(preemption.wanted() or time.monotonic() >= self._next):
             control.should_save = control.should_log = True
 
     def on_save(
@@ -252,6 +247,7 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
         **_: Any,
     ) -> None:
         self._next = time.monotonic() + self._saves.every_s
+        meet()  # each process has written its part
         if is_first():
             saved = self._of(state.global_step)
             sync_tree(saved)
@@ -260,7 +256,7 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
             for other in self._saves.folder.glob("checkpoint-*"):
                 if other not in kept:
                     shutil.rmtree(other)
-        if preemption.wanted():
+        if any_of(preemption.wanted()):
             raise preemption.Yielded(f"step {state.global_step} is saved")
 
     def _of(self, step: int) -> Path:

@@ -49,6 +49,8 @@ from pipeline.models.errors import (
 )
 from pipeline.models.measures import Evaluation, with_bounds
 from pipeline.models.model_files import file_digest, weights_of
+from pipeline.models.ranks import is_first, join, world
+from pipeline.models.together import learn_together
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.base import BlobRef
@@ -335,7 +337,11 @@ class TrainingJob(abc.ABC, Generic[C]):
         """Train the task, or take the model that the specification names."""
         folder = self.order.taken
         if folder is None:
-            return self.learn(task, StepReports(self.reporter, f"training on {task.name}"))
+            if world() == 1 and (count := self._processes()) > 1:
+                learn_together(count, self.spec.directory / "spec.json", self.reporter.progress)
+                # What they have made is there, and is read.
+            reports = StepReports(self.reporter, f"training on {task.name}")
+            return self.learn(task, reports if is_first() else lambda _done, _total: None)
         self.reporter.progress(0, 1, f"taking {folder}")
         try:
             facts = self.facts_of(folder)
@@ -352,6 +358,19 @@ class TrainingJob(abc.ABC, Generic[C]):
             complete=lambda copy: self.complete(copy, folder),
         )
 
+    def _processes(self) -> int:
+        """Return how many processes share each step evenly, of as many as there are GPUs."""
+        batch = self.config.to_dict()["batch_size"]
+        return max((n for n in range(1, len(self.spec.gpus) + 1) if batch % n == 0), default=1)
+
+    def _learn_beside_others(self) -> dict[str, Any]:
+        """Do the part of one of the processes that learn together."""
+        join()
+        with failures(self.order.repository):
+            dataset, position = self.dataset()
+            self._made(TaskData(self.order.repository, dataset, position))
+        return {}
+
     def run(self) -> dict[str, Any]:
         """Train and measure; return the job's summary.
 
@@ -359,6 +378,8 @@ class TrainingJob(abc.ABC, Generic[C]):
             JobError: with the reasons of the module's docstring.
         """
         order = self.order
+        if world() > 1:
+            return self._learn_beside_others()
         try:
             with failures(order.repository):
                 dataset, position = self.dataset()

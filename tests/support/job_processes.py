@@ -32,10 +32,12 @@ Kill = tuple[str, int]
 """How the note of a progress line begins, and its number of things done: it happens right after that line."""
 # What a job's process does.
 _JOB = """
-import json, os, sys
+import json, os, sys, time
+from types import SimpleNamespace
 from pipeline.jobs import protocol
-from pipeline.models import training_job as jobs
 from pathlib import Path
+from pipeline.jobs import preemption
+from pipeline.models import ranks, together, training_job as jobs
 from tests.support.daemon import disk, forks
 
 module, spec, kill, number, fills = json.loads(sys.argv[1])
@@ -44,9 +46,38 @@ tell = protocol.Reporter.progress
 
 def progress(self, done, total, note=""):
     tell(self, done, total, note)
-    if note.startswith(kill[0]) and done == kill[1]:
-        disk.SmallDisk(Path(fills)).refuse(0) if fills else os.kill(os.getpid(), number)
+    if kill and note.startswith(kill[0]) and done == kill[1]:
+        if fills:
+            disk.SmallDisk(Path(fills)).refuse(0)
+        elif ranks.world() == 1:
+            os.kill(os.getpid(), number)
+        else:
+            os.kill(os.getppid(), number)
+            while not preemption.wanted():  # until it has been passed on
+                time.sleep(0.01)
 
+
+class Rank(forks.Adopted):
+    # One of the processes that learn together, for which nothing is loaded anew.
+    def __init__(self, words, *, stdout, env, **_):
+        global kill
+        if pid := os.fork():
+            kill = None  # it is theirs
+            super().__init__(pid, words)
+            return
+        code = 1
+        try:
+            os.environ.clear()
+            os.environ.update(env)
+            os.dup2(stdout, 1)
+            forks.become_module(words[3], words[4:])
+        except SystemExit as end:
+            code = end.code
+        finally:
+            os._exit(code)
+
+
+together.subprocess = SimpleNamespace(Popen=Rank, DEVNULL=None)
 
 if kill:
     jobs._REPORT_EVERY_S = 0
@@ -124,6 +155,7 @@ class JobProcesses:
         kill: Kill | None = None,
         number: signal.Signals = signal.SIGKILL,
         fills: Path | None = None,
+        gpus: Sequence[str] = (),
     ) -> Outcome:
         """Run one attempt of a job, each in a folder of its own below `root`, as the daemon has it.
 
@@ -135,13 +167,14 @@ class JobProcesses:
             kill: where to send it a signal.
             number: which one.
             fills: the folder of a small disk that is full from there on, in place of the signal.
+            gpus: that it leases.
         """
         self._runs += 1
         folder = root / f"attempt-{self._runs}"
         folder.mkdir()
         parameters = dict(parameters)
         databases = {at: Path(parameters.pop(at)) for at in ("events_db", "database_db") if at in parameters}
-        spec = raw_spec(kind, parameters, folder, job=name, attempt=self._runs)
+        spec = replace(raw_spec(kind, parameters, folder, job=name, attempt=self._runs), gpus=tuple(gpus))
         if databases:
             try:
                 inputs = frozen(

@@ -32,6 +32,7 @@ from pipeline.models.model_files import versions
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, file_of, read_dataset
 from pipeline.models.progress.training import ProgressTrainer, TrainedProgress
+from pipeline.models.ranks import world
 from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.running import Saves
 from pipeline.models.training_job import (
@@ -91,7 +92,7 @@ def learn(
             step.start,
             run / "model",
             max_length=config.max_seq_len,
-            batch_size=config.batch_size,
+            batch_size=config.batch_size // world(),
             epochs=config.epochs,
             learning_rate=config.lr,
             seed=config.seed,

@@ -45,7 +45,8 @@ from pipeline.models.errors import ConfigError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries, tensors_digest
 from pipeline.models.progress.model import batch_of, ids_of, load_model, text_length
 from pipeline.models.progress.steps import Dataset, Row, TrainValidation, read_dataset, split
-from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, run, trackers, wait
+from pipeline.models.ranks import is_first
+from pipeline.models.running import CHECKPOINTING, OnStep, Saves, run, trackers, wait
 from pipeline.models.trainer_folder import lock_folder, publish
 
 
@@ -239,7 +240,7 @@ class ProgressTrainer:
 
         Args:
             on_step: takes (optimiser steps done, in all) after each.
-            save_every_s: seconds from one save to the next, beside that of every epoch. In a single process.
+            save_every_s: seconds from one save to the next, beside that of every epoch.
 
         Raises:
             DatasetError: the dataset cannot be used. DivergedError: a loss was no finite number.
@@ -320,6 +321,8 @@ class ProgressTrainer:
                     seed=self.seed,
                     use_cpu=self._cpu,
                     bf16=self._bf16,
+                    # The loss is a mean, which would count as many times as there are processes.
+                    average_tokens_across_devices=False,
                     dataloader_pin_memory=not self._cpu,
                 ),
                 callbacks=list(self._callbacks),

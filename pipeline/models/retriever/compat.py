@@ -36,6 +36,7 @@ from pipeline.models.errors import (
 )
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import file_digest, writing
+from pipeline.models.ranks import is_first
 from pipeline.models.retriever.config import (
     LEANDOJO_ALONE,
     AgainstForgetting,
@@ -229,7 +230,7 @@ class RetrievalTrainer:
         Raises:
             ConfigError: the configuration has "replay", for which nothing is left where all is learned again.
         """
-        from pipeline.models.retriever.training import NO_WATCHERS, first_process
+        from pipeline.models.retriever.training import NO_WATCHERS
 
         self._watchers = watchers or NO_WATCHERS
         self.config = config or TrainingConfig()
@@ -240,7 +241,7 @@ class RetrievalTrainer:
                 'with those before it, so that nothing is left to replay. Take "ewc" or "ewc+average", or LeanAgent'
             )
         self.chain = Chain(Path(checkpoints))
-        self._first = first_process()
+        self._first = is_first()
         self._say = say if self._first else (lambda _line: None)
 
     @property

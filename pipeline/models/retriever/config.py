@@ -165,7 +165,7 @@ def for_a_job(values: Mapping[str, Any]) -> RetrieverConfig:
     """Return the training configuration of a job of the daemon.
 
     Raises:
-        ConfigError: a field is unknown or not taken, or it asks for several GPUs.
+        ConfigError: a field is unknown or not taken, or says what [train] gpus says.
     """
     for name in LEANDOJO_ALONE:
         if name in values:
@@ -179,9 +179,8 @@ def for_a_job(values: Mapping[str, Any]) -> RetrieverConfig:
             )
     config = RetrieverConfig.from_dict(values)
     if config.num_gpus > 1:
-        # Lightning would start the job's program again for each of them, and a job's lock is held once.
         raise ConfigError(
-            f"num_gpus is {config.num_gpus}: a job of the daemon trains on one GPU. Set it to 1, or train on several "
-            "with `pipeline.models.retriever.RetrievalTrainer`"
+            f"num_gpus is {config.num_gpus}: how many GPUs a training of the daemon takes is for [train] gpus to "
+            "say, and for those that are free. Remove it, and set that"
         )
     return config

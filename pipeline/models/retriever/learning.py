@@ -45,7 +45,6 @@ from pipeline.models.retriever.training import (
     OnStep,
     Watchers,
     data_module,
-    first_process,
     on_cuda,
     train_task,
     validation_examples,
@@ -125,8 +124,6 @@ def learn(
     """
     step, data, rows = _planned(task, chain, config, parent, earlier)
 
-    first = first_process()
-
     def make(run: Path) -> Checkpoint:
         model, fisher, trained = train_task(
             step.start,
@@ -148,17 +145,13 @@ def learn(
                 fisher.save(folder / FISHER)
             trained.curve.write(folder)
 
-        if first:
-            about = {"digest": tensors_digest(model.encoder.state_dict())}
-            made = versions(_LIBRARIES)
-            warnings = () if fisher is None else fisher.warnings
-            facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, warnings, about)
-            chain.put(step, write, facts)
-        if torch.distributed.is_initialized():
-            torch.distributed.barrier()
-        return chain.read(step.checkpoint)
+        about = {"digest": tensors_digest(model.encoder.state_dict())}
+        made = versions(_LIBRARIES)
+        warnings = () if fisher is None else fisher.warnings
+        facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, warnings, about)
+        return chain.put(step, write, facts)
 
-    return chain.once(step, make, hold=first)
+    return chain.once(step, make)
 
 
 def _begun(folder: Path) -> str:

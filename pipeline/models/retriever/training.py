@@ -14,7 +14,6 @@ they are: a run may be continued by another number.
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import statistics
 import sys
@@ -32,12 +31,13 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
 from pytorch_lightning.strategies import DDPStrategy
-from torch import Tensor
+from torch import Tensor, distributed
 
 from pipeline.jobs import preemption
 from pipeline.models.curve import LOSS, Curve
 from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries
+from pipeline.models.ranks import is_first, world
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.ewc import Task
@@ -218,7 +218,7 @@ def train_task(
         model.load_state_dict(made.pop("weights"))
     model.eval()
     # Lightning moves it back to the CPU.
-    model.to(made["device"] if on_cuda(config) else "cpu")
+    model.to("cuda" if on_cuda(config) else "cpu")
     kept = protection.after_task(model.encoder, task)
     curve = Curve.of_state(made.pop("curve"))
     return model, kept, RunSummary(**made, curve=curve, seconds=time.monotonic() - started)
@@ -252,7 +252,7 @@ def _set_hard_negatives(
         steps = [(data.corpus, data.to_learn), *([] if rows is None else rows.steps())]
         found = [torch.from_numpy(find(corpus, examples)) for corpus, examples in steps]
         model.to("cpu")
-        if first_process():
+        if is_first():
             save_whole(found, kept)
     data.hard, *earlier = (one.numpy() for one in found)
     if rows is not None:
@@ -349,7 +349,7 @@ def _trainer(
     progress: _Progress,
     watchers: Watchers,
 ) -> pl.Trainer:
-    world = _devices(config)
+    processes = _devices(config)
     callbacks: list[Callback] = [progress]
     if best is not None:
         callbacks += [
@@ -373,8 +373,8 @@ def _trainer(
     return pl.Trainer(
         **precision,
         accelerator="cuda" if cuda else "cpu",
-        devices=world,
-        strategy=DDPStrategy(timeout=timedelta(seconds=config.timeout_seconds)) if world > 1 else "auto",
+        devices=processes,
+        strategy=DDPStrategy(timeout=timedelta(seconds=config.timeout_seconds)) if processes > 1 else "auto",
         max_epochs=config.max_epochs,
         limit_train_batches=data.batches().steps_per_epoch,
         limit_val_batches=1.0 if validate else 0,
@@ -485,10 +485,8 @@ def on_cuda(config: RetrieverConfig) -> bool:
     return cuda
 
 
-def first_process() -> bool:
-    """Return whether this is the first process: Lightning starts the program again for each further GPU."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
-
-
 def _devices(config: RetrieverConfig) -> int:
-    return max(1, config.num_gpus) if on_cuda(config) else 1
+    """Return how many processes train: those that there are, else those that Lightning shall start."""
+    if distributed.is_initialized():
+        return distributed.get_world_size()  # Lightning forgets WORLD_SIZE with each trainer
+    return world() if world() > 1 or not on_cuda(config) else max(1, config.num_gpus)

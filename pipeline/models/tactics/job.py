@@ -39,6 +39,7 @@ from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.model_files import ADAPTERS, versions
+from pipeline.models.ranks import world
 from pipeline.models.running import Saves
 from pipeline.models.tactics.adapters import base_of, model_for, name_base, started, written
 from pipeline.models.tactics.generate import Generator
@@ -299,7 +300,7 @@ def _trainer(config: TacticsConfig, start: str, run: Path, report_to: str, on_st
         # Nothing is written there: the checkpoint goes into the chain.
         run / "model",
         config.epochs,
-        config.batch_size,
+        config.batch_size // world(),
         learning_rate(config, start),
         adapter_of(config) if config.lora else None,
         max_seq_len=config.max_seq_len,

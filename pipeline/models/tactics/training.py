@@ -70,7 +70,8 @@ from pipeline.models.libraries import (
 )
 from pipeline.models.memory import hold_that_it_fits
 from pipeline.models.model_files import read_about, start_of
-from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, mean_loss, run, trackers, wait
+from pipeline.models.ranks import is_first
+from pipeline.models.running import CHECKPOINTING, OnStep, Saves, mean_loss, run, trackers, wait
 from pipeline.models.tactics.adapters import name_base
 from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
@@ -608,7 +609,8 @@ class SFTTrainer(RepositoryTrainer):
         if found.prompts.kind == "seq2seq":
             return _GroupedByLength(
                 model=found.model,
-                args=TrainingArguments(**self.arguments()),
+                # Its loss is a mean, which would count as many times as there are processes.
+                args=TrainingArguments(**self.arguments(), average_tokens_across_devices=False),
                 train_dataset=Dataset.from_list(examples),
                 data_collator=DataCollatorForSeq2Seq(found.tokenizer, label_pad_token_id=IGNORED),
                 processing_class=found.tokenizer,

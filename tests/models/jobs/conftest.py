@@ -122,6 +122,7 @@ class Bench:
         kill: Kill | None = None,
         number: signal.Signals = signal.SIGKILL,
         fills: Path | None = None,
+        gpus: Sequence[str] = (),
         **changes: Any,
     ) -> Outcome:
         config = {"model_name": str(self.models[model]), "device": "cpu", "lr": 5e-3, "max_seq_len": 400}
@@ -140,7 +141,14 @@ class Bench:
         }
         name = job or f"{model}-{repository}"
         return self.jobs.run(
-            MODULES[model], parameters, self.root, name=name, kill=kill, number=number, fills=fills
+            MODULES[model],
+            parameters,
+            self.root,
+            name=name,
+            kill=kill,
+            number=number,
+            fills=fills,
+            gpus=gpus,
         )
 
     def record(self, outcome: Outcome, model: ModelKind) -> bool:

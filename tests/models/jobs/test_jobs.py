@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs import preemption
 from pipeline.models.added import kind_of
 from pipeline.models.chain import Chain
-from pipeline.models.curve import read_curve
+from pipeline.models.curve import CURVE, LOSS, read_curve
 from pipeline.models.datasets import TaskData, dataset_of
 from pipeline.models.model_files import begun
 from pipeline.models.progress import ProgressModel
@@ -195,6 +197,35 @@ def test_a_later_task_replays_the_earlier_one_s_training_split(learned: Learned)
     assert (one["replayed"], list(two["replayed"])) == ({}, [FIRST])
     new = two["steps"] if model == "tactics" else two["rows"][0] - two["replayed"][FIRST]
     assert two["replayed"][FIRST] == round(new / 3), "a quarter of all rows"
+
+
+def test_a_training_goes_on_with_another_number_of_gpus_and_learns_the_same(
+    learned: Learned, tmp_path: Path
+) -> None:
+    model, two = learned.model, ("GPU-a", "GPU-b")
+
+    def train(**about: Any) -> Outcome:
+        config = {**EPOCHS[model], **SELDOM[model]}
+        return learned.bench.train(
+            model, "First", job=f"{model}-gpus", chain=str(tmp_path), config=config, **about
+        )
+
+    together = train(gpus=two, kill=("training", 1), number=signal.SIGTERM)
+    alone = train(gpus=two[:1], kill=("training", 2), number=signal.SIGTERM)
+    ended = train(gpus=two)
+    assert [one.returncode for one in (together, alone)] == [preemption.STATUS] * 2, together.stderr
+    assert [one.steps()[0] for one in (together, alone, ended)] == [1, 2, 3]
+    assert (together.events, alone.events) == ([], [])
+    assert "preempted: all 2 processes have saved" in together.stderr
+    checkpoint = learned.first.summary["checkpoint"]
+    assert ended.summary["checkpoint"] == checkpoint
+    ours, theirs = (
+        [loss for _, loss in read_curve((folder / checkpoint / CURVE).read_bytes())[LOSS]]
+        for folder in (tmp_path, learned.bench.chain(model))
+    )
+    assert len(ours) == len(theirs)
+    # Before the end of the first epoch, where some rows may count twice.
+    assert ours[:4] == pytest.approx(theirs[:4], rel=1e-3)
 
 
 def test_what_is_measured_was_not_trained_on_and_cannot_be_written(learned: Learned) -> None:

@@ -51,9 +51,7 @@ import pytorch_lightning as pl
 from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever import (
-    PremiseRetriever, RetrievalDataModule, RetrievalTrainer, TrainingConfig, training,
-)
+from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule, RetrievalTrainer, TrainingConfig
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.learning import learn
@@ -93,8 +91,6 @@ said = {"taken": taken, "losses": losses, "weights": tensors_digest(model.encode
 if trainer.global_rank == 0:
     model.save(folder / "made")
 
-# On a machine with several GPUs a configuration's number of them is that of the processes.
-training._devices = lambda config: config.num_gpus
 take = BestWeights.load_into
 # The second process reads the best epoch's weights late: the first must not have removed them by then.
 BestWeights.load_into = lambda *of: (time.sleep(0.5 * int(os.environ.get("LOCAL_RANK", "0"))), take(*of))

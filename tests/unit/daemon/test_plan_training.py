@@ -580,14 +580,14 @@ def test_a_job_that_is_released_and_tried_again_keeps_its_dataset(world: World) 
 
 
 @pytest.mark.parametrize(
-    ("device", "gpus", "cpu_too"), [("cuda", 1, False), ("auto", 1, True), ("cpu", 0, False)]
+    ("device", "gpus", "cpu_too"), [("cuda", 4, False), ("auto", 4, True), ("cpu", 0, False)]
 )
 def test_where_a_model_is_trained_is_the_settings_to_say(
     world: World, device: str, gpus: int, cpu_too: bool
 ) -> None:
     world.trace(ONE)
     world.settings = world.settings.model_copy(
-        update={"train": world.settings.train.model_copy(update={"device": device})}
+        update={"train": world.settings.train.model_copy(update={"device": device, "gpus": 4})}
     )
     job = world.one()
     assert (job.gpus, job.cpu_too, asked(job, TrainSpec).config["device"]) == (gpus, cpu_too, device)

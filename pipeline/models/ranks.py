@@ -1,0 +1,52 @@
+"""What a process knows of those that learn the same task beside it, by the variables that torchrun sets.
+
+Each takes its part of every step, the first one alone writes, and they agree on when the run is saved.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+
+def world() -> int:
+    """Return how many processes were started to learn together; 1 where this one is alone."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Return whether this process is the one that writes. Lightning gives those that it starts no RANK."""
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
+def join() -> None:
+    """Take the GPU of one's own, and meet the other processes."""
+    import torch
+
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    # Whoever waits for one that is gone is ended from outside.
+    torch.distributed.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(days=1))
+
+
+def any_of(value: bool) -> bool:
+    """Return whether it is so in any of the processes, each of which asks."""
+    import torch
+    from torch import distributed
+
+    if not distributed.is_initialized():
+        return value
+    flag = torch.tensor(
+        value, dtype=torch.int, device="cuda" if "nccl" in distributed.get_backend() else "cpu"
+    )
+    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
+    return bool(flag)
+
+
+def meet() -> None:
+    """Wait until all processes are here, where they know each other yet."""
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.barrier()
