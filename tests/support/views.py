@@ -49,7 +49,7 @@ class LoggedView:
         self.log = MemoryLog()
         self.db = empty_view(at)
         self.db.row_factory = sqlite3.Row
-        self._reader = self.log.reader()
+        self.reader = self.log.reader()
 
     def tell(self, *bodies: EventBody, payloads: Sequence[bytes] = ()) -> None:
         """Record the events."""
@@ -58,7 +58,7 @@ class LoggedView:
 
     def catch_up(self) -> None:
         """Have in the view what was recorded otherwise."""
-        catch_up(self.db, self._reader)
+        catch_up(self.db, self.reader)
 
 
 def sorry_steps(db: sqlite3.Connection, sorry: str | None = None) -> list[SorryStepRow]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,11 @@ from pipeline.prove.tree import Tree
 from store.domain.identity import split_key
 from store.domain.records import TracedFile, TracedTactic, TracedTheorem
 from store.domain.splits import drawn_side
-from store.events.base import EventBody
 from store.events.proofs import ProofFound
 from store.events.scans import SorryOpened
 from store.recording import record_trace
-from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,
-    PATCH,
     REPOSITORY,
     attempt,
     declaration,
@@ -33,15 +28,13 @@ from tests.support.events import (
     proof_found,
     proof_rejected,
     proof_verified,
-    record,
     scanned,
     sha,
 )
-from tests.support.memory_log import MemoryLog
 from tests.support.prove import parameters, run
 from tests.support.trace import lean_itself
 from tests.support.traced_repository import head
-from tests.support.views import empty_view
+from tests.support.views import LoggedView
 
 GOAL = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
 STEPS = (
@@ -77,19 +70,8 @@ def tree_of(steps: Sequence[tuple[str, str]]) -> dict[str, Any]:
     }
 
 
-class World:
+class World(LoggedView):
     """A log with sorries and our proofs of them, and its view."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.log = MemoryLog()
-        self.reader = self.log.reader()
-        self.db = empty_view(folder / "view.db")
-        self.db.row_factory = sqlite3.Row
-
-    def tell(self, *bodies: EventBody, payloads: Sequence[bytes] = ()) -> None:
-        record(self.log, bodies, folder=self.folder / "staging", payloads=(PATCH, *payloads))
-        catch_up(self.db, self.reader)
 
     def traced(self, name: str, statement: str, goal: str) -> None:
         """Have a theorem traced, whose proof begins at this goal."""
@@ -97,7 +79,7 @@ class World:
         theorem = TracedTheorem(name, f"theorem {name} {statement} :=", (1, 1), (2, 1), (step,))
         file = TracedFile(path=f"{name}.lean", imports=(), premises=(), theorems=(theorem,))
         record_trace(self.log, trace=head(sha(name)), files=[file], stage=self.folder / "stage")
-        catch_up(self.db, self.reader)
+        self.catch_up()
 
     def proved(
         self,
@@ -130,10 +112,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    with closing(made.db):
-        yield made
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 # ---- what counts

@@ -139,10 +139,6 @@ class Cluster:
         """SIGKILL to every process of a node, but not to what has left them."""
         _kill(self.nodes[number])
 
-    def kill_head(self) -> None:
-        """SIGKILL to every process of the head."""
-        _kill(self.head)
-
     def processor_s(self) -> float:
         """Return the processor seconds of all its processes so far, with those that have ended."""
         found = 0.0
