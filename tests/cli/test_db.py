@@ -33,11 +33,6 @@ def rows(path: Path) -> dict[str, list[Any]]:
         }
 
 
-def test_a_view_that_follows_from_the_log_verifies(filled: StateFolder) -> None:
-    answer = filled.everlean("db", "verify", "--json")
-    assert (answer.code, answer.json["same"], answer.json["differences"]) == (0, True, [])
-
-
 def test_a_changed_view_is_a_difference_and_exit_code_6(filled: StateFolder) -> None:
     with closing(sqlite3.connect(filled.state / "database.db")) as connection, connection:
         connection.execute("UPDATE sorries SET state = 'filled' WHERE state = 'open'")
@@ -118,13 +113,6 @@ def test_a_rebuild_is_refused_while_a_daemon_holds_the_state_folder(filled: Stat
     assert (filled.state / "database.db").read_bytes() == before
 
 
-def test_a_second_daemon_is_refused_with_the_first_ones_pid(filled: StateFolder) -> None:
-    with filled.held():
-        answer = filled.everlean("run")
-    assert answer.code == 75
-    assert str(os.getpid()) in answer.err
-
-
 def test_a_backup_is_one_private_file_that_restores_to_the_same_view(filled: StateFolder) -> None:
     target = filled.root / "copy.db"
     answer = filled.everlean("db", "backup", "copy.db", "--json")
@@ -177,16 +165,6 @@ def test_a_backup_overwrites_nothing(filled: StateFolder) -> None:
     missing = filled.everlean("db", "backup", "nowhere/copy.db")
     assert missing.code == 1
     assert "create" in missing.err
-
-
-def test_a_damaged_log_is_found_by_check(filled: StateFolder) -> None:
-    assert filled.everlean("db", "check", "--json").json["sound"] is True
-    with closing(sqlite3.connect(filled.state / "events.db")) as connection, connection:
-        connection.execute("DROP TRIGGER events_no_delete")
-        connection.execute("DELETE FROM events WHERE seq = 3")
-    answer = filled.everlean("db", "check", "--json")
-    assert (answer.code, answer.json["sound"]) == (1, False)
-    assert answer.json["problems"]
 
 
 def test_a_check_compares_the_log_with_its_view_and_says_that_the_anchor_is_gone(filled: StateFolder) -> None:

@@ -52,10 +52,6 @@ def seqs(log: list[StoredEvent], wanted: Callable[[StoredEvent], bool]) -> list[
     return [event.seq for event in log if wanted(event)]
 
 
-def test_every_event_is_shown_in_order_without_a_filter(filled: StateFolder, log: list[StoredEvent]) -> None:
-    assert shown(filled) == [event.seq for event in log]
-
-
 def test_filters_by_type_and_by_stream_and_both(filled: StateFolder, log: list[StoredEvent]) -> None:
     assert shown(filled, "--type", "job_started", "--type", "job_interrupted") == seqs(
         log, lambda event: event.type in ("job_started", "job_interrupted")

@@ -80,12 +80,6 @@ def test_an_unchanged_repository_costs_one_request_that_answers_304(forge: Watch
     assert forge.statuses() == [200, 200, 304]
 
 
-def test_the_etags_survive_a_restart_of_the_daemon(forge: Watched) -> None:
-    forge.poll()
-    forge.poll()
-    assert forge.statuses()[2:] == [304]
-
-
 def test_the_repository_itself_is_asked_once_an_hour_and_when_a_person_asks(forge: Watched) -> None:
     forge.poll(times=2)
     forge.poll(by_hand=True)
@@ -98,14 +92,6 @@ def test_the_repository_itself_is_asked_once_an_hour_and_when_a_person_asks(forg
             return (await parts.poller.poll(parts.repo)).requests
 
     assert asyncio.run(an_hour_later()) == 2
-
-
-def test_a_new_commit_is_seen_through_the_api_and_fetched_by_git(forge: Watched) -> None:
-    forge.poll()
-    tip = forge.remote.commit("second")
-    (polled,) = forge.poll()
-    assert polled.commits == 1
-    assert forge.deployment.events("commit_observed")[-1].data["sha"] == tip
 
 
 def test_a_lost_database_row_makes_the_etags_worthless(forge: Watched) -> None:
@@ -260,13 +246,6 @@ def test_a_used_up_rate_limit_is_waited_out_and_stops_all_requests(forge: Watche
     assert forge.deployment.events("repository_failed")[0].data["problem"] == "rate_limited"
 
 
-def test_retry_after_is_honoured(forge: Watched) -> None:
-    forge.github.retry_after_s = 90
-    (polled,) = forge.poll()
-    assert polled.outcome == "rate_limited"
-    assert 60 < polled.wait_s < 95
-
-
 def test_a_secondary_limit_without_a_word_of_how_long_is_no_matter_of_access(forge: Watched) -> None:
     forge.github.secondary = True
     first, second = forge.poll(times=2)
@@ -279,12 +258,6 @@ def test_a_secondary_limit_without_a_word_of_how_long_is_no_matter_of_access(for
         "repository_failed",
         "repository_recovered",
     ]
-
-
-def test_a_304_costs_no_quota(forge: Watched) -> None:
-    forge.github.remaining = 5
-    forge.poll(times=4)
-    assert forge.github.remaining == 3
 
 
 @pytest.mark.parametrize(
@@ -532,13 +505,3 @@ def test_the_token_is_in_no_event_and_no_view(forge: Watched) -> None:
         if file.is_file():
             assert TOKEN.encode() not in file.read_bytes(), file
     assert TOKEN not in json.dumps([event.data for event in forge.deployment.events()])
-
-
-def test_the_problem_is_in_the_database_with_its_remedy(forge: Watched) -> None:
-    forge.github.remove("remotes/demo")
-    forge.poll()
-    view = queries.connect(forge.deployment.folder / "state" / "database.db")
-    (row,) = queries.repositories(view)
-    view.close()
-    assert row.state == "not_found"
-    assert row.remedy

@@ -98,3 +98,14 @@ def test_what_a_killed_daemon_left_of_a_patch_is_removed_when_the_next_one_write
     file.rename(file.with_name(f".{file.name}.4711.tmp"))
     assert patches_after(deployment, proof_found("f" * 16, SPOT, commit=sha(1)), text=text) == [file]
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_name_leads_to_no_other_folder_and_a_patch_that_is_missing_is_written_again(
+    deployment: Deployment,
+) -> None:
+    found = proof_found(SORRY, SPOT, commit=sha(1)).model_copy(update={"declaration": "../../etc/passwd"})
+    text = b"checked\n\ndiff --git a/A.lean b/A.lean\n"
+    (file,) = patches_after(deployment, found, proof_verified(found), text=text)
+    assert file.name == f"_.._etc_passwd-{found.proof}.patch"
+    file.unlink()
+    assert patches_after(deployment, proof_found("f" * 16, SPOT, commit=sha(1)), text=text) == [file]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import signal
 import socket
-import sqlite3
 import stat
 import subprocess
 from pathlib import Path
@@ -242,73 +240,6 @@ def test_another_users_socket_is_an_error_and_no_nonsense(deployment: Deployment
         other.listen()
         with pytest.raises(ControlError, match="did not answer"):
             request(settings.paths, "GET", "/health", timeout_s=0.2)
-
-
-def test_a_missing_patch_file_is_written_again_at_the_start(deployment: Deployment, remote: Remote) -> None:
-    settings = deployment.write(repos=[remote.path])
-    with deployment.daemon() as process:
-        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
-        stop(process)
-    _record_a_checked_proof(deployment, settings)
-    with deployment.daemon() as process:
-        ready(deployment, settings, times=2)
-        folder = settings.paths.patches / "local+remotes+demo"
-        deployment.wait_for(lambda: list(folder.glob("*.patch")), what="the patch")
-        stop(process)
-    (patch,) = list(settings.paths.patches.rglob("*.patch"))
-    mail = patch.read_bytes()
-    assert mail.startswith(b"From ")
-    assert b"[PATCH candidate]" in mail
-    assert patch.parent == folder
-    assert patch.name == "_.._etc_passwd-p1.patch"
-
-
-def _record_a_checked_proof(deployment: Deployment, settings: Settings) -> None:
-    from store.events.base import BlobRef
-    from store.events.proofs import ProofChecked, ProofFound
-    from store.log.envelope import Expect, NewEvent
-    from store.log.log import EventLog
-
-    text = b"A candidate\n"
-    file = deployment.folder / "payload"
-    file.write_bytes(text)
-    digest = hashlib.sha256(text).hexdigest()
-    view = sqlite3.connect(settings.paths.database_db)
-    sorry, blob, sha = view.execute("SELECT sorry, blob, opened_sha FROM sorries").fetchone()
-    view.close()
-    found = ProofFound(
-        proof="p1",
-        sorry=sorry,
-        repository=settings.repos[0].key,
-        branch="main",
-        sha=sha,
-        path="A.lean",
-        blob=blob,
-        byte_start=27,
-        byte_end=32,
-        declaration="../../etc/passwd",
-        declaration_text_hash="x",
-        replacement="rfl",
-        tactics=("rfl",),
-        prover="tactics",
-        rung=0,
-        toolchain="",
-        job="j",
-    )
-    checked = ProofChecked(
-        proof="p1",
-        sorry=sorry,
-        checks=(),
-        not_checked=("kernel",),
-        patch=BlobRef(sha256=digest, size_bytes=len(text)),
-        job="j",
-    )
-    with EventLog.open(settings.paths.events_db) as log:
-        log.append(
-            [NewEvent("proof:p1", found), NewEvent("proof:p1", checked)],
-            expect={"proof:p1": Expect.ANY},
-            blobs={digest: file},
-        )
 
 
 def test_the_token_is_in_no_log_and_no_file(deployment: Deployment, remote: Remote) -> None:

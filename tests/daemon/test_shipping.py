@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ from store.log import segments
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.segments import SegmentStore
+from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 
 
@@ -123,7 +122,7 @@ def test_a_store_that_lets_nothing_be_removed_takes_the_log_all_the_same(
 
 def test_a_daemon_that_ships_nothing_loads_neither_fsspec_nor_what_agents_speak(tmp_path: Path) -> None:
     program = (
-        "import asyncio, sys, daemon.process.service\n"
+        "import asyncio, sys\n"
         "from pathlib import Path\n"
         "from tests.daemon.test_shipping import Shipping, context\n"
         f"shipping = Shipping(context(Path({str(tmp_path)!r}), ''), tuple, print)\n"
@@ -135,8 +134,8 @@ def test_a_daemon_that_ships_nothing_loads_neither_fsspec_nor_what_agents_speak(
         "asyncio.run(shipping.stop())\n"
         "assert 'fsspec' in sys.modules\n"
     )
-    root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
+    said = tmp_path / "said"
+    assert warm.start(program, output=said).wait(timeout=60) == 0, said.read_text("utf-8")
 
 
 def test_a_url_with_credentials_is_refused_and_not_shown(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from store.events.models import ModelKind
 from store.log.envelope import StoredEvent
 from store.view import queries
 from tests.support.daemon import kills, witness
-from tests.support.daemon.at_work import APPENDING, PATIENCE_S, Linger, Works
+from tests.support.daemon.at_work import APPENDING, LEARNED, PATIENCE_S, Linger, Works
 from tests.support.daemon.deployment import Deployment
 
 pytestmark = [pytest.mark.harness, pytest.mark.timeout(400), pytest.mark.usefixtures("real_lean")]
@@ -133,7 +133,7 @@ class Harness:
 def test_a_daemon_that_is_killed_at_all_that_it_does_loses_nothing_and_does_it_all(
     tmp_path: Path, rounds: int, burst: int, learn: Sequence[ModelKind], tell: Callable[[str, str], None]
 ) -> None:
-    works = Works(tmp_path)
+    works = Works(tmp_path, theorems=LEARNED if learn else 3)
     paths = works.settings.paths
     harness = Harness(works, random.Random(20261124))
     with witness.watching(paths.events_db, tmp_path / "seen") as seen:

@@ -82,9 +82,21 @@ def pids(folder: Path) -> list[int]:
     return [event.data["pid"] for event in events]
 
 
-def write_story(folder: Path, batches: int, *, seed: int = 3) -> None:
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log that has a story."""
+    folder = tmp_path_factory.mktemp("told")
     with EventLog.open(folder / "events.db") as log:
-        record_story(log, folder, seed=seed, batches=batches)
+        record_story(log, folder, seed=3, batches=40)
+    return folder
+
+
+@pytest.fixture
+def folder(told: Path, tmp_path: Path) -> Path:
+    """The same, of this test alone."""
+    for name in ("events.db", "events.db-anchor"):
+        shutil.copy(told / name, tmp_path)
+    return tmp_path
 
 
 def test_c01_killed_before_begin_nothing_is_recorded(tmp_path: Path) -> None:
@@ -166,11 +178,10 @@ finally:
     [("INSERT INTO", 1), ("INSERT INTO", 200), ("UPDATE view_position", 3), ("COMMIT", 3)],
 )
 def test_c04_killed_inside_a_batch_the_rows_and_the_checkpoint_agree(
-    tmp_path: Path, statement: str, nth: int
+    folder: Path, statement: str, nth: int
 ) -> None:
-    write_story(tmp_path, 40)
     run_until_killed(
-        tmp_path,
+        folder,
         f"""
 from store.log.reader import LogReader
 from store.view.view import catch_up
@@ -180,26 +191,25 @@ die_at(view._connection, {statement!r}, {nth})
 catch_up(view._connection, log, batch=7)
 """,
     )
-    report = verify(tmp_path / "events.db", tmp_path / "database.db")
+    report = verify(folder / "events.db", folder / "database.db")
     assert report.differences == ()
-    with LogReader.open(tmp_path / "events.db") as log:
+    with LogReader.open(folder / "events.db") as log:
         assert report.position < log.position()
-        with View.open(tmp_path / "database.db", log) as view:
+        with View.open(folder / "database.db", log) as view:
             assert view.catch_up() == log.position()
-    assert verify(tmp_path / "events.db", tmp_path / "database.db").ok
+    assert verify(folder / "events.db", folder / "database.db").ok
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.003, 0.03])
 def test_c09_killed_while_a_rebuild_is_put_in_place_the_old_or_the_new_view_is_there(
-    tmp_path: Path, after_s: float
+    folder: Path, after_s: float
 ) -> None:
-    write_story(tmp_path, 60)
-    rebuild(tmp_path / "events.db", tmp_path / "database.db")
-    with closing(sqlite3.connect(tmp_path / "database.db")) as vandal, vandal:
+    rebuild(folder / "events.db", folder / "database.db")
+    with closing(sqlite3.connect(folder / "database.db")) as vandal, vandal:
         vandal.execute("UPDATE commits SET author = 'old'")
         total = vandal.execute("SELECT count(*) FROM commits").fetchone()[0]
     run_until_killed(
-        tmp_path,
+        folder,
         f"""
 import threading, time
 import store.view.rebuild
@@ -212,32 +222,31 @@ store.view.rebuild._install = killed_in_between
 rebuild(folder / "events.db", folder / "database.db")
 """,
     )
-    with closing(sqlite3.connect(tmp_path / "database.db")) as view:
+    with closing(sqlite3.connect(folder / "database.db")) as view:
         old = view.execute("SELECT count(*) FROM commits WHERE author = 'old'").fetchone()[0]
         assert view.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     assert old in {0, total}
-    rebuild(tmp_path / "events.db", tmp_path / "database.db")
-    assert list(tmp_path.glob("database.db.rebuild-*")) == []  # what the killed one left is swept
-    assert verify(tmp_path / "events.db", tmp_path / "database.db").ok
+    rebuild(folder / "events.db", folder / "database.db")
+    assert list(folder.glob("database.db.rebuild-*")) == []  # what the killed one left is swept
+    assert verify(folder / "events.db", folder / "database.db").ok
 
 
-def test_c09_killed_while_a_rebuild_reads_the_log_the_old_view_is_untouched(tmp_path: Path) -> None:
-    write_story(tmp_path, 40)
-    rebuild(tmp_path / "events.db", tmp_path / "database.db")
-    before = (tmp_path / "database.db").read_bytes()
+def test_c09_killed_while_a_rebuild_reads_the_log_the_old_view_is_untouched(folder: Path) -> None:
+    rebuild(folder / "events.db", folder / "database.db")
+    before = (folder / "database.db").read_bytes()
     run_until_killed(
-        tmp_path,
+        folder,
         """
 import store.view.rebuild
 store.view.rebuild._position = lambda path: die()  # the new one is complete, and not yet in place
 rebuild(folder / "events.db", folder / "database.db")
 """,
     )
-    assert len(list(tmp_path.glob("database.db.rebuild-*"))) == 1
-    assert (tmp_path / "database.db").read_bytes() == before
-    rebuild(tmp_path / "events.db", tmp_path / "database.db")
-    assert list(tmp_path.glob("database.db.rebuild-*")) == []
-    assert verify(tmp_path / "events.db", tmp_path / "database.db").ok
+    assert len(list(folder.glob("database.db.rebuild-*"))) == 1
+    assert (folder / "database.db").read_bytes() == before
+    rebuild(folder / "events.db", folder / "database.db")
+    assert list(folder.glob("database.db.rebuild-*")) == []
+    assert verify(folder / "events.db", folder / "database.db").ok
 
 
 @pytest.mark.parametrize(
@@ -261,13 +270,12 @@ sqlite3.connect = watched
     ],
     ids=["while it is written", "before it gets its name"],
 )
-def test_c11_killed_during_a_backup_only_a_temporary_name_is_left(tmp_path: Path, moment: str) -> None:
-    write_story(tmp_path, 60)
-    run_until_killed(tmp_path, moment + 'backup(folder / "events.db", folder / "backup.db")\n')
-    assert not (tmp_path / "backup.db").exists()
-    assert check(tmp_path / "events.db").ok
-    backup(tmp_path / "events.db", tmp_path / "backup.db")
-    assert check(tmp_path / "backup.db").ok
+def test_c11_killed_during_a_backup_only_a_temporary_name_is_left(folder: Path, moment: str) -> None:
+    run_until_killed(folder, moment + 'backup(folder / "events.db", folder / "backup.db")\n')
+    assert not (folder / "backup.db").exists()
+    assert check(folder / "events.db").ok
+    backup(folder / "events.db", folder / "backup.db")
+    assert check(folder / "backup.db").ok
 
 
 @pytest.mark.parametrize("nth", [1, 2])
@@ -359,7 +367,8 @@ def test_c12_a_wal_cut_short_by_a_power_loss_leaves_a_prefix_of_the_log(tmp_path
 
 
 def test_c12_a_view_ahead_of_a_log_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
-    write_story(tmp_path, 10)
+    with EventLog.open(tmp_path / "events.db") as log:
+        record_story(log, tmp_path, seed=3, batches=10)
     shutil.copy(tmp_path / "events.db", tmp_path / "early.db")
     story = Story(9)
     with EventLog.open(tmp_path / "events.db") as log:

@@ -60,7 +60,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     document=st.lists(st.dictionaries(st.text(), VALUES, max_size=4), max_size=6),
     chunk=st.integers(1, 40),

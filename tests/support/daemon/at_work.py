@@ -125,10 +125,8 @@ batch_size = 4
 num_generations = 4
 max_steps = 6
 """
+_LOGIC = "theorem use{0} (p q{0} : Prop) (hp : p) : p := by\n  exact keep{1} p hp\n\n"
 _LEMMAS = "".join(f"theorem keep{n} (p : Prop) (h : p) : p := h\n\n" for n in range(3))
-_LOGIC = "import Demo.Lemmas\n\n" + "".join(
-    f"theorem use{n} (p q{n} : Prop) (hp : p) : p := by\n  exact keep{n % 3} p hp\n\n" for n in range(LEARNED)
-)
 _SORRIES = (
     "theorem open{n} (p : Prop) : p → p := by\n  sorry\n",
     "theorem open{n} (a b : Prop) (h : a ∧ b) : b := by\n  sorry\n",
@@ -209,9 +207,14 @@ class Child:
 
 
 class Works:
-    """A deployment that watches one repository; it is written anew by `write`."""
+    """A deployment that watches one repository; it is written anew by `write`.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        theorems: of the repository, beside its sorries; there is much to learn from as many as are the default.
+    """
+
+    def __init__(self, folder: Path, *, theorems: int = LEARNED) -> None:
+        self._theorems = theorems
         self.deployment = Deployment(folder)
         self.lean = LeanOfTests.itself(folder, under=(NEWER,))
         self.remote = self.deployment.remote("demo")
@@ -274,7 +277,8 @@ class Works:
             "lakefile.toml": 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n',
             "Demo.lean": "".join(f"import {module}\n" for module in modules),
             "Demo/Lemmas.lean": _LEMMAS,
-            "Demo/Logic.lean": _LOGIC,
+            "Demo/Logic.lean": "import Demo.Lemmas\n\n"
+            + "".join(_LOGIC.format(n, n % 3) for n in range(self._theorems)),
             **{f"Demo/Open{place}.lean": "" for place in range(PLACES)},
         }
 
