@@ -47,7 +47,6 @@ from store.leandojo.records import (
     Kind,
     Shape,
     Style,
-    as_it_is,
     count,
     each,
     encoded,
@@ -547,8 +546,8 @@ def _write_metadata(metadata: Mapping[str, Any], _style: Style) -> dict[str, Any
     }
 
 
-_NAME = Kind(_read_name, as_it_is)
-_ORIGIN: Shape = {"url": Kind(_read_url, as_it_is), "commit": _NAME}
+_NAME = Kind(_read_name)
+_ORIGIN: Shape = {"url": Kind(_read_url), "commit": _NAME}
 HEAD: Shape = {
     "url": _ORIGIN["url"],
     "name": _NAME,

@@ -182,10 +182,10 @@ class Style:
 
 
 class Kind(NamedTuple):
-    """How a value is read, and written in a style. `missing` stands for one that is not there; `...`: it must be."""
+    """How a value is read, and written (None: as it is). `missing` is for one that is not there, unless it is `...`."""
 
     read: Callable[[Any], Any]
-    write: Callable[[Any, Style], Any]
+    write: Callable[[Any, Style], Any] | None = None
     missing: Any = ...
 
 
@@ -218,8 +218,11 @@ def read(shape: Shape, data: Any) -> dict[str, Any]:
 
 def write(shape: Shape, record: Any, style: Style) -> dict[str, Any]:
     """Return LeanDojo's record of what `read` returned, or of an object with such attributes."""
-    values = record if isinstance(record, Mapping) else vars(record)
-    made = {key: kind.write(values[key], style) for key, kind in shape.items()}
+    values = record if type(record) is dict else vars(record)
+    made = {
+        key: values[key] if kind.write is None else kind.write(values[key], style)
+        for key, kind in shape.items()
+    }
     return made | values["extra"] if "extra" in values else made
 
 
@@ -347,15 +350,6 @@ def _read_annotated(value: Any) -> list[Any]:
         raise flaw.below("[1]") from None
 
 
-def as_it_is(value: Any, _style: Style) -> Any:
-    """Write a value as it is."""
-    return value
-
-
-def _as_text(value: Any, _style: Style) -> Any:
-    return value if value is None else str(value)  # a path, where a script has one
-
-
 def _list(shape: Shape, missing: Any = ...) -> Kind:
     return Kind(
         lambda items: each(items, lambda item: read(shape, item)),
@@ -364,8 +358,10 @@ def _list(shape: Shape, missing: Any = ...) -> Kind:
     )
 
 
-_TEXT = Kind(read_text, _as_text)
-OPTIONAL = Kind(_read_text_or_null, _as_text, None)
+_TEXT = Kind(read_text)
+# A script may have a path there.
+_PATH = Kind(read_text, lambda path, _style: str(path))
+OPTIONAL = Kind(_read_text_or_null, missing=None)
 _AT = Kind(read_position, lambda value, style: style.position(value))
 
 USE: Shape = {
@@ -383,7 +379,7 @@ TACTIC: Shape = {
     "state_after": _TEXT,
 }
 PREMISE: Shape = {
-    "full_name": Kind(_read_text_or_null, _as_text),
+    "full_name": Kind(_read_text_or_null),
     "code": _TEXT,
     "start": _AT,
     "end": _AT,
@@ -391,14 +387,14 @@ PREMISE: Shape = {
 }
 TEXTS = Kind(lambda items: each(items, read_text), lambda items, _: [str(item) for item in items])
 FILE: Shape = {
-    "path": _TEXT,
+    "path": _PATH,
     "imports": TEXTS,
     "premises": _list(PREMISE),
 }
 _THEOREM: Shape = {
     "url": OPTIONAL,
     "commit": OPTIONAL,
-    "file_path": _TEXT,
+    "file_path": _PATH,
     "full_name": _TEXT,
     "theorem_statement": OPTIONAL,
     "start": _AT,
@@ -418,7 +414,7 @@ _DATABASE_ORDER = (
 THEOREM: Mapping[Form, Shape] = {
     "database": {
         **{key: _THEOREM[key] for key in _DATABASE_ORDER},
-        "difficulty_rating": Kind(read_difficulty, as_it_is, None),
+        "difficulty_rating": Kind(read_difficulty, missing=None),
     },
     "dataset": _THEOREM,
 }
