@@ -179,6 +179,7 @@ def test_a_scan_goes_on_with_the_commits_after_its_own(world: World) -> None:
     (job,) = world.plan(created(), observed(2), observed(3)).due
     assert (job.sha, asked(job, ScanSpec).then) == (sha(1), (sha(2), sha(3)))
     (again,) = world.plan(interrupted(job)).due
+    assert (again.job, again.attempt) == (job.job, 2), "at once"
     assert asked(again, ScanSpec).then == (), "a second attempt is of the one commit"
 
 
@@ -192,15 +193,6 @@ def test_the_first_scan_of_branches_at_one_commit_is_one_job_and_first_scans_hav
     assert (other.branch, asked(other, ScanSpec).alike) == ("side", ())
     assert one.lane == other.lane
     assert world.plan(running={one.lane}).due == ()
-
-
-def test_a_taken_lane_is_left_alone(world: World) -> None:
-    (job,) = world.plan(created()).due
-    assert world.plan(running={job.lane}).due == ()
-
-
-def test_planning_twice_names_the_same_job_twice(world: World) -> None:
-    assert world.plan(created()).due == world.plan().due
 
 
 def test_a_commit_that_comes_back_after_a_force_push_is_another_job(world: World) -> None:
@@ -246,12 +238,6 @@ def test_a_failure_of_a_time_that_is_still_to_come_waits_for_nothing(world: Worl
     assert (again.job, again.attempt) == (job.job, 2)
     plan = world.plan(now=ended + timedelta(minutes=1))
     assert (plan.due, plan.next_retry_at) == ((), later)
-
-
-def test_an_interrupted_job_is_due_at_once(world: World) -> None:
-    (job,) = world.plan(created()).due
-    (again,) = world.plan(interrupted(job)).due
-    assert (again.job, again.attempt) == (job.job, 2)
 
 
 def past(*commits: int, repository: str = KEY, branch: str = "main") -> list[EventBody]:
