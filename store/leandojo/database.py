@@ -255,7 +255,7 @@ class Repository:
         """Make one of a database's record.
 
         Raises:
-            ValueError: a key is missing.
+            ValueError: it is not as LeanDojo writes it.
         """
         said = read(_REPOSITORY, data)
         date = said["metadata"]["date_processed"]

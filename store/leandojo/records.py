@@ -342,7 +342,7 @@ def read_difficulty(value: Any) -> float | None:
 
 
 def _read_annotated(value: Any) -> list[Any]:
-    if type(value) is not list or len(value) != 2 or type(value[0]) is not str:
+    if not isinstance(value, list | tuple) or len(value) != 2 or type(value[0]) is not str:
         raise Flaw("should be [text, list of premises]")
     try:
         return [value[0], each(value[1], lambda use: read(USE, use))]
