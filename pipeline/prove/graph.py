@@ -645,7 +645,7 @@ def _goals(node: Node) -> tuple[str, ...]:
 
 
 def _cut(one: TriedTactic) -> TriedTactic:
-    return dataclasses.replace(one, tactic=cut(one.tactic, _TACTIC))
+    return TriedTactic(cut(one.tactic, _TACTIC), one.outcome, one.reason, one.log_probability, one.to)
 
 
 def _without_dropped(node: TreeNode, kept: dict[int, TreeNode]) -> TreeNode:

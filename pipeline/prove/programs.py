@@ -78,7 +78,7 @@ def _number(value: object) -> float | None:
 
 
 class ProgramAuthor:
-    """A program that edits the file with the sorry (`pipeline.prove.whole_proof.Author`)."""
+    """A program that edits the file with the sorry; `write` is an author (`pipeline.prove.whole_proof.Author`)."""
 
     def __init__(
         self,
