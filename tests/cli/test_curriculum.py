@@ -1,4 +1,4 @@
-"""`everlean curriculum` as a process: the table, the limits, and what it says where nothing is traced."""
+"""`everlean curriculum`: the table, the limits, and what it says where nothing is traced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`everlean export leandojo` as a process: output, beside a running daemon too, and when it refuses."""
+"""`everlean export leandojo`: output, beside a running daemon too, and when it refuses."""
 
 from __future__ import annotations
 

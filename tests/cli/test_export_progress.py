@@ -1,4 +1,4 @@
-"""`everlean export progress` as a process: what a line says, what is left out, and when it refuses."""
+"""`everlean export progress`: what a line says, what is left out, and when it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`everlean import leandojo` as a process: what it says, what it leaves, and when it refuses."""
+"""`everlean import leandojo`: what it says, what it leaves, and when it refuses."""
 
 from __future__ import annotations
 

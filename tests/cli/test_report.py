@@ -1,4 +1,4 @@
-"""`everlean report` as a process: its files, the browser, and what it says of an empty or unwritable place."""
+"""`everlean report`: its files, the browser, and what it says of an empty or unwritable place."""
 
 from __future__ import annotations
 

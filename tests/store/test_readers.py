@@ -111,11 +111,6 @@ def without_write_access(folder: Path, work: Callable[[], None]) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-@pytest.mark.slow
-def test_readers_work_while_the_writer_is_up(folder: Path, writer: subprocess.Popen[bytes]) -> None:
-    assert read_both(folder) == (20, 20)
-
-
 def test_readers_work_after_the_writer_was_killed(folder: Path, writer: subprocess.Popen[bytes]) -> None:
     writer.send_signal(signal.SIGKILL)
     writer.wait()
@@ -123,16 +118,11 @@ def test_readers_work_after_the_writer_was_killed(folder: Path, writer: subproce
     assert read_both(folder) == (20, 20)
 
 
-def test_readers_work_after_a_clean_stop(folder: Path, writer: subprocess.Popen[bytes]) -> None:
-    stop(writer)
-    assert not (folder / "events.db-wal").exists()
-    assert read_both(folder) == (20, 20)
-
-
 def test_readers_work_after_a_clean_stop_in_a_folder_that_they_cannot_write(
     folder: Path, writer: subprocess.Popen[bytes]
 ) -> None:
     stop(writer)
+    assert not (folder / "events.db-wal").exists()
 
     def work() -> None:
         assert read_both(folder) == (20, 20)
