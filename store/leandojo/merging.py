@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from store.curriculum import CompatError
 from store.domain.records import Position
@@ -59,21 +59,6 @@ class Names(dict[str, str]):
         name = self._merge.claim(path, closure, self._prefix)
         self[path] = name
         return name
-
-
-class Merge(Protocol):
-    """A merge of files of several repositories. `by_closure`: closures count; otherwise none need be computed."""
-
-    by_closure: ClassVar[bool]
-
-    def claim(self, path: str, closure: str, prefix: str, /) -> str:
-        """Return what the file is called."""
-
-    def line(self, data: Mapping[str, Any], names: Names, closures: Mapping[str, str], /) -> str | None:
-        """Return the file's line of corpus.jsonl, None where it has one already."""
-
-    def untraced(self, names: Names, /) -> Iterator[str]:
-        """Yield the lines of files that a trace names and the corpus does not have."""
 
 
 class ByClosure:
@@ -145,6 +130,10 @@ class PathOnly:
     def untraced(self, _names: Names, /) -> Iterator[str]:
         """Yield nothing."""
         return iter(())
+
+
+Merge = ByClosure | PathOnly
+"""A merge of files of several repositories. `by_closure`: closures count; otherwise none need be computed."""
 
 
 def corpus_line(data: Mapping[str, Any], path: str, imports: Sequence[str]) -> str:
@@ -249,21 +238,6 @@ def _compat_by_premise(theorems: list[CompatTheorem], held_out: int, rng: random
     return _compat_sides(train, [theorems[number] for number in chosen], held_out)
 
 
-class Merger(Protocol):
-    """A merge of theorems."""
-
-    def add(
-        self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], facts: TheoremFacts, number: int, /
-    ) -> None:
-        """Add a theorem of a trace, whose file is called `path` in the export and whose record has this number."""
-
-    def end_of_trace(self, lists: Sequence[Sequence[int]], /) -> None:
-        """Learn the numbers of a trace's proven theorems, its proved sorries and its other sorries, in order."""
-
-    def lists(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """Yield each list of the dataset by its name."""
-
-
 class ForLife:
     """Each theorem on the side that it has for life, once.
 
@@ -282,7 +256,7 @@ class ForLife:
     def add(
         self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], facts: TheoremFacts, number: int, /
     ) -> None:
-        """See `Merger.add`."""
+        """Add a theorem of a trace, whose file is called `path` in the export and whose record has this number."""
         keys = self._keys(chosen, path, data, facts)
         seq = chosen.row.seq
         place, known = next(
@@ -303,7 +277,7 @@ class ForLife:
         """Do nothing: the order is that in which they came."""
 
     def lists(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """See `Merger.lists`."""
+        """Yield each list of the dataset by its name."""
         for split, sides in zip(SPLITS, self._sides, strict=True):
             for code, side in enumerate(SIDES):
                 found = (number for number, own in zip(self._numbers, sides, strict=True) if own == code)
@@ -334,7 +308,7 @@ class AsLeanDojo:
     def add(
         self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], _facts: TheoremFacts, number: int, /
     ) -> None:
-        """See `Merger.add`."""
+        """Add a theorem of a trace, whose file is called `path` in the export and whose record has this number."""
         self._of_trace[number] = CompatTheorem(
             full_name=data["full_name"],
             file_path=path,
@@ -353,7 +327,11 @@ class AsLeanDojo:
         self._of_trace = {}
 
     def lists(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """See `Merger.lists`."""
+        """Yield each list of the dataset by its name."""
         for split, sides in compat_split(self._all).items():
             for side, theorems in sides.items():
                 yield f"{split}/{side}", [theorem.item for theorem in theorems]
+
+
+Merger = ForLife | AsLeanDojo
+"""A merge of theorems."""
