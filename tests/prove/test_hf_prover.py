@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,14 +122,6 @@ def test_a_model_that_has_no_tactic_ends_its_own_search_and_says_so(
         result, tactics = random.search(server, PROVABLE)
     assert (result.success, result.outcome, tactics) == (False, "exhausted", None)
     assert result.detail == "the model gave no tactic for 1 of 1 states (answers left out: unended 2)"
-
-
-def test_several_searches_run_on_one_server_at_once(prover: HFProver, server: Server) -> None:
-    before = prover.generator.counts.batches
-    with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda _: prover.search(server, PROVABLE)[1], range(4)))
-    assert found == [["intro p h", "exact h"]] * 4
-    assert prover.generator.counts.batches - before < 8, "they are asked about together"
 
 
 def test_next_tactic_takes_a_statement_or_a_printed_goal(prover: HFProver) -> None:

@@ -9,18 +9,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.endpoint.errors import Usage
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import KnownProof
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
-from pipeline.prove.declaration import WholeProofMethod, tactics_of
+from pipeline.prove.declaration import tactics_of
 from pipeline.prove.effort import Attempt
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
 from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.lean.scripted import Script
 from tests.support.prove import SCRIPT, SOURCE, Searches, attempts, parameters, run
@@ -146,47 +144,6 @@ def test_the_sorries_of_one_file_ask_a_model_together(tmp_path: Path) -> None:
         "second": "found",
         "third": "exhausted",
     }
-
-
-class Writer:
-    """An author with one answer for each turn."""
-
-    def __init__(self, *turns: str) -> None:
-        self.turns = turns
-        self.asked: list[WholeAsk] = []
-
-    async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        turn = self.turns[sum(one.declaration == ask.declaration for one in self.asked) % len(self.turns)]
-        self.asked.append(ask)
-        return AuthorAnswers((turn,), Usage(100, 10, 0.001))
-
-
-def whole(*turns: str) -> tuple[Engine, Writer]:
-    writer = Writer(*turns)
-    return Engine(
-        lambda _place, _shown: Meeting(1), wholly=WholeProofMethod(writer.write, proofs=1, repairs=2)
-    ), writer
-
-
-def test_a_whole_proof_is_mended_after_lean_s_errors_and_placed_as_a_candidate(tmp_path: Path) -> None:
-    engine, writer = whole("by\n  rfl", "```lean\nby\n  intro h\n  exact h.symm\n```", "by\n  simp_all")
-    tried = attempt_all(tmp_path, engine)
-    assert {name: attempt.outcome for name, attempt in tried.items()} == {
-        "first": "found",
-        "second": "found",
-        "third": "exhausted",
-    }
-    found = tried["second"]
-    assert found.proof is not None
-    assert (found.proof.replacement.text, found.proof.tactics) == ("simp_all", ("simp_all",))
-    assert (found.effort.cost.prompt_tokens, found.effort.cost.completion_tokens) == (300, 30)
-    assert found.effort.cost.usd == pytest.approx(0.003)
-    assert found.effort.tree is None
-    asked = [ask for ask in writer.asked if "second" in ask.declaration.text]
-    assert asked[0].goal.endswith("⊢ q ∧ p")
-    assert asked[0].declaration.context == SOURCE.splitlines(keepends=True)[0]
-    assert asked[1].earlier[0].errors, "the model receives Lean's errors"
-    assert "none of 3 turns" in tried["third"].detail
 
 
 def test_a_proof_text_is_recorded_as_its_tactics() -> None:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,35 +129,6 @@ def test_goals_of_several_searches_are_embedded_together(
     assert batches == [3]
     assert found == finder.find([(state, place) for state in STATES])
     assert finder.find([]) == []
-
-
-def test_embeddings_are_kept_in_the_index_and_lengths_come_from_the_checkpoint(
-    model: Path, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Chain:
-        def __init__(self, folder: Path) -> None:
-            assert folder == model.parent
-
-        def read(self, checkpoint: str, *, verify: bool) -> Any:
-            assert (checkpoint, verify) == (model.name, True)
-            return SimpleNamespace(config={"max_seq_len": 40, "data_max_seq_len": 24})
-
-    monkeypatch.setattr(finding, "Chain", Chain)
-    monkeypatch.setattr(finding, "DESCRIPTION", "config.json")
-    lengths: list[int] = []
-
-    def noted(encoder: Any, tokens: Any, texts: Sequence[str], length: int) -> Any:
-        lengths.append(length)
-        return embed_texts(encoder, tokens, texts, length)
-
-    monkeypatch.setattr(finding, "embed_texts", noted)
-    finder = PremiseFinder.of_checkpoint(model.parent, model.name, corpus, indices=tmp_path, premises=2)
-    asked = [(STATES[1], Place("Demo/F2.lean", (7, 1)))]
-    assert len(finder.find(asked)[0]) == 2
-    assert lengths == [24], "documents are embedded by the index"
-    (about,) = tmp_path.glob("*/index.json")
-    assert json.loads(about.read_text())["max_seq_len"] == 40
-    assert len((about.parent / "keys.sha256").read_bytes()) == 32 * len(corpus)
 
 
 def test_a_checkpoint_that_is_not_there_is_named(corpus: Corpus, tmp_path: Path) -> None:

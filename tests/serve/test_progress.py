@@ -16,8 +16,7 @@ from pipeline.models.progress.model import ProgressModel
 from pipeline.serve.engines import RatingModel, Terms
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
-from pipeline.serve.spec import Limits, ModelSpec, Provenance, RewardSpec
-from tests.support.serve import Served, make_saying, spec_of
+from pipeline.serve.spec import Limits, Provenance
 from tests.support.tiny_models import make_tiny_classifier
 
 LEANDOJO = "Goal:\n{goal}\n\nPrefix:\n{prefix}\n\nCandidate tactic:\n{tactic}\n"
@@ -34,13 +33,6 @@ def test_leandojo_s_own_template_is_what_our_models_are_asked_with(model: Path) 
     plain = ProgressModel(model, device="cpu").predict(STEPS)
     assert templated.predict(STEPS) == pytest.approx(plain, abs=1e-5)
     assert templated.predict([]) == []
-
-
-def test_another_template_asks_otherwise(model: Path) -> None:
-    plain = ProgressModel(model, device="cpu").predict(STEPS)
-    other = load_progress(model, device="cpu", template="{{{tactic}}} of {goal}").predict(STEPS)
-    assert other != pytest.approx(plain, abs=1e-5)
-    assert all(steps >= 0 for steps in other)
 
 
 @pytest.mark.parametrize("template", ["{state}", "{goal", "{}", "{goal.length}"])
@@ -65,17 +57,3 @@ def test_a_number_that_is_none_is_the_model_s_failure_and_is_not_sent() -> None:
     with pytest.raises(Problem, match="not a finite number") as told:
         asyncio.run(work())
     assert told.value.status == 500
-
-
-def test_a_progress_model_that_cannot_be_loaded_leaves_plain_requests_alone(tmp_path: Path) -> None:
-    said = ModelSpec(
-        "said", "causal", str(make_saying(tmp_path / "said", {"simp": 1.0})), candidates=1, max_tokens=8
-    )
-    with Served(spec_of(tmp_path, said, progress=RewardSpec(str(tmp_path / "nowhere")))) as it:
-        it.wait_ready()
-        asked = {"name": "said", "input": "⊢ p"}
-        assert it.client.post("/generate", json=asked).json()["outputs"][0]["output"] == "simp"
-        answer = it.client.post("/generate", json={**asked, "use_reward": True})
-        assert answer.status_code == 503
-        assert "nowhere" in answer.json()["reason"]
-        assert it.client.get("/models").json()["progress"]["state"] == "failed"

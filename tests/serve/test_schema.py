@@ -5,35 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pipeline.serve.spec import ModelSpec, RewardSpec
-from tests.support.serve import Promotions, Served, make_saying, spec_of
-from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("schema")
-    spec = spec_of(
-        folder,
-        ModelSpec(
-            "said", "causal", str(make_saying(folder / "said", {"simp": 1.0})), candidates=1, max_tokens=64
-        ),
-        ModelSpec(
-            "retriever", "retriever", str(make_tiny_retriever(folder / "retriever", d_model=16, layers=1))
-        ),
-        progress=RewardSpec(
-            str(make_tiny_classifier(folder / "progress", hidden=16, layers=1)), device="cpu"
-        ),
-    )
-    # Routes that read the view find one that is empty.
-    with Promotions(spec), Served(spec) as it:
-        it.wait_ready()
-        yield it
+from tests.support.serve import Served
 
 
 def search(served: Served, folder: Path, *, phases: str, examples: int) -> None:

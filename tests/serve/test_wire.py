@@ -6,7 +6,7 @@ import json
 import math
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +15,13 @@ import pytest
 
 from pipeline.lean.tactic_text import Step
 from pipeline.models.progress.model import ProgressModel
-from pipeline.serve.spec import ModelSpec, RewardSpec
-from tests.support.serve import Served, make_saying, spec_of
-from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
+from tests.support.serve import Served
 
 STATE = "n : ℕ\n⊢ gcd n n = n"
 # What Lean's `(toJson req).pretty` makes of `GeneratorRequest` and of `EnencoderRequest`: names from the last to the
 # first, a space after colons and commas, and no escape but those that JSON asks for.
 GENERATOR = '{"prefix": "", "name": "said", "input": "n : ℕ\\n⊢ gcd n n = n"}'.encode()
 ENCODER = '{"name": "retriever", "input": "n : ℕ\\n⊢ gcd n n = n"}'.encode()
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("served")
-    progress = make_tiny_classifier(folder / "progress", hidden=16, layers=1)
-    spec = spec_of(
-        folder,
-        ModelSpec(
-            "said",
-            "causal",
-            str(make_saying(folder / "said", {"simp": 0.6, "rfl": 0.4})),
-            candidates=2,
-            max_tokens=8,
-        ),
-        ModelSpec(
-            "retriever", "retriever", str(make_tiny_retriever(folder / "retriever", d_model=16, layers=1))
-        ),
-        progress=RewardSpec(str(progress), device="cpu"),
-    )
-    with Served(spec) as it:
-        it.wait_ready()
-        yield it
 
 
 def sent(served: Served, path: str, body: bytes, *, more: bytes = b"") -> tuple[bytes, Any]:

@@ -103,29 +103,6 @@ def test_any_text_model_gets_a_head(data: Path, tmp_path: Path, kind: TinyKind) 
     assert mse(tmp_path / "out", held_out(data)) == pytest.approx(made.held_out.mse, rel=0.3)
 
 
-def test_leandojo_s_own_script_runs_with_a_tiny_model(model: Path, tmp_path: Path) -> None:
-    # lean_dojo_v2/lean_progress/create_sample_dataset.py, then the end of trainer/progress_trainer.py.
-    rows = [
-        {"goal": "n : ℕ ⊢ gcd n n = n", "prefix": "have : n.gcd n ∣ n := by\n  exact gcd_dvd_right n n",
-         "tactic": "simpa [Nat.gcd_comm] using Nat.gcd_self n", "steps_remaining": 1},
-        {"goal": "a b : ℝ, ha : a = b ⊢ b = a", "prefix": "", "tactic": "exact ha.symm", "steps_remaining": 0},
-        {"goal": "G : Group, g h : G ⊢ g * h = h * g", "prefix": "", "tactic": "sorry", "steps_remaining": 12},
-    ]  # fmt: skip
-    path = tmp_path / "sample_leanprogress_dataset.jsonl"
-    path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")
-    progress = ProgressTrainer(
-        model_name=str(model),
-        data_path=str(path),
-        output_dir=str(tmp_path / "outputs-progress"),
-        max_length=512,
-        batch_size=8,
-        epochs=3.0,
-        learning_rate=1e-5,
-    )
-    progress.train()
-    assert (tmp_path / "outputs-progress" / "model.safetensors").exists()
-
-
 def test_what_is_too_long_is_cut_and_counted(data: Path, model: Path, tmp_path: Path) -> None:
     longest = tmp_path / "long.jsonl"
     row = {"goal": "h : p\n" * 500 + "⊢ q", "tactic": "simp", "steps_remaining": 2, "proof": "long"}

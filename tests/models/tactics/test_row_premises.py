@@ -13,16 +13,13 @@ import pytest
 
 from pipeline.jobs.specs import RetrieverSpec
 from pipeline.lean.client.messages import Expression, Goal, Variable
-from pipeline.models.chain import Chain
-from pipeline.models.config import TacticsConfig
-from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.finder import PremiseFinder, Retriever
 from pipeline.models.tactics.generate import Generator
-from pipeline.models.tactics.job import evaluate, learn
+from pipeline.models.tactics.job import evaluate
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
-from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises, Rows, read_rows
+from pipeline.models.tactics.rows import NO_PREMISES, Row, Rows, read_rows
 from pipeline.models.tactics.service import GenerationService
 from pipeline.models.tactics.training import encode
 from pipeline.models.tactics_job import row_premises
@@ -134,33 +131,6 @@ def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
     files = {code.partition("<a>Demo.")[2][:2] for code in imported}
     corpus = Corpus(dataset / "corpus.jsonl")
     assert files == {path[5:7] for path in ("Demo/F1.lean", *corpus.get_dependencies("Demo/F1.lean"))}
-
-
-def test_a_model_that_learned_with_premises_is_another_checkpoint_and_says_whose(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path / "data", files=2, theorems=20)
-    task, asked = TaskData("example.org/Demo", dataset), list[Path]()
-
-    def of(folder: Path) -> FindPremises:
-        asked.append(folder)
-        return found
-
-    config = TacticsConfig(
-        model_name=str(make_tiny("causal", tmp_path / "model")),
-        max_seq_len=400,
-        device="cpu",
-        premise_dropout=0.5,
-    )
-    chain = Chain(tmp_path / "chain")
-    alone = learn(task, chain, config, parent=None)
-    shown = learn(task, chain, config, parent=None, premises=RowPremises("r-1/3", of))
-    other = learn(task, chain, config, parent=None, premises=RowPremises("r-2/3", of))
-    assert len({alone.checkpoint, shown.checkpoint, other.checkpoint}) == 3
-    assert alone.about["premises"] == {"of": "", "rows": 0}
-    assert shown.about["premises"]["of"] == "r-1/3"
-    assert 0 < shown.about["premises"]["rows"] < shown.about["rows"]["steps"]
-    assert asked == [dataset, dataset]
-    assert learn(task, chain, config, parent=None, premises=RowPremises("r-1/3", of)) == shown
-    assert len(asked) == 2, "a checkpoint that is there looks nothing up"
 
 
 def test_a_model_is_measured_with_the_premises_that_it_is_shown(

@@ -110,14 +110,9 @@ def test_a_file_may_hold_some_fields_or_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("lerning_rate: 1", "lerning_rate is no field"),
         ("num_negative: 1", "is num_negatives meant?"),
-        ("batch_size: true", "batch_size is True, of type bool: it takes an int"),
-        ("batch_size: 0", "above 0"),
         ("lr: 1e-3", "write 1.0e-3"),
-        ("lr: .nan", "finite"),
         ("loss: mean", "one of mse, contrastive"),
-        ("seed: 4294967296", "below 4294967296"),
         ("replay_share: 1.0", "from 0 to below 1"),
         ("num_in_file_negatives: 9", "0 to num_negatives"),
         ("num_workers: -1", "no number below 0"),
