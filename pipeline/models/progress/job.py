@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
-from pipeline.models.chain import Chain, Checkpoint, TrainingFacts
+from pipeline.models.chain import Checkpoint, TrainingFacts
 from pipeline.models.config import ProgressConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, NothingToLearnError
@@ -48,70 +48,6 @@ METRICS = ("mae", "mse", "within_1")
 """The mean absolute error and the mean squared error, in steps; the share predicted within one step, 0..1."""
 _LIBRARIES = ("torch", "transformers", "accelerate")
 _AT_ONCE = 1024
-
-
-def learn(
-    task: TaskData,
-    chain: Chain,
-    config: ProgressConfig,
-    *,
-    parent: str | None,
-    earlier: Sequence[TaskData] = (),
-    tensorboard: Path | None = None,
-    on_step: OnStep = lambda _done, _total: None,
-) -> Checkpoint:
-    """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
-
-    An existing one, from the same parent, data and configuration, is not made again; an interrupted one continues from
-    the last step that was saved.
-
-    Args:
-        task: with a dataset of `write_steps`.
-        chain: of progress models.
-        config: how.
-        parent: the checkpoint to start from.
-        earlier: the tasks to replay, an earlier version of this one among them.
-        tensorboard: the folder for TensorBoard's files; None: none are written.
-        on_step: takes (optimiser steps done, in all) after each.
-
-    Raises:
-        LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
-            makes the same checkpoint.
-        Yielded: the job was preempted, and the run is saved.
-    """
-    path = file_of(task.dataset, config.split, LEARN)
-    if not path.is_file():
-        raise DatasetError(f"{task.name}: {path} is not there")
-    data, replayed = lesson(task, config, earlier)
-    step = chain.step(task, config, parent=parent, data=data.digest)
-
-    def make(run: Path) -> Checkpoint:
-        saves = Saves(run / "steps", 60 * config.save_minutes, tensorboard)
-        trainer = ProgressTrainer(
-            path,
-            step.start,
-            run / "model",
-            max_length=config.max_seq_len,
-            batch_size=config.batch_size // world(),
-            epochs=config.epochs,
-            learning_rate=config.lr,
-            seed=config.seed,
-            device=config.device,
-            report_to=saves.report_to,
-        )
-        made = trainer.fit(data, on_step, saves)
-        facts = TrainingFacts(
-            steps=made.steps,
-            device=made.device,
-            seconds=made.seconds,
-            versions=versions(_LIBRARIES),
-            warnings=_warnings(made),
-            about={name: value for name, value in asdict(made).items() if name in _KEPT}
-            | {"replayed": replayed},
-        )
-        return chain.put(step, trainer.write, facts)
-
-    return chain.once(step, make)
 
 
 def lesson(
@@ -270,15 +206,36 @@ class ProgressJob(TrainingJob[ProgressConfig]):
     position: ClassVar[tuple[str, ...]] = ("position",)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        return learn(
-            task,
-            self.chain,
-            self.config,
-            parent=self.order.parent,
-            earlier=self.replayed,
-            tensorboard=self.tensorboard,
-            on_step=on_step,
-        )
+        config = self.config
+        path = file_of(task.dataset, config.split, LEARN)
+        if not path.is_file():
+            raise DatasetError(f"{task.name}: {path} is not there")
+        data, replayed = lesson(task, config, self.replayed)
+        step = self.chain.step(task, config, parent=self.order.parent, data=data.digest)
+
+        def make(run: Path) -> Checkpoint:
+            saves = Saves(run / "steps", 60 * config.save_minutes, self.tensorboard)
+            trainer = ProgressTrainer(
+                path,
+                step.start,
+                run / "model",
+                max_length=config.max_seq_len,
+                batch_size=config.batch_size // world(),
+                epochs=config.epochs,
+                learning_rate=config.lr,
+                seed=config.seed,
+                device=config.device,
+                report_to=saves.report_to,
+            )
+            made = trainer.fit(data, on_step, saves)
+            about = {name: value for name, value in asdict(made).items() if name in _KEPT}
+            about["replayed"] = replayed
+            facts = TrainingFacts(
+                made.steps, made.device, made.seconds, versions(_LIBRARIES), _warnings(made), about
+            )
+            return self.chain.put(step, trainer.write, facts)
+
+        return self.chain.once(step, make)
 
     def facts_of(self, folder: Path) -> dict[str, Any]:
         return {"max_length": ProgressModel(folder, device=self.config.device).max_length}

@@ -10,139 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import GrpoSpec, TrainGrpoSpec
-from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool import PoolLimits
-from pipeline.models.chain import Chain, Checkpoint, TrainingFacts
+from pipeline.jobs.specs import TrainGrpoSpec
+from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.model_files import versions
-from pipeline.models.running import Saves
-from pipeline.models.tactics.adapters import started, written
+from pipeline.models.tactics.adapters import started
 from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.grpo import LEAN, GRPOTrainer
-from pipeline.models.tactics.job import LIBRARIES, TacticsJob, adapter_of
+from pipeline.models.tactics.job import TacticsJob, adapter_of, made_by, shared_settings
 from pipeline.models.tactics.rows import NO_PREMISES, RowPremises, read_rows
 from pipeline.models.training_job import OnStep
-
-
-def learn(
-    task: TaskData,
-    chain: Chain,
-    config: TacticsConfig,
-    grpo: GrpoSpec,
-    *,
-    parent: str | None,
-    lean: LeanBackend,
-    project: Path,
-    folder: str,
-    limits: PoolLimits,
-    premises: RowPremises = NO_PREMISES,
-    tensorboard: Path | None = None,
-    on_step: OnStep = lambda _done, _total: None,
-) -> Checkpoint:
-    """Train on a task's goals from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
-
-    An existing one, from the same parent, data and settings, is not made again; an interrupted one continues from the
-    last step that was saved.
-
-    Args:
-        task: with a dataset in LeanDojo's form, of which the training split counts.
-        chain: of tactic models.
-        config: lengths, adapter, device, seed and saves.
-        grpo: the other settings.
-        parent: the checkpoint to start from.
-        lean: the judge.
-        project: the Lake project of the checkout that the dataset was traced at, built.
-        folder: where in its repository it lies.
-        limits: of Lean's processes.
-        premises: what the prompts have beside their goals.
-        tensorboard: the folder for TensorBoard's files; None: none are written.
-        on_step: takes (optimiser steps done, in all) after each.
-
-    Raises:
-        NothingToLearnError: there are fewer goals than a step takes, or Lean could judge none of the answers.
-        LearningError: the dataset, the parent or a setting cannot be used, Lean does not start, the loss diverged, the
-            disk is full, or another process makes the same checkpoint.
-        Yielded: the job was preempted, and the run is saved.
-    """
-    rows = read_rows(task.dataset / config.split / "train.json")
-    about = {"objective": "grpo", "grpo": grpo.model_dump(mode="json")}
-    parts = [rows.digest, premises.name, lean.kind, json.dumps(about, sort_keys=True)]
-    step = chain.step(
-        task, config, parent=parent, data=hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    )
-    by_repository = config.lora_by_repository
-    step = replace(started(step, chain, by_repository=by_repository), config={**step.config, **about})
-
-    def make(run: Path) -> Checkpoint:
-        began = time.monotonic()
-        saves = Saves(run / "steps", 60 * config.save_minutes, tensorboard)
-        trainer = GRPOTrainer(
-            step.start,
-            LEAN,
-            run / "model",
-            batch_size=grpo.batch_size,
-            lr=grpo.lr,
-            lora_config=adapter_of(config) if config.lora else None,
-            num_generations=grpo.num_generations,
-            temperature=grpo.temperature,
-            kl_beta=grpo.kl_beta,
-            max_steps=grpo.max_steps,
-            places=SourcePlaces(lean, project, folder),
-            limits=limits,
-            trl=grpo.trl,
-            max_seq_len=config.max_seq_len,
-            enable_thinking=config.enable_thinking,
-            device=config.device,
-            seed=config.seed,
-            report_to=saves.report_to,
-            say=lambda _line: None,
-            on_step=on_step,
-        )
-        shown = rows.shown(premises.of(task.dataset), seed=config.seed)
-        fitted = trainer.fit(shown, saves)
-        trainer.check_finite()
-        if fitted.measures.get("unjudged", 0.0) >= 1.0:
-            raise NothingToLearnError(
-                f"{task.name}: Lean could judge none of the answers, so that nothing was learned: its goals cannot be "
-                "stated again where they were traced"
-            )
-        write, adapters = written(step, chain, trainer.write, by_repository=by_repository)
-        facts = TrainingFacts(
-            fitted.steps,
-            trainer.device.type,
-            time.monotonic() - began,
-            versions(LIBRARIES),
-            _warnings(fitted.measures),
-            {
-                **about,
-                "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
-                "premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)},
-                # Of the answers since the run was last started.
-                **trainer.about(),
-                **adapters,
-            },
-        )
-        return chain.put(step, write, facts)
-
-    return chain.once(step, make)
-
-
-def _warnings(measures: Mapping[str, float]) -> tuple[str, ...]:
-    silent = measures.get("groups_without_signal", 0.0)
-    if silent < _MOST_SILENT:
-        return ()
-    why = "so that nothing was learned of them: the goals are too easy for the model, or too hard"
-    return (f"in {silent:.0%} of the groups all answers earned the same, {why}",)
-
 
 _MOST_SILENT = 0.95
 
@@ -161,19 +44,63 @@ class GrpoJob(TacticsJob):
         self._order = spec.parameters
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        """As `learn`."""
-        order = self._order
-        return learn(
-            task,
+        """Return the checkpoint that the task's goals lead to, made if need be.
+
+        Raises:
+            NothingToLearnError: there are fewer goals than a step takes, or Lean could judge none of the answers.
+            LearningError: the dataset, the parent or a setting cannot be used, Lean does not start, the loss diverged,
+                the disk is full, or another process makes the same checkpoint.
+            Yielded: the job was preempted, and the run is saved.
+        """
+        order, config, grpo, premises = self._order, self.config, self._order.grpo, self._premises
+        rows = read_rows(task.dataset / config.split / "train.json")
+        about = {"objective": "grpo", "grpo": grpo.model_dump(mode="json")}
+        parts = [rows.digest, premises.name, order.lean.kind, json.dumps(about, sort_keys=True)]
+        data = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        step = self.chain.step(task, config, parent=order.parent, data=data)
+        step = started(step, self.chain, by_repository=config.lora_by_repository)
+
+        def begin(folder: Path, report_to: str) -> GRPOTrainer:
+            return GRPOTrainer(
+                step.start,
+                LEAN,
+                folder,
+                batch_size=grpo.batch_size,
+                lr=grpo.lr,
+                lora_config=adapter_of(config) if config.lora else None,
+                num_generations=grpo.num_generations,
+                temperature=grpo.temperature,
+                kl_beta=grpo.kl_beta,
+                max_steps=grpo.max_steps,
+                places=SourcePlaces(order.lean, self.spec.project(order.folder), order.folder),
+                limits=order.limits,
+                trl=grpo.trl,
+                report_to=report_to,
+                on_step=on_step,
+                **shared_settings(config),
+            )
+
+        return made_by(
+            begin,
+            replace(step, config={**step.config, **about}),
             self.chain,
-            self.config,
-            order.grpo,
-            parent=order.parent,
-            lean=order.lean,
-            project=self.spec.project(order.folder),
-            folder=order.folder,
-            limits=order.limits,
-            premises=self._premises,
+            config,
+            rows=lambda: rows.shown(premises.of(task.dataset), seed=config.seed),
+            about=about,
+            premises=premises,
             tensorboard=self.tensorboard,
-            on_step=on_step,
+            warn=lambda fitted: _warnings(task.name, fitted.measures),
         )
+
+
+def _warnings(name: str, measures: Mapping[str, float]) -> tuple[str, ...]:
+    if measures.get("unjudged", 0.0) >= 1.0:
+        raise NothingToLearnError(
+            f"{name}: Lean could judge none of the answers, so that nothing was learned: its goals cannot be "
+            "stated again where they were traced"
+        )
+    silent = measures.get("groups_without_signal", 0.0)
+    if silent < _MOST_SILENT:
+        return ()
+    why = "so that nothing was learned of them: the goals are too easy for the model, or too hard"
+    return (f"in {silent:.0%} of the groups all answers earned the same, {why}",)

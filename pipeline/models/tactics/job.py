@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,7 +32,7 @@ from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.models.batching import by_length, padded
-from pipeline.models.chain import Chain, Checkpoint, TrainingFacts
+from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
@@ -55,7 +55,7 @@ from pipeline.models.tactics.rows import (
     drawn,
     read_rows,
 )
-from pipeline.models.tactics.training import SFTTrainer
+from pipeline.models.tactics.training import FitResult, RepositoryTrainer, SFTTrainer
 from pipeline.models.training_job import (
     Evaluator,
     OnStep,
@@ -207,7 +207,7 @@ def _encoder_decoder_logits(
     return logits
 
 
-LIBRARIES = ("torch", "transformers", "trl", "peft")
+_LIBRARIES = ("torch", "transformers", "trl", "peft")
 
 
 def learn(
@@ -247,35 +247,108 @@ def learn(
         if premises.name
         else given.digest
     )
-    by_repository = config.lora_by_repository
-    step = started(chain.step(task, config, parent=parent, data=data), chain, by_repository=by_repository)
+    step = chain.step(task, config, parent=parent, data=data)
+    step = started(step, chain, by_repository=config.lora_by_repository)
+
+    def begin(folder: Path, report_to: str) -> SFTTrainer:
+        return SFTTrainer(
+            step.start,
+            folder,
+            config.epochs,
+            config.batch_size // world(),
+            learning_rate(config, step.start),
+            adapter_of(config) if config.lora else None,
+            warmup_steps=_WARMUP,
+            report_to=report_to,
+            on_step=on_step,
+            **shared_settings(config),
+        )
+
+    def left_out(fitted: FitResult) -> tuple[str, ...]:
+        whole = fitted.rows + fitted.dropped
+        return (
+            (f"{fitted.dropped} of {whole} steps were left out: their tactics are too long",)
+            if fitted.dropped
+            else ()
+        )
+
+    return made_by(
+        begin,
+        step,
+        chain,
+        config,
+        rows=lambda: given.shown(premises, task, config),
+        about={"rows": given.about()},
+        premises=premises,
+        tensorboard=tensorboard,
+        warn=left_out,
+    )
+
+
+def made_by(
+    begin: Callable[[Path, str], RepositoryTrainer],
+    step: Step,
+    chain: Chain,
+    config: TacticsConfig,
+    *,
+    rows: Callable[[], Rows],
+    about: Mapping[str, Any],
+    premises: RowPremises,
+    tensorboard: Path | None,
+    warn: Callable[[FitResult], tuple[str, ...]],
+) -> Checkpoint:
+    """Return a step's checkpoint; where it does not exist, train it, from the last step that was saved.
+
+    Args:
+        begin: makes the trainer, of a folder in which nothing is written and transformers' name of a tracker.
+        step: as `adapters.started` returned it.
+        chain: of tactic models.
+        config: how.
+        rows: returns what is learned, as the model is shown it.
+        about: what the checkpoint's description has of it.
+        premises: what finds those that the rows are shown.
+        tensorboard: the folder for TensorBoard's files; None: none are written.
+        warn: returns the checkpoint's warnings, or refuses what came out.
+
+    Raises:
+        LearningError: see `learn`; or of `warn`. Yielded: the job was preempted, and the run is saved.
+    """
 
     def make(run: Path) -> Checkpoint:
         began = time.monotonic()
         saves = Saves(run / "steps", 60 * config.save_minutes, tensorboard)
-        trainer = _trainer(config, step.start, run, saves.report_to, on_step)
-        shown = given.shown(premises, task, config)
+        trainer = begin(run / "model", saves.report_to)
+        shown = rows()
         fitted = trainer.fit(shown, saves)
         trainer.check_finite()
-        warnings = (
-            (f"{fitted.dropped} of {len(shown.rows)} steps were left out: their tactics are too long",)
-            if fitted.dropped
-            else ()
-        )
-        write, adapters = written(step, chain, trainer.write, by_repository=by_repository)
-        about = {
+        warnings = warn(fitted)
+        write, adapters = written(step, chain, trainer.write, by_repository=config.lora_by_repository)
+        said = {
+            **about,
             "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
-            "rows": given.about(),
             "premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)},
+            **trainer.about(),
             **adapters,
         }
         seconds = time.monotonic() - began
         facts = TrainingFacts(
-            fitted.steps, trainer.device.type, seconds, versions(LIBRARIES), warnings, about
+            fitted.steps, trainer.device.type, seconds, versions(_LIBRARIES), warnings, said
         )
         return chain.put(step, write, facts)
 
     return chain.once(step, make)
+
+
+def shared_settings(config: TacticsConfig) -> dict[str, Any]:
+    """Return the arguments of a trainer that all trainings of a chain share."""
+    return {
+        "max_seq_len": config.max_seq_len,
+        "enable_thinking": config.enable_thinking,
+        "device": config.device,
+        "seed": config.seed,
+        # The run's log and the checkpoint's warnings have it.
+        "say": lambda _line: None,
+    }
 
 
 def adapter_of(config: TacticsConfig) -> LoraConfig:
@@ -292,27 +365,6 @@ def learning_rate(config: TacticsConfig, start: str) -> float:
     """Return the learning rate of a training from a model: what the configuration says, else what is usual."""
     adapter = config.lora or base_of(start) != start
     return config.lr or (_LR_OF_AN_ADAPTER if adapter else _LR)
-
-
-def _trainer(config: TacticsConfig, start: str, run: Path, report_to: str, on_step: OnStep) -> SFTTrainer:
-    return SFTTrainer(
-        start,
-        # Nothing is written there: the checkpoint goes into the chain.
-        run / "model",
-        config.epochs,
-        config.batch_size // world(),
-        learning_rate(config, start),
-        adapter_of(config) if config.lora else None,
-        max_seq_len=config.max_seq_len,
-        warmup_steps=_WARMUP,
-        enable_thinking=config.enable_thinking,
-        device=config.device,
-        seed=config.seed,
-        report_to=report_to,
-        # The run's log and the checkpoint's warnings have it.
-        say=lambda _line: None,
-        on_step=on_step,
-    )
 
 
 class TacticsEvaluator(Evaluator[TacticsConfig]):

@@ -376,8 +376,8 @@ class RepositoryTrainer(abc.ABC):
             torch.cuda.empty_cache()
 
     @abc.abstractmethod
-    def fit(self, rows: Rows) -> FitResult:
-        """Train the model on rows.
+    def fit(self, rows: Rows, saves: Saves | None = None) -> FitResult:
+        """Train the model on rows; `saves`: folder and interval of the run's saves, None: no saves.
 
         Raises:
             NothingToLearnError: none of them can be used.
