@@ -183,7 +183,7 @@ def measure_batches(bench: Bench) -> Iterator[Row]:
     ours = statistics.median(rates)
     reach = statistics.fmean(
         int(data.corpus.accessible(example.file_path, example.start).sum())
-        for example in data.examples("train").steps
+        for example in data.examples("train")
     )
     size = f"{len(data.corpus):,} premises"
     note = (

@@ -28,6 +28,7 @@ Number = Annotated[float, Field(ge=0)]
 PositiveNumber = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
+BetweenZeroAndOne = Annotated[float, Field(gt=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
@@ -120,6 +121,8 @@ def _said(wrong: ErrorDetails, field: FieldInfo) -> str:
             return f"{value}: it takes a number from {least} to {most}"
         case {"ge": least, "lt": above}:
             return f"{value}: it takes a number from {least} to below {above}"
+        case {"gt": below, "lt": above}:
+            return f"{value}: it takes a number between {below} and {above}"
         case {"gt": below}:
             return f"{value}: it takes a number above {below}"
         case {"ge": least}:

@@ -31,7 +31,7 @@ from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.model_files import versions
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, file_of, read_dataset
-from pipeline.models.progress.training import ProgressTrainer, TrainedProgress
+from pipeline.models.progress.training import LIBRARIES, ProgressTrainer, TrainedProgress
 from pipeline.models.ranks import world
 from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.running import Saves
@@ -46,7 +46,6 @@ from store.events.models import ModelKind
 
 METRICS = ("mae", "mse", "within_1")
 """The mean absolute error and the mean squared error, in steps; the share predicted within one step, 0..1."""
-_LIBRARIES = ("torch", "transformers", "accelerate")
 _AT_ONCE = 1024
 
 
@@ -231,7 +230,7 @@ class ProgressJob(TrainingJob[ProgressConfig]):
             about = {name: value for name, value in asdict(made).items() if name in _KEPT}
             about["replayed"] = replayed
             facts = TrainingFacts(
-                made.steps, made.device, made.seconds, versions(_LIBRARIES), _warnings(made), about
+                made.steps, made.device, made.seconds, versions(LIBRARIES), _warnings(made), about
             )
             return self.chain.put(step, trainer.write, facts)
 

@@ -15,7 +15,6 @@ drives, so that Accelerate's launcher, bf16 and gradient checkpointing work as t
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import logging
 import math
@@ -40,9 +39,10 @@ from transformers import (
     TrainingArguments,
 )
 
+from pipeline.models.config import BetweenZeroAndOne, Config, Number, Positive, PositiveNumber
 from pipeline.models.curve import Curve
-from pipeline.models.errors import ConfigError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries, tensors_digest
+from pipeline.models.model_files import versions
 from pipeline.models.progress.model import batch_of, ids_of, load_model, text_length
 from pipeline.models.progress.steps import Dataset, Row, TrainValidation, read_dataset, split
 from pipeline.models.ranks import is_first
@@ -155,6 +155,25 @@ def proofs_of(rows: Sequence[Row]) -> int:
 _log = logging.getLogger(__name__)
 _RUN = ".run-"
 _WEIGHT_DECAY = 0.01
+LIBRARIES = ("torch", "transformers", "accelerate")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(Config):
+    """Settings of a training: a model follows from them, what it begins with and its data."""
+
+    batch_size: Positive
+    epochs: PositiveNumber
+    learning_rate: PositiveNumber
+    weight_decay: Number
+    eval_ratio: BetweenZeroAndOne
+    seed: int
+    bf16: bool
+    gradient_checkpointing: bool
+    max_length: Positive
+
+    def __post_init__(self) -> None:
+        self.checked()
 
 
 class ProgressTrainer:
@@ -201,26 +220,22 @@ class ProgressTrainer:
             ConfigError: a number is out of range.
             ModelError: the model cannot be loaded.
         """
-        _check(
-            max_length=max_length,
-            batch_size=batch_size,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            eval_ratio=eval_ratio,
-            seed=seed,
-        )
         self.data_path = str(data_path)
         self.model_name = str(model_name)
         self.output_dir = str(output_dir)
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.eval_ratio = eval_ratio
-        self.seed = seed
-        self.gradient_checkpointing = gradient_checkpointing
         where = device_of(device)
         self._cpu = where.type == "cpu"
-        self._bf16 = computes_in_bfloat16(where) if bf16 is None else bf16
+        self.settings = Settings(
+            batch_size,
+            epochs,
+            learning_rate,
+            _WEIGHT_DECAY,
+            eval_ratio,
+            seed,
+            computes_in_bfloat16(where) if bf16 is None else bf16,
+            gradient_checkpointing,
+            max_length,
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.tokenizer, self.model = load_model(model_name, new_head=True)
@@ -269,7 +284,7 @@ class ProgressTrainer:
         started = time.monotonic()
         if data.incomplete:
             _log.warning("%s: %d lines lack a field and are left out", self.data_path, data.incomplete)
-        halves = split(data.rows, eval_ratio=self.eval_ratio, seed=self.seed)
+        halves = split(data.rows, eval_ratio=self.settings.eval_ratio, seed=self.settings.seed)
         train = StepDataset(halves.train, self.tokenizer, self.max_length)
         held_out = StepDataset(halves.held_out, self.tokenizer, self.max_length)
         trainer = self._trainer(train, held_out, saves.folder)
@@ -294,18 +309,18 @@ class ProgressTrainer:
         self._curve.write(folder)
 
     def _trainer(self, train: StepDataset, held_out: StepDataset, folder: Path) -> Trainer:
-        checkpointing: dict[str, Any] = {CHECKPOINTING: self.gradient_checkpointing}
+        checkpointing: dict[str, Any] = {CHECKPOINTING: self.settings.gradient_checkpointing}
         with quiet_libraries():
             return Trainer(
                 model=self.model,
                 args=TrainingArguments(
                     **checkpointing,
                     output_dir=str(folder),
-                    learning_rate=self.learning_rate,
-                    per_device_train_batch_size=self.batch_size,
-                    per_device_eval_batch_size=self.batch_size,
-                    num_train_epochs=self.epochs,
-                    weight_decay=_WEIGHT_DECAY,
+                    learning_rate=self.settings.learning_rate,
+                    per_device_train_batch_size=self.settings.batch_size,
+                    per_device_eval_batch_size=self.settings.batch_size,
+                    num_train_epochs=self.settings.epochs,
+                    weight_decay=self.settings.weight_decay,
                     eval_strategy="epoch",
                     save_strategy="epoch",
                     load_best_model_at_end=True,
@@ -318,9 +333,9 @@ class ProgressTrainer:
                     report_to=self._trackers or "none",
                     disable_tqdm=True,
                     remove_unused_columns=False,
-                    seed=self.seed,
+                    seed=self.settings.seed,
                     use_cpu=self._cpu,
-                    bf16=self._bf16,
+                    bf16=self.settings.bf16,
                     # The loss is a mean, which would count as many times as there are processes.
                     average_tokens_across_devices=False,
                     dataloader_pin_memory=not self._cpu,
@@ -355,45 +370,18 @@ class ProgressTrainer:
             incomplete=data.incomplete,
             cut=sum(part.cut for part in texts),
             max_length=self.max_length,
-            settings=self._settings(),
+            settings=self.settings.to_dict(),
             epochs=epochs,
             best_epoch=best + 1,
             held_out=epochs[best],
             constant=constant_errors(halves),
             steps=state.global_step,
             digest=tensors_digest(self.model.state_dict()),
-            versions={
-                name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")
-            },
+            versions=versions(LIBRARIES),
             device=str(self.model.device.type),
             seconds=seconds,
         )
 
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "batch_size": self.batch_size,
-            "epochs": self.epochs,
-            "learning_rate": self.learning_rate,
-            "weight_decay": _WEIGHT_DECAY,
-            "eval_ratio": self.eval_ratio,
-            "seed": self.seed,
-            "bf16": self._bf16,
-            "gradient_checkpointing": self.gradient_checkpointing,
-        }
-
     def _id(self, data: Dataset) -> str:
-        about = [self.model_name, self._begun, data.digest, self.max_length, self._settings()]
+        about = [self.model_name, self._begun, data.digest, self.max_length, self.settings.to_dict()]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _check(**numbers: float) -> None:
-    for name, value in numbers.items():
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise ConfigError(f"{name} is {value!r}: it takes a finite number")
-        if name == "seed":
-            continue
-        if name == "eval_ratio":
-            if not 0 < value < 1:
-                raise ConfigError(f"eval_ratio is {value}: it takes a number between 0 and 1")
-        elif value <= 0:
-            raise ConfigError(f"{name} is {value}: it takes a number above 0")

@@ -56,29 +56,16 @@ class Example:
     proof: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """The steps of a split file, in its order. `unplaced` counts uses of premises that the corpus does not have."""
-
-    steps: tuple[Example, ...]
-    theorems: int
-    unplaced: int
-
-    @property
-    def with_premises(self) -> tuple[Example, ...]:
-        """The steps that use a premise: all that can be trained or measured on."""
-        return tuple(step for step in self.steps if step.positives)
-
-
-def read_examples(path: Path, corpus: Corpus) -> Examples:
-    """Read a split file.
+def read_examples(path: Path, corpus: Corpus) -> tuple[Example, ...]:
+    """Return the steps of a split file that use a premise of the corpus, in its order: all that can be learned or
+    measured on.
 
     Raises:
         DatasetError: the file is not there, is no split file, or has a theorem of a file that the corpus does not
             have; EmptySplitError: it has no theorem.
     """
     steps: list[Example] = []
-    read = unplaced = 0
+    read = 0
     for proved in theorems(path):
         if corpus.file(proved.file_path) is None:
             # No premise would be accessible to it.
@@ -86,13 +73,11 @@ def read_examples(path: Path, corpus: Corpus) -> Examples:
                 f"{path}: theorem {read} ({proved.full_name}) is of {proved.file_path}, which has no line in "
                 f"{corpus.source}. Export the dataset again, or add a line without premises for the file"
             )
-        found, lost = _steps(proved, corpus)
-        steps += found
-        unplaced += lost
+        steps += _steps(proved, corpus)
         read += 1
     if read == 0:
         raise EmptySplitError(f"{path} has no theorem. Export the dataset again once theorems are traced")
-    return Examples(tuple(steps), read, unplaced)
+    return tuple(steps)
 
 
 def dataset_digest(corpus: Corpus, examples: Sequence[Example]) -> str:
@@ -109,13 +94,11 @@ def dataset_digest(corpus: Corpus, examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-def _steps(proved: Theorem, corpus: Corpus) -> tuple[list[Example], int]:
+def _steps(proved: Theorem, corpus: Corpus) -> list[Example]:
     used: list[tuple[int, ...]] = []
-    unplaced = 0
     for step in proved.traced_tactics:
-        places = [corpus.locate(cited.def_path, cited.def_pos) for cited in step.annotated_tactic[1]]
-        unplaced += places.count(None)
-        used.append(tuple(sorted({place for place in places if place is not None})))
+        places = {corpus.locate(cited.def_path, cited.def_pos) for cited in step.annotated_tactic[1]}
+        used.append(tuple(sorted(place for place in places if place is not None)))
     proof = tuple(sorted(set().union(*used)))
     return [
         Example(
@@ -128,7 +111,8 @@ def _steps(proved: Theorem, corpus: Corpus) -> tuple[list[Example], int]:
             proof=proof,
         )
         for number, (step, positives) in enumerate(zip(proved.traced_tactics, used, strict=True))
-    ], unplaced
+        if positives
+    ]
 
 
 class NegativeSampler:
@@ -152,7 +136,8 @@ class NegativeSampler:
         self._in_file = in_file
         self._hard = min(hard, negatives - in_file)
         self._corpus = corpus
-        self._last: tuple[tuple[str, Position], npt.NDArray[np.intp]] | None = None
+        self._firsts = np.array([file.first for file in corpus.files], dtype=np.intp)
+        self._sizes = np.array([len(file.premises) for file in corpus.files], dtype=np.intp)
 
     def draw(
         self, example: Example, positive: int, rng: np.random.Generator, hard: Sequence[int] = ()
@@ -162,15 +147,24 @@ class NegativeSampler:
         Where the theorem may use fewer, those that there are come first and are then repeated; where it may use the
         positive alone, it is the positive itself, which its label shows.
         """
-        usable = self._usable(example.file_path, example.start)
-        home = self._corpus.files[self._corpus.file_of_premise[positive]]
-        # A file's premises follow each other.
-        begin, end = np.searchsorted(usable, (home.first, home.first + len(home.premises)))
-        near = [index for index in rng.permutation(usable[begin:end]).tolist() if index != positive]
-        far = len(usable) - (end - begin)
+        firsts, sizes = self._usable(example.file_path, example.start)
+        files = self._corpus.file_of_premise
+        at_home = files[firsts] == files[positive]
+        near = [
+            index
+            for first, size in zip(firsts[at_home].tolist(), sizes[at_home].tolist(), strict=True)
+            for index in range(first, first + size)
+            if index != positive
+        ]
+        near = rng.permutation(np.array(near, dtype=np.intp)).tolist()
+        # The others, laid end to end: a place on that line is drawn.
+        firsts, sizes = firsts[~at_home], sizes[~at_home]
+        ends = np.cumsum(sizes)
+        far = int(sizes.sum())
         taken = near[: self._in_file]
         places = rng.choice(far, min(self.negatives - len(taken), far), replace=False)
-        taken += usable[np.where(places < begin, places, places + end - begin)].tolist()
+        parts = np.searchsorted(ends, places, side="right")
+        taken += (firsts[parts] + places - (ends - sizes)[parts]).tolist()
         taken += near[self._in_file :][: self.negatives - len(taken)]
         known = taken or [positive]
         drawn = [known[i % len(known)] for i in range(self.negatives)]
@@ -179,12 +173,13 @@ class NegativeSampler:
         drawn[self.negatives - len(chosen) :] = chosen
         return drawn
 
-    def _usable(self, path: str, start: Position) -> npt.NDArray[np.intp]:
-        """Return the premises that a theorem may use; those of the last one are kept: its steps follow each other."""
-        place = (path, start)
-        if self._last is None or self._last[0] != place:
-            self._last = place, np.flatnonzero(self._corpus.accessible(path, start))
-        return self._last[1]
+    def _usable(self, path: str, start: Position) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Return the premises that a theorem may use as ranges: the first of each, and how many; one for each file that
+        its own imports, and one for each premise of its own."""
+        imported = np.flatnonzero(self._corpus.imported_files(path) & (self._sizes > 0))
+        own = self._corpus.before(path, start)
+        firsts = np.concatenate([self._firsts[imported], own])
+        return firsts, np.concatenate([self._sizes[imported], np.ones(len(own), dtype=np.intp)])
 
 
 _WINDOW = 64
@@ -507,15 +502,15 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.corpus = Corpus(corpus_path)
         self.accumulate = accumulate
         self.document_length = document_length or max_seq_len
-        self._read: dict[str, Examples] = {}
+        self._read: dict[str, tuple[Example, ...]] = {}
         self.num_hard_negatives = num_hard_negatives
         self.hard: npt.NDArray[np.int32] | None = None
         self._learned = learned
         self._only_new = False
         self._to_learn: tuple[Example, ...] | None = None
 
-    def examples(self, split: str) -> Examples:
-        """Return the steps of "train", "val" or "test", read once.
+    def examples(self, split: str) -> tuple[Example, ...]:
+        """Return the steps of "train", "val" or "test" that use a premise, read once.
 
         Raises:
             DatasetError: its file cannot be used.
@@ -534,12 +529,10 @@ class RetrievalDataModule(pl.LightningDataModule):
             LearningError: a dataset cannot be used.
         """
         if self._to_learn is None:
-            self._to_learn = self.examples("train").with_premises
+            self._to_learn = self.examples("train")
             if self._learned is not None:
                 corpus = Corpus(self._learned / "corpus.jsonl")
-                before = read_examples(
-                    self._learned / self.data_path.name / "train.json", corpus
-                ).with_premises
+                before = read_examples(self._learned / self.data_path.name / "train.json", corpus)
                 known = {_content(example, corpus) for example in before}
                 new = tuple(one for one in self._to_learn if _content(one, self.corpus) not in known)
                 self._only_new = sum(len(one.positives) for one in new) >= self.batch_size
@@ -618,8 +611,8 @@ class RetrievalDataModule(pl.LightningDataModule):
         return self._evaluated("test")
 
     def _evaluated(self, split: str) -> DataLoader[list[Example]]:
-        # Steps without a premise cannot be measured. Each process takes its share; none is measured twice.
-        steps = self.examples(split).with_premises
+        # Each process takes its share; none is measured twice.
+        steps = self.examples(split)
         if self.trainer is not None:
             steps = steps[self.trainer.global_rank :: self.trainer.world_size]
         return DataLoader(list(steps), batch_size=self.eval_batch_size, collate_fn=list, shuffle=False)  # type: ignore[arg-type] # a list is a dataset

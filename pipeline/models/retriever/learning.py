@@ -199,7 +199,7 @@ def measure(
         encoder = encoder_of(checkpoint, config)
     data: RetrievalDataModule = data_module(task.dataset, config, tokens_of=checkpoint)
     index = None if indices is None else EmbeddingIndex.of(indices, encoder, data.document_length)
-    examples = data.examples(split).with_premises
+    examples = data.examples(split)
     rankings: list[list[int]] = []
     found = evaluate(
         encoder,

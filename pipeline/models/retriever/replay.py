@@ -114,7 +114,7 @@ def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> tuple[Sequenc
     premises that they are learned beside."""
     corpus = Corpus(task.dataset / "corpus.jsonl")
     try:
-        examples = read_examples(task.dataset / config.split / "train.json", corpus).with_premises
+        examples = read_examples(task.dataset / config.split / "train.json", corpus)
     except EmptySplitError:
         return (), corpus.only((), ())
     places = [(example, positive) for example in examples for positive in example.positives]

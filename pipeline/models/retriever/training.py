@@ -90,13 +90,10 @@ def tensorboard(folder: Path) -> Watchers:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The summary of a run: optimiser steps in all, the step it resumed from (0: the beginning), epochs, seconds of
-    this process, the device, LeanDojo's validation measures of the kept epoch (empty for a single epoch, and without a
-    val split), and what was measured on the way."""
+    """The summary of a run: optimiser steps, seconds of this process, the device, LeanDojo's validation measures of the
+    kept epoch (empty for a single epoch, and without a val split), and what was measured on the way."""
 
     steps: int
-    resumed_at: int
-    epochs: int
     seconds: float
     device: str
     validation: Mapping[str, float]
@@ -310,8 +307,6 @@ def _fit(
     check_finite(model.state_dict(), "the run")
     made = {
         "steps": trainer.global_step,
-        "resumed_at": resumed[1] if resumed else 0,
-        "epochs": trainer.current_epoch,
         "device": str(trainer.strategy.root_device),
         "validation": {key: measured[key] for key in MEASURES if key in measured},
         "curve": progress.curve.state(),
@@ -456,7 +451,7 @@ class _Progress(Callback):
 def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
     """Return the steps of the val split that use a premise; none if the split is empty."""
     try:
-        return data.examples("val").with_premises
+        return data.examples("val")
     except EmptySplitError:
         return ()
 

@@ -36,7 +36,7 @@ from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
 from pipeline.models.tactics.reward import LeanReward, RewardValues
 from pipeline.models.tactics.rows import Rows
-from pipeline.models.tactics.training import FitResult, RepositoryTrainer
+from pipeline.models.tactics.training import FitResult, OnlyTrains, RepositoryTrainer
 from store.text import first_line
 
 _OURS = frozenset(
@@ -359,9 +359,5 @@ def _name(reward: Any) -> str:
     return getattr(reward, "__name__", type(reward).__name__)
 
 
-class _Trainer(TRLTrainer):  # type: ignore[misc]
-    def _send_telemetry(self) -> None:
-        """Send nothing."""
-
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write none: it would lie in the folder of a run."""
+class _Trainer(OnlyTrains, TRLTrainer):  # type: ignore[misc]
+    """TRL's."""

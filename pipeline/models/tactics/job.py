@@ -55,7 +55,7 @@ from pipeline.models.tactics.rows import (
     drawn,
     read_rows,
 )
-from pipeline.models.tactics.training import FitResult, RepositoryTrainer, SFTTrainer
+from pipeline.models.tactics.training import LIBRARIES, FitResult, RepositoryTrainer, SFTTrainer
 from pipeline.models.training_job import (
     Evaluator,
     OnStep,
@@ -207,9 +207,6 @@ def _encoder_decoder_logits(
     return logits
 
 
-_LIBRARIES = ("torch", "transformers", "trl", "peft")
-
-
 def learn(
     task: TaskData,
     chain: Chain,
@@ -331,9 +328,7 @@ def made_by(
             **adapters,
         }
         seconds = time.monotonic() - began
-        facts = TrainingFacts(
-            fitted.steps, trainer.device.type, seconds, versions(_LIBRARIES), warnings, said
-        )
+        facts = TrainingFacts(fitted.steps, trainer.device.type, seconds, versions(LIBRARIES), warnings, said)
         return chain.put(step, write, facts)
 
     return chain.once(step, make)

@@ -26,11 +26,8 @@ from __future__ import annotations
 import abc
 import copy
 import gc
-import importlib.metadata
 import json
 import logging
-import math
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -38,7 +35,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import torch
 from datasets import Dataset
@@ -57,7 +54,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
-from pipeline.models.config import Device
+from pipeline.models.config import Config, Device, Number, Positive, PositiveNumber
 from pipeline.models.curve import Curve
 from pipeline.models.errors import ConfigError, DivergedError, NothingToLearnError
 from pipeline.models.libraries import (
@@ -69,7 +66,7 @@ from pipeline.models.libraries import (
     quiet_libraries,
 )
 from pipeline.models.memory import hold_that_it_fits
-from pipeline.models.model_files import read_about, start_of
+from pipeline.models.model_files import read_about, start_of, versions
 from pipeline.models.ranks import is_first
 from pipeline.models.running import CHECKPOINTING, OnStep, Saves, mean_loss, run, trackers, wait
 from pipeline.models.tactics.adapters import name_base
@@ -78,31 +75,25 @@ from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Rows, read_rows
 from pipeline.models.trainer_folder import lock_folder, publish, set_aside, settle
 
+LIBRARIES = ("torch", "transformers", "trl", "peft")
+
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Config):
     """Settings of a training: a checkpoint follows from them, its model and its data."""
 
-    epochs_per_repo: int
-    batch_size: int
-    lr: float
+    epochs_per_repo: Positive
+    batch_size: Positive
+    lr: PositiveNumber
     lora: Mapping[str, Any] | None
-    max_seq_len: int
-    warmup_steps: float
+    max_seq_len: Positive
+    warmup_steps: Number
     dtype: DType
     seed: int
     enable_thinking: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs_per_repo", "batch_size", "max_seq_len"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: it takes a whole number from 1")
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ConfigError(f"lr is {self.lr}: it takes a number above 0")
-        if self.warmup_steps < 0:
-            raise ConfigError(f"warmup_steps is {self.warmup_steps}: it takes a number from 0")
-        if self.dtype not in get_args(DType):
-            raise ConfigError(f"dtype is {self.dtype!r}: it takes one of {', '.join(get_args(DType))}")
+        self.checked()
 
 
 def plain(value: Any) -> Any:
@@ -455,13 +446,7 @@ class RepositoryTrainer(abc.ABC):
             "repositories": self._learned,
             "rows": rows,
             "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
-            "versions": {
-                "python": platform.python_version(),
-                **{
-                    name: importlib.metadata.version(name)
-                    for name in ("torch", "transformers", "trl", "peft")
-                },
-            },
+            "versions": versions(LIBRARIES),
             "device": str(self.device),
             "seconds": seconds,
             **self.about(),
@@ -471,7 +456,7 @@ class RepositoryTrainer(abc.ABC):
         return {
             "base": self.model_name,
             "begun": start_of(Path(self.model_name)),
-            "settings": asdict(self.settings),
+            "settings": self.settings.to_dict(),
         }
 
     def _earlier(self, folder: Path) -> dict[str, Any] | None:
@@ -658,9 +643,15 @@ class _GroupedByLength(Trainer):  # type: ignore[misc]
         return _ByLength([len(ids) for ids in rows["input_ids"]], at_once, self.args.seed)
 
 
-class _Trainer(_GroupedByLength, TRLTrainer):  # type: ignore[misc]
+class OnlyTrains:
+    """What TRL's trainers do beside training, left out."""
+
     def _send_telemetry(self) -> None:
         """Send nothing."""
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Write none: it would lie in the folder of a run."""
+
+
+class _Trainer(OnlyTrains, _GroupedByLength, TRLTrainer):  # type: ignore[misc]
+    """TRL's, with rows of like length together."""

@@ -36,7 +36,7 @@ def batches(
         "seed": 7,
         **changes,
     }
-    examples = map(change, read_examples(dataset / "random" / "train.json", corpus).steps)
+    examples = map(change, read_examples(dataset / "random" / "train.json", corpus))
     return Batches(corpus, tuple(examples), byte_ids, **settings)  # type: ignore[arg-type] # each test knows its own
 
 
@@ -213,7 +213,7 @@ def test_steps_hold_queries_of_like_length_in_no_order_of_length(tmp_path: Path)
     corpus = Corpus(write_dataset(tmp_path, theorems=2000, files=2) / "corpus.jsonl")
     examples = [
         replace(example, query="x" * (number * 37 % 500 + 1))
-        for number, example in enumerate(read_examples(tmp_path / "random" / "train.json", corpus).steps)
+        for number, example in enumerate(read_examples(tmp_path / "random" / "train.json", corpus))
     ]
     made = Batches(
         corpus, examples, byte_ids, batch_size=8, negatives=0, in_file_negatives=0, max_seq_len=1024, seed=1

@@ -105,7 +105,7 @@ def test_the_best_k_are_those_of_brute_force_also_where_scores_tie(k: int) -> No
 def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, encoder: Encoder) -> None:
     dataset = write_dataset(tmp_path / "data", alphabet=3, premises_per_file=30)
     corpus = Corpus(dataset / "corpus.jsonl")
-    examples = read_examples(dataset / "random" / "test.json", corpus).steps
+    examples = read_examples(dataset / "random" / "test.json", corpus)
     plain = evaluate(encoder, byte_ids, corpus, examples, max_seq_len=64)
     index = index_in(tmp_path / "index", encoder)
     indexed = evaluate(encoder, byte_ids, corpus, examples, max_seq_len=64, index=index)
@@ -188,7 +188,7 @@ def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path)
     assert index.vectors(["a", "c"], damaged, byte_ids)[1] == 2
     dataset = write_dataset(tmp_path / "data", files=8)
     corpus = Corpus(dataset / "corpus.jsonl")
-    examples = read_examples(dataset / "random" / "test.json", corpus).steps
+    examples = read_examples(dataset / "random" / "test.json", corpus)
     with pytest.raises(DivergedError, match=r"p7</a>"):
         evaluate(damaged, byte_ids, corpus, examples, max_seq_len=64)
 

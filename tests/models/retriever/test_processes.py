@@ -200,7 +200,7 @@ def test_two_processes_share_each_step_end_with_the_same_weights_and_measure_wha
         encoder,
         byte_ids,
         data.corpus,
-        data.examples("val").with_premises,
+        data.examples("val"),
         max_seq_len=64,
         query_length=64,
     )

@@ -163,7 +163,7 @@ def test_processes_share_the_rows_of_a_step() -> None:
 def test_a_replayed_row_has_the_positives_and_the_mask_of_one_that_is_learned_first(tmp_path: Path) -> None:
     task = with_steps_of_one_premise(dataset(tmp_path, "A", 60))
     corpus = Corpus(task.dataset / "corpus.jsonl")
-    learned = read_examples(task.dataset / "random" / "train.json", corpus).with_premises
+    learned = read_examples(task.dataset / "random" / "train.json", corpus)
     example_of = {example.query: example for example in learned}
     index_of = {premise.serialize(): index for index, premise in enumerate(corpus)}
     rows = ReplayRows.of([task], RetrieverConfig(replay_size=30))

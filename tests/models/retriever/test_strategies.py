@@ -31,7 +31,7 @@ class Made:
         self.model = make_tiny_retriever(folder / "model", d_model=d_model, layers=1)
         data = write_dataset(folder / "data", theorems=40)
         self.corpus = Corpus(data / "corpus.jsonl")
-        self.examples = read_examples(data / "random" / "train.json", self.corpus).steps
+        self.examples = read_examples(data / "random" / "train.json", self.corpus)
 
     def encoder(self) -> Encoder:
         return load_encoder(self.model)

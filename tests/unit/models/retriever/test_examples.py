@@ -34,7 +34,9 @@ def write(folder: Path, content: object) -> Path:
     return path
 
 
-def test_a_step_has_its_own_premises_and_those_of_the_whole_proof(tmp_path: Path, corpus: Corpus) -> None:
+def test_a_step_has_its_own_premises_and_those_of_the_whole_proof_and_one_without_is_left_out(
+    tmp_path: Path, corpus: Corpus
+) -> None:
     proof = theorem(
         "t",
         7,
@@ -43,12 +45,8 @@ def test_a_step_has_its_own_premises_and_those_of_the_whole_proof(tmp_path: Path
         step("t", "", use("n", "A.lean", 3)),
     )
     read = read_examples(write(tmp_path, [proof]), corpus)
-    assert [one.query for one in read.steps] == ["⊢ a", "| conv", ""]
-    assert [one.positives for one in read.steps] == [(0, 4), (), (2,)]
-    assert {one.proof for one in read.steps} == {(0, 2, 4)}
-    assert [one.tactic for one in read.steps] == [0, 1, 2]
-    assert read.with_premises == (read.steps[0], read.steps[2])
-    assert (read.theorems, read.unplaced) == (1, 2)
+    assert [(one.tactic, one.query, one.positives) for one in read] == [(0, "⊢ a", (0, 4)), (2, "", (2,))]
+    assert {one.proof for one in read} == {(0, 2, 4)}
 
 
 @pytest.mark.parametrize(
