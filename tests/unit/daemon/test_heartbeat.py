@@ -135,9 +135,11 @@ def test_a_step_s_answer_and_its_error_come_through_and_a_cancelled_one_is_not_l
 def test_what_a_running_job_records_is_no_news_to_the_plan_but_a_search_s_first_where_another_is_overdue() -> (
     None
 ):
-    runner = SimpleNamespace(
-        has_saved=lambda job: job == "prove-old", runs=lambda job: job in ("prove-old", "prove-new")
-    )
+    attempts = [
+        SimpleNamespace(due=SimpleNamespace(job=job), saved=job == "prove-old")
+        for job in ("prove-old", "prove-new")
+    ]
+    runner = SimpleNamespace(attempts=attempts, runs=lambda job: job in ("prove-old", "prove-new"))
     overdue: list[str] = []
     work = cast(
         Scheduler,
