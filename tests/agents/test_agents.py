@@ -425,6 +425,8 @@ def test_a_lean_agent_trains_as_leandojo_s_configuration_says_whether_it_is_give
 ) -> None:
     usual = LeanAgent(say=print).settings.train
     assert usual == LeanAgent(training_config=TrainingConfig(), say=print).settings.train
+    two = LeanAgent(training_config=TrainingConfig(num_gpus=2), say=print).settings.train
+    assert (two.gpus, two.retriever["batch_size"], "num_gpus" in two.retriever) == (2, 2, False)
     config = usual.of("retriever").config
     assert (config["against_forgetting"], config["lambda_value"], config["loss"]) == ("ewc", 0.1, "mse")
     with study.config.open("a", encoding="utf-8") as file:
