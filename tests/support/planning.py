@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from daemon.jobs.due import DueJob
+from daemon.place.answers import Gpu
 from daemon.planning.plan import Plan, Planner
 from daemon.polling.branch_diff import watchlist_events
 from daemon.settings import Settings
@@ -35,6 +36,8 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LEAN = Leans(A_LEAN)
 """One Lean for every project; nothing starts it."""
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none")
+
+_A_GPU = Gpu("GPU-a", 0, "Test GPU")
 
 
 class World:
@@ -91,7 +94,8 @@ class World:
             (_bare(one.due), one.waits) for one in anew.held
         ]
         assert (kept.ladder, kept.next_retry_at) == (anew.ladder, anew.next_retry_at)
-        assert self._planner.complete(view, kept.due) == [*anew.due]
+        kept_due, anew_due = ([replace(job, leases=(_A_GPU,)) for job in plan.due] for plan in (kept, anew))
+        assert self._planner.complete(view, kept_due) == anew_due, "with the GPUs that it was given"
         return anew
 
     async def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
