@@ -112,6 +112,10 @@ def read_export(lines: Iterable[str]) -> Export:
     for number, line in enumerate(lines, 1):
         try:
             reader.line(line, first=number == 1)
+        except MemoryError:
+            raise ExportError(
+                f"line {number} of the export: this process has no memory for more of it"
+            ) from None
         except StopIteration:
             raise ExportError(f"line {number} of the export is no JSON: {line[:200]}") from None
         except (ValueError, LookupError, TypeError, RecursionError) as error:

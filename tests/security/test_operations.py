@@ -118,7 +118,7 @@ def test_what_was_tried_is_a_test_that_there_is(page: str, title: str, least: in
     rows = [line for line in section(text, title).splitlines() if line.startswith("- ")]
     named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", "\n".join(rows))
     assert len(rows) == len(named) > least, "each row has one"
-    assert [test for file, test in named if f"\ndef {test}(" not in (ROOT / file).read_text("utf-8")] == []
+    assert [test for file, test in named if f"def {test}(" not in (ROOT / file).read_text("utf-8")] == []
 
 
 def test_no_remedy_sends_to_a_log() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -14,12 +15,14 @@ from typing import Any, cast
 import pytest
 import torch
 
+from pipeline.models.retriever.baselines import BM25
+from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Request, Suggestions
 from pipeline.models.text import query_text
-from pipeline.serve.retrieve import Premises, _Indexed
+from pipeline.serve.retrieve import WORDS, Premises, _Indexed
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import PROMOTED, ModelSpec, RepositorySpec, ServeSpec
 from tests.support.events import REPOSITORY
@@ -210,6 +213,30 @@ def test_who_gives_up_waiting_leaves_one_making_and_no_thread_behind(making: Mak
         making.go.set()
         await found._indexed(one, "r", patience_s=30)
         assert making.made == [(one, "r")]
+        found.close()
+
+    asyncio.run(work())
+
+
+def test_of_many_repositories_indexed_by_words_the_oldest_go_where_they_take_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    premise = {"full_name": "add_comm", "code": "a + b = b + a", "start": [1, 1], "end": [1, 2]}
+    (tmp_path / "corpus.jsonl").write_text(
+        json.dumps({"path": "A.lean", "imports": [], "premises": [premise]})
+    )
+    index = BM25(Corpus(tmp_path / "corpus.jsonl"))
+    row = cast("Any", SimpleNamespace(seq=1))
+    monkeypatch.setattr(Premises, "_newest", lambda _self, _key: row)
+    monkeypatch.setattr(
+        Premises, "_made", lambda _self, *_: _Indexed(row, cast("Any", []), index, lambda: WORDS)
+    )
+
+    async def work() -> None:
+        found = Premises(spec_of(tmp_path), most_bytes=2 * index.nbytes)
+        for number in range(4):
+            await found._indexed(None, f"r{number}", patience_s=30)
+        assert [repository for _, repository in found._kept] == ["r2", "r3"]
         found.close()
 
     asyncio.run(work())

@@ -95,6 +95,11 @@ class BM25:
         self._scores = np.repeat(idf, found.terms)
         self._scores *= found.times * (self.k1 + 1) / (found.times + weight[found.documents])
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the index, without the words."""
+        return int(self._scores.nbytes + self._postings.documents.nbytes + self._postings.times.nbytes)
+
     def rank(self, state: str, allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
         return best(self.scores(state), allowed, k)
 

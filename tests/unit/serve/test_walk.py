@@ -19,7 +19,7 @@ from pipeline.jobs.specs import CheckSpec, ProveSpec
 @pytest.mark.parametrize(
     ("step", "daemon", "server"),
     [
-        (Ladder, "daemon.planning.proving", "pipeline.serve.spec"),
+        (Ladder, "daemon.planning.ladder", "pipeline.serve.spec"),
         (ProveSpec, "daemon.planning.proving", "pipeline.serve.fill"),
         (worktree, "daemon.jobs.local", "pipeline.serve.checkouts"),
         (job_key, "daemon.jobs.local", "pipeline.serve.workspace"),
