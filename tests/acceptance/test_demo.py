@@ -44,7 +44,6 @@ def log_of(directory: Path) -> list[StoredEvent]:
 # --- one screen -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("real_lean")
 def test_the_demo_is_one_screen_of_what_lean_itself_accepts(tmp_path: Path) -> None:
     directory = tmp_path / "demo"

@@ -22,9 +22,10 @@ from pipeline.models.retriever.index import embed_texts
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Request, Suggestions
 from pipeline.models.text import query_text
-from pipeline.serve.retrieve import WORDS, Premises, _Indexed
+from pipeline.serve.retrieve import Premises, _Indexed
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import PROMOTED, ModelSpec, RepositorySpec, ServeSpec
+from store.promotion import WORDS
 from tests.support.events import REPOSITORY
 from tests.support.serve import Served, World, make_saying, post, premises, spec_of
 from tests.support.tiny_models import make_tiny_retriever
