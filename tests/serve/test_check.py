@@ -3,6 +3,7 @@ Lean, and on one that says yes to everything. With Lean itself: `test_on_lean.py
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs import child
 from pipeline.lean.source.scanner import scan_source
 from pipeline.serve.checkouts import known_sorry
 from pipeline.serve.schemas import Problem
@@ -238,7 +240,11 @@ def test_a_commit_that_is_not_the_newest_of_a_branch_is_said_to_be_of_none(
     assert check(served, "exact sorryAx _", commit=world.sha)["branch"] == BRANCH
 
 
-def test_a_job_that_takes_more_memory_than_it_may_ends_without_a_verdict(world: World) -> None:
+def test_a_job_that_takes_more_memory_than_it_may_ends_without_a_verdict(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A fork has most of its memory from the process before it, and may be done before it is looked at.
+    monkeypatch.setattr(child, "subprocess", subprocess)
     spec = world.spec()
     lean = replace(spec.lean, memory_bytes=2**24, scratch=world.folder / "small" / "scratch")
     with Served(replace(spec, lean=lean)) as it:
