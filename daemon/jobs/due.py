@@ -15,8 +15,9 @@ class DueJob(Assignment):
     """A job that may run now. `sha` is the commit whose worktree it gets, if its kind is one that gets one.
 
     `built`: its worktree gets the project's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
-    `tree_bytes` is the memory limit of the process tree; None: the per-process limit, once for each GPU. `gpus`: so
-    many it holds for as long as it runs at most, at least one; `cpu_too`: where none works, it runs on the processor.
+    `tree_bytes` is the memory limit of the process tree; None: the per-process limit. Each GPU after the first adds a
+    per-process limit. `gpus`: the most GPUs that it may hold while it runs; it begins with at least one.
+    `cpu_too`: where none works, it runs on the processor.
     `leases`: those that it was given when it was admitted. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: the place of its one secret.
     `paid`: what it spends counts towards a day's limit.
@@ -40,7 +41,9 @@ class DueJob(Assignment):
     @property
     def whole_bytes(self) -> int:
         """The memory limit of the job with all its children, in bytes."""
-        return self.memory_bytes * max(1, len(self.leases)) if self.tree_bytes is None else self.tree_bytes
+        whole = self.memory_bytes if self.tree_bytes is None else self.tree_bytes
+        # Each GPU more is one process more.
+        return whole + self.memory_bytes * max(0, len(self.leases) - 1)
 
     @property
     def whole_spec(self) -> Spec:

@@ -453,7 +453,7 @@ def _read_folder(path: Path, progress: Callable[[int, int], object]) -> Read:
     record = Record("dataset")
     lines: dict[Path, Callable[[Any], None]] = {
         path / "corpus.jsonl": record.add_premise_file,
-        path / "traced_files.jsonl": lambda item: record.add_traced(read(TRACED, item)["traced_file_path"]),
+        path / "traced_files.jsonl": lambda item: record.add_traced(_traced(item)),
     }
     total = sum(_size(file) for file in (*splits.values(), *lines) if file.is_file())
     done = 0
@@ -484,6 +484,15 @@ def _add_all(file: Path, values: Iterable[Any], add: Callable[[Any], None]) -> N
             add(item)
         except Flaw as flaw:
             raise ImportFormatError(file, f"[{index}]" + "".join(flaw.place), flaw.reason) from None
+
+
+def _traced(item: Any) -> str:
+    """Return the file that a line names; a trace has no place for another key of it."""
+    said = read(TRACED, item)
+    for key in said.get("extra", ()):
+        raise Flaw("is a key that such a line does not have", f".{key}")
+    path: str = said["traced_file_path"]
+    return path
 
 
 def _plain(value: Any) -> Any:

@@ -277,6 +277,18 @@ def test_a_flaw_in_the_last_repository_leaves_the_first_unrecorded_too(store: Le
     assert len(store.events()) == position
 
 
+def test_a_key_that_a_line_of_traced_files_does_not_have_is_refused_and_not_dropped(
+    store: LeanDojoFolder,
+) -> None:
+    write_dataset(store.root / "dataset", Random(5), odd=False)
+    with (store.root / "dataset/traced_files.jsonl").open("a") as lines:
+        lines.write(json.dumps({"traced_file_path": "New.lean", "more": 1}) + "\n")
+    with pytest.raises(
+        ImportFormatError, match=r"traced_files\.jsonl: \[\d+\]\.more: is a key that such a line"
+    ):
+        store.take(store.root / "dataset")
+
+
 def test_a_path_that_is_twice_in_the_corpus_is_refused(store: LeanDojoFolder) -> None:
     data = small()
     data["repositories"][0]["premise_files"] *= 2

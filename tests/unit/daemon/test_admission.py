@@ -66,6 +66,10 @@ def test_a_training_takes_the_free_gpus_that_it_may_have_and_is_no_more_urgent_f
         start = admit(jobs, running=(), max_running=9, gpus=[BUSY, *free]).start
         assert {one.job: one.leases for one in start} == begun
         assert [one.whole_bytes // one.memory_bytes for one in start] == [len(one.leases) for one in start]
+        planned = [replace(one, tree_bytes=one.memory_bytes + 7) for one in start]
+        assert [one.whole_bytes for one in planned] == [
+            len(one.leases) * one.memory_bytes + 7 for one in start
+        ]
 
 
 def test_a_foreign_process_on_the_gpu_is_named_to_the_job_that_waits() -> None:
