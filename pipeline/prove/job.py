@@ -163,13 +163,16 @@ class ProveJob:
             try:
                 await prover.run(wanted)
             except ReplStartError as error:
-                left = [one for one in wanted if one.sorry not in finished]
+
+                def left() -> list[SorryToProve]:
+                    return [one for one in wanted if one.sorry not in finished]
+
                 # With a Lean that has no session the curated tactics are tried in files.
                 apart = given.lean.kind == "server" and not given.rung.number
                 apart = apart and not isinstance(error, ImportsRefused)
-                if not (apart and await prover.run_in_whole_files(left)):
+                if not (apart and await prover.run_in_whole_files(left())):
                     await self._blame(error, pool)
-                    for one in left:
+                    for one in left():
                         done(Attempt(one, "error", short(f"the imports of {path} fail: {error}")))
 
     async def _blame(self, error: ReplStartError, pool: ReplPool) -> None:

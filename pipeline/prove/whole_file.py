@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipeline.jobs.specs import Budget, SorryToProve
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client.errors import short
 from pipeline.lean.client.process import run_to_end
 from pipeline.lean.source.imports import lean_options
 from pipeline.lean.source.scanner import SourceFile
@@ -24,18 +24,29 @@ from pipeline.lean.source.splice import Declaration, Replacement, Script, Step, 
 from pipeline.prove.curated import CLOSERS, CLOSERS_AT_START, OF_LIBRARIES
 from pipeline.prove.effort import Attempt, Effort, SolvedSorry, found
 
+_MARK = "#check Prop\n"
+"""Lean answers it wherever it comes to it."""
 _HEARTBEATS = 200_000
 """Of one copy: Lean's own default, whatever the file sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A declaration with a tactic in its sorry's place, and its lines in the file, from 1."""
+    """A declaration with a tactic in its sorry's place, and the lines of the marks before and behind it, from 1."""
 
     tactic: str
     replacement: Replacement
-    first: int
-    last: int
+    before: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    line: int
+    text: str
+    is_error: bool
+    speaks_against: bool
+    """It is an error, or tells of a sorry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +75,33 @@ class WholeFile:
             return Attempt(wanted, "unsupported", f"{wanted.declaration} has more than one sorry")
         started = time.monotonic()
         ends = started + budget.seconds
-        todo, tried, judged = [list(self._tactics())], 0, False
+        todo, tried, compiled = [list(self._tactics())], 0, False
         while todo and (left := ends - time.monotonic()) > 0:
             tactics = todo.pop(0)
             text, copies = self._copies(declaration, tactics)
             messages = await self._compile(text, left / 2 if len(tactics) > 1 else left)
-            if messages is None:
-                half = len(tactics) // 2
-                todo += [tactics[:half], tactics[half:]] if half else []
-                continue
-            judged = True
-            tried += len(tactics)
-            for copy in copies:
-                if not any(copy.first <= line <= copy.last for line in messages):
+            compiled = compiled or messages is not None
+            for one in messages or ():
+                if one.is_error and one.line < copies[0].before:
+                    said = f"{self.path}: Lean refuses the text before the declaration: {short(one.text)}"
+                    return Attempt(wanted, "error", said)
+            judged = [copy for copy in copies if _is_judged(copy, messages or ())]
+            tried += len(judged)
+            for copy in judged:
+                if not any(one.speaks_against for one in _within(copy, messages or ())):
                     effort = Effort("found", nodes=tried, seconds=time.monotonic() - started)
                     solved = SolvedSorry(tuple(copy.tactic.split("; ")), copy.replacement, effort)
                     return found(
                         wanted, solved, "in whole files", data=self.data, source=self.source, path=self.path
                     )
-        if not judged:
+            rest = [copy.tactic for copy in copies if copy not in judged]
+            half = len(rest) // 2 if not judged else len(rest)
+            todo += [some for some in (rest[:half], rest[half:]) if half and some]
+        if not compiled and await self._compile("", budget.seconds) is None:
             return None
         said = f"{tried} tactics were tried in whole files, for there is no session with this Lean"
         effort = Effort("exhausted", said, nodes=tried, seconds=time.monotonic() - started)
-        return Attempt(wanted, "budget" if todo else "exhausted", said, effort)
+        return Attempt(wanted, "budget" if todo else "exhausted" if tried else "error", said, effort)
 
     def _tactics(self) -> Iterator[str]:
         closers = [
@@ -100,7 +115,8 @@ class WholeFile:
     def _copies(self, declaration: Declaration, tactics: Sequence[str]) -> tuple[str, list[_Copy]]:
         """Return the text with a copy of the declaration for each tactic, and the copies."""
         (sorry,) = declaration.sorries
-        text = self.data[: declaration.byte_start].decode() + "\n"
+        text = f"{self.data[: declaration.byte_start].decode()}\n{_MARK}"
+        before = text.count("\n")
         copies = []
         for number, tactic in enumerate(tactics):
             steps = tactic.split("; ")
@@ -109,15 +125,15 @@ class WholeFile:
             patched = splice(self.data, replacement)
             end = declaration.byte_end + len(patched) - len(self.data)
             copy = patched[declaration.byte_start : end].decode().strip("\n")
-            text += f"namespace EverleanTry{number}\nset_option maxHeartbeats {_HEARTBEATS} in\n"
-            first = text.count("\n") + 1
-            text += f"{copy}\n"
-            copies.append(_Copy(tactic, replacement, first, text.count("\n")))
-            text += f"end EverleanTry{number}\n"
+            name, limit = f"EverleanTry{number}", f"set_option maxHeartbeats {_HEARTBEATS} in"
+            text += f"namespace {name}\n{limit}\n{copy}\nend {name}\n{_MARK}"
+            behind = text.count("\n")
+            copies.append(_Copy(tactic, replacement, before, behind))
+            before = behind
         return text, copies
 
-    async def _compile(self, text: str, limit_s: float) -> frozenset[int] | None:
-        """Return the lines of errors and of what uses a sorry; None if the compiler did not come to the end."""
+    async def _compile(self, text: str, limit_s: float) -> list[_Message] | None:
+        """Return Lean's messages, the first of too many left out; None if it did not come to the end."""
         options = [f"-D{one}" for one in lean_options(self.project)]
         with tempfile.TemporaryDirectory(prefix="everlean-tries-", ignore_cleanup_errors=True) as folder:
             file = Path(folder, "Tries.lean")
@@ -132,13 +148,24 @@ class WholeFile:
             )
         if status not in (0, 1):
             return None
-        messages = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-        return frozenset(_line(one) for one in messages if _speaks_against(one))
+        return [one for line in said.splitlines() if (one := _message(line)) is not None]
 
 
-def _speaks_against(message: dict[str, Any]) -> bool:
-    return message["severity"] == "error" or str(message["data"]).startswith("declaration uses ")
+def _message(line: str) -> _Message | None:
+    """Read a line of the compiler's; None for one of another program, or of the file's own."""
+    try:
+        said = json.loads(line)
+        severity, text, at = said["severity"], str(said["data"]), int(said["pos"]["line"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    is_error = severity == "error"
+    return _Message(at, text, is_error, is_error or text.startswith("declaration uses "))
 
 
-def _line(message: dict[str, Any]) -> int:
-    return int(message["pos"]["line"])
+def _within(copy: _Copy, messages: Sequence[_Message]) -> Iterator[_Message]:
+    return (one for one in messages if copy.before < one.line < copy.behind)
+
+
+def _is_judged(copy: _Copy, messages: Sequence[_Message]) -> bool:
+    """Return whether Lean got through a copy, and all that it said of it is there."""
+    return {copy.before, copy.behind} <= {one.line for one in messages}

@@ -71,6 +71,43 @@ def test_a_tactic_without_an_end_costs_its_half_of_the_list(real_lean: Path, tmp
     assert 2 <= found.seconds < 4
 
 
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("import Nowhere\n", "unknown module prefix 'Nowhere'"),
+        ("theorem wrong : 1 = 2 := rfl\n", "Lean refuses the text before the declaration"),
+    ],
+)
+def test_a_text_that_lean_does_not_get_through_is_no_proof(
+    mute: LeanBackend, tmp_path: Path, before: str, said: str
+) -> None:
+    bodies, _ = run(
+        parameters(tmp_path, f"{before}theorem t : 1 = 1 := by\n  sorry\n", lean=mute), tmp_path / "job"
+    )
+    (attempt,) = bodies
+    assert (attempt.outcome, said in attempt.detail) == ("error", True), attempt
+
+
+def test_what_lean_said_too_much_of_is_tried_again_in_parts(mute: LeanBackend, tmp_path: Path) -> None:
+    """Each error repeats the statement, and of all of them together the beginning is not kept."""
+    statement = " ∧ ".join(f"{number} = {number + 1}" for number in range(400))
+    source = f"theorem t : {statement} := by\n  sorry\n"
+    bodies, _ = run(parameters(tmp_path, source, lean=mute), tmp_path / "job")
+    (attempt,) = bodies
+    assert (attempt.outcome, attempt.nodes > 20) == ("exhausted", True), attempt
+
+
+def test_a_declaration_that_takes_too_long_fails_no_other(real_lean: Path, tmp_path: Path) -> None:
+    hanging = f'{MUTE}\nfor file; do :; done\nif grep -q slow "$file"; then exec sleep 60; fi'
+    source = "theorem quick (p : Prop) (h : p) : p := by\n  sorry\n" + "theorem slow : True := by\n  sorry\n"
+    given = parameters(tmp_path, source, lean=stand_in(tmp_path, real_lean, hanging))
+    bodies, _ = run(given | {"budget": {"seconds": 5, "nodes": 20, "tactic_timeout_s": 5}}, tmp_path / "job")
+    assert {name: one.outcome for name, one in attempts(bodies).items()} == {
+        "quick": "found",
+        "slow": "budget",
+    }
+
+
 def test_a_lean_that_compiles_nothing_either_fails_the_job(real_lean: Path, tmp_path: Path) -> None:
     broken = stand_in(tmp_path, real_lean, "echo 'libc: no such symbol' >&2; exit 127")
     with pytest.raises(ExceptionGroup) as failed:
