@@ -33,7 +33,7 @@ from pipeline.gate.patch import file_diff
 from pipeline.gate.verdict import Gate
 from pipeline.gate.verdict import Verdict as GateVerdict
 from pipeline.jobs.lean import hold_that_it_is_lean
-from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, first_error, run_job
 from pipeline.jobs.specs import BumpSpec, ProveSpec, Rung, SorryToProve
 from pipeline.lean.build.lake import BUILD_BOUNDS, BuildLog, BuildMessage, LakeRunner, build
 from pipeline.lean.build.sources import Sources, read_sources
@@ -500,7 +500,7 @@ class Bump:
         try:
             asyncio.run(self._search(ProveJob(self._spec.having(parameters), found)))
         except* JobError as error:
-            failure = str(error.exceptions[0])  # of a model, say: the other rungs have their turn
+            failure = str(first_error(error))  # of a model, say: the other rungs have their turn
         how = f"rung {rung.number}: {rung.prover}"
         proofs = {one.sorry: one.replacement for one in found.proofs}
         for sorry, (file, start, _) in wanted.items():

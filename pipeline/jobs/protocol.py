@@ -421,7 +421,7 @@ def reported(reporter: Reporter, work: Callable[[], dict[str, Any]]) -> int:
         # A task group wraps what ended it; a job has one reason.
         wanted = error.split(JobError)[0] if isinstance(error, BaseExceptionGroup) else None
         if wanted is not None:
-            first = _first(wanted)
+            first = first_error(wanted)
             assert isinstance(first, JobError)
             reporter.failure(first)
             return 1
@@ -430,14 +430,17 @@ def reported(reporter: Reporter, work: Callable[[], dict[str, Any]]) -> int:
         import traceback
 
         traceback.print_exc(file=sys.stderr)
-        first = _first(error)
+        first = first_error(error)
         reason = "out_of_memory" if isinstance(first, MemoryError) else "crashed"
         reporter.failure(JobError(reason, f"{type(first).__name__}: {first}"))
     return 1
 
 
-def _first(error: BaseException) -> BaseException:
-    """A task group's own text says only how many errors there were."""
+def first_error(error: BaseException) -> BaseException:
+    """Return the first error that ended a task group; an error of another kind as it is.
+
+    A task group's own text says only how many errors there were.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pipeline.endpoint.errors import Usage
 from pipeline.gate.axioms import ALLOWED_AXIOMS, PRINTED_FOR, read_axioms
 from pipeline.jobs.specs import Budget, KnownProof
-from pipeline.lean.client.errors import ReplDied, ReplRefused
-from pipeline.lean.client.messages import Goal, Unit, first_error
+from pipeline.lean.client.errors import ReplDied, ReplRefused, short
+from pipeline.lean.client.messages import Goal, Unit
 from pipeline.lean.goal_text import state_of
-from pipeline.lean.pool.session import Session, State, StateLost, Stepped
-from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
+from pipeline.lean.pool.session import Session, SetupFailed, State, StateLost, Stepped
+from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements
 from pipeline.prove.effort import DeclarationResult, Effort, Joint, SolvedSorry
 from pipeline.prove.graph import Failures
 from pipeline.prove.lemmas import RecallProposer, cite, small_budget
@@ -203,20 +204,26 @@ class DeclarationProver:
 
         Raises:
             CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
-            ReplError: no process gets as far as a search (see `Session`), or a search is incomplete (`StateLost`).
+            ReplError: no process gets as far as a search (see `Session`).
         """
         states = await self._start()
         sorries = self.declaration.sorries
         matched = len(self._goals) == len(sorries)
-        if self.wholly is not None:
-            for number, sorry in enumerate(sorries):
-                await self._write(self.wholly, sorry, self._goals[number] if matched else None)
-        else:
-            for number, goal in enumerate(self._goals):
-                if len(self._result.solved) == len(sorries):
-                    break
-                # Goals mostly come in the order of their sorries.
-                await self._search(*goal, likely=sorries[number].ordinal if matched else None)
+        for number in range(len(self._goals if self.wholly is None else sorries)):
+            if len(self._result.solved) == len(sorries):
+                break
+            # Goals mostly come in the order of their sorries.
+            likely = sorries[number].ordinal if matched else None
+            spent = self._meter(Effort("error"))
+            try:
+                if self.wholly is None:
+                    await self._search(*self._goals[number], likely=likely)
+                else:
+                    await self._write(self.wholly, sorries[number], self._goals[number] if matched else None)
+            except (StateLost, SetupFailed, ReplDied) as error:
+                # What is found for the other sorries stays found.
+                ordinal = likely if self.wholly is None else sorries[number].ordinal
+                self._fail(replace(spent(), detail=short(str(error))), ordinal)
         self.session.release(states)
         await self._join()
         return self._result
@@ -248,10 +255,7 @@ class DeclarationProver:
             if len(ordinals) == 1 or not solved.keys() >= set(ordinals):
                 continue
             joint = join(data, [solved[one].replacement for one in ordinals])
-            units = await self.session.process(self.declaration.framed(splice(data, joint)))
-            # Of a block's other declarations the sorries are still there.
-            sorry = any(unit.uses_sorry for unit in units) and not self.declaration.block
-            if first_error(units) is None and not sorry:
+            if isinstance(await fitting(self.session, self.declaration, [joint]), Replacement):
                 self._result.joint.append(Joint(joint, ordinals))
 
     async def _search(self, state: State, at: int, *, likely: int | None) -> None:
@@ -267,7 +271,7 @@ class DeclarationProver:
         if failed is None:
             return
         search = Search(self.session, method, self.budget, failures=self._failures)
-        before, requests, unanswered = proposer.cost, proposer.asked, proposer.failed
+        before, asked, answered = proposer.cost, proposer.asked, proposer.answered
         found = await search.run(state, goal=at)
         effort = replace(found, detail="" if found.script else proposer.reason).after(*failed)
         effort = replace(effort, cost=effort.cost + proposer.cost.since(before))
@@ -275,9 +279,11 @@ class DeclarationProver:
             if complaint := await self._place(effort, found.script, likely):
                 self._fail(effort, likely, complaint)
             return
-        if found.outcome == "exhausted" and proposer.asked - requests == proposer.failed - unanswered > 0:
-            # The proposer answered no request, so nothing was tried.
-            effort = replace(effort, outcome="error")
+        if proposer.asked > asked and proposer.answered == answered:
+            # Nothing was tried.
+            effort = replace(
+                effort, outcome="error", detail=effort.detail or "the model gave no answer in time"
+            )
         else:
             again = await self._cite(state, at, effort, likely=likely)
             if again is None:
@@ -312,7 +318,7 @@ class DeclarationProver:
                 if self.premises is None
                 else await self.premises.texts(state_of([state.goals[at]])),
             )
-        timeout_s, calls = max(self.budget.seconds, 10.0), self.session.calls
+        calls = self.session.calls
 
         async def author(asked: WholeAsk) -> AuthorAnswers:
             self.session.park()
@@ -321,9 +327,7 @@ class DeclarationProver:
         effort, written = await prove_whole(
             ask,
             author=author,
-            check=check_in(
-                self.session, self.declaration, sorry, timeout_s=timeout_s, verbatim=wholly.verbatim
-            ),
+            check=check_in(self.session, self.declaration, sorry, verbatim=wholly.verbatim),
             seconds=self.budget.seconds,
             repairs=wholly.repairs,
             verbatim=wholly.verbatim,
@@ -351,7 +355,8 @@ class DeclarationProver:
             [one for some in known.values() for one in some] if likely is None else known.get(likely, ())
         )
         for one in candidates:
-            budget = replace(self.budget, nodes=len(one.tactics), calls=None)
+            left = self.budget.seconds - sum(effort.seconds for effort in failed)
+            budget = replace(self.budget, nodes=len(one.tactics), seconds=left, calls=None)
             found = await Search(self.session, SearchMethod(RecallProposer(one)), budget).run(state, goal=at)
             effort = replace(found, detail=f"by the tactics of proof {one.proof}").after(*failed)
             if found.script and not await self._place(effort, found.script, likely):
@@ -445,7 +450,8 @@ class DeclarationProver:
             fits = await self._fitting(script, sorry)
             if isinstance(fits, Replacement):
                 solved[sorry.ordinal] = SolvedSorry(script.tactics, fits, effort)
-                taken = True
+                # It was paid for once.
+                effort, taken = replace(effort, cost=Usage()), True
             else:
                 first = first or _first_line(fits[0])
         return "" if taken else first or "(no place is left for it)"

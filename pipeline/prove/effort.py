@@ -135,7 +135,8 @@ def found(
     before, after = source.scanned, scan_source(splice(data, solved.replacement), path=path)
     index = next((sorry.index for sorry in before.sorries if sorry.byte_start == one.byte_start), None)
     if after.error is not None or len(after.declarations) != len(before.declarations) or index is None:
-        return Attempt(one, "error", "the patched file does not scan as the same declarations")
+        said = "the patched file does not scan as the same declarations"
+        return Attempt(one, "error", said, replace(solved.effort, goals_left=None))
     proof = FoundProof(solved.replacement, solved.tactics, after.declarations[index].text_hash)
     return Attempt(one, "found", detail, solved.effort, proof)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pipeline.jobs.protocol import JobError, first_error
 from pipeline.jobs.specs import Budget, KnownProof, Lemma, SorryToProve
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.errors import ReplDied, ReplError, ReplStartError, short
@@ -41,7 +42,7 @@ class _Piece:
 
 @dataclass(slots=True)
 class FileProver:
-    """Attempts the wanted sorries of one file.
+    """Attempts the wanted sorries of one file. Where no more money may be spent, the rest is left alone.
 
     Attributes:
         backend: runs Lean.
@@ -95,7 +96,7 @@ class FileProver:
             unstarted = errors.subgroup(ReplStartError)
             if unstarted is None or errors.split(ReplStartError)[1] is not None:
                 raise
-            raise _first(unstarted) from errors
+            raise first_error(unstarted) from errors
 
     async def run_in_whole_files(self, wanted: Sequence[SorryToProve]) -> bool:
         """Try sorries of a file that `run` has read, without a session; return whether Lean could be asked."""
@@ -178,7 +179,10 @@ class FileProver:
         return ""
 
     async def _attempt(self, piece: _Piece) -> None:
+        answering = self.engine.answering
         async with self.slots:
+            if answering is not None and answering.over is not None:
+                return
             if self._setup_failed is not None and self._setup_failed[1] <= piece.declaration.byte_start:
                 # Every later declaration has the same text before it.
                 self._report(piece.group, "error", self._before_the_declaration(self._setup_failed[0]))
@@ -186,6 +190,10 @@ class FileProver:
             try:
                 async with Session(self.pool, self._key, Setup(prefix=piece.prefix)) as session:
                     worked = await self._work(session, piece)
+            except JobError as error:
+                # The declarations beside it have paid for what they still wait for.
+                if answering is None or error is not answering.over:
+                    raise
             except CannotAttempt as error:
                 self._report(piece.group, "error", str(error))
             except SetupFailed as error:
@@ -262,8 +270,3 @@ class FileProver:
     def _report(self, wanted: Iterable[SorryToProve], outcome: AttemptOutcome, detail: str) -> None:
         for one in wanted:
             self.done(Attempt(one, outcome, detail))
-
-
-def _first(errors: BaseExceptionGroup[ReplStartError]) -> ReplStartError:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -38,9 +38,9 @@ class GeneratorProposer(Proposer):
     """A proposer with a tactic model. Make one for each sorry: it counts the model's answers.
 
     Attributes:
-        asked: states for which the search requested tactics.
+        asked, answered: states for which the search requested tactics, and which the model answered for.
         empty: states for which the model returned no usable tactic.
-        failed: states without an answer.
+        failed: states for which it failed.
         left_out: unusable answers, by reason (`requests.Suggestions`).
         unparsed: candidates that Lean could not parse.
         cost: the model's tokens, without those of a run that was killed.
@@ -57,7 +57,7 @@ class GeneratorProposer(Proposer):
         self._suggest = suggest
         self._decoding = decoding or Decoding()
         self._premises = premises
-        self.asked = self.empty = self.failed = self.unparsed = self.tried = 0
+        self.asked = self.answered = self.empty = self.failed = self.unparsed = self.tried = 0
         self.left_out: Counter[str] = Counter()
         self.cost = Usage()
         self._failure = ""
@@ -83,6 +83,7 @@ class GeneratorProposer(Proposer):
         self.cost += Usage(found.prompt_tokens, found.written_tokens, found.usd)
         if found.error:
             return self._fail(found.error)
+        self.answered += 1
         self.left_out.update(found.left_out)
         self.empty += not found.tactics
         return [

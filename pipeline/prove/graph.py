@@ -74,12 +74,12 @@ class Proposer(ABC):
 
     Attributes:
         asked: states for which tactics were requested.
-        failed: those without any answer.
+        answered: those of them that it had an answer for.
         cost: of its model so far.
     """
 
     asked: int = 0
-    failed: int = 0
+    answered: int = 0
     cost: Usage = Usage()
 
     @abstractmethod

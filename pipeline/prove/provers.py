@@ -256,7 +256,8 @@ class Prover:
                 self._offered[text, place] = offered
                 if len(self._offered) > _OFFERED:
                     self._offered.popitem(last=False)
-        return offered.popleft() if offered else None
+        with self._lock:
+            return offered.popleft() if offered else None
 
     def reset(self) -> None:
         """Forget which tactics `next_tactic` has returned."""
@@ -385,7 +386,7 @@ async def _whole_proof(
     `check`: None: the first that can be read, unseen by Lean.
     """
 
-    async def unseen(proof: str) -> Replacement:
+    async def unseen(proof: str, _seconds: float) -> Replacement:
         return Replacement(0, 0, proof)
 
     try:
@@ -660,8 +661,7 @@ class ExternalProver(Prover):
 
         async def work() -> str:
             async with ours.session(restated) as session:
-                timeout_s = max(self._budget.tactic_timeout_s, 10.0)
-                check = check_in(session, ask.declaration, ask.sorry, timeout_s=timeout_s)
+                check = check_in(session, ask.declaration, ask.sorry)
                 seconds = self._budget.seconds
                 return await _whole_proof(author, ask, check, seconds=seconds, repairs=self._repairs)
 

@@ -79,6 +79,7 @@ class ModelHealth:
 
     Attributes:
         answered: the number of answers.
+        over: why nothing more may be asked today; what was asked before is paid for, and worked on to its end.
         failure: the first failure since the last answer; "" if the last request was answered.
     """
 
@@ -89,20 +90,29 @@ class ModelHealth:
         """
         self.answered = 0
         self.failure = ""
+        self.over: JobError | None = None
         self._alone = alone
 
     def watch(self, ask: Callable[[Q], Awaitable[A]]) -> Callable[[Q], Coroutine[Any, Any, A]]:
         """Return what asks the model in the same way, records the outcomes, and raises JobError at an outage."""
 
         async def watched(asked: Q) -> A:
+            if self.over is not None:
+                raise self.over
             try:
                 found = await ask(asked)
             except (GenerationStoppedError, JobError):
+                raise
+            except asyncio.CancelledError:
+                # The time of the search is over. A model that has answered before may be slow for this one.
+                if not self.answered:
+                    self._failed("it gave no answer in time")
                 raise
             except Exception as error:
                 self._failed(f"{type(error).__name__}: {first_line(error)}")
                 raise
             if (ends := _outage(found.reason, found.error)) is not None:
+                self.over = ends if ends.deterministic else None
                 raise ends
             if not found.error:
                 self.answered += 1
@@ -118,6 +128,8 @@ class ModelHealth:
 
     def given_up(self, sorries: int) -> JobError | None:
         """Return the job's failure after this many sorries ended in errors since the last answer; None to go on."""
+        if self.over is not None:
+            return self.over
         if not sorries or not self.failure:
             return None
         if sorries == 1 and (self.answered or not self._alone):

@@ -215,8 +215,11 @@ def _term(lines: Sequence[str]) -> str:
     return "\n".join([first, *(_INDENT + line[least:] for line in others)])
 
 
-Check = Callable[[str], Awaitable["Replacement | tuple[str, ...]"]]
-"""Returns a proof (see `read_proof`) in the sorry's place as Lean accepts it, or Lean's errors."""
+Check = Callable[[str, float], Awaitable["Replacement | tuple[str, ...]"]]
+"""Returns a proof (see `read_proof`) in the sorry's place as Lean accepts it in so many seconds, or Lean's errors."""
+
+LEAST_CHECK_S = 10.0
+"""What Lean has for a text at least, also where the author has taken all of the time."""
 
 _MOST_FAILED = 4
 """The maximum of failed proofs in a request: more would cost more than they help."""
@@ -345,9 +348,9 @@ class _Work:
     async def run(self, turns: int) -> Outcome:
         earlier = self.ask.earlier
         for turn in range(turns):
-            if self._spent():
-                return "budget"
-            left = self.seconds - (self.clock() - self.started)
+            left = self._left_s()
+            if left <= 0:
+                return self._over()
             ask = replace(self.ask, earlier=earlier, seed=self.ask.seed + turn, seconds=left)
             self.turns += 1
             written = await self.author(ask)
@@ -366,17 +369,14 @@ class _Work:
             earlier = tuple(self.failed[known:][:_MOST_FAILED]) or earlier
         in_vain = f"none of {self.turns} turns brought a proof"
         self.detail = f"{in_vain}; {self.detail}" if self.detail else in_vain
-        return "budget" if self._over else "exhausted"
+        return "budget" if self._left_s() <= 0 else "exhausted"
 
-    @property
-    def _over(self) -> bool:
-        return self.clock() - self.started >= self.seconds
+    def _left_s(self) -> float:
+        return self.seconds - (self.clock() - self.started)
 
-    def _spent(self) -> bool:
-        if not self._over:
-            return False
+    def _over(self) -> Outcome:
         self.detail = f"the budget of {self.seconds:g} s ended it"
-        return True
+        return "budget"
 
     async def _try(self, texts: Sequence[str]) -> Outcome | None:
         """Judge a turn's answers in their order; return None for the next turn."""
@@ -400,9 +400,10 @@ class _Work:
                     first = first or self.refused[-1]
                     continue
                 # What a program had written when its time was over is judged all the same.
-                if not self.verbatim and self._spent():
-                    return "budget"
-                fits = await self.check(proof)
+                left = self._left_s()
+                if left <= 0 and not self.verbatim:
+                    return self._over()
+                fits = await self.check(proof, max(left, LEAST_CHECK_S))
                 if isinstance(fits, Replacement):
                     self.judged.append(FailedProof(proof, ()))
                     self.found, self.detail = Written(proof, fits), ""
@@ -459,31 +460,23 @@ def _line(text: str) -> str:
 # ---- Lean's judgement of a proof text in a sorry's place, elaborated with its declaration
 
 
-def check_in(
-    session: Session,
-    declaration: Declaration,
-    sorry: Sorry,
-    *,
-    timeout_s: float | None = None,
-    verbatim: bool = False,
-) -> Check:
+def check_in(session: Session, declaration: Declaration, sorry: Sorry, *, verbatim: bool = False) -> Check:
     """Return the check of proofs of a sorry.
 
     Args:
         session: at the declaration's place in its file.
         declaration: with the sorry.
         sorry: one of the declaration's.
-        timeout_s: of one elaboration.
         verbatim: whether a proof is the text in the sorry's place as it is, and not laid out here.
     """
 
-    async def check(proof: str) -> Replacement | tuple[str, ...]:
+    async def check(proof: str, seconds: float) -> Replacement | tuple[str, ...]:
         layouts: tuple[Replacement, ...] = (Replacement(sorry.byte_start, sorry.byte_end, proof),)
         if not verbatim:
             block = block_of(proof)
             lines = proof.split("\n") if block is None else block
             layouts = text_placements(declaration, sorry, lines, tactics=block is not None)
-        return await fitting(session, declaration, layouts, timeout_s=timeout_s)
+        return await fitting(session, declaration, layouts, timeout_s=seconds)
 
     return check
 
@@ -497,39 +490,31 @@ async def fitting(
 ) -> Replacement | tuple[str, ...]:
     """Return the first layout that Lean accepts in a declaration; if none, its errors about the first.
 
+    A layout that ends Lean is the last: with another one the same text would take as long again.
+
     Raises:
         ReplError: no process can be started (see `Session`).
     """
     first: tuple[str, ...] = ()
-    for replacement in layouts:
-        errors = await errors_with(session, declaration, replacement, timeout_s=timeout_s)
+    for layout in layouts:
+        text = declaration.framed(splice(declaration.data, layout))
+        try:
+            units = await session.process(text, timeout_s=timeout_s)
+        except ReplDied as death:
+            return first or (f"Lean ends on this text: {death}",)
+        except ReplRefused as error:
+            first = first or (f"Lean does not get through this text: {error.desc}",)
+            continue
+        lines = text.split("\n")
+        errors = tuple(_with_line(message, lines) for unit in units for message in unit.errors)
+        # Of the sorries outside of the layout the others are still there.
+        filled = sum(layout.byte_start <= one.byte_start < layout.byte_end for one in declaration.sorries)
+        if not errors and filled == len(declaration.sorries) and any(unit.uses_sorry for unit in units):
+            errors = ("Lean says that the proof uses sorry",)
         if not errors:
-            return replacement
+            return layout
         first = first or errors
     return first
-
-
-async def errors_with(
-    session: Session, declaration: Declaration, replacement: Replacement, *, timeout_s: float | None = None
-) -> tuple[str, ...]:
-    """Return Lean's errors about a declaration with a replacement in its place; none if it accepts it.
-
-    Raises:
-        ReplError: no process can be started (see `Session`).
-    """
-    text = declaration.framed(splice(declaration.data, replacement))
-    try:
-        units = await session.process(text, timeout_s=timeout_s)
-    except ReplDied as death:
-        return (f"Lean ends on this text: {death}",)
-    except ReplRefused as error:
-        return (f"Lean does not get through this text: {error.desc}",)
-    lines = text.split("\n")
-    errors = tuple(_with_line(message, lines) for unit in units for message in unit.errors)
-    # Of several sorries the others are still there.
-    if errors or len(declaration.sorries) > 1:
-        return errors
-    return ("Lean says that the proof uses sorry",) if any(unit.uses_sorry for unit in units) else ()
 
 
 def _with_line(message: Message, lines: Sequence[str]) -> str:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipeline.endpoint.errors import Usage
+from pipeline.jobs.specs import Budget
 from pipeline.lean.client.errors import ReplStartError
 from pipeline.lean.pool.pool import PoolStats
+from pipeline.lean.pool.session import StateLost
+from pipeline.prove.declaration import DeclarationProver, WholeProofMethod
 from pipeline.prove.effort import Attempt
+from pipeline.prove.graph import Candidate, Proposer, TacticRequest
+from pipeline.prove.rungs import Engine, ladder
+from pipeline.prove.search import SearchMethod
+from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
 from tests.support.lean.scripted import Script
-from tests.support.prove import Searches
+from tests.support.prove import Searches, declared
+
+BUDGET = Budget(nodes=20, seconds=60, tactic_timeout_s=20)
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
 theorem poison (p : Prop) : p → p := sorry
@@ -105,6 +116,64 @@ def test_a_tactic_that_kills_lean_counts_as_failed_and_is_reported(tmp_path: Pat
     assert attempts["open_question"].outcome == "exhausted"
     assert "tactics that ended the process each time" in attempts["open_question"].detail
     assert pool.died == 4, "twice at the goal, and twice at its negation"
+
+
+def test_a_proof_that_kills_lean_is_tried_in_one_layout(tmp_path: Path) -> None:
+    async def write(_: WholeAsk) -> AuthorAnswers:
+        return AuthorAnswers(("by\n  poisonous\n  words",))
+
+    engine = Engine(ladder().propose, wholly=WholeProofMethod(write, proofs=1, repairs=0))
+    with Searches(tmp_path, script=EASY, deaths={"poisonous": 99}) as lean:
+        attempt = lean.attempt(SOURCE.splitlines(keepends=True)[0], engine)["first"]
+        assert lean.pool.stats.died == 2
+    assert (attempt.outcome, "Lean ends on this text" in attempt.effort.best) == ("exhausted", True)
+
+
+PAIR = "theorem pair (p q : Prop) (h : p) : p ∧ q := ⟨sorry, sorry⟩\n"
+TWO = Script(
+    sorries={"theorem pair": ["h : p\n⊢ p", "h : p\n⊢ q"]},
+    tactics={("p", "exact h"): []},
+    errors={"⟨sorry, (by": "type mismatch"},
+)
+
+
+class Fails(Proposer):
+    """Proposes one tactic, and fails at the goals of this target."""
+
+    def __init__(self, at: str, text: str) -> None:
+        self._at, self._text = at, text
+
+    async def propose(self, asked: TacticRequest) -> list[Candidate]:
+        self.cost += Usage(10, 1)
+        if asked.goals[0].target.render() == self._at:
+            raise StateLost("exact h", "the goals are not what they were")
+        return [Candidate(self._text, self._text)]
+
+
+def test_a_state_that_is_lost_loses_no_other_sorry_s_proof(tmp_path: Path) -> None:
+    with Searches(tmp_path, script=TWO) as lean:
+        result = lean.use(
+            lambda session: DeclarationProver(
+                session, declared(PAIR), BUDGET, SearchMethod(Fails("q", "exact h"))
+            ).prove()
+        )
+    assert list(result.solved) == [0]
+    ((ordinal, effort),) = result.unsolved
+    assert (ordinal, effort.outcome, effort.cost.prompt_tokens) == (1, "error", 10)
+    assert "the goals are not what they were" in effort.detail
+
+
+def test_a_text_that_ends_lean_loses_no_proof_that_stood_alone(tmp_path: Path) -> None:
+    script = replace(TWO, errors={})
+    with Searches(tmp_path, script=script, deaths={"⟨(by exact h), (by exact h)⟩": 99}) as lean:
+        result = lean.use(
+            lambda session: DeclarationProver(
+                session, declared(PAIR), BUDGET, SearchMethod(Fails("", "exact h"))
+            ).prove()
+        )
+    assert (sorted(result.solved), result.joint) == ([0, 1], [])
+    costs = [one.effort.cost.prompt_tokens for one in result.solved.values()]
+    assert costs == [10, 0], "what fills both was paid for once"
 
 
 def test_a_text_that_kills_every_process_is_given_up_after_two(tmp_path: Path) -> None:

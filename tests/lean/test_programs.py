@@ -96,12 +96,14 @@ def tries(lean: Searches, real_lean: Path, tmp_path: Path, bubblewrap: None) -> 
                 ]
             },
         )
-        watched = ModelHealth(alone=False).watch(author.write)
-        engine = Engine(
-            ladder().propose, wholly=WholeProofMethod(watched, 1, repairs, verbatim=True), again=False
-        )
+        answering = ModelHealth(alone=False)
+        wholly = WholeProofMethod(answering.watch(author.write), 1, repairs, verbatim=True)
+        engine = Engine(ladder().propose, wholly=wholly, again=False, answering=answering)
         budget = Budget(nodes=20, seconds=seconds, tactic_timeout_s=20)
-        attempt = lean.attempt(source, engine, budget=budget)["target"]
+        attempts = lean.attempt(source, engine, budget=budget)
+        if answering.over is not None:
+            raise answering.over
+        attempt = attempts["target"]
         assert contents(worktree) == before, "what the program does stays in its own copy"
         assert list(scratch.iterdir()) == []
         assert KEY not in attempt.detail + attempt.effort.best
@@ -369,9 +371,8 @@ def test_a_run_counts_what_the_settings_say_or_more_and_the_day_s_cap_ends_the_j
     ):
         tries(f"echo '{says}'", **money)
         assert spending.spent_usd() == pytest.approx(spent)
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(JobError, match=r"leaves no room: \$1\.9000 are spent"):
         tries("touch ran", **money)
-    assert caught.group_contains(JobError, match="leaves no room: .1.9000 are spent")
 
 
 def test_what_a_program_says_takes_no_more_than_its_own_day_from_what_all_share(

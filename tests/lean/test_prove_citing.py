@@ -214,6 +214,7 @@ class Assuming(Proposer):
 
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         self.asked += 1
+        self.answered += 1
         return [Candidate("assumption", "assumption", log_probability=-0.5)]
 
 

@@ -17,7 +17,7 @@ from pipeline.prove.effort import DeclarationResult, Effort
 from pipeline.prove.graph import Candidate, ModelScoring, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine
 from pipeline.prove.search import Search, SearchMethod
-from pipeline.prove.whole_proof import errors_with
+from pipeline.prove.whole_proof import fitting
 from tests.support.prove import Searches, declared, tree_of
 from tests.support.trace import lean_itself
 
@@ -120,7 +120,7 @@ def test_a_text_that_compiles_with_a_sorry_in_it_is_no_proof(lean: Searches) -> 
     declaration = declared("theorem t (p q : Prop) : p → q := sorry\n")
     (sorry,) = declaration.sorries
     text = Replacement(sorry.byte_start, sorry.byte_end, "by\n  intro h\n  sorry")
-    errors = lean.use(lambda session: errors_with(session, declaration, text))
+    errors = lean.use(lambda session: fitting(session, declaration, [text]))
     assert errors == ("Lean says that the proof uses sorry",)
 
 

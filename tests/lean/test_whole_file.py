@@ -89,9 +89,8 @@ def test_a_text_that_lean_does_not_get_through_is_no_proof(
 
 
 def test_what_lean_said_too_much_of_is_tried_again_in_parts(mute: LeanBackend, tmp_path: Path) -> None:
-    """Each error repeats the statement, and of all of them together the beginning is not kept."""
-    statement = " ∧ ".join(f"{number} = {number + 1}" for number in range(400))
-    source = f"theorem t : {statement} := by\n  sorry\n"
+    """Each error repeats the hypothesis, and of all of them together the beginning is not kept."""
+    source = f"theorem t (p q : Prop) ({'h' * 30_000} : p) : q := by\n  sorry\n"
     bodies, _ = run(parameters(tmp_path, source, lean=mute), tmp_path / "job")
     (attempt,) = bodies
     assert (attempt.outcome, attempt.nodes > 20) == ("exhausted", True), attempt

@@ -13,15 +13,16 @@ from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import KnownProof
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
-from pipeline.prove.declaration import tactics_of
+from pipeline.prove.declaration import WholeProofMethod, tactics_of
 from pipeline.prove.effort import Attempt
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import Candidate, Proposer, TacticRequest
-from pipeline.prove.rungs import Engine
+from pipeline.prove.rungs import Engine, ModelHealth, ladder
 from pipeline.prove.tree import Tree
+from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
 from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.lean.scripted import Script
-from tests.support.prove import SCRIPT, SOURCE, Searches, attempts, parameters, run
+from tests.support.prove import LINES, SCRIPT, SOURCE, Searches, attempts, parameters, recorded, run
 
 
 def tree_of(body: AttemptFinished, folder: Path) -> Tree:
@@ -144,6 +145,40 @@ def test_the_sorries_of_one_file_ask_a_model_together(tmp_path: Path) -> None:
         "second": "found",
         "third": "exhausted",
     }
+
+
+def test_the_day_s_last_money_ends_the_job_when_what_it_bought_is_recorded(tmp_path: Path) -> None:
+    async def write(ask: WholeAsk) -> AuthorAnswers:
+        if ask.declaration.name != "first":
+            refused.set()
+            return AuthorAnswers((), error="the day's cap leaves no room", reason="spending_cap")
+        async with asyncio.timeout(60):
+            await refused.wait()
+        return AuthorAnswers(("by\n  simp_all",))
+
+    refused, answering = asyncio.Event(), ModelHealth(alone=True)
+    wholly = WholeProofMethod(answering.watch(write), proofs=1, repairs=0)
+    engine = Engine(ladder().propose, wholly=wholly, again=False, answering=answering)
+    with pytest.raises(JobError, match="leaves no room"):
+        run(parameters(tmp_path, SOURCE, parallel=2), tmp_path / "job", script=SCRIPT, own=engine)
+    bodies, _ = recorded((tmp_path / "job" / LINES).read_text())
+    assert {name: one.outcome for name, one in attempts(bodies).items()} == {"first": "found"}
+
+
+def test_a_model_that_is_silent_for_the_time_of_each_search_fails_the_job_and_no_sorry(
+    tmp_path: Path,
+) -> None:
+    async def suggest(_: Request) -> Suggestions:
+        await asyncio.Event().wait()
+        raise AssertionError("nothing wakes it")
+
+    answering = ModelHealth(alone=True)
+    watched = answering.watch(suggest)
+    engine = Engine(lambda _place, _shown: GeneratorProposer(watched), again=False, answering=answering)
+    given = parameters(tmp_path, SOURCE, budget={"seconds": 0.1, "nodes": 20, "tactic_timeout_s": 5})
+    with pytest.raises(JobError, match="at all: it gave no answer in time"):
+        run(given, tmp_path / "job", script=SCRIPT, own=engine)
+    assert recorded((tmp_path / "job" / LINES).read_text()) == ([], [])
 
 
 def test_a_proof_text_is_recorded_as_its_tactics() -> None:

@@ -13,7 +13,15 @@ from pipeline.endpoint.errors import Usage
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Replacement, splice
 from pipeline.prove.effort import Effort
-from pipeline.prove.whole_proof import AuthorAnswers, Check, WholeAsk, Written, check_in, prove_whole
+from pipeline.prove.whole_proof import (
+    LEAST_CHECK_S,
+    AuthorAnswers,
+    Check,
+    WholeAsk,
+    Written,
+    check_in,
+    prove_whole,
+)
 from tests.support.prove import Searches, asked, declared
 from tests.support.trace import lean_itself
 
@@ -41,7 +49,7 @@ class Judge:
         self.asked: list[str] = []
         self._right = right
 
-    async def __call__(self, proof: str) -> Replacement | tuple[str, ...]:
+    async def __call__(self, proof: str, _seconds: float) -> Replacement | tuple[str, ...]:
         self.asked.append(proof)
         return Replacement(0, 0, proof) if proof == self._right else (f"error in {proof!r}",)
 
@@ -119,7 +127,7 @@ def test_a_turn_without_new_proofs_repeats_the_failures_before() -> None:
 
 
 def test_when_the_turns_are_used_up_it_says_how_far_it_got() -> None:
-    async def check(proof: str) -> tuple[str, ...]:
+    async def check(proof: str, _seconds: float) -> tuple[str, ...]:
         return ("unsolved goals\n⊢ p",) if "rfl" in proof else ("first", "second")
 
     effort, written = prove(Author(["by simp"], ["by rfl"], ["by omega"]), check)
@@ -152,7 +160,7 @@ def test_dollars_are_unknown_without_prices() -> None:
 
 
 def test_the_budget_of_seconds_ends_it_and_the_author_hears_of_it() -> None:
-    times = iter([0.0, 0.0, 0.0, 10.0, 50.0, 50.0, 61.0, 61.0, 61.0, 61.0])
+    times = iter([0.0, 0.0, 10.0, 50.0, 61.0, 61.0])
     author = Author(["by simp"], ["by omega"])
     judge = Judge()
     effort, _ = prove(author, judge, clock=lambda: next(times), repairs=9)
@@ -161,8 +169,20 @@ def test_the_budget_of_seconds_ends_it_and_the_author_hears_of_it() -> None:
     assert judge.asked == ["by\n  simp"]
 
 
+def test_lean_has_for_a_text_what_is_left_of_the_time() -> None:
+    given = []
+
+    async def check(_: str, seconds: float) -> tuple[str, ...]:
+        given.append(seconds)
+        return ("error",)
+
+    times = iter([0.0, 0.0, 20.0, 55.0, 60.0, 60.0])
+    prove(Author(["by simp", "by omega"]), check, clock=lambda: next(times))
+    assert given == [40.0, LEAST_CHECK_S]
+
+
 def test_errors_for_the_author_are_bounded() -> None:
-    async def check(_: str) -> tuple[str, ...]:
+    async def check(_: str, _seconds: float) -> tuple[str, ...]:
         return tuple("x" * 10_000 for _ in range(50))
 
     texts = [f"by exact {'x' * 9000}{n}" for n in range(20)]
@@ -199,7 +219,7 @@ def test_a_written_proof_fits_into_every_place(lean: Searches) -> None:
         refused = {}
         for place, answer in itertools.product(PLACES, ANSWERS):
             declaration = declared(place)
-            fits = await check_in(session, declaration, declaration.sorries[0], timeout_s=60)(answer)
+            fits = await check_in(session, declaration, declaration.sorries[0])(answer, 60)
             if not isinstance(fits, Replacement):
                 refused[place, answer] = fits
                 continue
@@ -215,7 +235,7 @@ def filled(lean: Searches, *answers: str) -> tuple[Effort, Written | None, Autho
     author = Author(*([one] for one in answers))
 
     async def use(session: Session) -> tuple[Effort, Written | None]:
-        check = check_in(session, ASK.declaration, ASK.sorry, timeout_s=60)
+        check = check_in(session, ASK.declaration, ASK.sorry)
         return await prove_whole(ASK, author=author.write, check=check, seconds=600, repairs=1)
 
     return (*lean.use(use), author)

@@ -30,7 +30,7 @@ from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Declaration
 from pipeline.prove.effort import Attempt, Effort
 from pipeline.prove.file import FileProver
-from pipeline.prove.job import work
+from pipeline.prove.job import ProveJob, work
 from pipeline.prove.rungs import Engine, ladder
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_proof import WholeAsk
@@ -115,12 +115,17 @@ def parameters(folder: Path, source: str, **changes: Any) -> dict[str, Any]:
 
 
 def run(
-    given: dict[str, Any], folder: Path, *, job: str = "prove-1", script: Script | None = None
+    given: dict[str, Any],
+    folder: Path,
+    *,
+    job: str = "prove-1",
+    script: Script | None = None,
+    own: Engine | None = None,
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """Run the job; return what it recorded, and the lines' events. What it says stands in `folder`/lines, too.
 
     `script` answers in Lean's place; None: what is given as `lean`. Of what is given, `inputs` are its inputs by
-    name, and `database_db` is a view that they are made of.
+    name, and `database_db` is a view that they are made of. `own` works in the rung's place.
 
     Raises:
         JobError: the job failed, for this reason.
@@ -139,11 +144,12 @@ def run(
     elif "inputs" in made_of:
         spec = dataclasses.replace(spec, inputs=InputStore(contents).freeze(place, made_of["inputs"]))
     with (folder / LINES).open("w+", encoding="utf-8") as out:
-        work(
-            spec,
-            Reporter(spec, out),
-            ReplPool if script is None else partial(ReplPool, start=scripted.starts(script)),
-        )
+        reporter = Reporter(spec, out)
+        pool = ReplPool if script is None else partial(ReplPool, start=scripted.starts(script))
+        if own is None:
+            work(spec, reporter, pool)
+        else:
+            asyncio.run(ProveJob(spec, reporter, pool, own).run())
         out.seek(0)
         return recorded(out.read())
 
