@@ -136,6 +136,9 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         read, n_lines = _counted(export)
         if facts["lines"] != [[str(n_lines)]]:
             return f"the export has {n_lines} lines, and the answer says {facts['lines']}"
+        if not read.in_order:
+            # A kernel that counts the nodes itself would read another export than the one that is compared.
+            return "the numbers in the export do not follow one another"
         stated = [_stated(read, fields) for fields in facts["statement"]]
         declared = {fields[1]: _stated(read, fields) for fields in facts["declared"]}
         axioms = {name: read.names[_number(at)] for name, _, at in facts["axiom"]}

@@ -44,6 +44,11 @@ class Digests:
         self._bytes = bytearray()
         self._places: dict[int, int] | None = None
 
+    @property
+    def in_order(self) -> bool:
+        """Whether the numbers followed one another, from 0."""
+        return self._places is None
+
     def add(self, number: int, digest: bytes) -> None:
         """Keep the digest of a number.
 
@@ -76,7 +81,7 @@ class Export:
 
     `lean` is the version of Lean that it is by, "" where it does not say. `undeclared` are constants that its terms
     mention and that it does not declare. `names` and `terms` are its tables, by number: `type_of` reads what an answer
-    says by numbers.
+    says by numbers. `in_order`: the numbers of each table follow one another.
     """
 
     lean: str = ""
@@ -84,6 +89,7 @@ class Export:
     terms: Digests = field(default_factory=Digests)
     declared: dict[Name, Declared] = field(default_factory=dict)
     undeclared: frozenset[Name] = frozenset()
+    in_order: bool = False
 
     @property
     def axioms(self) -> frozenset[Name]:
@@ -124,6 +130,7 @@ def read_export(lines: Iterable[str]) -> Export:
         raise ExportError("the export is empty")
     export = reader.export
     export.undeclared = frozenset(reader.mentioned - export.declared.keys())
+    export.in_order = reader.in_order
     return export
 
 
@@ -200,6 +207,14 @@ class _Reader:
             "strVal": _text_literal,
             "mdata": self._mdata,
         }
+
+    @property
+    def in_order(self) -> bool:
+        return (
+            self._levels.in_order
+            and self._terms.in_order
+            and all(number == place for place, number in enumerate(self._names))
+        )
 
     def line(self, text: str, *, first: bool) -> None:
         raw, end = _scan(text, 0)

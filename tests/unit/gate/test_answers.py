@@ -115,6 +115,17 @@ def test_a_part_of_an_export_is_none(cut: int) -> None:
     assert isinstance(read(WHOLE[:cut]), str)
 
 
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [('{"in":6,', '{"in":60,'), ('{"ie":3,', '{"ie":30,')],
+)
+def test_numbers_that_do_not_follow_one_another_are_none_of_ours(line: str, other: str) -> None:
+    lines = [text.replace(line, other) for text in WHOLE]
+    assert lines != WHOLE
+    facts = FACTS.replace("\t6\t[]\t0", "\t60\t[]\t0") if "in" in line else FACTS.replace("[5]\t3", "[5]\t30")
+    assert read(lines, facts) == "the numbers in the export do not follow one another"
+
+
 def test_two_equal_builds_do_not_differ() -> None:
     assert differences(answer(), answer(), declared={"N.other"}) == []
     assert answer().digest == answer().digest
