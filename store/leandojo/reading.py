@@ -366,18 +366,14 @@ def _read_database(path: Path, progress: Callable[[int, int], object]) -> Read:
     place = ""
     try:
         repositories = data.pop("repositories")
-        for key, value in data.items():
-            place = key
-            found.beside[key] = _plain(value)
+        found.beside.update(foreign(data))
         place = "repositories"
         if not isinstance(repositories, list):
             raise Flaw("should be a list")
         for index in range(len(repositories)):
             place = f"repositories[{index}]"
-            plain, repositories[index] = (
-                repositories[index],
-                None,
-            )  # one at a time is given back to the system
+            # One at a time is given back to the system.
+            plain, repositories[index] = repositories[index], None
             record = _repository(plain, place, found.notes)
             for number, known in enumerate(found.records):
                 if known.head.trace == record.head.trace:
@@ -386,7 +382,7 @@ def _read_database(path: Path, progress: Callable[[int, int], object]) -> Read:
                     raise ImportFormatError(path, place, reason, remedy=remedy)
             found.records.append(record)
     except Flaw as flaw:
-        raise ImportFormatError(path, place + "".join(flaw.place), flaw.reason) from None
+        raise flaw.of(path, place) from None
     return found
 
 
@@ -404,7 +400,7 @@ def _repository(data: Any, place: str, notes: list[str]) -> Record:
     _each(data, "premise_files", record.add_premise_file)
     _each(data, "files_traced", record.add_traced)
     lists = {*THEOREM_LISTS, "premise_files", "files_traced"}
-    head = _plain(read(HEAD, {key: value for key, value in data.items() if key not in lists}))
+    head = foreign(read(HEAD, {key: value for key, value in data.items() if key not in lists}))
     record.head = TraceHead(
         repository=repository_key(head["url"]),
         sha=head["commit"],
@@ -470,9 +466,9 @@ def _read_folder(path: Path, progress: Callable[[int, int], object]) -> Read:
         done += _size(file)
         progress(done, total)
     try:
-        record.metadata = _plain(metadata)
+        record.metadata = foreign(metadata)
     except Flaw as flaw:
-        raise ImportFormatError(path / "metadata.json", "".join(flaw.place), flaw.reason) from None
+        raise flaw.of(path / "metadata.json") from None
     record.head = dataset_head(path / "metadata.json", metadata)
     found.records.append(record)
     return found
@@ -483,7 +479,7 @@ def _add_all(file: Path, values: Iterable[Any], add: Callable[[Any], None]) -> N
         try:
             add(item)
         except Flaw as flaw:
-            raise ImportFormatError(file, f"[{index}]" + "".join(flaw.place), flaw.reason) from None
+            raise flaw.of(file, f"[{index}]") from None
 
 
 def _traced(item: Any) -> str:
@@ -493,11 +489,6 @@ def _traced(item: Any) -> str:
         raise Flaw("is a key that such a line does not have", f".{key}")
     path: str = said["traced_file_path"]
     return path
-
-
-def _plain(value: Any) -> Any:
-    encoded(foreign(value))
-    return value
 
 
 def _split_files(folder: Path) -> dict[str, Path]:
@@ -546,7 +537,7 @@ def _read_metadata(value: Any) -> dict[str, Any]:
             datetime.fromisoformat(date)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise Flaw("should be the time of the trace, as in 2025-01-31T12:00:00", ".date_processed") from None
-    return dict(foreign(value))
+    return foreign(value)
 
 
 def _write_metadata(metadata: Mapping[str, Any], _style: Style) -> dict[str, Any]:
@@ -569,6 +560,11 @@ HEAD: Shape = {
 """The keys of a database's repository beside its lists and counts."""
 
 
+def _check_origin(item: Any) -> None:
+    # Its other keys are the metadata's, which are checked where they stand.
+    read(_ORIGIN, {key: item[key] for key in _ORIGIN if key in item} if type(item) is dict else item)
+
+
 def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
     """Return the head of a dataset folder, by its metadata.json, which lies at `path`.
 
@@ -583,13 +579,14 @@ def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
             if not isinstance(origin, dict):
                 raise Flaw("says neither from_repo nor repositories, so what was traced is unknown")
             place, created = "from_repo", metadata.get("creation_time")
-            read(_ORIGIN, origin)
+            _check_origin(origin)
             versions = {name.replace("leandojo", "lean_dojo"): value for name, value in metadata.items()}
             dated = {"date_processed": created} if isinstance(created, str) else {}
             repositories = [{**versions, **origin, "metadata": dated}]
-        each(repositories, partial(read, _ORIGIN))
+        else:
+            each(repositories, _check_origin)
     except Flaw as flaw:
-        raise ImportFormatError(path, place + "".join(flaw.place), flaw.reason) from None
+        raise flaw.of(path, place) from None
     said = [item["metadata"] if isinstance(item.get("metadata"), dict) else {} for item in repositories]
     if len(repositories) == 1:
         url, sha = repositories[0]["url"], repositories[0]["commit"]

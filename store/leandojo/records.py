@@ -172,6 +172,10 @@ class Flaw(ValueError):  # noqa: N818 - people see it completed into an ImportFo
         """Return the same flaw, seen from further above."""
         return Flaw(self.reason, *place, *self.place)
 
+    def of(self, file: Path, place: str = "") -> ImportFormatError:
+        """Return the error of a file in which this flaw is, at or below a place."""
+        return ImportFormatError(file, f"{place}{''.join(self.place)}".removeprefix("."), self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Style:
@@ -212,7 +216,7 @@ def read(shape: Shape, data: Any) -> dict[str, Any]:
             raise flaw.below(f".{key}") from None
     # Nearly every record has the format's keys only.
     if not data.keys() <= shape.keys():
-        made["extra"] = {key: foreign(value, f".{key}") for key, value in data.items() if key not in shape}
+        made["extra"] = foreign({key: value for key, value in data.items() if key not in shape})
     return made
 
 
@@ -226,24 +230,35 @@ def write(shape: Shape, record: Any, style: Style) -> dict[str, Any]:
     return made | values["extra"] if "extra" in values else made
 
 
-def foreign(value: Any, place: str = "") -> Any:
-    """Return the value of a key that the formats do not have, if the log can hold it.
+def foreign(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object's keys that the formats do not have, if the log can hold what they say.
 
     Raises:
-        Flaw: it is nested deeper than what reads the log can follow, or holds a number that is not finite.
+        Flaw: one is nested deeper than what reads the log can follow, or holds a number that is not finite, or text
+            that is no valid Unicode.
     """
+    for key, value in data.items():
+        _as_utf8(key)
+        _check_foreign(value, f".{key}")
+    return dict(data)
+
+
+def _check_foreign(value: Any, place: str) -> None:
     layer = [(place, value)]
     for _ in range(MAX_NESTING):
         below: list[tuple[str, Any]] = []
         for at, item in layer:
             if isinstance(item, dict):
                 below += [(f"{at}.{key}", inner) for key, inner in item.items()]
+                below += [(at, key) for key in item]
+            elif isinstance(item, str):
+                _as_utf8(item, at)
             elif isinstance(item, list):
                 below += [(f"{at}[{index}]", inner) for index, inner in enumerate(item)]
             elif isinstance(item, float) and not math.isfinite(item):
                 raise Flaw("is no finite number, and only a theorem's difficulty_rating may be Infinity", at)
         if not below:
-            return value
+            return
         layer = below
     raise Flaw(f"is nested more than {MAX_NESTING} deep", place)
 
@@ -254,11 +269,16 @@ def encoded(value: Any) -> bytes:
     Raises:
         Flaw: it holds half of a surrogate pair, which JSON can name and UTF-8 cannot.
     """
+    return _as_utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _as_utf8(text: str, *place: str) -> bytes:
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return text.encode()
     except UnicodeEncodeError as error:
         half = ord(error.object[error.start])
-        raise Flaw(f"holds text that is no valid Unicode (half of a surrogate pair, \\u{half:04x})") from None
+        reason = f"holds text that is no valid Unicode (half of a surrogate pair, \\u{half:04x})"
+        raise Flaw(reason, *place) from None
 
 
 def each(items: Any, convert: Callable[[Any], Any]) -> list[Any]:

@@ -231,7 +231,9 @@ FLAWS: list[tuple[str, Any, str, str]] = [
     (f"{FILE}.premises[0].kind", ..., "", "is missing"),
     (f"{STEP}.own", DEEP, "", "is nested more than 64 deep"),
     (f"{REPO}.own", DEEP, "", "is nested more than 64 deep"),
-    (f"{REPO}.metadata.own", DEEP, f"{REPO}.metadata", "is nested more than 64 deep"),
+    (f"{REPO}.metadata.own", DEEP, "", "is nested more than 64 deep"),
+    (f"{REPO}.metadata.own", {"a": ["\ud800"]}, ".a[0]", "no valid Unicode"),
+    (f"{REPO}.name", "\ud800", "", "no valid Unicode"),
     ("own", {"a": DEEP}, "", "is nested more than 64 deep"),
 ]
 """What is put where (`...`: it is taken away), the place of the flaw below that (or in all), and its reason."""
@@ -331,6 +333,25 @@ def test_a_folder_that_is_no_dataset_is_refused(store: LeanDojoFolder) -> None:
     with pytest.raises(ImportFormatError, match=r"from_repo\.commit: is missing"):
         store.take(folder)
     assert not store.events_db.exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place"),
+    [
+        ("own", DEEP, "own"),
+        ("own", {"a": "\ud800"}, "own.a"),
+        ("from_repo", {"url": "https://a/b/c", "commit": "c", "x": DEEP}, "from_repo"),
+    ],
+)
+def test_a_flaw_in_a_dataset_s_metadata_is_named_with_its_key(
+    store: LeanDojoFolder, key: str, value: Any, place: str
+) -> None:
+    write_dataset(store.root / "dataset", Random(1))
+    path = store.root / "dataset/metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(ImportFormatError) as caught:
+        store.take(store.root / "dataset")
+    assert (caught.value.file, caught.value.place) == (path, place)
 
 
 def test_a_flaw_in_a_split_names_the_file_and_the_theorem(store: LeanDojoFolder) -> None:
