@@ -180,8 +180,8 @@ def _kernel(said: str, toolchain: str) -> Kernel:
         release = ""
     if said in _OF_THE_TOOLCHAIN:
         return Kernel(said, release)
-    name, _, version = said.rpartition(" ")
-    return Kernel(NANODA if (name or said).startswith(NANODA) else name or said, version if name else "")
+    name, _, version = said.partition(" ")
+    return Kernel(NANODA if name.startswith(NANODA) else name, version)
 
 
 def against(kernels: Iterable[Kernel], advisories: Sequence[Advisory]) -> tuple[Advisory, ...]:

@@ -761,7 +761,7 @@ class _Inquiry:
         source, inputs = self._source, _inputs(self.runner.project, self.folder)
         found = differences(before, after, declared=self.declared - {self.declaration})
         if source is not None:
-            # A macro or a tactic of the project's own declares what no `let rec` of the proof's text says.
+            # Only Lean knows it: a macro or a tactic of the project's own declares what no `let rec` of the text says.
             made = parts_below(after.declared.keys() - before.declared.keys(), self.declaration)
             found += [
                 f"the proof declares a {name} below it, which hides a {name} that the file speaks of further down"

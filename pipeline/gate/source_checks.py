@@ -216,12 +216,6 @@ def cites_itself(replacement: str, declaration: str) -> bool:
 _SCOPES = frozenset({"namespace", "open", "export"})
 
 
-def local_recursions(replacement: str) -> set[str]:
-    """Return the names that a `let rec` of the text declares."""
-    tokens = [token.text for token in tokens_of_text(replacement)[0]]
-    return {tokens[at + 2] for at in range(len(tokens) - 2) if (tokens[at], tokens[at + 1]) == ("let", "rec")}
-
-
 def parts_below(names: Iterable[str], declaration: str) -> set[str]:
     """Return the parts behind the declaration's name of those constants that are below it."""
     own = _parts(declaration)

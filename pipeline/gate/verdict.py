@@ -24,11 +24,9 @@ from pipeline.gate.source_checks import (
     dedents,
     ends_its_line,
     in_its_place,
-    local_recursions,
     outside_the_sorries,
     parts_of,
     rests_on,
-    taken_further_down,
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.forbidden import complaints
@@ -185,12 +183,6 @@ class Gate:
             against.append(
                 f"{old.name} is a {old.kind}: what is put in a sorry's place there is data, no proof"
             )
-        against += [
-            f"the proof declares {old.name}.{name}, which hides a {name} that the file speaks of further down"
-            for name in taken_further_down(
-                local_recursions(proof.replacement), file=self.before, declaration=old
-            )
-        ]
         # Lean sees whether that is recursion that ends, and that nothing later is there yet.
         if not self._lean_judges:
             if cites_itself(proof.replacement, old.name):

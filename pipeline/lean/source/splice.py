@@ -349,8 +349,6 @@ class _SorryContext:
     def of(cls, declaration: Declaration, sorry: Sorry) -> _SorryContext:
         data, tokens = declaration.data, declaration.tokens
         line_start = data.rfind(b"\n", 0, sorry.byte_start) + 1
-        line_end = data.find(b"\n", sorry.byte_end)
-        line_end = len(data) if line_end < 0 else line_end
         earlier = [token for token in tokens if token.byte_end <= sorry.byte_start]
         later = [token for token in tokens if token.byte_start >= sorry.byte_end]
         return cls(
@@ -358,8 +356,8 @@ class _SorryContext:
             after=later[0].text if later else "",
             column=len(data[line_start : sorry.byte_start].decode()),
             line_tokens=tuple(token for token in earlier if token.byte_start >= line_start),
-            last_on_line=not later or later[0].byte_start >= line_end,
-            newline="\r\n" if _ends_with_crlf(data, sorry.byte_start) else "\n",
+            last_on_line=not later or b"\n" in data[sorry.byte_end : later[0].byte_start],
+            newline="\r\n" if b"\r\n" in data else "\n",
         )
 
     @property
@@ -392,13 +390,6 @@ def _indent_of_block(declaration: Declaration, place: _SorryContext) -> int | No
 
 def _column(data: bytes, offset: int) -> int:
     return len(data[data.rfind(b"\n", 0, offset) + 1 : offset].decode())
-
-
-def _ends_with_crlf(data: bytes, offset: int) -> bool:
-    end = data.find(b"\n", offset)
-    if end < 0:
-        end = data.rfind(b"\n", 0, offset)
-    return end > 0 and data[end - 1 : end] == b"\r"
 
 
 def text_hash_with(data: bytes, path: str, change: Replacement) -> str:

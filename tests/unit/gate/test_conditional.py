@@ -47,6 +47,17 @@ def test_what_a_proof_cites_decides(tmp_path: Path, proof: str, expected: tuple[
     assert resting(tmp_path, text, "mine") == expected
 
 
+def test_what_an_import_brings_counts_whichever_it_is(tmp_path: Path) -> None:
+    (tmp_path / "Demo").mkdir()
+    for name in ("First", "Second"):
+        macro = f'macro "{name.lower()}" : tactic => `(tactic| sorry)\n'
+        (tmp_path / "Demo" / f"{name}.lean").write_text(macro, encoding="utf-8")
+    text = "import Demo.First\nimport Demo.Second\ntheorem mine : 1 = 1 := by {}\n"
+    for name in ("first", "second"):
+        (found,) = resting(tmp_path, text.format(name), "mine")
+        assert f'macro "{name}"' in found
+
+
 def test_a_later_declaration_is_not_looked_at(tmp_path: Path) -> None:
     text = "theorem mine (p : Prop) : p → p := fun later => later\ntheorem later : 1 = 2 := sorry\n"
     assert resting(tmp_path, text, "mine") == ()

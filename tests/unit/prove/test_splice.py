@@ -65,11 +65,12 @@ def filled(text: str, script: Script, *, mode: SorryMode, which: int = 0) -> lis
             "theorem t : p := by\n  · constructor\n    · rfl\n    · trivial\n  · rfl",
         ),
         (
-            "theorem t : p := by\n  admit".replace("admit", "sorry"),
-            ONE,
+            "theorem t : p := by\n  · sorry\n  · rfl\n",
+            TWO,
             "tactic",
-            "theorem t : p := by\n  rfl",
+            "theorem t : p := by\n  · intro h\n    exact h\n  · rfl\n",
         ),
+        ("theorem t : p := by\n  sorry", ONE, "tactic", "theorem t : p := by\n  rfl"),
         (
             "theorem t : p := by\n  exact sorry",
             TWO,
@@ -146,9 +147,10 @@ def test_the_first_text_offered_fits_the_place(
     assert filled(text, script, mode=mode)[0] == expected
 
 
-def test_a_crlf_file_keeps_its_line_ends() -> None:
-    text = "theorem t : p := by\r\n  sorry\r\n"
-    assert filled(text, TWO, mode="tactic")[0] == "theorem t : p := by\r\n  intro h\r\n  exact h\r\n"
+@pytest.mark.parametrize("end", ["\r\n", ""])
+def test_a_crlf_file_keeps_its_line_ends(end: str) -> None:
+    text = f"theorem t : p := by\r\n  sorry{end}"
+    assert filled(text, TWO, mode="tactic")[0] == f"theorem t : p := by\r\n  intro h\r\n  exact h{end}"
 
 
 def test_columns_count_code_points_not_bytes() -> None:

@@ -25,6 +25,14 @@ def test_one_filled_and_one_added_elsewhere_are_not_taken_for_one_that_was_edite
     assert align(["a" * 16, "b" * 16], ["b" * 16, "c" * 16]) == [(1, 0)]
 
 
+def test_of_very_many_each_is_paired_by_its_place() -> None:
+    before, now = (
+        [f"{number:016x}" for number in range(1001)],
+        [f"{number:016x}" for number in range(5001, 6003)],
+    )
+    assert align(before, now) == [(index, index) for index in range(1001)]
+
+
 def test_likeness_decides_who_stays() -> None:
     assert align(["a" * 16, "b" * 16, "c" * 16], ["b" * 16]) == [(1, 0)]
     assert align(["a" * 16, "x" * 8 + "b" * 8], ["y" * 8 + "b" * 8]) == [(1, 0)]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pipeline.lean.source.scanner import read_file
-from store.domain.matching import Decl, declarations_known, declarations_now, match_declarations
+from store.domain.matching import Decl, declarations_known, declarations_now, match_declarations, same_file
 
 ONE = "theorem one (n : Nat) : n + 0 = n := by simp\n"
 
@@ -26,6 +26,23 @@ def became(before: str | dict[str, str], now: str | dict[str, str]) -> dict[str,
     sides = [{"A.lean": side} if isinstance(side, str) else side for side in (before, now)]
     pairs = match_declarations(decls(sides[0], before=True), decls(sides[1], before=False))
     return {f"{old.kind} {old.name}": f"{new.kind} {new.name}" for old, new in pairs}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        (ONE, "-- moved down\n" + ONE, True),
+        (ONE, ONE + "theorem two : True := trivial\n", False),
+        (ONE + "theorem two : True := trivial\n", ONE, False),
+        (ONE, ONE.replace("simp", "rfl"), False),
+        (ONE, ONE.replace("one", "uno"), False),
+        (ONE.replace("simp", "sorry"), ONE.replace("simp", "sorry"), False),
+    ],
+)
+def test_a_file_is_left_out_of_a_comparison_if_no_declaration_changed_and_none_has_a_sorry(
+    before: str, now: str, same: bool
+) -> None:
+    assert same_file(decls({"A.lean": before}, before=True), decls({"A.lean": now}, before=False)) is same
 
 
 @pytest.mark.parametrize(
