@@ -26,9 +26,9 @@ from pipeline.prove.lemmas import RecallProposer, cite, small_budget
 from pipeline.prove.premises import ShownPremises
 from pipeline.prove.search import Search, SearchMethod
 from pipeline.prove.whole_proof import (
-    Author,
     AuthorAnswers,
     WholeAsk,
+    WholeProofMethod,
     block_of,
     check_in,
     fitting,
@@ -156,19 +156,6 @@ _GOES_ON = ("|", "<;>", ")", "]", "}", "⟩")
 
 class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the caller
     """The declaration cannot be worked on; the message is recorded with the attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class WholeProofMethod:
-    """The author of whole proofs: `proofs` of them a turn, with `repairs` turns after the first.
-
-    `verbatim`: its answers are what stands in the sorry's place.
-    """
-
-    author: Author
-    proofs: int = 4
-    repairs: int = 2
-    verbatim: bool = False
 
 
 @dataclass(slots=True)
@@ -303,7 +290,7 @@ class DeclarationProver:
             goal: its state and index; None where Lean's goals cannot be matched to sorries.
         """
         failed: list[Effort] | None = []
-        ask = WholeAsk(self.declaration, sorry, self.path, count=wholly.proofs, seed=self.method.seed)
+        ask = WholeAsk(self.declaration, sorry, self.path, seed=self.method.seed)
         if goal is not None:
             state, at = goal
             failed = await self._recall(state, at, likely=sorry.ordinal)
@@ -324,16 +311,11 @@ class DeclarationProver:
             self.session.park()
             return await wholly.author(asked)
 
-        effort, written = await prove_whole(
-            ask,
-            author=author,
-            check=check_in(self.session, self.declaration, sorry, verbatim=wholly.verbatim),
-            seconds=self.budget.seconds,
-            repairs=wholly.repairs,
-            verbatim=wholly.verbatim,
-        )
+        check = check_in(self.session, self.declaration, sorry, verbatim=wholly.verbatim)
+        parking = replace(wholly, author=author)
+        effort = await prove_whole(ask, parking, check, seconds=self.budget.seconds)
         effort = replace(effort, repl_calls=self.session.calls - calls).after(*failed)
-        if written is not None:
+        if (written := effort.written) is not None:
             text = _laid_out(written.text, self.declaration, sorry) if wholly.verbatim else written.text
             solved = SolvedSorry(tactics_of(text), written.replacement, effort)
             self._result.solved[sorry.ordinal] = solved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import SorryToProve
@@ -13,6 +13,13 @@ from pipeline.lean.source.splice import Replacement, Script, splice
 from pipeline.prove.tree import Tree
 
 Outcome = Literal["found", "disproved", "exhausted", "budget", "error"]
+
+
+class Written(NamedTuple):
+    """A proof that an author wrote, and as Lean accepted it."""
+
+    text: str
+    replacement: Replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,7 @@ class Effort:
         cost: tokens and money, if they are counted.
         tree: the search's; None without one.
         script: the proof that a search found; None without one.
+        written: the proof that an author wrote; None without one.
     """
 
     outcome: Outcome
@@ -44,6 +52,7 @@ class Effort:
     cost: Usage = field(default_factory=Usage)
     tree: Tree | None = None
     script: Script | None = None
+    written: Written | None = None
 
     def after(self, *earlier: Effort) -> Effort:
         """Return this effort with the cost of earlier ones for the same sorry added."""

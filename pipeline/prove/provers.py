@@ -42,7 +42,7 @@ from pipeline.models.tactics.adapters import ADAPTER
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel, HFAuthor
-from pipeline.prove.declaration import CannotAttempt, DeclarationProver, WholeProofMethod
+from pipeline.prove.declaration import CannotAttempt, DeclarationProver
 from pipeline.prove.effort import DeclarationResult, Effort, Outcome
 from pipeline.prove.generator import GeneratorProposer, Suggest
 from pipeline.prove.graph import ModelScoring
@@ -59,7 +59,7 @@ from pipeline.prove.server import (
     restate_theorem,
 )
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_proof import Author, AuthorAnswers, Check, WholeAsk, check_in, prove_whole
+from pipeline.prove.whole_proof import AuthorAnswers, Check, WholeAsk, WholeProofMethod, check_in, prove_whole
 
 BUDGET = Budget(nodes=256, seconds=600.0, tactic_timeout_s=30.0)
 """The default budget of one search."""
@@ -379,7 +379,7 @@ def _result(
 
 
 async def _whole_proof(
-    author: Author, ask: WholeAsk, check: Check | None = None, *, seconds: float = inf, repairs: int = 0
+    ask: WholeAsk, method: WholeProofMethod, check: Check | None = None, *, seconds: float = inf
 ) -> str:
     """Return the first of an author's proofs that a check accepts; "" without one, and the log says why.
 
@@ -390,16 +390,14 @@ async def _whole_proof(
         return Replacement(0, 0, proof)
 
     try:
-        effort, written = await prove_whole(
-            ask, author=author, check=check or unseen, seconds=seconds, repairs=repairs
-        )
+        effort = await prove_whole(ask, method, check or unseen, seconds=seconds)
     except ReplError as error:
         _log.warning("no whole proof: Lean failed: %s", error)
         return ""
-    if written is None:
+    if effort.written is None:
         _log.warning("no whole proof: %s; %s", effort.detail, effort.best)
         return ""
-    return written.text
+    return effort.written.text
 
 
 def _state_text(state: Any, goal_id: int) -> str:
@@ -503,7 +501,7 @@ class HFProver(Prover):
 
     async def _write(self, ask: WholeAsk) -> str:
         async with HFAuthor(self.generator, max_tokens=self._whole_tokens) as author:
-            return await _whole_proof(author.write, ask)
+            return await _whole_proof(ask, WholeProofMethod(author.write, proofs=1, repairs=0))
 
     def _start(self) -> _Model:
         service = GenerationService(self.generator)
@@ -652,9 +650,10 @@ class ExternalProver(Prover):
         restated = restate_theorem(theorem, ours)
         model, endpoint = self._open(), self._endpoint
         assert endpoint is not None
+        ask = restated.asked(seed=self._seed)
         if ours is None:
-            return model.loop.run(_whole_proof(endpoint.write, restated.asked(seed=self._seed)))
-        ask = restated.asked(count=self._proofs, seed=self._seed)
+            once = WholeProofMethod(endpoint.write, proofs=1, repairs=0)
+            return model.loop.run(_whole_proof(ask, once))
 
         async def author(asked: WholeAsk) -> AuthorAnswers:
             return await model.loop.of_another_loop(endpoint.write(asked))
@@ -662,8 +661,8 @@ class ExternalProver(Prover):
         async def work() -> str:
             async with ours.session(restated) as session:
                 check = check_in(session, ask.declaration, ask.sorry)
-                seconds = self._budget.seconds
-                return await _whole_proof(author, ask, check, seconds=seconds, repairs=self._repairs)
+                method = WholeProofMethod(author, self._proofs, self._repairs)
+                return await _whole_proof(ask, method, check, seconds=self._budget.seconds)
 
         return ours.run(work())
 

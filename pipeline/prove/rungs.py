@@ -34,10 +34,9 @@ from pipeline.jobs.specs import (
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.service import GenerationStoppedError
 from pipeline.prove.curated import CuratedTactics
-from pipeline.prove.declaration import WholeProofMethod
 from pipeline.prove.graph import ModelScoring, Proposer, Remaining, Scoring
 from pipeline.prove.premises import Retrieval, ShownPremises
-from pipeline.prove.whole_proof import Author
+from pipeline.prove.whole_proof import Author, WholeProofMethod
 from store.errors import LogError
 from store.events.projects import inside
 from store.text import first_line

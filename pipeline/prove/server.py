@@ -184,10 +184,10 @@ class RestatedTheorem:
     place: Place = Place()  # noqa: RUF009 - frozen
     whole_file: bool = False
 
-    def asked(self, *, seed: int, count: int = 1) -> WholeAsk:
+    def asked(self, *, seed: int) -> WholeAsk:
         """Return the request for whole proofs of it."""
         (sorry,) = self.declaration.sorries
-        return WholeAsk(self.declaration, sorry, count=count, seed=seed)
+        return WholeAsk(self.declaration, sorry, seed=seed)
 
     def proof(self, replacement: Replacement) -> str:
         """Return the text behind the `:=` with the replacement in the sorry's place."""

@@ -1,6 +1,6 @@
 """Whole proofs: a model writes the text for a sorry's place, Lean judges it, and its errors go back to the model.
 
-    effort, written = await prove_whole(ask, author=author, check=check, seconds=120, repairs=2)
+    effort = await prove_whole(ask, WholeProofMethod(author), check, seconds=120)
 
 A text that the gate would refuse is refused without Lean, and the model receives the reason. No text is judged twice.
 The order of the tries depends on the author's answers alone. A found text is a candidate, like a search's: the gate
@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from pipeline.endpoint.errors import Usage
 from pipeline.lean.client.errors import ReplDied, ReplRefused
@@ -23,7 +22,7 @@ from pipeline.lean.source.lexer import Token, lex, tokens_of_text
 from pipeline.lean.source.scanner import Located, locate, scan_source
 from pipeline.lean.source.splice import Declaration, Replacement, splice, text_placements
 from pipeline.lean.tactic_text import fences
-from pipeline.prove.effort import Effort, Outcome
+from pipeline.prove.effort import Effort, Outcome, Written
 from store.domain.keywords import RESTATED_KINDS
 from store.domain.records import Sorry
 from store.text import counted, cut, one_line
@@ -290,49 +289,42 @@ Author = Callable[[WholeAsk], Awaitable[AuthorAnswers]]
 """Writes whole proofs. Takes requests for several sorries at once."""
 
 
-class Written(NamedTuple):
-    """A proof that an author wrote, and as Lean accepted it."""
+@dataclass(frozen=True, slots=True)
+class WholeProofMethod:
+    """The author of whole proofs: `proofs` of them a turn, with `repairs` turns after the first, in which it receives
+    Lean's errors from the turn before.
 
-    text: str
-    replacement: Replacement
+    `verbatim`: its answers are what stands in the sorry's place, and no texts that have a proof in them.
+    """
+
+    author: Author
+    proofs: int = 4
+    repairs: int = 2
+    verbatim: bool = False
 
 
 async def prove_whole(
     ask: WholeAsk,
-    *,
-    author: Author,
+    method: WholeProofMethod,
     check: Check,
+    *,
     seconds: float,
-    repairs: int,
-    verbatim: bool = False,
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[Effort, Written | None]:
-    """Prove a sorry with an author; return the effort, and the proof exactly if that is "found".
-
-    Args:
-        ask: for the first turn.
-        author: writes the proofs.
-        check: Lean.
-        seconds: the limit of the whole work.
-        repairs: turns after the first, in which the author receives Lean's errors from the turn before.
-        verbatim: whether an answer is what stands in the sorry's place, and not a text that has a proof in it.
-        clock: in seconds.
+) -> Effort:
+    """Prove a sorry with an author, in so many seconds; `written` is the proof exactly if it is "found".
 
     Raises:
         ReplError: Lean failed.
     """
-    work = _Work(ask, author, check, seconds, verbatim, clock, clock())
-    outcome = await work.run(repairs + 1)
-    return work.effort(outcome), work.found
+    return await _Work(replace(ask, count=method.proofs), method, check, seconds, clock, clock()).run()
 
 
 @dataclass(slots=True)
 class _Work:
     ask: WholeAsk
-    author: Author
+    method: WholeProofMethod
     check: Check
     seconds: float
-    verbatim: bool
     clock: Callable[[], float]
     started: float
     turns: int = 0
@@ -345,15 +337,28 @@ class _Work:
     failed: list[FailedProof] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
-    async def run(self, turns: int) -> Outcome:
+    async def run(self) -> Effort:
+        outcome = await self._turns()
+        return Effort(
+            outcome,
+            "; ".join(filter(None, (self.detail, *self.notes))),
+            self._best(),
+            0 if self.found is not None else None,
+            len(self.judged),
+            seconds=self.clock() - self.started,
+            cost=self.cost,
+            written=self.found,
+        )
+
+    async def _turns(self) -> Outcome:
         earlier = self.ask.earlier
-        for turn in range(turns):
+        for turn in range(self.method.repairs + 1):
             left = self._left_s()
             if left <= 0:
                 return self._over()
             ask = replace(self.ask, earlier=earlier, seed=self.ask.seed + turn, seconds=left)
             self.turns += 1
-            written = await self.author(ask)
+            written = await self.method.author(ask)
             self.cost += written.usage
             self.detail = written.error or written.missing
             if written.error:
@@ -383,7 +388,7 @@ class _Work:
         for text in texts:
             read = (
                 ReadProof((text,))
-                if self.verbatim
+                if self.method.verbatim
                 else read_proof(text, self.ask.declaration.text, ordinal=self.ask.sorry.ordinal)
             )
             if not read.proofs:
@@ -401,7 +406,7 @@ class _Work:
                     continue
                 # What a program had written when its time was over is judged all the same.
                 left = self._left_s()
-                if left <= 0 and not self.verbatim:
+                if left <= 0 and not self.method.verbatim:
                     return self._over()
                 fits = await self.check(proof, max(left, LEAST_CHECK_S))
                 if isinstance(fits, Replacement):
@@ -421,17 +426,6 @@ class _Work:
         self.seen.add(failed.text)
         self.refused.append(failed)
         self.failed.append(_short(failed))
-
-    def effort(self, outcome: Outcome) -> Effort:
-        return Effort(
-            outcome,
-            "; ".join(filter(None, (self.detail, *self.notes))),
-            self._best(),
-            0 if self.found is not None else None,
-            len(self.judged),
-            seconds=self.clock() - self.started,
-            cost=self.cost,
-        )
 
     def _best(self) -> str:
         if self.found is not None:

@@ -12,12 +12,12 @@ from pipeline.jobs.specs import Budget
 from pipeline.lean.client.errors import ReplStartError
 from pipeline.lean.pool.pool import PoolStats
 from pipeline.lean.pool.session import StateLost
-from pipeline.prove.declaration import DeclarationProver, WholeProofMethod
+from pipeline.prove.declaration import DeclarationProver
 from pipeline.prove.effort import Attempt
 from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine, ladder
 from pipeline.prove.search import SearchMethod
-from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
+from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk, WholeProofMethod
 from tests.support.lean.scripted import Script
 from tests.support.prove import Searches, declared
 

@@ -23,10 +23,10 @@ from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import Budget, EarlierAttempt, ProgramSpec
 from pipeline.lean.backend import Sandbox
 from pipeline.prove import programs
-from pipeline.prove.declaration import WholeProofMethod
 from pipeline.prove.effort import Attempt
 from pipeline.prove.programs import ProgramAuthor, used_by
 from pipeline.prove.rungs import Engine, ModelHealth, ladder
+from pipeline.prove.whole_proof import WholeProofMethod
 from store.events.proofs import ProofVerified
 from tests.support.chat_server import ChatServer, Says
 from tests.support.gate import Case, GateProject

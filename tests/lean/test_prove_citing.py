@@ -17,11 +17,10 @@ from pipeline.gate.second_kernel import OFF
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import CheckSpec, Lemma
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.declaration import WholeProofMethod
 from pipeline.prove.graph import Candidate, ModelScoring, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine, ladder
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
+from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk, WholeProofMethod
 from store.domain.identity import git_blob, short_hash
 from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofFound, ProofVerified

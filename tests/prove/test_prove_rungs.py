@@ -13,13 +13,13 @@ from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import KnownProof
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
-from pipeline.prove.declaration import WholeProofMethod, tactics_of
+from pipeline.prove.declaration import tactics_of
 from pipeline.prove.effort import Attempt
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine, ModelHealth, ladder
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
+from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk, WholeProofMethod
 from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.lean.scripted import Script
 from tests.support.prove import LINES, SCRIPT, SOURCE, Searches, attempts, parameters, recorded, run

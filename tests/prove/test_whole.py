@@ -18,14 +18,14 @@ from pipeline.prove.whole_proof import (
     AuthorAnswers,
     Check,
     WholeAsk,
-    Written,
+    WholeProofMethod,
     check_in,
     prove_whole,
 )
 from tests.support.prove import Searches, asked, declared
 from tests.support.trace import lean_itself
 
-ASK = asked("theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n", count=2, seed=5)
+ASK = asked("theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n", seed=5)
 RIGHT = "by\n  intro h\n  exact ⟨h.2, h.1⟩"
 
 
@@ -60,26 +60,23 @@ def prove(
     *,
     repairs: int = 2,
     clock: Callable[[], float] = lambda: 0.0,
-) -> tuple[Effort, Written | None]:
-    return asyncio.run(
-        prove_whole(
-            ASK, author=author.write, check=check or Judge(), seconds=60, repairs=repairs, clock=clock
-        )
-    )
+) -> Effort:
+    method = WholeProofMethod(author.write, proofs=2, repairs=repairs)
+    return asyncio.run(prove_whole(ASK, method, check or Judge(), seconds=60, clock=clock))
 
 
 def test_lean_s_errors_go_back_to_the_author_until_a_proof_is_taken() -> None:
     author = Author(["by simp", "by omega"], [RIGHT, "by never"])
     judge = Judge()
-    effort, written = prove(author, judge)
-    assert (effort.outcome, written, effort.detail) == ("found", (RIGHT, Replacement(0, 0, RIGHT)), "")
+    effort = prove(author, judge)
+    assert (effort.outcome, effort.written, effort.detail) == ("found", (RIGHT, Replacement(0, 0, RIGHT)), "")
     assert judge.asked == ["by\n  simp", "by\n  omega", RIGHT], "what comes after a proof is not judged"
     assert author.asked[0].earlier == ()
     assert [(one.text, one.errors) for one in author.asked[1].earlier] == [
         ("by\n  simp", ("error in 'by\\n  simp'",)),
         ("by\n  omega", ("error in 'by\\n  omega'",)),
     ]
-    assert [one.seed for one in author.asked] == [5, 6]
+    assert [(one.count, one.seed) for one in author.asked] == [(2, 5), (2, 6)]
     assert (effort.nodes, effort.cost) == (3, Usage(20, 10, 1.0))
     assert effort.best == "found with text 3 of those judged, in turn 2"
 
@@ -107,7 +104,7 @@ def test_a_text_that_the_gate_would_refuse_never_reaches_lean_and_the_author_get
 
 def test_an_answer_without_a_proof_goes_back_to_the_author() -> None:
     author = Author(["I am sorry, I cannot.\n```lean\n```"], [RIGHT])
-    assert prove(author)[0].outcome == "found"
+    assert prove(author).outcome == "found"
     assert author.asked[1].earlier[0].errors == ("the answer has no proof in it",)
 
 
@@ -122,7 +119,7 @@ def test_the_same_proof_is_judged_once_however_it_is_written() -> None:
 
 def test_a_turn_without_new_proofs_repeats_the_failures_before() -> None:
     author = Author(["by simp"], ["by simp"], [RIGHT])
-    assert prove(author)[0].outcome == "found"
+    assert prove(author).outcome == "found"
     assert author.asked[2].earlier == author.asked[1].earlier != ()
 
 
@@ -130,8 +127,8 @@ def test_when_the_turns_are_used_up_it_says_how_far_it_got() -> None:
     async def check(proof: str, _seconds: float) -> tuple[str, ...]:
         return ("unsolved goals\n⊢ p",) if "rfl" in proof else ("first", "second")
 
-    effort, written = prove(Author(["by simp"], ["by rfl"], ["by omega"]), check)
-    assert (effort.outcome, written) == ("exhausted", None)
+    effort = prove(Author(["by simp"], ["by rfl"], ["by omega"]), check)
+    assert (effort.outcome, effort.written) == ("exhausted", None)
     assert effort.detail == "none of 3 turns brought a proof"
     assert effort.best == "the best of 3 texts has 1 error: unsolved goals ⊢ p"
 
@@ -143,27 +140,27 @@ def test_no_repairs_is_one_turn() -> None:
 
 
 def test_an_author_without_answers_gets_another_request_and_is_reported() -> None:
-    effort, _ = prove(Author(AuthorAnswers((), Usage(3, 4), missing="answers of no use: 2 empty")))
+    effort = prove(Author(AuthorAnswers((), Usage(3, 4), missing="answers of no use: 2 empty")))
     assert (effort.outcome, effort.cost, effort.best) == ("exhausted", Usage(9, 12), "no text was written")
     assert effort.detail == "none of 3 turns brought a proof; answers of no use: 2 empty"
 
 
 def test_a_failing_author_ends_the_work_with_its_cost() -> None:
     failing = AuthorAnswers((), Usage(7, 8, 0.25), error="the endpoint answers HTML", reason="not_understood")
-    effort, written = prove(Author(["by simp"], failing))
-    assert (effort.outcome, written, effort.detail) == ("error", None, "the endpoint answers HTML")
+    effort = prove(Author(["by simp"], failing))
+    assert (effort.outcome, effort.written, effort.detail) == ("error", None, "the endpoint answers HTML")
     assert (effort.cost, effort.nodes) == (Usage(17, 13, 0.75), 1)
 
 
 def test_dollars_are_unknown_without_prices() -> None:
-    assert prove(Author(AuthorAnswers((RIGHT,), Usage(1, 2))))[0].cost == Usage(1, 2, None)
+    assert prove(Author(AuthorAnswers((RIGHT,), Usage(1, 2)))).cost == Usage(1, 2, None)
 
 
 def test_the_budget_of_seconds_ends_it_and_the_author_hears_of_it() -> None:
     times = iter([0.0, 0.0, 10.0, 50.0, 61.0, 61.0])
     author = Author(["by simp"], ["by omega"])
     judge = Judge()
-    effort, _ = prove(author, judge, clock=lambda: next(times), repairs=9)
+    effort = prove(author, judge, clock=lambda: next(times), repairs=9)
     assert effort.outcome == "budget"
     assert [one.seconds for one in author.asked] == [60.0, 10.0]
     assert judge.asked == ["by\n  simp"]
@@ -231,20 +228,20 @@ def test_a_written_proof_fits_into_every_place(lean: Searches) -> None:
     assert lean.use(use) == {}
 
 
-def filled(lean: Searches, *answers: str) -> tuple[Effort, Written | None, Author]:
+def filled(lean: Searches, *answers: str) -> tuple[Effort, Author]:
     author = Author(*([one] for one in answers))
 
-    async def use(session: Session) -> tuple[Effort, Written | None]:
+    async def use(session: Session) -> Effort:
         check = check_in(session, ASK.declaration, ASK.sorry)
-        return await prove_whole(ASK, author=author.write, check=check, seconds=600, repairs=1)
+        return await prove_whole(ASK, WholeProofMethod(author.write, repairs=1), check, seconds=600)
 
-    return (*lean.use(use), author)
+    return lean.use(use), author
 
 
 def test_a_wrong_proof_comes_back_with_the_line_that_is_wrong_and_is_mended(lean: Searches) -> None:
     wrong = "by\n  intro h\n  exact ⟨h.1, h.2⟩"
-    effort, written, author = filled(lean, wrong, RIGHT)
-    assert written is not None, effort
+    effort, author = filled(lean, wrong, RIGHT)
+    assert (written := effort.written) is not None, effort
     (failed,) = author.asked[1].earlier
     assert failed.text == wrong
     assert "at `exact ⟨h.1, h.2⟩`: " in failed.errors[0]
@@ -252,5 +249,5 @@ def test_a_wrong_proof_comes_back_with_the_line_that_is_wrong_and_is_mended(lean
 
 
 def test_a_proof_that_leaves_goals_open_is_not_taken(lean: Searches) -> None:
-    effort, written, _ = filled(lean, "by\n  intro h\n  constructor")
-    assert (effort.outcome, written) == ("exhausted", None)
+    effort, _ = filled(lean, "by\n  intro h\n  constructor")
+    assert (effort.outcome, effort.written) == ("exhausted", None)
