@@ -7,6 +7,7 @@ proof is tried at every sorry of the declaration and kept where the declaration 
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -158,6 +159,17 @@ class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the c
     """The declaration cannot be worked on; the message is recorded with the attempt."""
 
 
+_OpenGoal = tuple[State, int]
+"""A state, and the index of one goal in it."""
+_LOST = (StateLost, SetupFailed, ReplDied)
+"""What ends the work on one goal; that no process starts ends all."""
+
+
+def _goal(one: _OpenGoal) -> Goal:
+    state, at = one
+    return state.goals[at]
+
+
 @dataclass(slots=True)
 class DeclarationProver:
     """Works on the sorries of one declaration.
@@ -182,8 +194,10 @@ class DeclarationProver:
     path: str = ""
     premises: ShownPremises | None = None
     _result: DeclarationResult = field(default_factory=DeclarationResult, init=False)
-    _goals: list[tuple[State, int]] = field(default_factory=list, init=False)
-    """A state for each of Lean's goals of the declaration, and the goal's index in it."""
+    _goals: list[_OpenGoal] = field(default_factory=list, init=False)
+    """Lean's goals of the declaration."""
+    _texts: set[str] = field(default_factory=set, init=False)
+    """Of the goals that were worked on."""
     _failures: Failures = field(default_factory=dict, init=False)
 
     async def prove(self) -> DeclarationResult:
@@ -195,25 +209,69 @@ class DeclarationProver:
         """
         states = await self._start()
         sorries = self.declaration.sorries
-        matched = len(self._goals) == len(sorries)
-        for number in range(len(self._goals if self.wholly is None else sorries)):
+        work: list[tuple[Sorry | None, _OpenGoal | None]]
+        if len(self._goals) == len(sorries):
+            # They mostly come in the order of their sorries.
+            work = list(zip(sorries, self._goals, strict=True))
+        elif self.wholly is None:
+            work = [(None, goal) for goal in self._goals]
+        else:
+            work = [(sorry, None) for sorry in sorries]
+        for sorry, goal in work:
             if len(self._result.solved) == len(sorries):
                 break
-            # Goals mostly come in the order of their sorries.
-            likely = sorries[number].ordinal if matched else None
+            likely = None if sorry is None else sorry.ordinal
             spent = self._meter(Effort("error"))
             try:
-                if self.wholly is None:
-                    await self._search(*self._goals[number], likely=likely)
-                else:
-                    await self._write(self.wholly, sorries[number], self._goals[number] if matched else None)
-            except (StateLost, SetupFailed, ReplDied) as error:
+                await self._prove(sorry, goal, likely)
+            except _LOST as error:
                 # What is found for the other sorries stays found.
-                ordinal = likely if self.wholly is None else sorries[number].ordinal
-                self._fail(replace(spent(), detail=short(str(error))), ordinal)
+                self._fail(replace(spent(), detail=short(str(error))), likely)
         self.session.release(states)
         await self._join()
         return self._result
+
+    async def _prove(self, sorry: Sorry | None, goal: _OpenGoal | None, likely: int | None) -> None:
+        """Prove a sorry: by known proofs, then by a search or an author, then with lemmas; or its negation.
+
+        Args:
+            sorry: the goal's, probably; None where Lean's goals cannot be matched to sorries, before a search.
+            goal: the sorry's; None where they cannot be matched, before an author.
+            likely: the sorry's ordinal.
+        """
+        text = "" if goal is None else _goal(goal).render()
+        if likely in self._result.solved and (self.wholly is not None or text in self._texts):
+            return  # what proved another one fits here
+        self._texts.add(text)
+        failed = [] if goal is None else await self._recall(goal, likely)
+        if failed is None:
+            return
+        if self.wholly is None:
+            assert goal is not None
+            effort = (await self._search(goal)).after(*failed)
+        else:
+            assert sorry is not None
+            effort = (await self._write(self.wholly, sorry, goal)).after(*failed)
+            if (written := effort.written) is not None:
+                text = (
+                    _laid_out(written.text, self.declaration, sorry) if self.wholly.verbatim else written.text
+                )
+                solved = SolvedSorry(tactics_of(text), written.replacement, effort)
+                self._result.solved[sorry.ordinal] = solved
+                return
+        if effort.script is not None:
+            if complaint := await self._place(effort, effort.script, likely):
+                self._fail(effort, likely, complaint)
+            return
+        if goal is not None and effort.outcome != "error":
+            again = await self._cite(goal, effort, likely)
+            if again is None:
+                return
+            effort = again
+            alone = len(self._goals) == len(self.declaration.sorries) == 1
+            if self.wholly is None and self.method.negate and alone:
+                effort = await self._negate(_goal(goal), effort)
+        self._fail(effort, likely)
 
     async def _start(self) -> tuple[State, ...]:
         """Let Lean make a goal of each sorry."""
@@ -245,66 +303,31 @@ class DeclarationProver:
             if isinstance(await fitting(self.session, self.declaration, [joint]), Replacement):
                 self._result.joint.append(Joint(joint, ordinals))
 
-    async def _search(self, state: State, at: int, *, likely: int | None) -> None:
-        """Search for a proof of a goal, by known proofs, tactics, lemmas and its negation in turn.
-
-        Args:
-            state: with the goal.
-            at: its index there.
-            likely: ordinal of its sorry; None if unknown.
-        """
-        method, proposer = self.method, self.method.proposer
-        failed = await self._recall(state, at, likely=likely)
-        if failed is None:
-            return
-        search = Search(self.session, method, self.budget, failures=self._failures)
+    async def _search(self, goal: _OpenGoal) -> Effort:
+        state, at = goal
+        proposer = self.method.proposer
+        search = Search(self.session, self.method, self.budget, failures=self._failures)
         before, asked, answered = proposer.cost, proposer.asked, proposer.answered
         found = await search.run(state, goal=at)
-        effort = replace(found, detail="" if found.script else proposer.reason).after(*failed)
-        effort = replace(effort, cost=effort.cost + proposer.cost.since(before))
+        found = replace(found, cost=proposer.cost.since(before))
         if found.script is not None:
-            if complaint := await self._place(effort, found.script, likely):
-                self._fail(effort, likely, complaint)
-            return
+            return found
         if proposer.asked > asked and proposer.answered == answered:
             # Nothing was tried.
-            effort = replace(
-                effort, outcome="error", detail=effort.detail or "the model gave no answer in time"
-            )
-        else:
-            again = await self._cite(state, at, effort, likely=likely)
-            if again is None:
-                return
-            effort = again
-            if method.negate and len(self._goals) == len(self.declaration.sorries) == 1:
-                effort = await self._negate(state.goals[at], effort)
-        self._fail(effort, likely)
+            said = proposer.reason or "the model gave no answer in time"
+            return replace(found, outcome="error", detail=said)
+        return replace(found, detail=proposer.reason)
 
-    async def _write(self, wholly: WholeProofMethod, sorry: Sorry, goal: tuple[State, int] | None) -> None:
-        """Prove a sorry with an author, which writes the text for its place, and by Lean's errors mends it; before that
-        by known proofs, after it by a search with lemmas.
-
-        Args:
-            wholly: the author; the session's process is parked for other searches while it writes.
-            sorry: the declaration's.
-            goal: its state and index; None where Lean's goals cannot be matched to sorries.
+    async def _write(self, wholly: WholeProofMethod, sorry: Sorry, goal: _OpenGoal | None) -> Effort:
+        """Have an author write the text for a sorry's place, and mend it by Lean's errors; the session's process is
+        parked for other searches meanwhile.
         """
-        failed: list[Effort] | None = []
         ask = WholeAsk(self.declaration, sorry, self.path, seed=self.method.seed)
         if goal is not None:
-            state, at = goal
-            failed = await self._recall(state, at, likely=sorry.ordinal)
-        if failed is None or sorry.ordinal in self._result.solved:
-            return
-        if goal is not None:
-            ask = replace(
-                ask,
-                goal=state.goals[at].render(),
-                hypotheses=tuple(one.render() for one in state.goals[at].vars),
-                premises=()
-                if self.premises is None
-                else await self.premises.texts(state_of([state.goals[at]])),
-            )
+            shown = _goal(goal)
+            ask = replace(ask, goal=shown.render(), hypotheses=tuple(one.render() for one in shown.vars))
+            if self.premises is not None:
+                ask = replace(ask, premises=await self.premises.texts(state_of([shown])))
         calls = self.session.calls
 
         async def author(asked: WholeAsk) -> AuthorAnswers:
@@ -314,29 +337,17 @@ class DeclarationProver:
         check = check_in(self.session, self.declaration, sorry, verbatim=wholly.verbatim)
         parking = replace(wholly, author=author)
         effort = await prove_whole(ask, parking, check, seconds=self.budget.seconds)
-        effort = replace(effort, repl_calls=self.session.calls - calls).after(*failed)
-        if (written := effort.written) is not None:
-            text = _laid_out(written.text, self.declaration, sorry) if wholly.verbatim else written.text
-            solved = SolvedSorry(tactics_of(text), written.replacement, effort)
-            self._result.solved[sorry.ordinal] = solved
-            return
-        if self.premises is not None:
-            effort = replace(effort, detail="; ".join(filter(None, (effort.detail, self.premises.reason))))
-        if goal is not None and effort.outcome != "error":
-            again = await self._cite(state, at, effort, likely=sorry.ordinal, author="rung 0's")
-            if again is None:
-                return
-            effort = again
-        self._fail(effort, sorry.ordinal)
+        effort = replace(effort, repl_calls=self.session.calls - calls)
+        if effort.written is not None or self.premises is None:
+            return effort
+        return replace(effort, detail="; ".join(filter(None, (effort.detail, self.premises.reason))))
 
-    async def _recall(self, state: State, at: int, *, likely: int | None) -> list[Effort] | None:
+    async def _recall(self, goal: _OpenGoal, likely: int | None) -> list[Effort] | None:
         """Try the known proofs on a goal; return the failed efforts, None if a proof was placed."""
+        state, at = goal
+        known = self.known.values() if likely is None else [self.known.get(likely, ())]
         failed: list[Effort] = []
-        known = self.known
-        candidates = (
-            [one for some in known.values() for one in some] if likely is None else known.get(likely, ())
-        )
-        for one in candidates:
+        for one in itertools.chain.from_iterable(known):
             left = self.budget.seconds - sum(effort.seconds for effort in failed)
             budget = replace(self.budget, nodes=len(one.tactics), seconds=left, calls=None)
             found = await Search(self.session, SearchMethod(RecallProposer(one)), budget).run(state, goal=at)
@@ -346,21 +357,18 @@ class DeclarationProver:
             failed = [effort]
         return failed
 
-    async def _cite(
-        self, state: State, at: int, effort: Effort, *, likely: int | None, author: str = ""
-    ) -> Effort | None:
+    async def _cite(self, goal: _OpenGoal, effort: Effort, likely: int | None) -> Effort | None:
         """Search again with the method's lemmas; return the whole effort, None if a proof was found and placed.
 
-        Args:
-            author: of the method's tactics, if it is not the rung itself: then only a proof that cites a lemma counts.
+        Where an author is the rung, the steps are rung 0's: then only a proof that cites a lemma counts.
         """
         spent_since, method = self._meter(effort), self.method
         before = method.proposer.cost
         try:
             cited = await cite(
-                self.session, state, at, method=method, budget=self.budget, failures=self._failures
+                self.session, *goal, method=method, budget=self.budget, failures=self._failures
             )
-        except StateLost:
+        except _LOST:
             # The result of the search without lemmas remains.
             return spent_since()
         if cited is None:
@@ -369,13 +377,13 @@ class DeclarationProver:
         complaint = ""
         for script in cited.scripts():
             detail = cited.citation(script)
-            if author and not detail:
+            if self.wholly is not None and not detail:
                 own = [one for one in self.declaration.sorries if one.ordinal == likely]
                 if any([isinstance(await self._fitting(script, one), Replacement) for one in own]):
                     break
                 continue
-            if author:
-                detail = f"{detail}; the steps are {author}"
+            if self.wholly is not None:
+                detail = f"{detail}; the steps are rung 0's"
             complaint = await self._place(replace(spent.after(effort), detail=detail), script, likely)
             if not complaint:
                 return None
@@ -384,16 +392,10 @@ class DeclarationProver:
 
     async def _negate(self, goal: Goal, effort: Effort) -> Effort:
         """Search for a proof of the negation; return the whole effort, with the outcome "disproved" if there is one."""
-        spent_since, method = self._meter(effort), self.method
+        spent_since, method = self._meter(effort), replace(self.method, remaining=None)
         try:
-            tactics = await disprove(
-                self.session,
-                self.declaration,
-                goal,
-                method=replace(method, remaining=None),
-                budget=self.budget,
-            )
-        except StateLost:
+            tactics = await disprove(self.session, self.declaration, goal, method=method, budget=self.budget)
+        except _LOST:
             # The result of the theorem's own search remains.
             tactics = None
         spent = spent_since()

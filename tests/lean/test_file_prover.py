@@ -142,9 +142,11 @@ class Fails(Proposer):
 
     def __init__(self, at: str, text: str) -> None:
         self._at, self._text = at, text
+        self.targets: list[str] = []
 
     async def propose(self, asked: TacticRequest) -> list[Candidate]:
         self.cost += Usage(10, 1)
+        self.targets.append(asked.goals[0].target.render())
         if asked.goals[0].target.render() == self._at:
             raise StateLost("exact h", "the goals are not what they were")
         return [Candidate(self._text, self._text)]
@@ -161,6 +163,21 @@ def test_a_state_that_is_lost_loses_no_other_sorry_s_proof(tmp_path: Path) -> No
     ((ordinal, effort),) = result.unsolved
     assert (ordinal, effort.outcome, effort.cost.prompt_tokens) == (1, "error", 10)
     assert "the goals are not what they were" in effort.detail
+
+
+def test_a_goal_that_another_one_s_proof_fills_is_not_searched_again(tmp_path: Path) -> None:
+    source = PAIR.replace("⟨sorry, sorry⟩", "⟨sorry, sorry, sorry⟩")
+    goals = ["h : p\n⊢ p", "h : p\n⊢ p", "h : p\n⊢ q"]
+    script = replace(TWO, sorries={"theorem pair": goals}, errors={"sorry, (by exact h)⟩": "type mismatch"})
+    proposer = Fails("", "exact h")
+    with Searches(tmp_path, script=script) as lean:
+        result = lean.use(
+            lambda session: DeclarationProver(
+                session, declared(source), BUDGET, SearchMethod(proposer)
+            ).prove()
+        )
+    assert sorted(result.solved) == [0, 1]
+    assert proposer.targets == ["p", "q"]
 
 
 def test_a_text_that_ends_lean_loses_no_proof_that_stood_alone(tmp_path: Path) -> None:
