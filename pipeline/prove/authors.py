@@ -143,7 +143,7 @@ class HFAuthor(Batching[_Prompt, "list[Completion] | str"]):
         temperature: of sampling; a single answer is the likeliest.
         enable_thinking: whether the model is told to think before it answers; None: as for tactics.
         """
-        super().__init__(self._complete, name="author")
+        super().__init__(self._complete, _as_many, name="author")
         self._generator = generator
         self._answer_tokens = min(max_tokens, generator.positions // 2)
         self._prompt_tokens = min(_PROMPT_TOKENS, generator.positions - self._answer_tokens)
@@ -186,19 +186,17 @@ class HFAuthor(Batching[_Prompt, "list[Completion] | str"]):
         return AuthorAnswers(tuple(dict.fromkeys(texts)), usage, _of_no_use(left_out))
 
     def _complete(self, wanted: Sequence[_Prompt]) -> list[list[Completion] | str]:
-        """Answer a batch, grouped by the number of answers. Runs in the service's thread."""
-        found: dict[int, list[Completion] | str] = {}
-        for count in sorted({one.count for one in wanted}):
-            members = [number for number, one in enumerate(wanted) if one.count == count]
-            several: dict[str, Any] = {"mode": "sampling", "temperature": self._temperature}
-            decoding = Decoding(count, max_tokens=self._answer_tokens, **(several if count > 1 else {}))
-            answers = self._generator.complete(
-                [wanted[number].prompt for number in members],
-                decoding,
-                seeds=[wanted[number].seed for number in members],
-            )
-            found.update(zip(members, answers, strict=True))
-        return [found[number] for number in range(len(wanted))]
+        """Answer a batch. Runs in the service's thread."""
+        count = wanted[0].count
+        several: dict[str, Any] = {"mode": "sampling", "temperature": self._temperature} if count > 1 else {}
+        decoding = Decoding(count, max_tokens=self._answer_tokens, **several)
+        prompts, seeds = [one.prompt for one in wanted], [one.seed for one in wanted]
+        return self._generator.complete(prompts, decoding, seeds=seeds)
+
+
+def _as_many(wanted: Sequence[_Prompt]) -> list[int]:
+    """Return the numbers of those that ask for as many answers as the first."""
+    return [number for number, one in enumerate(wanted) if one.count == wanted[0].count]
 
 
 def _of_no_use(left_out: Mapping[str, int]) -> str:

@@ -143,15 +143,16 @@ class ProgressRemaining(Batching[Step, float]):
         Raises:
             GenerationStoppedError: the service is closed.
         """
-        answers = await asyncio.gather(*map(self.ask, steps), return_exceptions=True)
-        found = []
-        for answer in answers:
-            if isinstance(answer, GenerationStoppedError) or not isinstance(answer, float | int | Exception):
-                raise answer
-            if isinstance(answer, Exception):
-                if not self._failed:
-                    self._failed = True
-                    _log.warning("the progress model failed: %s", first_line(answer))
-                answer = math.inf
-            found.append(float(answer))
-        return found
+        return await asyncio.gather(*map(self._one, steps))
+
+    async def _one(self, step: Step) -> float:
+        try:
+            return await self.ask(step)
+        except GenerationStoppedError:
+            raise
+        # Any error of a model or its libraries: this step is taken last.
+        except Exception as error:  # noqa: BLE001
+            if not self._failed:
+                self._failed = True
+                _log.warning("the progress model failed: %s", first_line(error))
+            return math.inf
