@@ -42,6 +42,7 @@ from pipeline.models.tactics.adapters import ADAPTER
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel, HFAuthor
+from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.declaration import CannotAttempt, DeclarationProver
 from pipeline.prove.effort import DeclarationResult, Effort, Outcome
 from pipeline.prove.generator import GeneratorProposer, Suggest
@@ -59,7 +60,7 @@ from pipeline.prove.server import (
     restate_theorem,
 )
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_proof import AuthorAnswers, Check, WholeAsk, WholeProofMethod, check_in, prove_whole
+from pipeline.prove.whole_proof import Author, AuthorAnswers, WholeAsk, WholeProofMethod, prove_whole
 
 BUDGET = Budget(nodes=256, seconds=600.0, tactic_timeout_s=30.0)
 """The default budget of one search."""
@@ -220,7 +221,12 @@ class Prover:
             return ProverResult(0, 0.0, False, 0, "error", str(error)), None
         if verbose:
             _print(f"searching: {restated.declaration.text.strip()}")
-        result, tactics = ours.run(self._search(ours, restated))
+        model = self._open()
+        proposer = GeneratorProposer(
+            model.suggest, decoding=self._decoding, premises=model.shown(restated.place)
+        )
+        method = SearchMethod(proposer, scoring=ModelScoring(), seed=self._seed)
+        result, tactics = ours.run(self._prove(ours, restated, method))
         if verbose:
             head = f"after {result.steps} states, {result.duration:.1f} s"
             if tactics is None:
@@ -281,10 +287,7 @@ class Prover:
         if server is None:
             with Server() as own:
                 return self.generate_whole_proof(theorem, own)
-        result, _ = self.search(server, theorem=theorem)
-        if not result.success:
-            _log.warning("no whole proof (%s): %s", result.outcome, result.detail)
-        return result.proof
+        return _proof_of(self.search(server, theorem=theorem)[0])
 
     def close(self) -> None:
         """End the prover's threads; the next call starts them again."""
@@ -331,21 +334,27 @@ class Prover:
                 self._model = self._start()
             return self._model
 
-    async def _search(
-        self, server: Server, restated: RestatedTheorem
+    async def _prove(
+        self,
+        server: Server,
+        restated: RestatedTheorem,
+        method: SearchMethod,
+        wholly: WholeProofMethod | None = None,
     ) -> tuple[ProverResult, list[str] | None]:
-        model = self._open()
-        shown = model.shown(restated.place)
-        proposer = GeneratorProposer(model.suggest, decoding=self._decoding, premises=shown)
-        method = SearchMethod(proposer, scoring=ModelScoring(), seed=self._seed)
         worked, problem = DeclarationResult(), ""
         try:
             async with server.session(restated) as session:
-                prover = DeclarationProver(session, restated.declaration, self._budget, method)
+                prover = DeclarationProver(session, restated.declaration, self._budget, method, wholly=wholly)
                 worked = await prover.prove()
         except (CannotAttempt, ReplError) as error:
             problem = str(error)
-        return _result(worked, problem, proposer.reason, restated)
+        return _result(worked, problem, method.proposer.reason, restated)
+
+
+def _proof_of(result: ProverResult) -> str:
+    if not result.success:
+        _log.warning("no whole proof: %s: %s", result.outcome, result.detail)
+    return result.proof
 
 
 def _result(
@@ -378,22 +387,13 @@ def _result(
     return result, None if solved is None else list(solved.tactics)
 
 
-async def _whole_proof(
-    ask: WholeAsk, method: WholeProofMethod, check: Check | None = None, *, seconds: float = inf
-) -> str:
-    """Return the first of an author's proofs that a check accepts; "" without one, and the log says why.
+async def _unseen(ask: WholeAsk, author: Author) -> str:
+    """Return the first of an author's proofs that can be read; "" without one, and the log says why. Lean sees none."""
 
-    `check`: None: the first that can be read, unseen by Lean.
-    """
-
-    async def unseen(proof: str, _seconds: float) -> Replacement:
+    async def take(proof: str, _seconds: float) -> Replacement:
         return Replacement(0, 0, proof)
 
-    try:
-        effort = await prove_whole(ask, method, check or unseen, seconds=seconds)
-    except ReplError as error:
-        _log.warning("no whole proof: Lean failed: %s", error)
-        return ""
+    effort = await prove_whole(ask, WholeProofMethod(author, proofs=1, repairs=0), take, seconds=inf)
     if effort.written is None:
         _log.warning("no whole proof: %s; %s", effort.detail, effort.best)
         return ""
@@ -501,7 +501,7 @@ class HFProver(Prover):
 
     async def _write(self, ask: WholeAsk) -> str:
         async with HFAuthor(self.generator, max_tokens=self._whole_tokens) as author:
-            return await _whole_proof(ask, WholeProofMethod(author.write, proofs=1, repairs=0))
+            return await _unseen(ask, author.write)
 
     def _start(self) -> _Model:
         service = GenerationService(self.generator)
@@ -650,21 +650,15 @@ class ExternalProver(Prover):
         restated = restate_theorem(theorem, ours)
         model, endpoint = self._open(), self._endpoint
         assert endpoint is not None
-        ask = restated.asked(seed=self._seed)
         if ours is None:
-            once = WholeProofMethod(endpoint.write, proofs=1, repairs=0)
-            return model.loop.run(_whole_proof(ask, once))
+            return model.loop.run(_unseen(restated.asked(seed=self._seed), endpoint.write))
 
         async def author(asked: WholeAsk) -> AuthorAnswers:
             return await model.loop.of_another_loop(endpoint.write(asked))
 
-        async def work() -> str:
-            async with ours.session(restated) as session:
-                check = check_in(session, ask.declaration, ask.sorry)
-                method = WholeProofMethod(author, self._proofs, self._repairs)
-                return await _whole_proof(ask, method, check, seconds=self._budget.seconds)
-
-        return ours.run(work())
+        method = SearchMethod(CuratedTactics(), seed=self._seed)
+        wholly = WholeProofMethod(author, self._proofs, self._repairs)
+        return _proof_of(ours.run(self._prove(ours, restated, method, wholly))[0])
 
     @property
     def name(self) -> str:

@@ -14,6 +14,8 @@ from pipeline.jobs.child import JobProcess
 from pipeline.jobs.ladder import Ladder
 from pipeline.jobs.lines import parse_line
 from pipeline.jobs.specs import CheckSpec, ProveSpec
+from pipeline.lean.backend import find_leans
+from pipeline.lean.build.build_cache import attach
 
 
 @pytest.mark.parametrize(
@@ -21,7 +23,9 @@ from pipeline.jobs.specs import CheckSpec, ProveSpec
     [
         (Ladder, "daemon.planning.ladder", "pipeline.serve.spec"),
         (ProveSpec, "daemon.planning.proving", "pipeline.serve.fill"),
+        (find_leans, "daemon.scheduling.scheduler", "pipeline.serve.workspace"),
         (worktree, "daemon.jobs.local", "pipeline.serve.checkouts"),
+        (attach, "daemon.jobs.local", "pipeline.serve.checkouts"),
         (job_key, "daemon.jobs.local", "pipeline.serve.workspace"),
         (JobProcess, "daemon.jobs.local", "pipeline.serve.workspace"),
         (parse_line, "daemon.jobs.runner", "pipeline.serve.workspace"),
