@@ -1,7 +1,7 @@
 """Decide whether a trained checkpoint may replace the one in use. Nothing is written.
 
 A task is a repository (or several together) and a split. What counts is one metric of each model (`RULES`) on the same
-frozen test set, which a dataset's digest tells; measurements on other examples say nothing of each other.
+frozen test set, which a dataset's digest tells, or, where the set has grown meanwhile, on the theorems of both.
 
 Both are asked the same steps, so they are compared in pairs, and by theorem, since the steps of one theorem resemble
 each other: d is a theorem's difference. A loss above what is allowed refuses where chance alone would hardly make it.
@@ -25,8 +25,13 @@ The tests of one decision share `LEVEL` (Bonferroni). They are
 
 - of each task with at least `FEW` steps, at the tolerance;
 - of the smaller tasks together, at the tolerance;
-- of all tasks together, at half of it;
-- of each task against the best that was ever in use, at twice of it: else small losses would add up.
+- of all tasks together, at half of it.
+
+Small losses would add up, so the first two are made again, at twice the tolerance, against each checkpoint that was
+ever in use. These share `LEVEL_BEFORE`: the best of many looks better than it is, and their number allows for that.
+
+The one in use is measured on the candidate's own test set too. A candidate that is better at no theorem of it, and no
+better on all tasks together, learned nothing.
 
 A task whose single scores are not kept is judged by its figure alone.
 """
@@ -54,6 +59,8 @@ Verdict = Literal["promote", "refuse", "unknown"]
 _NOT_TESTS = frozenset({"train", "val"})
 LEVEL = 0.04
 """How often a model that is as good as the one in use may be refused; measured in benchmarks/promotion.py."""
+LEVEL_BEFORE = 0.01
+"""How often one that is as good as all that were ever in use may be refused for those."""
 FEW = 100
 """With fewer steps than these a task alone tells too little."""
 _ROUNDING = 1e-9
@@ -97,6 +104,8 @@ class Measured:
     evaluations: Sequence[EvaluationRow]
     once_in_use: Sequence[EvaluationRow] = ()
     """of the checkpoints of its model that were ever in use"""
+    job: str = ""
+    """that made it, and measured the one in use on its test set"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +150,7 @@ def read_sides(
     db: sqlite3.Connection, candidate: CheckpointRow, in_use: CheckpointRow | None
 ) -> tuple[Measured, Measured | None]:
     """Read from the view what the rule needs of a candidate and of the one in use."""
-    measured = Measured(model_queries.evaluations(db, candidate.checkpoint))
+    measured = Measured(model_queries.evaluations(db, candidate.checkpoint), job=candidate.job)
     if in_use is None:
         return measured, None
     once = model_queries.once_in_use(db, in_use.model)
@@ -182,14 +191,15 @@ def decide(
         reason = "the checkpoint in use was measured on no test set, so what would be lost is not known"
         return Decision("unknown", reason, tasks)
     tests = _tests(compared, rule, tolerance)
-    level = LEVEL / max(1, sum(test.chance is not None for test in tests))
-    floors = _floors(candidate.evaluations, in_use, rule, tolerance, read_blob)
-    failed = [test for test in (*tests, *floors) if test.fails(level)]
+    failed = _failed(tests, LEVEL)
+    failed += _failed(_tests_before(candidate.evaluations, in_use, rule, tolerance, read_blob), LEVEL_BEFORE)
     if failed:
         worst = max(failed, key=lambda test: test.lost)
         others = len(failed) - 1
         more = f", and so in {others} more {'comparison' if others == 1 else 'comparisons'}" if others else ""
         return Decision("refuse", f"{worst}{more}", tasks)
+    if nothing := _learned_nothing(compared, candidate, in_use):
+        return Decision("refuse", nothing, tasks)
     unknown = [task for task in earlier if task.lost is None]
     if unknown:
         more = f", nor on {counted(len(unknown) - 1, 'task')} more" if len(unknown) > 1 else ""
@@ -334,6 +344,8 @@ class _Pairs:
     gains, and of the squares of both."""
 
     steps: int = 0
+    before: float = 0.0
+    """what those steps add up to, before"""
     lost: float = 0.0
     gained: float = 0.0
     squares: float = 0.0
@@ -341,6 +353,7 @@ class _Pairs:
     def __add__(self, other: _Pairs) -> _Pairs:
         return _Pairs(
             self.steps + other.steps,
+            self.before + other.before,
             self.lost + other.lost,
             self.gained + other.gained,
             self.squares + other.squares,
@@ -476,21 +489,26 @@ def _change(
     before: EvaluationRow, measured: Sequence[EvaluationRow], rule: Rule, read_blob: Callable[[str], bytes]
 ) -> tuple[TaskChange, _Pairs | None]:
     same = [row for row in measured if row.dataset == before.dataset]
-    after = max(same, key=_age) if same else None
+    after = max(same or measured, key=_age, default=None)
     lost, pairs, problem = None, None, ""
     if after is None:
-        problem = "the test sets differ" if measured else "it was not measured on it"
+        problem = "it was not measured on it"
     elif any(not math.isfinite(row.metrics.get(rule.metric, math.nan)) for row in (before, after)):
         problem = f"a measurement has no {rule.metric}"
     else:
-        lost = rule.lost(before.metrics[rule.metric], after.metrics[rule.metric])
         pairs = _pairs(before, after, rule, read_blob)
+        if pairs is not None:
+            lost = rule.scale * (pairs.lost - pairs.gained) / pairs.steps
+        elif same:
+            lost = rule.lost(before.metrics[rule.metric], after.metrics[rule.metric])
+        else:
+            problem = "the test sets differ"
     change = TaskChange(
         before.repository,
         before.split,
         before.dataset,
         before.metrics,
-        None if after is None else after.metrics,
+        None if after is None or lost is None else after.metrics,
         lost,
         problem,
         None if pairs is None else pairs.steps,
@@ -501,40 +519,55 @@ def _change(
 def _pairs(
     before: EvaluationRow, after: EvaluationRow, rule: Rule, read_blob: Callable[[str], bytes]
 ) -> _Pairs | None:
-    """Return what was lost on one dataset by theorem; None where the scores of one side are not kept, or not of the
-    same theorems."""
+    """Return what was lost by theorem, on those of both; None where there is none, or the scores of one side are not
+    kept."""
     if before.scores is None or after.scores is None:
         return None
     sign = 1 if rule.lower_is_better else -1
-    old, new = (json.loads(read_blob(scores)) for scores in (before.scores, after.scores))
-    if [steps for steps, _ in old] != [steps for steps, _ in new]:
+    old, new = (
+        {theorem: (steps, total) for theorem, steps, total in json.loads(read_blob(scores))}
+        for scores in (before.scores, after.scores)
+    )
+    both = [
+        (steps, total, new[theorem][1])
+        for theorem, (steps, total) in old.items()
+        if theorem in new and new[theorem][0] == steps
+    ]
+    if not both:
         return None
-    lost = [sign * (now - then) for (_, then), (_, now) in zip(old, new, strict=True)]
+    lost = [sign * (now - then) for _, then, now in both]
     return _Pairs(
-        sum(steps for steps, _ in old),
+        sum(steps for steps, _, _ in both),
+        math.fsum(then for _, then, _ in both),
         math.fsum(one for one in lost if one > 0),
         -math.fsum(one for one in lost if one < 0),
         math.fsum(one * one for one in lost),
     )
 
 
+def _failed(tests: Sequence[_Test], level: float) -> list[_Test]:
+    each = level / max(1, sum(test.chance is not None for test in tests))
+    return [test for test in tests if test.fails(each)]
+
+
 def _tests(compared: _Compared, rule: Rule, tolerance: float) -> list[_Test]:
-    tests: list[_Test] = []
-    small, every = [], []
-    for task, pairs in compared:
-        if task.lost is None:
-            continue
-        if pairs is not None:
-            every.append(pairs)
-            if pairs.few:
-                small.append(pairs)
-                continue
-        tests.append(_Test(_fall(task, rule), task.lost, tolerance, task.steps, task.chance))
-    if small:
-        what = f"on {counted(len(small), 'task')} with fewer than {FEW} steps, too few to tell alone,"
-        tests.append(_pooled(what, small, rule, tolerance))
+    tests = _by_task(compared, rule, tolerance)
+    every = [pairs for _, pairs in compared if pairs is not None]
     if len(every) > 1:
         tests.append(_pooled(f"on all {len(every)} tasks together", every, rule, tolerance / 2))
+    return tests
+
+
+def _by_task(compared: _Compared, rule: Rule, allowed: float) -> list[_Test]:
+    tests = [
+        _Test(_fall(task, pairs, rule), task.lost, allowed, task.steps, task.chance)
+        for task, pairs in compared
+        if task.lost is not None and (pairs is None or not pairs.few)
+    ]
+    small = [pairs for _, pairs in compared if pairs is not None and pairs.few]
+    if small:
+        what = f"on {counted(len(small), 'task')} with fewer than {FEW} steps, too few to tell alone,"
+        tests.append(_pooled(what, small, rule, allowed))
     return tests
 
 
@@ -545,32 +578,46 @@ def _pooled(where: str, several: Sequence[_Pairs], rule: Rule, allowed: float) -
     return _Test(what, lost, allowed, pairs.steps, pairs.chance())
 
 
-def _floors(
-    after: Iterable[EvaluationRow],
+def _tests_before(
+    after: Sequence[EvaluationRow],
     in_use: Measured,
     rule: Rule,
     tolerance: float,
     read_blob: Callable[[str], bytes],
 ) -> list[_Test]:
-    """Return the candidate's tests against the best that was ever in use on the same examples."""
+    """Return the candidate's tests against each other checkpoint that was ever in use."""
+    sets = {row.dataset for row in after}
+    earlier: dict[str, list[EvaluationRow]] = {}
+    for row in in_use.once_in_use:
+        earlier.setdefault(row.checkpoint, []).append(row)
+    for row in in_use.evaluations:
+        earlier.pop(row.checkpoint, None)
     tests = []
-    used = {(row.checkpoint, row.dataset) for row in in_use.evaluations}
-    for row in _newest_by_task(after).values():
-        same = [
-            one
-            for one in in_use.once_in_use
-            if (_task(one), one.dataset) == (_task(row), row.dataset)
-            and (one.checkpoint, one.dataset) not in used
-            and math.isfinite(one.metrics.get(rule.metric, math.nan))
+    for checkpoint, rows in earlier.items():
+        # Of a task whose test set grew, the measurement on what the candidate was asked comes first.
+        told = [row for row in rows if row.dataset in sets]
+        tasks = {_task(row) for row in told}
+        told += [row for row in rows if _task(row) not in tasks]
+        compared = [one for one in _compared(after, told, rule, read_blob) if one[1] is not None]
+        tests += [
+            replace(test, what=f"against {checkpoint}, once in use, {test.what}")
+            for test in _by_task(compared, rule, 2 * tolerance)
         ]
-        if not same:
-            continue
-        best = min(same, key=lambda one: rule.lost(0.0, one.metrics[rule.metric]))
-        change, pairs = _change(best, [row], rule, read_blob)
-        if change.lost is not None and pairs is not None:
-            what = f"against {best.checkpoint}, the best that was in use, {_fall(change, rule)}"
-            tests.append(_Test(what, change.lost, 2 * tolerance, pairs.steps, pairs.chance()))
     return tests
+
+
+def _learned_nothing(compared: _Compared, candidate: Measured, in_use: Measured) -> str:
+    """Return that the candidate learned nothing, in a sentence; empty if it did, or too little tells."""
+    own = {(_task(row), row.dataset) for row in in_use.evaluations if row.job == candidate.job}
+    pairs = [(task, pairs) for task, pairs in compared if pairs is not None]
+    mine = [one for one in pairs if ((one[0].repository, one[0].split), one[0].dataset) in own]
+    there, everywhere = (sum((one for _, one in some), _Pairs()) for some in (mine, pairs))
+    if there.few or there.gained > _ROUNDING or everywhere.gained > everywhere.lost + _ROUNDING:
+        return ""
+    return (
+        f"it learned nothing: on {mine[0][0].name}, of {there.steps} steps, it does better at no theorem than the one "
+        "in use, nor on all tasks together"
+    )
 
 
 def _newest_by_task(rows: Iterable[EvaluationRow]) -> dict[tuple[str | None, str], EvaluationRow]:
@@ -590,7 +637,10 @@ def _age(row: EvaluationRow) -> tuple[str, str]:
     return row.recorded_at, row.evaluation
 
 
-def _fall(task: TaskChange, rule: Rule) -> str:
-    before, after = (rule.scale * (metrics or {})[rule.metric] for metrics in (task.before, task.after))
-    moved = f"{rule.worsens} by {task.lost:.2f} {rule.unit}"
+def _fall(task: TaskChange, pairs: _Pairs | None, rule: Rule) -> str:
+    metric = (task.before or {})[rule.metric]
+    before = rule.scale * (metric if pairs is None else pairs.before / pairs.steps)
+    lost = task.lost or 0.0
+    after = before + lost if rule.lower_is_better else before - lost
+    moved = f"{rule.worsens} by {lost:.2f} {rule.unit}"
     return f"{rule.metric} on {task.name} {moved}, from {before:.2f} to {after:.2f}"

@@ -28,6 +28,7 @@ NumPy is loaded only where intervals are computed.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class Evaluation:
     n: int
     theorems: int
     dataset: str
-    scores: Sequence[tuple[int, float]]
+    scores: Sequence[tuple[str, int, float]]
     seconds: float
     new_embeddings: int = 0
 
@@ -157,13 +158,19 @@ def summarise(
     return {name: Interval(float(mean[i]), float(low[i]), float(high[i])) for i, name in enumerate(names)}
 
 
-def by_theorem(values: Sequence[float], theorems: Sequence[Hashable]) -> list[tuple[int, float]]:
-    """Return how many steps each theorem has, and the sum of their values, in the order of their first steps."""
-    found: dict[Hashable, tuple[int, float]] = {}
+def by_theorem(values: Sequence[float], theorems: Sequence[tuple[str, ...]]) -> list[tuple[str, int, float]]:
+    """Return of each theorem a hash of its name, how many steps it has, and the sum of their values.
+
+    `theorems` has each step's, by what stays the same when the test set grows: no line numbers.
+    """
+    found: dict[tuple[str, ...], tuple[int, float]] = {}
     for value, theorem in zip(values, theorems, strict=True):
         steps, total = found.get(theorem, (0, 0.0))
         found[theorem] = (steps + 1, total + value)
-    return list(found.values())
+    return [
+        (hashlib.sha256("\0".join(theorem).encode("utf-8", "surrogatepass")).hexdigest()[:16], steps, total)
+        for theorem, (steps, total) in found.items()
+    ]
 
 
 def with_bounds(metrics: Mapping[str, Interval]) -> dict[str, float]:

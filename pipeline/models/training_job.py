@@ -6,8 +6,9 @@ The task's dataset is the job's inputs, which its first attempt copies into the 
 (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint it becomes one of the later jobs' `tasks`.
 
 Emitted are `checkpoint_saved`,
-then one `evaluation_finished` for each test split, the earlier tasks' first and its own last, and one for its own val
-split; a split with nothing to measure has none and is listed in the result's `unmeasured`. A job that is started again
+then one `evaluation_finished` for each test split, the earlier tasks' first and its own last, one for its own val
+split, and one of the checkpoint that it began from, on its own test split; a split with nothing to measure has none and
+is listed in the result's `unmeasured`. A job that is started again
 repeats the kept measurements word for word, and makes the missing ones:
 
     <chain>/.evaluations/<evaluation>.json      the measurement, as the event has it, and its scores
@@ -403,6 +404,9 @@ class TrainingJob(abc.ABC, Generic[C]):
             earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
             recorder = Recorder(self.spec.job, self.reporter)
             measured = self._measure(self.evaluator(made.checkpoint, recorder), [*earlier, task])
+            if order.parent is not None:
+                # What it did not learn shows only beside what the one before knew already.
+                self.evaluator(order.parent, recorder).record(task, "test", repository=task.name)
         return {
             "checkpoint": made.checkpoint,
             "dataset": str(task.dataset),

@@ -99,8 +99,8 @@ class EvaluationFinished(EventBody):
     model's "mae" and "mse" are in steps, and in their square.
 
     `dataset` is the SHA-256 of the evaluated examples, `repository` None where they are of several, `n` their number.
-    `scores` is JSON: of each theorem, in the order of the examples, how many of them are its, and the sum of what the
-    model's promotion rule counts over those. None: it was not kept.
+    `scores` is JSON: of each theorem a hash of its name, how many examples are its, and the sum of what the model's
+    promotion rule counts over those. None: it was not kept.
     """
 
     type: ClassVar[str] = "evaluation_finished"

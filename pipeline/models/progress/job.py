@@ -155,7 +155,7 @@ def evaluate(
         n=len(rows),
         theorems=len(set(proofs)),
         dataset=_digest(rows),
-        scores=by_theorem([off for off, _, _ in rated], proofs),
+        scores=by_theorem([off for off, _, _ in rated], [(repr(proof),) for proof in proofs]),
         seconds=time.monotonic() - started,
     )
 

@@ -315,7 +315,9 @@ def evaluate(
         n=len(asked),
         theorems=len(set(theorems)),
         dataset=dataset_digest(corpus, asked),
-        scores=by_theorem([one[names.index(_COUNTED)] for one in rated], theorems),
+        scores=by_theorem(
+            [one[names.index(_COUNTED)] for one in rated], [(one.file_path, one.full_name) for one in asked]
+        ),
         new_embeddings=new,
         seconds=time.monotonic() - started,
     )

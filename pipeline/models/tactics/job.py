@@ -119,7 +119,7 @@ def evaluate(
         n=len(asked),
         theorems=len(set(theorems)),
         dataset=measured.digest,
-        scores=by_theorem([among for _, among, _ in rated], theorems),
+        scores=by_theorem([among for _, among, _ in rated], [(row.path, row.theorem) for row in asked]),
         seconds=time.monotonic() - started,
     )
 

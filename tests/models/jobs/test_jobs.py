@@ -138,7 +138,7 @@ def test_a_folder_is_taken_as_it_is_and_measured_as_what_is_trained(learned: Lea
         assert saved["weights"] == begun(folder)
         assert (saved["parent"], saved["data_seq"] > 0) == (first.summary["checkpoint"], knows)
         measured = [(item["repository"], item["split"]) for item in given.of("evaluation_finished")]
-        assert measured == [(FIRST, "test"), (SECOND, "test"), (SECOND, "val")]
+        assert measured == [(FIRST, "test"), (SECOND, "test"), (SECOND, "val"), (SECOND, "test")]
         place = Chain(bench.chain(model)).path(saved["checkpoint"])
         assert Chain(bench.chain(model)).read(saved["checkpoint"], verify=True).config["added"] == str(folder)
         shutil.rmtree(place)
@@ -159,8 +159,12 @@ def test_each_task_is_a_link_and_is_measured_on_all_tasks_so_far(learned: Learne
     ]
     assert measured == [
         [(FIRST, "test"), (FIRST, "val")],
-        [(FIRST, "test"), (SECOND, "test"), (SECOND, "val")],
+        [(FIRST, "test"), (SECOND, "test"), (SECOND, "val"), (SECOND, "test")],
     ]
+    # What it learned shows beside what the one before knew of the same test set.
+    _, own, _, known = second.of("evaluation_finished")
+    assert (known["checkpoint"], own["checkpoint"]) == (one["checkpoint"], two["checkpoint"])
+    assert (known["dataset"], known["job"]) == (own["dataset"], own["job"])
     before, after = first.of("evaluation_finished")[0], second.of("evaluation_finished")[0]
     assert before["dataset"] == after["dataset"], "the test set is frozen"
     for item in second.of("evaluation_finished"):

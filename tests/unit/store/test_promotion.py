@@ -69,7 +69,7 @@ def scored(checkpoint: str, scores: Sequence[float], *, task: str = "one", each:
     return dataclasses.replace(
         row(checkpoint, mean, repository=f"github.com/demo/{task}", dataset=task),
         n=each * len(scores),
-        scores=json.dumps([(each, each * score) for score in scores]),
+        scores=json.dumps([(f"theorem{n}", each, each * score) for n, score in enumerate(scores)]),
     )
 
 
@@ -157,7 +157,7 @@ def test_a_task_that_the_candidate_was_not_measured_on_is_not_known() -> None:
     )
 
 
-def test_another_test_set_of_the_same_task_says_nothing() -> None:
+def test_without_scores_another_test_set_of_the_same_task_says_nothing() -> None:
     decision = judged([row(NEW, 0.9, dataset="d2")], [row(OLD, 0.1, dataset="d1")])
     assert decision.verdict == "unknown"
     assert decision.reason.endswith(": the test sets differ")
@@ -346,7 +346,7 @@ def test_losses_do_not_add_up_below_the_best_that_was_ever_in_use() -> None:
     )
     assert decision.verdict == "refuse"
     assert decision.reason.startswith(
-        "against best, the best that was in use, recall@10 on github.com/demo/one (random) falls by 4.50 points, from "
+        "against best, once in use, recall@10 on github.com/demo/one (random) falls by 4.50 points, from "
         "50.00 to 45.50, with 4 allowed"
     )
 
@@ -384,6 +384,73 @@ def test_what_chance_does_on_other_tasks_tells_a_loss_from_it() -> None:
 def test_a_task_that_changes_more_than_the_others_is_judged_by_itself() -> None:
     # The gains show that it is chance which moves so much of this one.
     assert beside(5, lost=24, gained=14) > 0.01
+
+
+def test_many_that_were_in_use_before_and_were_no_better_refuse_no_more_often() -> None:
+    rng = random.Random(7)
+
+    def drawn(name: str, bases: Sequence[Sequence[float]]) -> list[EvaluationRow]:
+        return [
+            scored(
+                name,
+                [float(rng.random() < 0.6) if rng.random() < 0.1 else score for score in base],
+                task=f"task{number}",
+            )
+            for number, base in enumerate(bases)
+        ]
+
+    refused = 0
+    for _ in range(50):
+        bases = [[float(rng.random() < 0.6) for _ in range(30)] for _ in range(10)]
+        once = [row for number in range(8) for row in drawn(f"once{number}", bases)]
+        refused += judged(drawn(NEW, bases), drawn(OLD, bases), once_in_use=once).verdict == "refuse"
+    assert refused < 4
+
+
+def grown(one: EvaluationRow) -> EvaluationRow:
+    return dataclasses.replace(one, dataset=f"{one.dataset} and more")
+
+
+def test_where_a_test_set_grew_the_theorems_of_both_are_compared() -> None:
+    new = [grown(scored(NEW, [*changed(HALF, lost=20, gained=0), *[1.0] * 100]))]
+    decision = judged(new, [scored(OLD, HALF)])
+    assert decision.reason.startswith(
+        "recall@10 on github.com/demo/one (random) falls by 10.00 points, from 50.00 to 40.00, with 2 allowed (over 200"
+    )
+    assert decision.verdict == "refuse"
+
+
+def test_a_growing_test_set_hides_no_small_losses_that_add_up() -> None:
+    best = HALF * 2
+    in_use, candidate = changed(best, lost=12, gained=0), changed(best, lost=18, gained=0)
+    new, old = ([grown(scored(name, scores))] for name, scores in ((NEW, candidate), (OLD, in_use)))
+    assert judged(new, old).verdict == "promote"
+    decision = judged(new, old, once_in_use=[scored(BEST, best), *old])
+    assert decision.verdict == "refuse"
+    assert "against best, once in use" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("own", "elsewhere", "verdict"),
+    [
+        ({"lost": 0, "gained": 0}, {"lost": 0, "gained": 0}, "refuse"),
+        ({"lost": 0, "gained": 0}, {"lost": 3, "gained": 3}, "refuse"),
+        ({"lost": 0, "gained": 1}, {"lost": 3, "gained": 3}, "promote"),
+        ({"lost": 0, "gained": 0}, {"lost": 0, "gained": 1}, "promote"),
+    ],
+)
+def test_a_candidate_that_learned_nothing_of_its_own_repository_is_refused(
+    own: dict[str, int], elsewhere: dict[str, int], verdict: str
+) -> None:
+    new = [scored(NEW, changed(HALF, **own)), scored(NEW, changed(HALF, **elsewhere), task="two")]
+    # The candidate's job measured the one in use on its own repository; the other one was measured before.
+    old = [dataclasses.replace(scored(OLD, HALF), job="train-2"), scored(OLD, HALF, task="two")]
+    sides = Measured(new, job="train-2"), Measured(old)
+    decision = decide(*sides, rule=RULES["retriever"], tolerance=2, read_blob=scores_in)
+    assert decision.verdict == verdict
+    assert (
+        decision.reason.startswith("it learned nothing: on github.com/demo/one (random), of 200 steps,")
+    ) is (verdict == "refuse")
 
 
 @pytest.mark.parametrize(("steps", "anew"), [(60, 0.1), (200, 0.1), (200, 0.3)])
