@@ -21,7 +21,7 @@ from pipeline.lean.client.messages import Goal, Unit
 from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool.session import Session, SetupFailed, State, StateLost, Stepped
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements
-from pipeline.prove.effort import DeclarationResult, Effort, Joint, SolvedSorry
+from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
 from pipeline.prove.graph import Failures
 from pipeline.prove.lemmas import RecallProposer, cite, small_budget
 from pipeline.prove.premises import ShownPremises
@@ -294,14 +294,20 @@ class DeclarationProver:
         return states
 
     async def _join(self) -> None:
-        """If every one of a declaration's sorries is solved, join their proofs and check the text."""
-        data, solved = self.declaration.data, self._result.solved
+        """If every one of a declaration's sorries is solved, and Lean accepts that together, let it be one text."""
+        solved = self._result.solved
         for ordinals in self.declaration.ordinals:
             if len(ordinals) == 1 or not solved.keys() >= set(ordinals):
                 continue
-            joint = join(data, [solved[one].replacement for one in ordinals])
-            if isinstance(await fitting(self.session, self.declaration, [joint]), Replacement):
-                self._result.joint.append(Joint(joint, ordinals))
+            parts = [solved[one] for one in ordinals]
+            joint = join(self.declaration.data, [part.replacement for part in parts])
+            if not isinstance(await fitting(self.session, self.declaration, [joint]), Replacement):
+                continue
+            tactics = tuple(tactic for part in parts for tactic in part.tactics)
+            for one, part in zip(ordinals, parts, strict=True):
+                said = [f"together with the declaration's other {len(parts) - 1}", part.effort.detail]
+                effort = replace(part.effort, detail="; ".join(filter(None, said)))
+                solved[one] = SolvedSorry(tactics, joint, effort)
 
     async def _search(self, goal: _OpenGoal) -> Effort:
         state, at = goal

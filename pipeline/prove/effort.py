@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -68,19 +68,13 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class SolvedSorry:
-    """A sorry's proof: its tactics, and the text that Lean accepted in its place."""
+    """A sorry's proof: its tactics, and the text that Lean accepted in its place; or, where all sorries of its
+    declaration are filled together, the tactics and the text of all.
+    """
 
     tactics: tuple[str, ...]
     replacement: Replacement
     effort: Effort
-
-
-@dataclass(frozen=True, slots=True)
-class Joint:
-    """The proofs of all sorries of one declaration, as one replacement."""
-
-    replacement: Replacement
-    ordinals: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -91,24 +85,8 @@ class DeclarationResult:
     """By the sorry's ordinal in the command."""
     unsolved: list[tuple[int | None, Effort]] = field(default_factory=list)
     """With the ordinal of its sorry; None if Lean's goals cannot be matched to sorries."""
-    joint: list[Joint] = field(default_factory=list)
-    """Of each declaration with several sorries of which every one was solved, if they fit together."""
     unplaced: str = ""
     """The first complaint about a found proof that fits no sorry's place."""
-
-    def joint_of(self, ordinal: int) -> Joint | None:
-        """Return what fills a sorry and the others of its declaration."""
-        return next((one for one in self.joint if ordinal in one.ordinals), None)
-
-    def efforts(self, ordinal: int) -> list[Effort]:
-        """Return the failed efforts for a sorry, or for no sorry in particular."""
-        return [effort for whose, effort in self.unsolved if whose in (ordinal, None)]
-
-
-def nearest(efforts: Iterable[Effort]) -> Effort | None:
-    """Return the effort that came nearest to a proof; None of none."""
-    far = float("inf")
-    return min(efforts, key=lambda one: far if one.goals_left is None else one.goals_left, default=None)
 
 
 # ---- Attempts, as the prove job records them
@@ -118,43 +96,35 @@ AttemptOutcome = Literal["found", "disproved", "exhausted", "budget", "unsupport
 
 
 @dataclass(frozen=True, slots=True)
-class FoundProof:
-    """A text that Lean accepted in the sorry's place, alone or together with the neighbours' texts."""
-
-    replacement: Replacement
-    tactics: tuple[str, ...]
-    text_hash: str
-
-
-@dataclass(frozen=True, slots=True)
 class Attempt:
-    """The result of the work on one sorry."""
+    """The result of the work on one sorry; with a proof, `text_hash` is the scanner's of the patched declaration."""
 
     wanted: SorryToProve
     outcome: AttemptOutcome
     detail: str = ""
     effort: Effort = field(default_factory=lambda: Effort("error"))
-    proof: FoundProof | None = None
+    proof: SolvedSorry | None = None
+    text_hash: str = ""
 
 
-def found(
-    one: SorryToProve, solved: SolvedSorry, detail: str, *, data: bytes, source: SourceFile, path: str
-) -> Attempt:
+def found(one: SorryToProve, solved: SolvedSorry, *, data: bytes, source: SourceFile, path: str) -> Attempt:
     """Return the attempt that found a proof; an error if the proof changes more of the file than the declaration."""
     before, after = source.scanned, scan_source(splice(data, solved.replacement), path=path)
     index = next((sorry.index for sorry in before.sorries if sorry.byte_start == one.byte_start), None)
     if after.error is not None or len(after.declarations) != len(before.declarations) or index is None:
         said = "the patched file does not scan as the same declarations"
         return Attempt(one, "error", said, replace(solved.effort, goals_left=None))
-    proof = FoundProof(solved.replacement, solved.tactics, after.declarations[index].text_hash)
-    return Attempt(one, "found", detail, solved.effort, proof)
+    text_hash = after.declarations[index].text_hash
+    return Attempt(one, "found", solved.effort.detail, solved.effort, solved, text_hash)
 
 
 def in_vain(one: SorryToProve, worked: DeclarationResult) -> Attempt:
     """Sum the failed efforts for a sorry up as one attempt, with the tree and detail of the nearest to a proof."""
-    efforts = worked.efforts(one.ordinal)
-    best = nearest(efforts) or Effort(
-        "exhausted", detail="its goal was proved, and no place in the source takes that"
+    efforts = [effort for whose, effort in worked.unsolved if whose in (one.ordinal, None)]
+    best = min(
+        efforts,
+        key=lambda effort: math.inf if effort.goals_left is None else effort.goals_left,
+        default=Effort("exhausted", detail="its goal was proved, and no place in the source takes that"),
     )
     whole = best.after(*(effort for effort in efforts if effort is not best))
     outcomes = {effort.outcome for effort in efforts}

@@ -19,7 +19,7 @@ from pipeline.lean.client.errors import ReplDied, ReplError, ReplStartError, sho
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed
 from pipeline.lean.source.imports import closure
-from pipeline.lean.source.scanner import Command, SourceFile, parse
+from pipeline.lean.source.scanner import Command, LocatedFile, SourceFile, locate, parse
 from pipeline.lean.source.splice import Declaration
 from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.declaration import CannotAttempt, DeclarationProver
@@ -73,6 +73,7 @@ class FileProver:
     lemmas: Sequence[Lemma] = ()
     _data: bytes = field(default=b"", init=False)
     _source: SourceFile = field(init=False)
+    _located: LocatedFile | None = field(default=None, init=False)
     _key: ReplKey = field(init=False)
     _place: FilePlace = field(init=False)
     _setup_failed: tuple[SetupFailed, int] | None = field(default=None, init=False)
@@ -174,9 +175,23 @@ class FileProver:
             return f"{one.declaration} is held by {held}, which may do anything"
         if one.kind not in PROVABLE_KINDS | INSTANCE_KINDS:
             return f"{one.declaration} is a {one.kind}: data and structure may not be invented"
+        if one.byte_start < self._stated(one):
+            return f"{one.declaration}: the sorry is in its statement, which no proof may change"
         if self.engine.wholly is not None and self._source.declarations_in(command) != 1:
             return f"{one.declaration} shares its command with other declarations (mutual)"
         return ""
+
+    def _stated(self, one: SorryToProve) -> int:
+        """Return where the statement of a sorry's declaration ends."""
+        if self._located is None:
+            self._located = locate(self._data)
+        inside = (
+            item
+            for item in self._located.declarations
+            if item.record.byte_start <= one.byte_start < item.record.byte_end
+        )
+        found = next(inside, None)
+        return 0 if found is None else self._located.positions.byte(found.stated)
 
     async def _attempt(self, piece: _Piece) -> None:
         answering = self.engine.answering
@@ -210,7 +225,9 @@ class FileProver:
             except ReplError as error:
                 self._report(piece.group, "error", short(str(error)))
             else:
-                self._conclude(piece.group, worked)
+                for one in piece.group:
+                    solved = worked.solved.get(one.ordinal)
+                    self.done(in_vain(one, worked) if solved is None else self._found(one, solved))
 
     async def _work(self, session: Session, piece: _Piece) -> DeclarationResult:
         first = piece.group[0]
@@ -250,22 +267,8 @@ class FileProver:
             f" {short(str(error))}"
         )
 
-    def _conclude(self, group: list[SorryToProve], worked: DeclarationResult) -> None:
-        for one in group:
-            solved = worked.solved.get(one.ordinal)
-            if solved is None:
-                self.done(in_vain(one, worked))
-                continue
-            joint = worked.joint_of(one.ordinal)
-            replacement = joint.replacement if joint else solved.replacement
-            parts = [worked.solved[other] for other in joint.ordinals] if joint else [solved]
-            tactics = tuple(tactic for part in parts for tactic in part.tactics)
-            said = [f"together with the declaration's other {len(parts) - 1}"] if joint else []
-            said += [solved.effort.detail] if solved.effort.detail else []
-            proof = SolvedSorry(tactics, replacement, solved.effort)
-            self.done(
-                found(one, proof, "; ".join(said), data=self._data, source=self._source, path=self.path)
-            )
+    def _found(self, one: SorryToProve, solved: SolvedSorry) -> Attempt:
+        return found(one, solved, data=self._data, source=self._source, path=self.path)
 
     def _report(self, wanted: Iterable[SorryToProve], outcome: AttemptOutcome, detail: str) -> None:
         for one in wanted:

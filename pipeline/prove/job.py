@@ -226,7 +226,7 @@ class ProveJob:
                 byte_start=text.byte_start,
                 byte_end=text.byte_end,
                 declaration=wanted.declaration,
-                declaration_text_hash=attempt.proof.text_hash,
+                declaration_text_hash=attempt.text_hash,
                 replacement=text.text,
                 tactics=attempt.proof.tactics,
                 prover=given.prover,

@@ -89,11 +89,10 @@ class WholeFile:
             tried += len(judged)
             for copy in judged:
                 if not any(one.speaks_against for one in _within(copy, messages or ())):
-                    effort = Effort("found", nodes=tried, seconds=time.monotonic() - started)
+                    seconds = time.monotonic() - started
+                    effort = Effort("found", "in whole files", nodes=tried, seconds=seconds)
                     solved = SolvedSorry(tuple(copy.tactic.split("; ")), copy.replacement, effort)
-                    return found(
-                        wanted, solved, "in whole files", data=self.data, source=self.source, path=self.path
-                    )
+                    return found(wanted, solved, data=self.data, source=self.source, path=self.path)
             rest = [copy.tactic for copy in copies if copy not in judged]
             half = len(rest) // 2 if not judged else len(rest)
             todo += [some for some in (rest[:half], rest[half:]) if half and some]

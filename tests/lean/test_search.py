@@ -129,7 +129,6 @@ def test_one_of_two_sorries_is_filled_alone_where_the_other_cannot_be(lean: Sear
         lean, "theorem t (p q : Prop) : (p → p) ∧ (p → q) := by\n  constructor\n  · sorry\n  · sorry\n"
     )
     assert set(worked.solved) == {0}
-    assert worked.joint == []
     assert [effort.outcome for _, effort in worked.unsolved] == ["exhausted"]
 
 

@@ -180,11 +180,6 @@ class Declaration:
         ]
 
     @property
-    def block(self) -> bool:
-        """Whether several declarations of a `mutual` block have the sorries."""
-        return len(self.ordinals) > 1
-
-    @property
     def may_be_data(self) -> bool:
         """Whether a sorry may stand for data, which no search may invent."""
         return all(token.text not in PROVABLE_KINDS for token in self.tokens)
