@@ -16,7 +16,7 @@ class DueJob(Assignment):
 
     `built`: its worktree gets the project's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
     `tree_bytes` is the memory limit of the process tree; None: the per-process limit. Each GPU after the first adds a
-    per-process limit. `gpus`: the most GPUs that it may hold while it runs; it begins with at least one.
+    per-process limit. `gpus`: the numbers of GPUs that it can use, from one on; empty: it runs without any.
     `cpu_too`: where none works, it runs on the processor.
     `leases`: those that it was given when it was admitted. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: the place of its one secret.
@@ -30,7 +30,7 @@ class DueJob(Assignment):
     memory_bytes: int = 2**32
     built: bool = False
     tree_bytes: int | None = None
-    gpus: int = 0
+    gpus: tuple[int, ...] = ()
     cpu_too: bool = False
     leases: tuple[Gpu, ...] = ()
     rank: int = 0

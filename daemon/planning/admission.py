@@ -221,13 +221,13 @@ def admit(
         leases: tuple[Gpu, ...] = ()
         if not why and job.gpus:
             if free:
-                leases, free = tuple(free[: job.gpus]), free[job.gpus :]
+                leases, free = tuple(free[:1]), free[1:]
             elif not job.cpu_too or any(one.state != "lost" for one in gpus):
                 why = f"a GPU; {_why_none(gpus)}"
                 if job.kind == "prove" and any(one.state == "lent" for one in gpus):
                     for_gpu.append(job.describes)
         if not why:
-            # The more urgent come first, so that training gets a GPU when nothing else wants it.
+            # The more urgent come first: a training gets a GPU when nothing else wants it.
             lanes.add(job.lane)
             kinds.append(job.kind)
             start.append(replace(job, leases=leases) if leases else job)
@@ -244,7 +244,23 @@ def admit(
     for begun in start:
         if KINDS[begun.kind].long or max_running == 1:
             for_slot.pop(begun.repository, None)
-    return Admission(tuple(start), waits, classes, tuple(for_gpu), for_slot)
+    return Admission(_shared_out(start, free), waits, classes, tuple(for_gpu), for_slot)
+
+
+def _shared_out(start: Sequence[DueJob], free: Sequence[Gpu]) -> tuple[DueJob, ...]:
+    """Return the jobs that begin, with the GPUs that are left shared out: whoever has fewest gets more first."""
+    jobs, left = list(start), list(free)
+    while left:
+        for place in sorted(range(len(jobs)), key=lambda place: len(jobs[place].leases)):
+            job = jobs[place]
+            more = next((n for n in job.gpus if n > len(job.leases)), 0) - len(job.leases)
+            if 0 < more <= len(left):
+                jobs[place] = replace(job, leases=(*job.leases, *left[:more]))
+                del left[:more]
+                break
+        else:
+            break
+    return tuple(jobs)
 
 
 def _no_room(kinds: Sequence[Kind], room: int | None) -> str:

@@ -77,7 +77,7 @@ class JobClass:
 
     @classmethod
     def of(cls, job: DueJob) -> JobClass:
-        return cls(job.kind, job.gpus > 0, job.cpu_too, job.paid)
+        return cls(job.kind, bool(job.gpus), job.cpu_too, job.paid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -430,7 +430,7 @@ class Proving:
             describes=f"prove {listed(names, 2)}{at_rung}",
             built=self._look.is_built(lean),
             memory_bytes=rung.memory_bytes,
-            gpus=int(rung.gpu),
+            gpus=(1,) if rung.gpu else (),
             cpu_too=settings.prove.generator.device == "auto",
             rank=rank,
             cost_s=len(sorries) * rung.budget.seconds if rung.number else 0.0,

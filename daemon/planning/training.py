@@ -175,7 +175,7 @@ class _Training:
             _at(trace),
             describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}{again}",
             spec=self._to_train(identity, repo, chain).model_copy(update={"refused": refused}),
-            gpus=0 if self._settings.train.device == "cpu" else self._settings.train.gpus,
+            gpus=self._numbers_of_gpus(),
         )
 
     def _train_with_rewards(
@@ -312,7 +312,7 @@ class _Training:
         return (identity, len(same)) if self._is_ready(identity) and self._is_new(trace, since) else None
 
     def _tried(self, repo: Repo, *, rewards: bool) -> list[Learned]:
-        """Return what learned the repository, or by rewards on it, on top of the checkpoint in use."""
+        """Return what came of trainings on the repository from the checkpoint in use, with Lean's reward or without."""
         return [
             one
             for one in self._known
@@ -338,6 +338,12 @@ class _Training:
             f"{number} times new proofs since {latest}",
         )
         return identity if self._is_ready(identity) else None
+
+    def _numbers_of_gpus(self) -> tuple[int, ...]:
+        """Return the numbers of GPUs among which a step's batch is shared evenly."""
+        train = self._settings.train
+        most = 0 if train.device == "cpu" else train.gpus
+        return tuple(number for number in range(1, most + 1) if self._config["batch_size"] % number == 0)
 
     def _is_ready(self, identity: str) -> bool:
         return self._look.standings.of(identity).state == "ready"
@@ -423,7 +429,7 @@ class _Training:
         usual = {
             "timeout_s": train.timeout_s,
             "memory_bytes": train.memory_bytes,
-            "gpus": int(train.device != "cpu"),
+            "gpus": () if train.device == "cpu" else (1,),
             "cpu_too": train.device == "auto",
             "key": hub_key(str(self._config.get("model_name", ""))),
         }

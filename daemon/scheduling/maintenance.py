@@ -62,7 +62,7 @@ class Maintenance:
 
     @contextmanager
     def _kept_up(self, code: str, not_done: str) -> Iterator[None]:
-        """Do something of which a failure is a problem until it has gone well."""
+        """Report that the block failed as a problem `code`, in words `not_done`, until it goes well."""
         try:
             yield
         except (OSError, LogError, sqlite3.Error) as error:

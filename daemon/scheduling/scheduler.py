@@ -252,9 +252,12 @@ class Scheduler:
         return replace(table, schedule=schedule, now=now).of_work("poll")
 
     def _preempt(self) -> None:
-        """Preempt the jobs that must not run any longer."""
+        """Preempt the jobs that must not run any longer, for proofs no more than they wait for GPUs."""
         now = time.monotonic()
+        works = {gpu.uuid for gpu in self.gpus if gpu.state != "lost"}
         for live in self._runner.attempts:
+            ending = (one.due.leases for one in self._runner.attempts if one.asked.is_set())
+            freed = sum(gpu.uuid in works for leases in ending for gpu in leases)
             job = live.due.job
             if lost := why_lost(live.due, self.gpus):
                 self._runner.preempt(job, lost)
@@ -264,7 +267,7 @@ class Scheduler:
                     live.due.kind,
                     runs_for_s=now - live.started,
                     holds_gpu=bool(live.due.leases),
-                    waiting_for_gpu=self.admission.for_gpu,
+                    waiting_for_gpu=self.admission.for_gpu[freed:],
                     asks_endpoint=live.asks_endpoint,
                 )
                 if why:

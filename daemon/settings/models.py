@@ -517,10 +517,11 @@ class Train(Section):
     `cuda`, the jobs of a GPU that fails wait until it answers again. `cpu` or `auto` for small models on a machine
     without a GPU"""
     gpus: Integer = Field(1, ge=1, le=64)
-    """A training begins with at most so many of the free GPUs, and with one at least. Each has a process with `memory`
-    of its own and its share of each step: a number that divides `batch_size` is used. What is learned is the same, and
-    what was interrupted goes on with another number. Training with Lean's reward uses one. Raise it where GPUs stand
-    idle; on a cluster, to what each machine has"""
+    """The most GPUs of one training. Trainings that begin at the same time share the free ones: none gets a second one
+    before each has one. What becomes due later waits for a free one. Each GPU has a process with `memory` of its own
+    and its share of each step, so a training has a number of GPUs that divides its `batch_size`. What is learned is
+    the same, and what was interrupted goes on with another number. Training with Lean's reward has one. Raise it where
+    GPUs stand idle; on a cluster, to what each machine has"""
     new_theorems: Integer = Field(100, ge=1)
     """A repository is trained when its newest trace has at least this many theorems that the checkpoint in use has
     not learned. For the retriever, theorems with a tactic that uses a premise count; for the other models, theorems

@@ -623,7 +623,7 @@ class Engine(Section):
     `ssh`, `docker run`, `systemd-run`. `{gpus}` is how many it has, `{memory}` the job's limit in MiB, `{job}` and
     `{kind}` name it. `[]`: none. Set it where other machines are there to run jobs"""
     gpus: Integer = Field(0, ge=0, le=10_000, examples=[4])
-    """With `launch`: how many GPUs jobs may have there at the same time. Set it where the launcher can get one"""
+    """With `launch`: the most GPUs that jobs may hold there at once. Set it where the launcher can get one"""
     address: Text = Field("", examples=["10.0.0.5:6379"])
     """With `ray`: where the cluster's head is, `host:port`. Set it to what `ray start --head` printed"""
     token_file: Text = Field("", examples=["/etc/everlean/ray-token"])

@@ -10,14 +10,15 @@ Around the part that can save, and in it wherever everything is in a state that 
                 raise preemption.Yielded(f"step {step} is saved")
 
 Outside a region SIGTERM ends a job at once, which harms nothing either: it resumes from its last save. So does a
-second SIGTERM inside one. Where SIGTERM is not a job's (`pipeline.jobs.protocol.run_job`), as in a program that only
+second SIGTERM inside one, but for a process that a job has started beside others, which may hear of one stop from the
+system and from the job. Where SIGTERM is not a job's (`pipeline.jobs.protocol.run_job`), as in a program that only
 uses these modules, a region changes nothing.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -28,6 +29,7 @@ CLEANUP_S = 10.0
 
 _asked = False
 _inside = False
+_twice = True
 
 
 class Yielded(SystemExit):
@@ -38,16 +40,19 @@ class Yielded(SystemExit):
         self.saved = saved
 
 
-def arm() -> None:
-    """Let SIGTERM end this process at once, as jobs do outside a region."""
-    global _asked, _inside  # noqa: PLW0603 - a signal is the whole process's
-    _asked = _inside = False
+def arm(*, twice: bool = True) -> None:
+    """Let SIGTERM end this process at once outside a region, and if `twice` the second one inside a region."""
+    global _asked, _inside, _twice
+    _asked, _inside, _twice = False, False, twice
     signal.signal(signal.SIGTERM, _end)
 
 
 @contextmanager
-def region() -> Iterator[None]:
+def region(of_any: Callable[[bool], bool] = bool) -> Iterator[None]:
     """Turn SIGTERM into a request that `wanted` reports, until the end of the block. On the main thread.
+
+    Args:
+        of_any: returns whether it is so in any of the processes that do the same work, each of which asks.
 
     Raises:
         Yielded: someone asked, and the block came to its end.
@@ -63,7 +68,7 @@ def region() -> Iterator[None]:
     finally:
         _inside = False
         signal.signal(signal.SIGTERM, _end)
-    if wanted():
+    if of_any(wanted()):
         raise Yielded("this part is done")
 
 
@@ -87,6 +92,6 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 def _ask(number: int, frame: FrameType | None) -> None:
     global _asked  # noqa: PLW0603
-    if _asked:
+    if _asked and _twice:
         _end(number, frame)
     _asked = True

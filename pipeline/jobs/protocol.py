@@ -384,7 +384,7 @@ def run_job(
     # Standard output belongs to the protocol; a stray print of a library must not corrupt it.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    preemption.arm()
+    preemption.arm(twice=alone)
     end_with_the_daemon()
     spec = JobSpec.read(arguments.spec)
     reporter = Reporter(spec, out)

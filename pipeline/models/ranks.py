@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
+MEETING = "EVERLEAN_RANKS_FILE"
+"""The variable with the path of the file by which they find each other."""
+
 
 def world() -> int:
     """Return how many processes were started to learn together; 1 where this one is alone."""
@@ -19,15 +22,25 @@ def is_first() -> bool:
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
-def join() -> None:
-    """Take the GPU of one's own, and meet the other processes."""
+def join(*, timeout_s: float) -> None:
+    """Take the GPU of one's own, and meet the other processes.
+
+    Args:
+        timeout_s: how long one waits for another; whoever waits for one that has ended is ended from outside.
+    """
     import torch
 
-    cuda = torch.cuda.is_available()
+    cuda, rank = torch.cuda.is_available(), int(os.environ["RANK"])
     if cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # Whoever waits for one that is gone is ended from outside.
-    torch.distributed.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(days=1))
+        torch.cuda.set_device(rank)
+    torch.distributed.init_process_group(
+        "nccl" if cuda else "gloo",
+        # A file and no port, which another program may take before these do.
+        init_method=f"file://{os.environ[MEETING]}",
+        rank=rank,
+        world_size=world(),
+        timeout=timedelta(seconds=timeout_s),
+    )
 
 
 def any_of(value: bool) -> bool:

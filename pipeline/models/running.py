@@ -105,7 +105,7 @@ def _run_saved(trainer: Any, saves: Saves) -> None:
             callback.logging_dir = str(saves.tensorboard or saves.folder.parent / default_logdir())
     try:
         begun = _newest_whole(saves.folder)
-        with preemption.region():
+        with preemption.region(any_of):
             trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
     except (OSError, RuntimeError, SafetensorError) as error:
         if not _is_disk_error(error):

@@ -60,6 +60,7 @@ from store.files import sync, sync_tree, write_whole
 
 _EVALUATIONS = ".evaluations"
 _REPORT_EVERY_S = 1.0
+_DAY_S = 86_400.0
 T = TypeVar("T")
 C = TypeVar("C", bound=Config)
 OnStep = Callable[[int, int], object]
@@ -338,8 +339,8 @@ class TrainingJob(abc.ABC, Generic[C]):
         """Train the task, or take the model that the specification names."""
         folder = self.order.taken
         if folder is None:
-            if world() == 1 and (count := self._processes()) > 1:
-                learn_together(count, self.spec.directory / "spec.json", self.reporter.progress)
+            if world() == 1 and len(self.spec.gpus) > 1:
+                learn_together(len(self.spec.gpus), self.spec.directory / "spec.json", self.reporter.progress)
                 # What they have made is there, and is read.
             reports = StepReports(self.reporter, f"training on {task.name}")
             return self.learn(task, reports if is_first() else lambda _done, _total: None)
@@ -359,14 +360,9 @@ class TrainingJob(abc.ABC, Generic[C]):
             complete=lambda copy: self.complete(copy, folder),
         )
 
-    def _processes(self) -> int:
-        """Return how many processes share each step evenly, of as many as there are GPUs."""
-        batch = self.config.to_dict()["batch_size"]
-        return max((n for n in range(1, len(self.spec.gpus) + 1) if batch % n == 0), default=1)
-
     def _learn_beside_others(self) -> dict[str, Any]:
         """Do the part of one of the processes that learn together."""
-        join()
+        join(timeout_s=self.config.to_dict().get("timeout_seconds", _DAY_S))
         with failures(self.order.repository):
             dataset, position = self.dataset()
             self._made(TaskData(self.order.repository, dataset, position))

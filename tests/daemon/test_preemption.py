@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import Field
 
+from daemon.planning.admission import Admission
 from daemon.scheduling.scheduler import Operator, Scheduler
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
 from pipeline.lean.backend import Leans
@@ -26,6 +28,8 @@ class Paid(ProveSpec):
 
     behave: str
     base: None = None
+    # A scan's, which the job reads, are others.
+    limits: PoolLimits = Field(PoolLimits(), exclude=True)
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
@@ -37,7 +41,6 @@ def paid(sha: str) -> Paid:
         branch="main",
         sha=sha,
         lean=A_LEAN,
-        limits=PoolLimits(),
         rung=EndpointRung(endpoint=EndpointSpec(base_url="http://127.0.0.1:1", model="m"), whole=WholeSpec()),
         budget=Budget(1, 1.0, 1.0),
         budget_key="b",
@@ -67,7 +70,7 @@ async def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_
     deployment.write(repos=[remote.path], extra="[trace]\nenabled = false\n")
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
     gpus = gpus_of(tmp_path / "gpus", nvml)
-    async with bench(deployment, gpus=gpus, forked=False) as b:
+    async with bench(deployment, gpus=gpus) as b:
         work = scheduler(b)
         desk = Operator(b.parts.store, b.runner, work, b.parts.context)
         await b.run(b.due("succeed"))
@@ -117,6 +120,31 @@ async def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_
         2,
         "preempted: GPU 1 (Test GPU) was lost: GPU is lost; where it was is saved",
     )
+
+
+async def test_no_more_trainings_are_preempted_than_free_the_gpus_that_proofs_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.planning.schedule.LEAST_S", 0.0)
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := trivial\n"})
+    deployment.write(repos=[remote.path], extra='[schedule]\npreempt = ["prove"]\n')
+    gpus = gpus_of(tmp_path / "gpus", FakeNvml(*(FakeGpu(f"GPU-{name}") for name in "abcd")))
+    async with bench(deployment, gpus=gpus) as b:
+        work = scheduler(b)
+        leases = await gpus.look({})
+        for number, own in enumerate((leases[:2], leases[2:3], leases[3:])):
+            b.runner.start(b.due("yield", kind="train", leases=own, job=f"train-{number}"))
+        await until(lambda: [one.note for one in b.runner.running()] == ["in the region"] * 3)
+        await work.start_due()
+        ends = []
+        for waiting in ((), ("prove a",), ("prove a", "prove b"), ("prove a", "prove b", "prove c")):
+            work.admission = Admission(for_gpu=waiting)
+            work._preempt()
+            ends.append([live.due.job for live in b.runner.attempts if live.asked.is_set()])
+        await until(lambda: len(b.runner.running()) == 1)
+    assert ends == [[], ["train-0"], ["train-0"], ["train-0", "train-1"]], "the first one frees two"
 
 
 async def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its_share(

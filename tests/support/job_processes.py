@@ -52,6 +52,7 @@ def progress(self, done, total, note=""):
         elif ranks.world() == 1:
             os.kill(os.getpid(), number)
         else:
+            os.kill(os.getpid(), number)  # a system that stops tells each process
             os.kill(os.getppid(), number)
             while not preemption.wanted():  # until it has been passed on
                 time.sleep(0.01)
@@ -59,17 +60,21 @@ def progress(self, done, total, note=""):
 
 class Rank(forks.Adopted):
     # One of the processes that learn together, for which nothing is loaded anew.
-    def __init__(self, words, *, stdout, env, **_):
+    def __init__(self, words, *, env, **_):
         global kill
+        read, write = os.pipe()
         if pid := os.fork():
             kill = None  # it is theirs
-            super().__init__(pid, words)
+            os.close(write)
+            super().__init__(pid, words, os.fdopen(read, "rb"))
             return
         code = 1
         try:
             os.environ.clear()
             os.environ.update(env)
-            os.dup2(stdout, 1)
+            os.dup2(write, 1)
+            os.close(write)
+            os.close(read)
             forks.become_module(words[3], words[4:])
         except SystemExit as end:
             code = end.code
@@ -77,7 +82,7 @@ class Rank(forks.Adopted):
             os._exit(code)
 
 
-together.subprocess = SimpleNamespace(Popen=Rank, DEVNULL=None)
+together.subprocess = SimpleNamespace(Popen=Rank, DEVNULL=None, PIPE=None)
 
 if kill:
     jobs._REPORT_EVERY_S = 0

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from pipeline.jobs import preemption
 from pipeline.models.errors import CheckpointError, DivergedError, disk_reason
+from pipeline.models.ranks import any_of
 from store.files import written_whole
 
 UNREADABLE = (
@@ -101,7 +102,7 @@ class StepCheckpoints(Checkpoint):
     would skip the validation and might choose another best epoch. A state in which training is to stop is not saved,
     because Lightning does not save the decision to stop.
 
-    If the job is preempted (`pipeline.jobs.preemption`), the current step is saved and the run ends.
+    If the job is preempted (`pipeline.jobs.preemption`) in any of its processes, all save the current step and end.
     """
 
     def __init__(self, folder: Path, *, every: int) -> None:
@@ -120,13 +121,13 @@ class StepCheckpoints(Checkpoint):
         last = batch_idx + 1 == trainer.num_training_batches
         if not whole or last:
             return
-        wanted = _preempted(trainer)
+        wanted = any_of(preemption.wanted())
         if wanted or trainer.global_step % self._every == 0:
             self._save(trainer, pl_module, then_end=wanted)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.should_stop and trainer.current_epoch + 1 != trainer.max_epochs:
-            self._save(trainer, pl_module, then_end=_preempted(trainer))
+            self._save(trainer, pl_module, then_end=any_of(preemption.wanted()))
 
     def on_train_start(
         self,
@@ -144,11 +145,6 @@ class StepCheckpoints(Checkpoint):
                 old.unlink()
         if then_end:
             raise preemption.Yielded(f"step {trainer.global_step} is saved")
-
-
-def _preempted(trainer: pl.Trainer) -> bool:
-    """Return whether any process of the run was preempted: all of them end after the same step."""
-    return trainer.strategy.reduce_boolean_decision(preemption.wanted(), all=False)
 
 
 class BestWeights(Checkpoint):

@@ -37,7 +37,7 @@ from pipeline.jobs import preemption
 from pipeline.models.curve import LOSS, Curve
 from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries
-from pipeline.models.ranks import is_first, world
+from pipeline.models.ranks import any_of, is_first, world
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.ewc import Task
@@ -209,7 +209,7 @@ def train_task(
     if made is None:
         # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
         model.train()
-        with preemption.region():
+        with preemption.region(any_of):
             made = _fit(model, data, config, run, lambda done: on_step(done, total), watchers)
     else:
         model.load_state_dict(made.pop("weights"))

@@ -22,8 +22,10 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_the_failure_of_one_process_is_the_jobs(tmp_path: Path) -> None:
-    spec = raw_spec("train", {"chain": str(tmp_path)}, tmp_path, job="train-1", attempt=1)
-    with pytest.raises(JobError, match="repository: Field required") as caught:
+    # What each says is longer than a pipe takes at once.
+    long = "x" * 100_000
+    spec = raw_spec("train", {"chain": str(tmp_path), long: 1}, tmp_path, job="train-1", attempt=1)
+    with pytest.raises(JobError, match=f"repository: Field required.*{long}") as caught:
         learn_together(2, spec.write(), lambda *_: pytest.fail("it did something"))
     assert (caught.value.reason, caught.value.deterministic) == ("bad_spec", True)
 

@@ -67,7 +67,7 @@ class Bench:
             describes=f"{kind} that shall {behave}",
             timeout_s=self.runner.limits.timeout_s,
             memory_bytes=self.runner.limits.memory_bytes,
-            gpus=len(leases),
+            gpus=(len(leases),) if leases else (),
             leases=leases,
             spec=Behaving(
                 behave=behave,

@@ -27,7 +27,9 @@ LOST = replace(ONE, state="lost", detail="GPU is lost", remedy="reset it")
 BUSY = replace(ONE, state="busy", detail="used by process 7", remedy="end it")
 
 
-def due(name: str, kind: Kind = "prove", *, gpus: int = 0, cpu_too: bool = False) -> DueJob:
+def due(
+    name: str, kind: Kind = "prove", *, gpus: int | tuple[int, ...] = (), cpu_too: bool = False
+) -> DueJob:
     return DueJob(
         job=name,
         kind=kind,
@@ -38,7 +40,7 @@ def due(name: str, kind: Kind = "prove", *, gpus: int = 0, cpu_too: bool = False
         sha="0" * 40,
         describes=f"{kind} {name}",
         spec=Spec(),
-        gpus=gpus,
+        gpus=(gpus,) if isinstance(gpus, int) else gpus,
         cpu_too=cpu_too,
     )
 
@@ -55,21 +57,29 @@ def test_several_gpus_are_lent_to_several_jobs_and_each_to_one() -> None:
     }
 
 
-def test_a_training_takes_the_free_gpus_that_it_may_have_and_is_no_more_urgent_for_that() -> None:
-    three = replace(TWO, uuid="GPU-c", index=2)
-    jobs = plan(due("a", gpus=1), due("t", "train", gpus=2))
-    for free, begun in (
-        ([ONE, TWO, three], {"a": (ONE,), "t": (TWO, three)}),
-        ([ONE, TWO], {"a": (ONE,), "t": (TWO,)}),
-        ([ONE], {"a": (ONE,)}),
+def test_trainings_share_the_gpus_that_nothing_else_wants_as_evenly_as_their_steps_can_be() -> None:
+    free = [replace(ONE, uuid=f"GPU-{number}", index=number) for number in range(8)]
+    jobs = plan(
+        due("p", gpus=1), due("t", "train", gpus=(1, 2, 4, 8)), due("u", "train_tactics", gpus=(1, 3))
+    )
+    for number, shares in (
+        (1, {"p": 1}),
+        (2, {"p": 1, "t": 1}),
+        (3, {"p": 1, "t": 1, "u": 1}),
+        (4, {"p": 1, "t": 2, "u": 1}),
+        (5, {"p": 1, "t": 2, "u": 1}),  # of two that are left, t uses one, and u both or none
+        (6, {"p": 1, "t": 2, "u": 3}),
+        (8, {"p": 1, "t": 4, "u": 3}),
     ):
-        start = admit(jobs, running=(), max_running=9, gpus=[BUSY, *free]).start
-        assert {one.job: one.leases for one in start} == begun
-        assert [one.whole_bytes // one.memory_bytes for one in start] == [len(one.leases) for one in start]
-        planned = [replace(one, tree_bytes=one.memory_bytes + 7) for one in start]
-        assert [one.whole_bytes for one in planned] == [
-            len(one.leases) * one.memory_bytes + 7 for one in start
-        ]
+        start = admit(jobs, running=(), max_running=9, gpus=[BUSY, *free[:number]]).start
+        assert {one.job: len(one.leases) for one in start} == shares
+        leases = [gpu for one in start for gpu in one.leases]
+        assert len({*leases} - {BUSY}) == len(leases)
+        for one in start:
+            each = one.memory_bytes
+            assert one.whole_bytes == len(one.leases) * each
+            planned = replace(one, tree_bytes=each + 7)
+            assert planned.whole_bytes == len(one.leases) * each + 7
 
 
 def test_a_foreign_process_on_the_gpu_is_named_to_the_job_that_waits() -> None:

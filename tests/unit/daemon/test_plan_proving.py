@@ -183,7 +183,7 @@ def test_what_a_rung_left_without_a_proof_is_due_at_the_next_one(world: World) -
     assert (asked(first, ProveSpec).prover, asked(first, ProveSpec).model, first.gpus) == (
         "tactics",
         "",
-        0,
+        (),
     )
     (rest, second) = world.plan(world.tried("a", first, outcome="budget")).due
     assert shown(Plan.of([rest, second])) == [(0, ["b"]), (2, ["a"])]
@@ -335,7 +335,7 @@ def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs
     (two,) = world.plan(world.tried("a", zero)).due
     (four,) = world.plan(world.tried("a", two)).due
     assert [job.memory_bytes for job in (zero, two, four)] == [2**32, 9 * 2**30, 2**32]
-    assert [job.gpus for job in (zero, two, four)] == [0, 1, 0]
+    assert [job.gpus for job in (zero, two, four)] == [(), (1,), ()]
     assert [job.key for job in (zero, two)] == [None, HUB_KEY]
     assert four.key == KeyPlace("everlean-model-key", "EVERLEAN_MODEL_KEY")
     assert part(asked(four, ProveSpec).rung, "endpoint")["ledger"] == str(

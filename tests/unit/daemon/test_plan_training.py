@@ -127,7 +127,7 @@ def test_a_traced_repository_with_enough_theorems_is_a_task_from_the_base_model(
     world.trace(ONE)
     job = world.one()
     assert (job.kind, job.repository, job.branch, job.sha) == ("train", ONE, "main", sha(1))
-    assert (job.gpus, job.needs_worktree) == (0, False)
+    assert (job.gpus, job.needs_worktree) == ((), False)
     assert (asked(job, TrainSpec).parent, asked(job, TrainSpec).tasks) == (None, ())
     assert asked(job, TrainSpec).chain == (world.settings.paths.models / "retriever")
 
@@ -580,14 +580,15 @@ def test_a_job_that_is_released_and_tried_again_keeps_its_dataset(world: World) 
 
 
 @pytest.mark.parametrize(
-    ("device", "gpus", "cpu_too"), [("cuda", 4, False), ("auto", 4, True), ("cpu", 0, False)]
+    ("device", "gpus", "cpu_too"),
+    [("cuda", (1, 2, 4, 8), False), ("auto", (1, 2, 4, 8), True), ("cpu", (), False)],
 )
 def test_where_a_model_is_trained_is_the_settings_to_say(
-    world: World, device: str, gpus: int, cpu_too: bool
+    world: World, device: str, gpus: tuple[int, ...], cpu_too: bool
 ) -> None:
     world.trace(ONE)
     world.settings = world.settings.model_copy(
-        update={"train": world.settings.train.model_copy(update={"device": device, "gpus": 4})}
+        update={"train": world.settings.train.model_copy(update={"device": device, "gpus": 9})}
     )
     job = world.one()
     assert (job.gpus, job.cpu_too, asked(job, TrainSpec).config["device"]) == (gpus, cpu_too, device)
