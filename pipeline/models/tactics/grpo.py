@@ -7,9 +7,10 @@
 
 Each prompt is a goal from the training split, in the words of `pipeline.models.tactics.prompt`; for each the model
 writes `num_generations` answers, and learns from how much better than the others each one is. "lean" is the reward that
-runs them (`pipeline.models.tactics.reward`). A custom function is called as LeanDojo documents: `completions` are
-the texts of the tactics, whatever the model's template makes of them, and a torch tensor or a list comes back;
-`problem` has the goals, and the dataset's other columns come by name, so it should take `**kwargs`.
+runs them (`pipeline.models.tactics.reward`); a goal that a finisher closes alone is left out with it, since the first
+rung closes that without a model. A custom function is called as LeanDojo documents: `completions` are the texts of the
+tactics, whatever the model's template makes of them, and a torch tensor or a list comes back; `problem` has the goals,
+and the dataset's other columns come by name, so it should take `**kwargs`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +36,7 @@ from pipeline.models.running import Saves
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
-from pipeline.models.tactics.reward import LeanReward, RewardValues
+from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward, RewardValues
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import FitResult, OnlyTrains, RepositoryTrainer
 from store.text import first_line
@@ -87,6 +89,8 @@ def checked_arguments(given: Mapping[str, Any]) -> Mapping[str, Any]:
 RewardFunc = Callable[..., Any]
 LEAN: Literal["lean"] = "lean"
 _REFERENCE = "ref"
+_JUDGED_TOGETHER = 64
+"""Goals."""
 _MEASURES = {
     "reward": "reward",
     "reward_std": "reward_std",
@@ -224,17 +228,22 @@ class GRPOTrainer(RepositoryTrainer):
             NothingToLearnError, DivergedError: as `RepositoryTrainer.fit`.
             CheckpointError: the run cannot be saved. Yielded: the job was preempted, and the run is saved.
         """
-        examples = prompts_of(rows, self.loaded())
-        if not examples:
+        every = prompts_of(rows, self.loaded())
+        if not every:
             raise NothingToLearnError("there is no goal to learn from")
-        _, wanted = self._gathered()
-        if len(examples) < wanted:
-            # TRL drops an incomplete step: training would end without a step and without an error.
-            raise NothingToLearnError(
-                f"there are {len(examples)} goals, and a step takes {wanted}: set batch_size lower"
-            )
-        trainer = self.trainer(examples)
         try:
+            examples = self._beyond_finishers(every) if LEAN in self._rewards else every
+            dropped = len(every) - len(examples)
+            if dropped:
+                self._report(f"{dropped} of {len(every)} goals are left out: a finisher closes them")
+            _, needed = self._gathered()
+            if len(examples) < needed:
+                # TRL drops an incomplete step: training would end without a step and without an error.
+                raise NothingToLearnError(
+                    f"there are {len(examples)} goals that no finisher closes, of {len(every)}, and a step takes "
+                    f"{needed}: set batch_size lower"
+                )
+            trainer = self.trainer(examples)
             steps = self.drive(trainer, saves)
         finally:
             self.close()
@@ -247,7 +256,20 @@ class GRPOTrainer(RepositoryTrainer):
             logged = [item[name] for item in trainer.state.log_history if name in item]
             if logged:
                 measures[ours] = sum(logged) / len(logged)
-        return FitResult(len(examples), 0, steps, measures)
+        return FitResult(len(examples), dropped, steps, measures)
+
+    def _beyond_finishers(self, examples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the prompts whose goals no finisher closes: what the first rung finds without a model."""
+        hard = []
+        for first in range(0, len(examples), _JUDGED_TOGETHER):
+            part = examples[first : first + _JUDGED_TOGETHER]
+            asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
+            verdicts = iter(self._lean_reward().judge(asked))
+            for one in part:
+                outcomes = [verdict and verdict.outcome for verdict in islice(verdicts, len(FINISHERS))]
+                if "closed" not in outcomes:
+                    hard.append(one)
+        return hard
 
     def close(self) -> None:
         """End the processes of the reward from Lean; training starts others."""

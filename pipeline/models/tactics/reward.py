@@ -174,6 +174,7 @@ class LeanReward:
         asked = [CompletionRow(*one) for one in zip(problem, completions, rows, strict=True)]
         verdicts = self.judge(asked)
         counted = collections.Counter("unjudged" if one is None else one.outcome for one in verdicts)
+        self.counts += counted
         if (log_metric := columns.get("log_metric")) is not None:
             for name in ("closed", "progress", "open", "unjudged"):
                 log_metric(f"lean/{name}", counted[name] / max(1, len(verdicts)))
@@ -205,7 +206,6 @@ class LeanReward:
             for (goal, tactic), found in self._run(self._judged(waiting)).items():
                 for number in waiting[goal][tactic]:
                     verdicts[number] = found
-        self.counts.update("unjudged" if one is None else one.outcome for one in verdicts)
         return verdicts
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,11 +171,26 @@ def test_any_batch_size_is_gathered_to_whole_groups(
 def test_fewer_goals_than_a_step_takes_are_said_and_do_not_end_in_a_model_of_no_step(
     trainer: MakeTrainer,
 ) -> None:
-    with pytest.raises(NothingToLearnError, match="2 goals, and a step takes 3: set batch_size lower"):
+    with pytest.raises(
+        NothingToLearnError, match="2 goals that no finisher closes, of 2, and a step takes 3: set"
+    ):
         trainer("lean", batch_size=6, num_generations=2).fit(ROWS)
 
 
 # ---- Lean in the loop, and what is kept
+
+
+def test_a_goal_that_the_first_rung_closes_without_a_model_is_left_out(
+    trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_process(monkeypatch, replace(LEAN, tactics={**LEAN.tactics, ("p", "assumption"): []}))
+    said: list[str] = []
+    fitted = trainer("lean", num_generations=2, batch_size=2, say=said.append).fit(ROWS)
+    assert (fitted.rows, fitted.dropped) == (1, 1)
+    assert said[-1] == "1 of 2 goals are left out: a finisher closes them"
+    # A reward of one's own may be for anything.
+    own = trainer(lambda completions, **_: [0.0] * len(completions), num_generations=2, batch_size=2)
+    assert own.fit(ROWS).dropped == 0
 
 
 def test_lean_is_asked_where_the_trainer_says_at_each_training(tmp_path: Path, trainer: MakeTrainer) -> None:
