@@ -494,7 +494,7 @@ def test_one_model_is_trained_at_a_time(world: World) -> None:
     assert world.plan(running=[plan.due[0].lane]).due == ()
 
 
-def due(kind: Kind, *, gpus: int = 0) -> DueJob:
+def due(kind: Kind, *, gpus: tuple[int, ...] = ()) -> DueJob:
     return DueJob(
         job=f"{kind}-1",
         kind=kind,
@@ -518,7 +518,7 @@ def kinds_begun(plan: Plan, gpus: Sequence[Gpu], running: Sequence[Kind] = (), s
 
 
 def test_training_never_starts_while_another_job_has_the_gpu() -> None:
-    plan = Plan.of([due("train", gpus=1)])
+    plan = Plan.of([due("train", gpus=(1,))])
     waits = admit(plan, running=("prove",), max_running=4, gpus=[LENT])
     assert waits.start == ()
     assert waits.waits == {"train-1": "a GPU; GPU 0 (Test GPU) is leased by: prove Demo.alpha"}
@@ -528,14 +528,14 @@ def test_training_never_starts_while_another_job_has_the_gpu() -> None:
 
 
 def test_training_takes_no_slot_from_the_others_and_waits_for_none_of_theirs() -> None:
-    plan = Plan.of([due("scan"), due("prove"), due("train", gpus=1)])
+    plan = Plan.of([due("scan"), due("prove"), due("train", gpus=(1,))])
     assert kinds_begun(plan, [FREE], slots=2) == ["scan", "prove", "train"]
     assert kinds_begun(plan, [FREE], ["scan", "trace"], slots=2) == ["train"]
     assert kinds_begun(plan, [LENT], ["train"], slots=2) == ["scan", "prove"]
 
 
 def test_what_is_more_urgent_gets_the_gpu_first() -> None:
-    plan = Plan.of([due("prove", gpus=1), due("train", gpus=1)])
+    plan = Plan.of([due("prove", gpus=(1,)), due("train", gpus=(1,))])
     assert kinds_begun(plan, [FREE], slots=8) == ["prove"]
 
 
