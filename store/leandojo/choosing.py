@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
@@ -317,23 +319,19 @@ def imports_first(paths: Iterable[str], imports: Mapping[str, Sequence[str]], *,
         ImportCycleError: there is no such order. `trace` says whose files they are.
     """
     given = list(paths)
-    known = set(given)
-    done: set[str] = set()
+    place = {path: number for number, path in enumerate(given)}
+    sorter = TopologicalSorter(
+        {path: [one for one in imports.get(path, ()) if one in place] for path in given}
+    )
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise ImportCycleError(trace, error.args[1][::-1]) from None
+    ready: list[int] = []
     ordered: list[str] = []
-    for root in given:
-        if root in done:
-            continue
-        branch = {root: iter(imports.get(root, ()))}  # from the root down to where we are, in that order
-        while branch:
-            path, rest = next(reversed(branch.items()))
-            below = next((item for item in rest if item in known and item not in done), None)
-            if below is None:
-                del branch[path]
-                done.add(path)
-                ordered.append(path)
-            elif below in branch:
-                names = list(branch)
-                raise ImportCycleError(trace, [*names[names.index(below) :], below])
-            else:
-                branch[below] = iter(imports.get(below, ()))
+    while sorter.is_active():
+        for path in sorter.get_ready():
+            heappush(ready, place[path])
+        ordered.append(given[heappop(ready)])
+        sorter.done(ordered[-1])
     return ordered

@@ -10,9 +10,10 @@ from __future__ import annotations
 import bisect
 import itertools
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -231,39 +232,24 @@ class Corpus:
                 row[other >> 3] |= 128 >> (other & 7)
         return closures
 
-    def _imports_first(self) -> Iterator[int]:
-        done = [False] * len(self.files)
-        for root in range(len(self.files)):
-            # Depth first without recursion: a chain of imports may be longer than Python's stack.
-            trail: list[tuple[int, Iterator[str]]] = (
-                [] if done[root] else [(root, iter(self.files[root].imports))]
-            )
-            open_files = {root}
-            while trail:
-                number, imports = trail[-1]
-                for path in imports:
-                    other = self._files.get(path)
-                    if other is None:
-                        raise CorpusError(
-                            f"{self.source}: line {number + 1}: {self.files[number].path} imports {path}, which "
-                            f"has no line. {_AGAIN}, or add a line without premises for it"
-                        )
-                    if other in open_files:
-                        circle = [self.files[at].path for at, _ in trail]
-                        circle = [*circle[circle.index(path) :], path]
-                        raise CorpusError(
-                            f"{self.source}: files import each other in a circle: {' -> '.join(circle)}. Lean "
-                            "allows no such thing: trace the commit again, then export"
-                        )
-                    if not done[other]:
-                        trail.append((other, iter(self.files[other].imports)))
-                        open_files.add(other)
-                        break
-                else:
-                    done[number] = True
-                    open_files.discard(number)
-                    trail.pop()
-                    yield number
+    def _imports_first(self) -> Iterable[int]:
+        graph: dict[int, list[int]] = {}
+        for number, file in enumerate(self.files):
+            for path in file.imports:
+                if path not in self._files:
+                    raise CorpusError(
+                        f"{self.source}: line {number + 1}: {file.path} imports {path}, which has no line. {_AGAIN}, "
+                        "or add a line without premises for it"
+                    )
+            graph[number] = [self._files[path] for path in file.imports]
+        try:
+            return [*TopologicalSorter(graph).static_order()]
+        except CycleError as error:
+            circle = " -> ".join(self.files[number].path for number in reversed(error.args[1]))
+            raise CorpusError(
+                f"{self.source}: files import each other in a circle: {circle}. Lean allows no such thing: trace the "
+                "commit again, then export"
+            ) from None
 
 
 def _record(line: bytes, where: str) -> dict[str, Any]:
