@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.protocol import end_with_the_daemon
+from pipeline.jobs.written import Sources
 from pipeline.report import FIRST, NO_SUCH_PAGE
 from pipeline.report.page import payloads, render
 from store.documents.problems import Problem
@@ -36,6 +37,7 @@ def main(database: str, events: str, mirrors: str, page: str = FIRST) -> int:
                     problems=problems,
                     blob=blob,
                     blueprints=blueprints,
+                    written=Sources(Path(mirrors)),
                     only=page,
                     served=True,
                 ).html

@@ -111,6 +111,29 @@ def _x_axis(positions: Sequence[str], across: Sequence[float], base: float) -> l
     return parts
 
 
+# ---- areas
+
+
+def area(title: str, described: str, values: Sequence[float], at: Sequence[float]) -> str:
+    """Return an area over time, as wide and high as the box that it stands in, without a letter in it.
+
+    Args:
+        title: what is shown.
+        described: the words for a reader who does not see it.
+        values: each holds until the next.
+        at: their times; the last one is where the picture ends.
+    """
+    high, span = max(values, default=0) or 1, (at[-1] - at[0]) or 1
+    points = [
+        (1000 * (time - at[0]) / span, 98 - 94 * value / high) for time, value in zip(at, values, strict=True)
+    ]
+    way = _way(points, stairs=True)
+    return (
+        f'<svg class="area" role="img" aria-label="{safe(title)}: {safe(described)}" viewBox="0 0 1000 100" '
+        f'preserveAspectRatio="none"><path class="under" d="{way}V100H0z"/><path d="{way}"/></svg>'
+    )
+
+
 # ---- lines
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pipeline.report import POLICY
+from pipeline.report import FILTER, POLICY
 from pipeline.report.charts import ORIGIN
 from store.text import clean_block, counted, cut
 
@@ -49,8 +49,9 @@ def environment() -> Environment:
         moment=moment,
         short=short,
         counted=counted,
+        parted=parted,
     )
-    made.globals.update(POLICY=POLICY, ORIGIN=ORIGIN)
+    made.globals.update(POLICY=POLICY, ORIGIN=ORIGIN, FILTER=FILTER)
     return made
 
 
@@ -151,6 +152,13 @@ def written(value: Value) -> str:
 def short(words: str, most: int = LONGEST) -> str:
     """Return at most so many characters of a text."""
     return cut(words, most)
+
+
+def parted(name: str, before: str, mark: str) -> tuple[str, str]:
+    """Return a name in two at its last mark, without the beginning that all share."""
+    shown = short(name.removeprefix(before), 200)
+    at = shown.rfind(mark) + 1
+    return shown[:at], shown[at:]
 
 
 def figure(value: float) -> str:

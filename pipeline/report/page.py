@@ -16,15 +16,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import groupby
+from os.path import commonpath, dirname
 from pathlib import Path
 from typing import Any
 
 from pipeline.front import MOST_LINES, age, changes, front, lead
 from pipeline.jobs.blueprint import ReadBlueprint, no_blueprint, resting_on
+from pipeline.jobs.written import ReadWritten, nothing_written
 from pipeline.report import FIRST, layout, models, sections
 from pipeline.report.html import Section, environment, short
 from pipeline.report.layout import OfRepository, Sheet
 from pipeline.report.models import Blob
+from store.documents.news import News, describe_news
 from store.documents.problems import Problem
 from store.documents.proofs import Proof, describe_proofs
 from store.documents.repositories import HEALTHY_STATES, Repository, described_repositories
@@ -40,6 +43,8 @@ from store.view.rows import ProofRow, ServiceRow, SorryRow, too_large_said
 WEEK = timedelta(days=7)
 _MOST_REPOSITORIES, _MOST_FILES = 500, 12
 """On the first page, and of each repository there."""
+_MOST_BESIDE = 5
+"""Of the oldest sorries at the head of a repository's page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +94,13 @@ def render(
     problems: Sequence[Problem] = (),
     blob: Blob | None = None,
     blueprints: ReadBlueprint = no_blueprint,
+    written: ReadWritten = nothing_written,
     only: str | None = None,
     served: bool = False,
 ) -> Report:
     """Make the pages of what the view has at one moment, whatever is recorded meanwhile.
 
-    They load nothing: no script, no font, no picture from elsewhere.
+    They load nothing: no font, no picture from elsewhere, and no script but that of a filter.
 
     Args:
         view: opened by `queries.connect`, or a copy of an earlier moment.
@@ -103,12 +109,13 @@ def render(
         problems: those of the status.
         blob: reads the curves of trainings, which are in the log; None: no log is at hand.
         blueprints: reads the blueprints, which are in the mirrors.
+        written: reads declarations as they are written, which are in the mirrors too.
         only: the one page to make; there is none of that name if the result has none.
         served: link to pages as the daemon serves them, the first at /report and the others below it.
     """
     view.execute("BEGIN")
     try:
-        report = _Report(view, made_at, since or made_at - WEEK, problems, blob, blueprints, served)
+        report = _Report(view, made_at, since or made_at - WEEK, problems, blob, blueprints, written, served)
         return report.made(only)
     finally:
         # A disk error may have ended the transaction already; that error is the one to report.
@@ -137,9 +144,12 @@ class _Report:
         problems: Sequence[Problem],
         blob: Blob | None,
         blueprints: ReadBlueprint,
+        written: ReadWritten,
         served: bool,
     ) -> None:
-        self.view, self.blob, self.blueprints, self.problems = view, blob, blueprints, problems
+        self.view, self.blob, self.blueprints, self.written, self.problems = (
+            view, blob, blueprints, written, problems,
+        )  # fmt: skip
         self.made_at, self.since = utc_text(made_at), utc_text(since)
         self.home, self.below = ("../report", "report/") if served else (FIRST, "")
         self.chapters = {
@@ -162,6 +172,25 @@ class _Report:
     @cached_property
     def by_repository(self) -> Mapping[str, list[SorryRow]]:
         return {name: [*rows] for name, rows in groupby(self.here, key=lambda row: row.repository)}
+
+    @cached_property
+    def recent(self) -> Mapping[str, list[report_queries.Turn]]:
+        """What came and went since the report's time begins, by repository."""
+        found: defaultdict[str, list[report_queries.Turn]] = defaultdict(list)
+        for turn in report_queries.turns_since(self.view, self.since):
+            if not turn.first_read:
+                found[turn.repository].append(turn)
+        return found
+
+    @cached_property
+    def histories(self) -> Mapping[str, sections.Past]:
+        """The numbers of sorries of each repository over time."""
+        return sections.pasts(*self.followed, self.made_at)
+
+    @cached_property
+    def followed(self) -> tuple[Sequence[report_queries.Turn], Sequence[report_queries.PastNumber]]:
+        """What came and went ever, and the numbers of before."""
+        return report_queries.turns(self.view), report_queries.past(self.view)
 
     def impacts(self, repository: str) -> Impacts:
         """Return what rests on the sorries of a repository, counted once."""
@@ -211,7 +240,7 @@ class _Report:
         return place and self.below + place
 
     def _first(self) -> tuple[str, Sequence[Section]]:
-        shown = [one for one in (sections.history(self.view),) if one is not None]
+        shown = [one for one in (sections.history(*self.followed),) if one is not None]
         screen = front(
             self.view, since=self.since, until=self.made_at, problems=self.problems, here=self.here
         )
@@ -229,7 +258,7 @@ class _Report:
             most=MOST_LINES,
             weightiest=self._weightiest(),
             repositories=[
-                (row, of, _standing(row), of.files if of else [])
+                (row, of, _standing(row), of.files if of else [], self.histories.get(row.repository))
                 for row in rows[:_MOST_REPOSITORIES]
                 for of in [by_key.get(row.repository)]
             ],
@@ -263,18 +292,46 @@ class _Report:
             by_path[one.path].append(one)
         whys = [one.impact.unknown for one in described if one.impact is not None and one.impact.unknown]
         too_large = too_large_said(self.repositories[of.repository].too_large)
+        paths = [row.path for row in self.by_repository[of.repository]]
         html = self._written(
             "sorries.html", name=sheet.name, title=of.repository, of=of, sheet=sheet, by_path=by_path,
             texts=self._texts(described), anchor=lambda one: layout.anchor(one, of), unknown=len(whys),
-            whys=sorted(set(whys)), too_large=" ".join(too_large.values()),
+            whys=sorted(set(whys)), too_large=" ".join(too_large.values()), written=self.written,
+            past=self.histories.get(of.repository), news=self._news(of.repository), at=self._beside,
+            folder=commonpath(map(dirname, paths)) + "/" if commonpath(map(dirname, paths)) else "",
+            namespace=_namespace(row.declaration for row in self.by_repository[of.repository]),
+            since=self.since, untried=sum(one.tried is None for one in described),
+            unstated=sum(not (one.goal and one.goal.stands) for one in described), patch=self._patch,
+            oldest=sorted(described, key=lambda one: (one.since, one.path, one.line))[:_MOST_BESIDE],
         )  # fmt: skip
         return html, ()
 
+    def _beside(self, one: SorryRow) -> str:
+        """Return the address of a sorry on its page, from a page beside it; "" where it is on none."""
+        return self.addresses.get((one.repository, one.branch, one.sorry), "")
+
+    def _news(self, repository: str) -> Sequence[tuple[str, News]]:
+        """Return what came and went of a repository since the report's time begins, with the step: the newest first."""
+        turns = self.recent[repository][:MOST_LINES]
+        return [(turn.step, one) for turn, one in zip(turns, describe_news(self.view, turns), strict=True)]
+
+    def _patch(self, proof: Proof) -> Sequence[str]:
+        """Return the lines of a proof's patch from its first hunk on; none where it is not at hand."""
+        if self.blob is None or proof.patch_sha256 is None:
+            return ()
+        try:
+            lines = self.blob(proof.patch_sha256).decode("utf-8", "replace").splitlines()
+        except LogError:
+            return ()
+        first = next((at for at, line in enumerate(lines) if line.startswith("@@")), len(lines))
+        last = next((at for at, line in enumerate(lines) if line == "-- "), len(lines))
+        return lines[first + 1 : last]
+
     def _texts(self, sorries: Sequence[Sorry]) -> Mapping[str, Sequence[Proof]]:
-        """Return the texts that wait for a verdict, or for another sorry, by sorry."""
+        """Return the proofs of sorries that are not rejected, by sorry."""
         ids = json.dumps([one.sorry for one in sorries])
         conditions = [
-            "state IN ('candidate', 'conditional')",
+            "state IN ('verified', 'candidate', 'conditional')",
             "sorry IN (SELECT value FROM json_each(?))",
         ]
         rows = read(
@@ -299,6 +356,17 @@ class _Report:
 def _urgency(row: Repository, of: OfRepository | None) -> tuple[bool, bool, int, str]:
     well = not row.enabled or row.state in HEALTHY_STATES
     return not row.watched, well, -of.sorries if of else 0, row.repository
+
+
+def _namespace(names: Iterable[str]) -> str:
+    """Return the namespace that all declarations share, with its dot; "" where they share none."""
+    shared: list[str] = []
+    parts = [name.split(".")[:-1] for name in names if name]
+    for at in zip(*parts, strict=False):
+        if len(set(at)) > 1:
+            break
+        shared.append(at[0])
+    return ".".join([*shared, ""])
 
 
 def _standing(row: Repository) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 
-from pipeline.report.charts import Series, line_chart
+from pipeline.report.charts import Series, area, line_chart
 from pipeline.report.html import (
     Picture,
     Section,
@@ -67,12 +67,18 @@ _FLOWS = {
 }
 
 
-def history(view: sqlite3.Connection) -> Section | None:
+def history(turns: Sequence[Turn], past: Sequence[PastNumber]) -> Section | None:
     """Draw how many sorries were open, opened, filled and removed at each moment; None where nothing changed yet."""
-    moments = followed(report_queries.turns(view), report_queries.past(view))
+    moments = followed(turns, past)
     if len(moments) < 2:
         return None
-    names = [name for name in _FLOWS if any(getattr(one, name) for one in moments)]
+    # What was followed for one moment only is no line.
+    followed_for = sum(one.watched for one in moments)
+    names = [
+        name
+        for name in _FLOWS
+        if name == "open" or (followed_for > 1 and any(getattr(one, name) for one in moments))
+    ]
     picture = line_chart(
         "sorries-picture",
         "Sorries of the branches that are watched now",
@@ -90,6 +96,47 @@ def history(view: sqlite3.Connection) -> Section | None:
     return section(
         "history", "Over time", "drawn", picture=Picture(_HISTORY, picture), counted=not moments[0].watched
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A repository's sorries over time: their picture, the most that there were and when the picture begins.
+
+    `year_ago`: how many there were then; None where that is not known.
+    """
+
+    picture: str
+    most: int
+    begins: str
+    ends: str
+    year_ago: int | None
+
+
+def pasts(turns: Sequence[Turn], past: Sequence[PastNumber], made_at: str) -> dict[str, Past]:
+    """Return the pasts of the repositories that have more than one moment."""
+    by_repository: defaultdict[str, list[Turn]] = defaultdict(list)
+    for turn in turns:
+        by_repository[turn.repository].append(turn)
+    counts: defaultdict[str, list[PastNumber]] = defaultdict(list)
+    for number in past:
+        counts[number.repository].append(number)
+    found = {}
+    ago = f"{int(made_at[:4]) - 1}{made_at[4:]}"
+    for repository, its in by_repository.items():
+        moments = followed(its, counts[repository])
+        if len(moments) < 2:
+            continue
+        begins, ends = moments[0].at, max(made_at, moments[-1].at)
+        earlier = [one.open for one in moments if one.at <= ago]
+        picture = area(
+            "Sorries in the source over time",
+            f"{moments[0].open:,} on {begins[:10]}, {moments[-1].open:,} on {ends[:10]}",
+            [*(one.open for one in moments), moments[-1].open],
+            [datetime.fromisoformat(time).timestamp() for time in (*(one.at for one in moments), ends)],
+        )
+        most = max(one.open for one in moments)
+        found[repository] = Past(picture, most, begins, ends, earlier[-1] if earlier else None)
+    return found
 
 
 def followed(

@@ -119,17 +119,26 @@ def test_tables_fit_80_columns(filled: StateFolder) -> None:
     assert sorted(ids) == ["5b5b5b5b1111", "5b5b5b5b5b5b"], "no two of a table are the same"
 
 
-def test_a_sorry_is_shown_with_its_goal_aligned_the_lines_around_it_and_its_address(
+def test_a_sorry_is_shown_as_it_is_written_with_its_goal_the_lines_around_it_and_its_address(
     filled: StateFolder,
 ) -> None:
-    lines = [f"line {number}" for number in range(1, 30)]
+    lines = [f"-- line {number}" for number in range(1, 30)]
+    lines[14:20] = [
+        "/-- Turns *and* around;",
+        "  see ``Demo``. -/",
+        "theorem Demo.beta (p q : Prop)",
+        "    (h : p ∧ q) :",
+        "    q ∧ p := by",
+        "  sorry",
+    ]
+    at_sorry = len("\n".join(lines[:19]).encode()) + 3
     mirror = filled.state / "cache" / "mirrors" / f"{slug(REPOSITORY)}.git"
     subprocess.run(["git", "init", "-q", "--bare", mirror], check=True)
     written = subprocess.run(
         ["git", "--git-dir", mirror, "hash-object", "-w", "--stdin"],
         input="\n".join(lines), capture_output=True, text=True, check=True,
     )  # fmt: skip
-    moved = replace(sorry_place("Demo.beta", line=20), blob=written.stdout.strip())
+    moved = replace(sorry_place("Demo.beta", line=20), blob=written.stdout.strip(), byte_start=at_sorry)
     filled.add(f"repository:{REPOSITORY}", SorryMoved(
         repository=REPOSITORY, branch="main", sha="a" * 40, sorry=OTHER_SORRY, place=moved, what=("line",),
     ))  # fmt: skip
@@ -144,7 +153,17 @@ def test_a_sorry_is_shown_with_its_goal_aligned_the_lines_around_it_and_its_addr
     assert [line[column:] for line in said[at : at + 3]] == ["p q : Prop", "h : p ∧ q", "⊢ q ∧ p"]
     assert not any(line[:column].strip() for line in said[at + 1 : at + 3])
     source = said[said.index("source") + 1 : said.index("history")]
-    assert source == [f"  {'>' if n == 20 else ' '} {n:>5}  line {n}" for n in range(16, 25)]
+    assert source == [f"  {'>' if n == 20 else ' '} {n:>5}  {lines[n - 1]}" for n in range(16, 25)]
+    assert "".join(said).count(" moved ") == 0, "within its file"
+    at = next(number for number, line in enumerate(said) if line.startswith("  about "))
+    assert [line[column:] for line in said[at : at + 5]] == [
+        "Turns *and* around;", "see ``Demo``.", "theorem Demo.beta (p q : Prop)", "    (h : p ∧ q) :", "    q ∧ p",
+    ]  # fmt: skip
+    assert filled.everlean("report", "--out", "out").code == 0
+    (page,) = (filled.root / "out").glob("sorries-*.html")
+    html = page.read_text(encoding="utf-8")
+    assert "Turns *and* around;\nsee ``Demo``." in html
+    assert "theorem Demo.beta (p q : Prop)\n    (h : p ∧ q) :\n    q ∧ p</bdi>" in html
     assert any(line.endswith(f"https://{REPOSITORY}/blob/{'a' * 40}/Demo.lean#L20") for line in said)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from daemon.http.feed import badge
 from pipeline.front import Front, changes, digest, front, lead
+from pipeline.report import sections
 from pipeline.report.page import render
-from pipeline.report.sections import history
 from store import sorrydb
 from store.documents.repositories import described_repositories
 from store.sqlite import connect_readonly
@@ -37,7 +37,7 @@ OUTPUTS: dict[str, Callable[[sqlite3.Connection], object]] = {
     ),
     "the first screen": lambda view: (lead(_front(view)), changes(_front(view))),
     "digest": lambda view: digest(_front(view)),
-    "history": history,
+    "history": lambda view: sections.history(report_queries.turns(view), report_queries.past(view)),
     "the report": lambda view: render(view, made_at=NOW).html,
 }
 

@@ -84,7 +84,7 @@ def test_one_commit_a_week_is_counted_and_none_of_it_is_news_or_a_life(
         ]  # fmt: skip
         assert [turn for turn in report_queries.turns_since(view, "") if not turn.first_read] == []
         assert {step.sha for step in sorry_steps(view)} == {remote.git("rev-parse", "HEAD")}
-        picture = sections.history(view)
+        picture = sections.history(report_queries.turns(view), report_queries.past(view))
     assert picture is not None
     assert "out of git&#39;s history" in picture.html
 

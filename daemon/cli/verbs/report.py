@@ -44,6 +44,7 @@ def report(
 ) -> Answer:
     """Write HTML pages: what is new, every open sorry, proofs, models."""
     from pipeline.jobs.blueprint import Blueprints
+    from pipeline.jobs.written import Sources
     from pipeline.report.page import payloads, render
     from pipeline.report.writing import write
 
@@ -61,6 +62,7 @@ def report(
                 problems=collect(instance).problems,
                 blob=blob,
                 blueprints=blueprints,
+                written=Sources(instance.paths.mirrors),
             )
     with files("name a folder that can be written with --out"):
         page, *others = write(made, out.absolute())

@@ -267,8 +267,10 @@ def _show(found: OneSorry, paths: Paths) -> None:
 
 
 def _show_one(item: Sorry, paths: Paths) -> None:
+    from pipeline.jobs.written import Sources
+
     false = ": the statement is false as it stands, by a proof of its negation" if item.disproved else ""
-    goal = item.goal
+    goal, written = item.goal, Sources(paths.mirrors)(item)
     by = f"at {goal.sha[:10]}" if goal else ""
     say(f"{styled(item.sorry, 'bold')}  {item.state_text}{false}")
     fields(
@@ -277,10 +279,14 @@ def _show_one(item: Sorry, paths: Paths) -> None:
             ("link", item.url if item.in_source else ""),
             ("repository", f"{item.repository} ({item.branch})"),
             ("declaration", clean(f"{item.kind} {item.declaration}")),
-            ("statement", clean(item.statement)),
+            ("about", clean_block(written.doc) if written else ""),
+            ("statement", clean_block(written.statement if written else item.statement)),
             ("word", f"{item.token}, {item.mode} mode"),
             ("since", f"{item.since[:10]}, {item.written_text or 'or earlier'}"),
-            ("goal", clean_block(f"{goal.goal}\n({by})") if goal else ""),
+            (
+                "goal",
+                "\n".join([*map(_goal_line, clean_block(goal.goal).split("\n")), f"({by})"]) if goal else "",
+            ),
             ("rests on it", _rests(item.impact)),
             ("proof", item.verified_proof or ""),
         )
@@ -291,10 +297,17 @@ def _show_one(item: Sorry, paths: Paths) -> None:
             say(f"  {line}")
     say(styled("history", "bold"))
     for step in item.history:
+        if step.step == "moved" and not {"file", "rename"} & set(step.detail.partition(":")[0].split(", ")):
+            continue  # within its file: of that a branch has thousands
         by = f" ({step.by})" if step.by else ""
         seen = f" (seen {ago(step.recorded_at)})" if step.noticed else ""
         line = f"  {ago(step.at):<10} {step.step:<8} {step.sha[:10]}  {clean(step.detail)}{by}{seen}"
         say(clean_block(line).rstrip())
+
+
+def _goal_line(line: str) -> str:
+    """Return a line of a goal: what is to be shown stands out from what is given."""
+    return styled(line, "bold" if "⊢" in line else "dim")
 
 
 def _source(item: Sorry, paths: Paths) -> list[str]:
