@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import enum
+import importlib
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -19,44 +21,38 @@ _TYPES = {
     str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null",
     Path: "string", datetime: "string",
 }  # fmt: skip
-_NOTHING: Mapping[str, Any] = {}
 
 
-def schema_of(document: type, names: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
-    """Return the JSON schema (2020-12) of a document.
-
-    Args:
-        document: a dataclass, as `store.documents.document.plain` writes it.
-        names: types that modules name and do not import at run time.
-    """
+def schema_of(document: type) -> dict[str, Any]:
+    """Return the JSON schema (2020-12) of a document: a dataclass, as `store.documents.document.plain` writes it."""
     definitions: dict[str, Any] = {}
-    _reference(document, definitions, names)
+    _reference(document, definitions)
     whole = definitions.pop(document.__name__)
     return {"$schema": DIALECT, "title": document.__name__, **whole, "$defs": definitions}
 
 
-def _reference(document: type, definitions: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+def _reference(document: type, definitions: dict[str, Any]) -> dict[str, Any]:
     name = document.__name__
     if name not in definitions:
         definitions[name] = {}
-        definitions[name] = _object(document, definitions, names)
+        definitions[name] = _object(document, definitions)
     return {"$ref": f"#/$defs/{name}"}
 
 
-def _object(document: type, definitions: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+def _object(document: type, definitions: dict[str, Any]) -> dict[str, Any]:
     hints: dict[str, Any] = {}
     docs: dict[str, str] = {}
     for cls in filter(is_dataclass, reversed(document.__mro__)):
-        space = {**names, **vars(sys.modules[cls.__module__])}
-        hints |= inspect.get_annotations(cls, globals=space, eval_str=True)
-        docs |= attribute_docs(cls)
+        hints |= inspect.get_annotations(cls, globals=_names(cls.__module__), eval_str=True)
+        docs |= _listed(cls) | attribute_docs(cls)
     optional = {field.name: field.default is None for field in fields(document)}
     properties = {}
     for name in getattr(document, "SHOWN", optional):
         hint, doc = hints.get(name), docs.get(name, "")
         if isinstance(computed := getattr(document, name, None), property):
-            hint, doc = get_type_hints(computed.fget)["return"], inspect.getdoc(computed) or ""
-        properties[name] = {**_of(hint, definitions, names), **({"description": doc} if doc else {})}
+            hint = get_type_hints(computed.fget, _names(computed.fget.__module__))["return"]
+            doc = inspect.getdoc(computed) or ""
+        properties[name] = {**_of(hint, definitions), **({"description": doc} if doc else {})}
     return {
         "type": "object",
         "properties": properties,
@@ -65,7 +61,7 @@ def _object(document: type, definitions: dict[str, Any], names: Mapping[str, Any
     }
 
 
-def _of(hint: Any, definitions: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+def _of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a field of this type."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any or hint is object or hasattr(hint, "as_json"):
@@ -75,17 +71,38 @@ def _of(hint: Any, definitions: dict[str, Any], names: Mapping[str, Any]) -> dic
     if origin is Literal:
         return {"enum": [*inner]}
     if origin in (Union, UnionType):
-        parts = [_of(one, definitions, names) for one in inner]
+        parts = [_of(one, definitions) for one in inner]
         if all(part.keys() == {"type"} for part in parts):
             return {"type": [part["type"] for part in parts]}
         return {"anyOf": parts}
     if origin is not None and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": _of(inner[1], definitions, names)}
+        return {"type": "object", "additionalProperties": _of(inner[1], definitions)}
     if origin is not None:
-        return {"type": "array", "items": _of(inner[0], definitions, names)}
+        return {"type": "array", "items": _of(inner[0], definitions)}
     if issubclass(hint, enum.Enum):
         return {"enum": [one.value for one in hint]}
-    return _reference(hint, definitions, names)
+    return _reference(hint, definitions)
+
+
+@cache
+def _names(module: str) -> dict[str, Any]:
+    """Return the names of a loaded module, also those that it imports for the type checker alone."""
+    names = dict(vars(sys.modules[module]))
+    for node in ast.walk(syntax_of(module)):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for one in node.body:
+                # There is no such module at run time as `_typeshed`.
+                if isinstance(one, ast.ImportFrom) and one.module and one.module != "_typeshed":
+                    found = vars(importlib.import_module(one.module))
+                    names |= {alias.asname or alias.name: found[alias.name] for alias in one.names}
+    return names
+
+
+def _listed(cls: type) -> dict[str, str]:
+    """Return what the docstring of a class lists under "Attributes:", each as one line."""
+    listed = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+    found = re.split(r"^ {4}(\w+): ", listed, flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(found[::2], found[1::2], strict=True)}
 
 
 @cache

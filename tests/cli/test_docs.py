@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 
 from daemon.cli.app import VERBS
+from daemon.cli.context import VERBS as LOADED
 from tests.support.reference import BEGIN, DOCS, commands, generated, parts
-from tests.support.state_folder import PROOF, StateFolder, undocumented
+from tests.support.state_folder import PROOF, StateFolder
+from tests.support.verbs import hold_to_schema
 
 CLI = (DOCS / "cli.md").read_text(encoding="utf-8")
 DOCUMENTS = {
@@ -102,31 +102,20 @@ def test_every_verb_that_a_page_names_is_there(page: Path) -> None:
     assert set(named) - set(VERBS) <= {"help"}
 
 
-def keys_of(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            # `summary` and `data` are each kind's own, `files` of a check are names.
-            if key not in ("summary", "data"):
-                yield from keys_of(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from keys_of(inner)
-
-
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
-def test_every_field_of_the_json_is_documented(name: str, filled: StateFolder) -> None:
-    answer = filled.everlean(*DOCUMENTS[name], "--json")
-    document = json.loads(answer.out)
-    assert undocumented(name, document) == set()
-    # Records that several verbs share are described once.
-    assert {key for key in keys_of(document) if f"`{key}`" not in CLI} == set()
+def test_every_document_is_what_its_schema_says(name: str, filled: StateFolder) -> None:
+    hold_to_schema(name, json.loads(filled.everlean(*DOCUMENTS[name], "--json").out))
 
 
-def test_the_fields_of_scan_are_documented(folder: Any) -> None:
-    (folder.root / "A.lean").write_text("theorem a : 1 = 1 := sorry\n")
-    document = folder.everlean("scan", ".", "--json").json
-    assert undocumented("scan", keys_of(document), in_tables=False) == set()
+def test_the_schema_of_every_verb_can_be_printed(folder: StateFolder) -> None:
+    names = folder.everlean("schema").out.split("\n")
+    assert {name for name, verb in LOADED.items() if verb.document} < set(names)
+    for name in ("sorries show", "scan", "message"):
+        schema = json.loads(folder.everlean("schema", *name.split()).out)
+        assert [one for one in schema["properties"].values() if "description" in one], name
+    refused = folder.everlean("schema", "proofs", "patches")
+    assert refused.code == 2
+    assert '"proofs patches" has no document; `everlean schema` prints the names' in refused.err
 
 
 def test_help_shows_no_bound_that_a_reader_has_no_use_for_and_each_default_once() -> None:

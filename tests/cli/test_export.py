@@ -10,8 +10,9 @@ import pytest
 
 from store.log.log import EventLog
 from store.view.view import View
-from tests.support.state_folder import ROOT, StateFolder, record_traced, undocumented
+from tests.support.state_folder import ROOT, StateFolder, record_traced
 from tests.support.traced_repository import make_traced_repository
+from tests.support.verbs import hold_to_schema
 
 
 def trace(folder: StateFolder, *, seed: int = 0, **head: Any) -> int:
@@ -39,7 +40,7 @@ def test_an_export_says_what_it_wrote(folder: StateFolder) -> None:
     ]
     assert sum(document["theorems"][f"random/{side}"] for side in ("train", "val", "test")) == 24
     assert document["corpus_files"] == 6
-    assert undocumented("export leandojo", document) == set()
+    hold_to_schema("export leandojo", document)
     assert len(theorems(folder.root / "out")) == 24
     shown = folder.everlean("export", "leandojo", "out")
     assert shown.code == 0

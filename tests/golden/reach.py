@@ -14,12 +14,11 @@ from daemon.http.metrics import LiveNumbers, exposition
 from daemon.planning.serve_spec import spec_of
 from daemon.settings import load
 from pipeline.serve.app import make_app
-from store.documents.schema import schema_of
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.view import queries, report_queries
-from tests.support import reference, verbs
+from tests.support import verbs
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE_AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -56,17 +55,6 @@ def run_verb(*arguments: str, home: Path) -> Answer:
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "200", "NO_COLOR": "1"}
     done = verbs.everlean(*arguments, environment=environment, folder=home)
     return Answer(done.returncode, done.stdout, done.stderr)
-
-
-def schema(*words: str) -> dict[str, Any]:
-    """Return the schema of what a verb gives with `--json`, without what begins almost every document."""
-    verb = next(verb for verb in (" ".join(words[:2]), words[0]) if verb in reference.DOCUMENTS)
-    found = schema_of(reference.DOCUMENTS[verb], reference.names_for_checkers())
-    for name in ("daemon", "as_of"):
-        if name in found["properties"]:
-            del found["properties"][name]
-    found["required"] = [name for name in found["required"] if name in found["properties"]]
-    return found
 
 
 def read_log(path: Path) -> list[Event]:

@@ -73,7 +73,7 @@ def test_a_repository_fits_its_schema(rebuilt: Path) -> None:
 
 
 def checked(name: str, documents: Sequence[Any]) -> None:
-    schema = jsonschema.Draft202012Validator(schema_of(class_of(name)))
+    schema = jsonschema.Draft202012Validator(schema_of(class_of(DOCUMENTS[name])))
     assert documents
     for one in documents[:: len(documents) // 50 + 1]:
         schema.validate(json.loads(json.dumps(one, default=plain)))
@@ -81,7 +81,7 @@ def checked(name: str, documents: Sequence[Any]) -> None:
 
 def test_every_document_has_a_schema_that_says_what_its_fields_are() -> None:
     for name in DOCUMENTS:
-        schema = schema_of(class_of(name))
+        schema = schema_of(class_of(DOCUMENTS[name]))
         jsonschema.Draft202012Validator.check_schema(schema)
-        assert schema["title"].lower() == name
+        assert schema["title"].lower().startswith(name)
         assert [one for one in schema["properties"].values() if "description" in one]

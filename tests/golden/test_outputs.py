@@ -7,11 +7,11 @@ import json
 from html.parser import HTMLParser
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from tests.golden import reach
 from tests.golden.conftest import Golden, lines_of, normalised
+from tests.support.verbs import hold_to_schema
 
 VERBS: dict[str, tuple[str, ...]] = {
     "config-check": ("config", "check"),
@@ -50,8 +50,6 @@ VERBS: dict[str, tuple[str, ...]] = {
 EXPORTS = {"export-leandojo": "leandojo", "export-progress": "progress"}
 WITHOUT_CONFIG = {"scan"}
 WITHOUT_JSON = {"proofs-patch"}
-HEAD = {"schema", "daemon", "as_of"}
-"""Begin documents of almost every verb; `status` has its own `daemon`."""
 FILES = {
     *(f"verbs/{name}.{'txt' if name in WITHOUT_JSON else 'json'}" for name in VERBS),
     *(f"verbs/{name}.txt" for name in EXPORTS),
@@ -69,7 +67,7 @@ def test_reading_verb(name: str, rebuilt: Path, golden: Golden) -> None:
     if name not in WITHOUT_JSON:
         documents = [json.loads(line) for line in said.splitlines()]
         for one in documents:
-            jsonschema.validate({key: one[key] for key in one if key not in HEAD}, reach.schema(*VERBS[name]))
+            hold_to_schema(" ".join(VERBS[name][:2]), one)
         said = "".join(f"{lines_of(one)}\n" for one in documents)
     golden(f"verbs/{name}.json" if as_json else f"verbs/{name}.txt", normalised(said, rebuilt))
 

@@ -9,87 +9,38 @@ make them; of the tables, of their models.
 from __future__ import annotations
 
 import ast
-import dataclasses
-import importlib
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import typer.main
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from daemon.cli.app import build
-from daemon.cli.context import VERBS, ExitCode
+from daemon.cli.context import ExitCode
 from daemon.http import metrics
 from daemon.leandojo.names import NAMES
-from daemon.results import notifications
 from daemon.settings.schema import ConfigFile
 from daemon.settings.types import Duration, Size, toml_of
-from pipeline.diff import Finding
-from pipeline.prove import tree
 from pipeline.serve import measures
-from store.curriculum import CurriculumRepository
-from store.documents import ladder, repositories
-from store.documents import sorries as documents
-from store.documents.attempts import Attempt
-from store.documents.checkpoints import Checkpoint
-from store.documents.jobs import Job
+from store.documents import ladder
 from store.documents.ladder import RungKind
 from store.documents.problems import ProblemCode
-from store.documents.proofs import Proof
-from store.documents.schema import attribute_docs, syntax_of
-from store.domain.records import Declaration, Sorry
+from store.documents.schema import attribute_docs
 from store.view import models as table_models
-from store.view import rows
 from store.view.tables import table_list
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BEGIN, END = "<!-- make docs -->\n", "<!-- end -->\n"
+build()
 COMMON = ("--as-of", "--config", "--json", "--help")
 """Options of almost every verb, which the head of the page explains; `--repo` too, where it says the same."""
 SAME = "Only this repository: its key or the end of it."
-
-
-def _loaded(document: type | str) -> type:
-    """Return the class of a document, which a verb may name as "module:Class"."""
-    if isinstance(document, type):
-        return document
-    module, _, name = document.partition(":")
-    found: type = getattr(importlib.import_module(module), name)
-    return found
-
-
-build()
-DOCUMENTS: dict[str, type] = {
-    name: _loaded(verb.document) for name, verb in VERBS.items() if verb.document is not None
-}
-"""What `--json` gives."""
-MESSAGE = "a notification's message"
-RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
-    "repos": (("A repository", repositories.Repository), ("A gap", rows.GapRow)),
-    "sorries": (("A sorry", documents.Sorry),),
-    "sorries show": (("An attempt", Attempt),),
-    "theorems": (("A theorem", rows.DeclarationRow),),
-    "proofs": (("A proof", Proof),),
-    "proofs tree": (("A tree", tree.Tree), ("A state", tree.TreeNode), ("A tried tactic", tree.TriedTactic)),
-    "jobs": (("A job", Job),),
-    "models": (("A checkpoint", Checkpoint),),
-    "models show": (("An evaluation", rows.EvaluationRow),),
-    "curriculum": (("A repository", CurriculumRepository),),
-    "scan": (("A declaration", Declaration), ("A sorry", Sorry)),
-    "diff": (("A finding", Finding),),
-    MESSAGE: (("`about` of a proof", notifications.AboutProof),),
-}
-"""The records in these documents that have a table of their own; those of few fields stand in the document's."""
-WHERE = {record: verb for verb, titled in RECORDS.items() for _, record in titled}
-EVERYWHERE = ("as_of", "repository", "path", "position", "work", "seconds")
-"""Fields that the head of the page explains, where nothing more is to be said of them."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -119,124 +70,13 @@ def verb_part(name: str, command: Any) -> str:
     if command.epilog:
         example = command.epilog.removeprefix("Example: ")
         lines += ["", f"Example: `{example}`"]
-    if name in DOCUMENTS:
-        lines += ["", "`--json`:", "", *document_part(DOCUMENTS[name], name)]
-    for title, record in RECORDS.get(name, ()):
-        lines += ["", *record_part(title, record, name)]
     return "\n".join([*lines, ""])
-
-
-def document_part(document: type, verb: str) -> Iterator[str]:
-    """Yield the fields of a document; what says it by its name stands in one line."""
-    found = {name: said for name, said in meanings(document, verb).items() if said or name not in EVERYWHERE}
-    plain = ", ".join(f"`{name}`" for name, said in found.items() if not said)
-    yield from (f"- `{name}`: {said}" for name, said in found.items() if said)
-    if plain:
-        yield f"- {plain}"
-
-
-def record_part(title: str, record: type, verb: str) -> Iterator[str]:
-    """Yield what is generated of a record: each field with its meaning; those that say it by their name in one line."""
-    found = meanings(record, verb)
-    plain = ", ".join(f"`{name}`" for name, said in found.items() if not said)
-    told = [f"- `{name}`: {said}" for name, said in found.items() if said]
-    yield f"{title} in JSON has{f' {plain}' if plain else ''}{', and' if plain and told else ''}{':' if told else '.'}"
-    if told:
-        yield from ("", *told)
-
-
-@cache
-def meanings(record: type, verb: str) -> dict[str, str]:
-    """Return the fields that a record shows, each with its meaning; "" where there is none."""
-    docs: dict[str, str] = {}
-    hints: dict[str, Any] = {}
-    for cls in filter(is_record, reversed(record.__mro__)):
-        if record in WHERE or _where(cls) is None:
-            docs |= listed_attributes(cls) | attribute_docs(cls)
-        hints |= {name: hint for name, hint in _hints(cls).items() if hint is not ClassVar}
-    shown = getattr(record, "SHOWN", hints)
-    return {
-        name.removesuffix("_json"): ""
-        if name in EVERYWHERE and name not in docs
-        else _meaning(_plain(docs.get(name, "")), hints.get(name), verb)
-        for name in shown
-    }
-
-
-def _where(record: type) -> str | None:
-    """Return the verb whose section lists the fields of a record, its own or those of a record made of it."""
-    return next((verb for other, verb in WHERE.items() if issubclass(other, record)), None)
-
-
-def _meaning(doc: str, hint: Any, verb: str) -> str:
-    """Return what is to be said of a field: its docstring, and what the records in it are made of."""
-    if get_origin(hint) is Literal and not doc:
-        return " or ".join(f"`{value}`" for value in get_args(hint))
-    record = next((one for one in _parts_of(hint) if is_record(one)), None)
-    if record is None or WHERE.get(record) == verb:
-        return doc
-    fields, above = meanings(record, verb), next(filter(_where, filter(is_record, record.__mro__)), None)
-    if record in WHERE:
-        above, fields = record, {}
-    elif above is not None and not hasattr(record, "SHOWN"):
-        fields = {name: said for name, said in fields.items() if name not in above.__dataclass_fields__}
-    else:
-        above = None
-    inner = ", ".join(f"`{name}`" + (f" ({said})" if said else "") for name, said in fields.items())
-    if above is not None:
-        inner = f"as in `everlean {_where(above)}`" + (f", and {inner}" if inner else "")
-    return (f"{doc}, {inner}" if above is not None else f"{doc}: {inner}") if doc else inner
 
 
 def _plain(doc: str) -> str:
     """Return a docstring as a cell has it: no sentence."""
     proper = doc.startswith(("Lean", "Pantograph")) or not doc[:1].isupper() or doc[1:2].isupper()
     return (doc if proper else doc[0].lower() + doc[1:]).removesuffix(".")
-
-
-def is_record(found: Any) -> bool:
-    """Return whether it is a class whose fields a document shows."""
-    return isinstance(found, type) and (dataclasses.is_dataclass(found) or hasattr(found, "_fields"))
-
-
-def _parts_of(hint: Any) -> Iterator[Any]:
-    yield hint
-    for part in get_args(hint):
-        yield from _parts_of(part)
-
-
-@cache
-def _names(module_name: str) -> dict[str, Any]:
-    """Return the names of a module, also those that it imports for the type checker alone."""
-    module = sys.modules[module_name]
-    names = dict(vars(module))
-    for node in ast.walk(syntax_of(module_name)):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            for statement in node.body:
-                if isinstance(statement, ast.ImportFrom) and statement.module == "_typeshed":
-                    continue  # there is no such module at run time
-                exec(ast.unparse(statement), names)
-    return names
-
-
-@cache
-def names_for_checkers() -> dict[str, Any]:
-    """Return the names that modules with documents import for the type checker alone."""
-    modules = {document.__module__ for document in DOCUMENTS.values()}
-    return {
-        name: value
-        for module in sorted(modules)
-        for name, value in _names(module).items()
-        if name not in vars(sys.modules[module])
-    }
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    """Return the types of a class's own fields."""
-    names = _names(cls.__module__)
-    found = inspect.get_annotations(cls).items()
-    return {name: eval(str(getattr(hint, "__forward_arg__", hint)), names) for name, hint in found}
 
 
 def _metavar(argument: Any) -> str:
@@ -270,13 +110,6 @@ def exit_codes_part() -> str:
     meanings = attribute_docs(ExitCode)
     rows = [f"| {int(code)} | {code.name} | {_cell(meanings[code.name])} |" for code in ExitCode]
     return "\n".join(["| code | name | meaning |", "|---|---|---|", *rows, ""])
-
-
-def listed_attributes(cls: type) -> dict[str, str]:
-    """Return what the docstring of a class lists under "Attributes:", each as one line."""
-    listed = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
-    found = re.split(r"^ {4}(\w+): ", listed, flags=re.MULTILINE)[1:]
-    return {name: " ".join(text.split()) for name, text in zip(found[::2], found[1::2], strict=True)}
 
 
 def tables(model: type[BaseModel] = ConfigFile, path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
@@ -338,14 +171,6 @@ def _limits(field: FieldInfo) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def message_part() -> str:
-    """Return the fields of a notification's message, and what `about` has in each of its forms."""
-    lines = [*document_part(notifications.MessageBody, MESSAGE)]
-    for title, record in RECORDS[MESSAGE]:
-        lines += ["", *record_part(title, record, MESSAGE)]
-    return "\n".join([*lines, ""])
 
 
 _KINDS = {
@@ -421,7 +246,7 @@ def parts() -> dict[str, dict[str, str]]:
         "editors.md": {"Numbers": metrics_part(measures)},
         "notebooks.md": {"The tables": tables_part()},
         "leandojo.md": {"The names": names_part()},
-        "monitoring.md": {"Metrics": metrics_part(metrics), "The message": message_part()},
+        "monitoring.md": {"Metrics": metrics_part(metrics)},
         "proving.md": {"The ladder": ladder_part()},
         "operations.md": {"Common failures": problems_part()},
     }

@@ -6,10 +6,9 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -148,20 +147,6 @@ class StateFolder:
 
 COMMAND = Path(sys.executable).parent / "everlean"
 ROOT = Path(__file__).resolve().parents[2]
-CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-
-
-def undocumented(verb: str, *documents: Iterable[str], in_tables: bool = True) -> set[str]:
-    """Return the keys of documents that neither the verb's section of docs/cli.md nor the page's head has.
-
-    Args:
-        in_tables: they have to begin a line of a list or a table; otherwise anywhere as code.
-    """
-    head = CLI.partition("\n## ")[0]
-    text = head + CLI.partition(f"### `everlean {verb}`\n")[2].partition("\n### ")[0]
-    if in_tables:
-        text = "\n".join(re.findall(r"^(?:\| |- )(`[^|:]+`)(?: \||:|$)", text, flags=re.MULTILINE))
-    return {key for keys in documents for key in keys if f"`{key}`" not in text}
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -20,9 +20,16 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+import jsonschema
 import structlog
+
+from daemon.cli.app import build
+from daemon.cli.context import VERBS
+from daemon.cli.verbs.schema import class_of
+from store.documents.schema import schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,3 +75,19 @@ def everlean(
                 signal.signal(number, handler)
     said, told = (stream.buffer.getvalue().decode("utf-8") for stream in (out, err))
     return subprocess.CompletedProcess(["everlean", *arguments], code, said, told)
+
+
+_HEAD = ("schema", "daemon", "as_of")
+"""Begin the documents of almost every verb; `status` has its own `daemon`."""
+
+
+def hold_to_schema(verb: str, document: Mapping[str, Any]) -> None:
+    """Check that a document of `--json` is what `everlean schema VERB` says; `verb` may have an argument behind it."""
+    build()
+    found = VERBS[verb if verb in VERBS else verb.split()[0]].document
+    assert found is not None
+    schema = schema_of(class_of(found))
+    for name in _HEAD[1:]:
+        schema["properties"].pop(name, None)
+    schema["required"] = [name for name in schema["required"] if name in schema["properties"]]
+    jsonschema.validate({key: value for key, value in document.items() if key not in _HEAD}, schema)

@@ -11,14 +11,15 @@ import typer
 
 from daemon.cli.answer import Answer
 from daemon.cli.completion import one_of
-from daemon.cli.context import Call, verb
+from daemon.cli.context import VERBS, Call, verb
 from daemon.cli.render import say
 
-DOCUMENTS = {
+DOCUMENTS: dict[str, type | str] = {
     "attempt": "store.documents.attempts:Attempt",
     "checkpoint": "store.documents.checkpoints:Checkpoint",
     "event": "store.documents.events:Event",
     "job": "store.documents.jobs:Job",
+    "message": "daemon.results.notifications:MessageBody",
     "proof": "store.documents.proofs:Proof",
     "repository": "store.documents.repositories:Repository",
     "sorry": "store.documents.sorries:Sorry",
@@ -26,7 +27,7 @@ DOCUMENTS = {
     "task": "pipeline.prove.task:Task",
     "theorem": "store.documents.theorems:Theorem",
 }
-"""The class of each document, by its name."""
+"""The class of each document that is more than one verb's, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +40,39 @@ class Names:
 def schema(
     call: Call,  # noqa: ARG001 - it asks nothing of a daemon
     name: Annotated[
-        str | None,
+        list[str] | None,
         typer.Argument(
             metavar="[NAME]",
-            help=f"One of {', '.join(DOCUMENTS)}; default: print these names.",
+            help=f"A verb with --json, such as sorries show, or {', '.join(DOCUMENTS)}; default: print all names.",
             autocompletion=one_of([*DOCUMENTS]),
         ),
     ] = None,
 ) -> Answer | None:
-    """Print the JSON schema (2020-12) of a document, or the names of all."""
-    if name is None:
-        return Answer(Names([*DOCUMENTS]), "\n".join(DOCUMENTS))
-    if name not in DOCUMENTS:
-        raise typer.BadParameter(f'"{name}" is none of {", ".join(DOCUMENTS)}', param_hint="NAME")
+    """Print the JSON schema (2020-12) of what --json prints, or the names of all."""
+    import pkgutil
+
+    from daemon.cli import verbs
+
+    for module in pkgutil.iter_modules(verbs.__path__):
+        importlib.import_module(f"{verbs.__name__}.{module.name}")
+    documents = DOCUMENTS | {one.name: one.document for one in VERBS.values() if one.document is not None}
+    if not name:
+        return Answer(Names([*documents]), "\n".join(documents))
+    words = " ".join(name)
+    if words not in documents:
+        raise typer.BadParameter(
+            f'"{words}" has no document; `everlean schema` prints the names', param_hint="NAME"
+        )
     from store.documents.schema import schema_of
 
-    say(json.dumps(schema_of(class_of(name)), ensure_ascii=False, indent=2))
+    say(json.dumps(schema_of(class_of(documents[words])), ensure_ascii=False, indent=2))
     return None
 
 
-def class_of(name: str) -> type:
-    """Return the class of a document."""
-    module, _, document = DOCUMENTS[name].partition(":")
-    found: type = getattr(importlib.import_module(module), document)
+def class_of(document: type | str) -> type:
+    """Return the class of a document, which may be named as "module:Class"."""
+    if isinstance(document, type):
+        return document
+    module, _, name = document.partition(":")
+    found: type = getattr(importlib.import_module(module), name)
     return found
