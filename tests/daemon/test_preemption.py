@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pydantic import Field
 
 from daemon.planning.admission import Admission
-from daemon.scheduling.scheduler import Operator, Scheduler
+from daemon.scheduling.scheduler import Operator
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
-from pipeline.lean.backend import Leans
 from pipeline.lean.pool import PoolLimits
-from tests.support.daemon.bench import Bench, bench, until
-from tests.support.daemon.deployment import Deployment, NoTasks
+from tests.support.daemon.bench import bench, until
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
-from tests.support.planning import LEAN, NO_LEAN
+from tests.support.planning import LEAN
 from tests.support.specs import A_LEAN
 
 
@@ -49,18 +46,6 @@ def paid(sha: str) -> Paid:
     )
 
 
-def scheduler(b: Bench, leans: Leans = NO_LEAN) -> Scheduler:
-    upkeep: Any = SimpleNamespace(cache_bytes=0, advisories=(), sweep_cache=lambda _: asyncio.sleep(0))
-    return Scheduler(
-        store=b.parts.store,
-        runner=b.runner,
-        upkeep=upkeep,
-        engine=b.engine,
-        context=NoTasks(b.parts.settings),
-        leans=leans,
-    )
-
-
 async def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gpu_falls_off_the_bus(
     tmp_path: Path,
 ) -> None:
@@ -71,7 +56,7 @@ async def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
     gpus = gpus_of(tmp_path / "gpus", nvml)
     async with bench(deployment, gpus=gpus) as b:
-        work = scheduler(b)
+        work = b.scheduler()
         desk = Operator(b.parts.store, b.runner, work, b.parts.context)
         await b.run(b.due("succeed"))
 
@@ -132,7 +117,7 @@ async def test_no_more_trainings_are_preempted_than_free_the_gpus_that_proofs_wa
     deployment.write(repos=[remote.path], extra='[schedule]\npreempt = ["prove"]\n')
     gpus = gpus_of(tmp_path / "gpus", FakeNvml(*(FakeGpu(f"GPU-{name}") for name in "abcd")))
     async with bench(deployment, gpus=gpus) as b:
-        work = scheduler(b)
+        work = b.scheduler()
         leases = await gpus.look({})
         for number, own in enumerate((leases[:2], leases[2:3], leases[3:])):
             b.runner.start(b.due("yield", kind="train", leases=own, job=f"train-{number}"))
@@ -161,7 +146,7 @@ async def test_a_long_search_makes_room_for_a_repository_that_has_waited_for_its
     )
     waits = settings.repos[1]
     async with bench(deployment) as b:
-        work = scheduler(b, LEAN)
+        work = b.scheduler(LEAN)
         b.runner.start(b.due("hang", kind="prove"))
         await until(lambda: b.runner.running()[0].pid)
         b.runner._live["prove-hang"].saved = True  # as if it had recorded an attempt

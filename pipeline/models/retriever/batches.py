@@ -615,4 +615,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         steps = self.examples(split)
         if self.trainer is not None:
             steps = steps[self.trainer.global_rank :: self.trainer.world_size]
-        return DataLoader(list(steps), batch_size=self.eval_batch_size, collate_fn=list, shuffle=False)  # type: ignore[arg-type] # a list is a dataset
+        size = self.eval_batch_size
+        # Lightning refuses a process without a batch, so one that has no step has an empty one.
+        batches = [list(steps[first : first + size]) for first in range(0, len(steps) or 1, size)]
+        return DataLoader(batches, batch_size=None, collate_fn=list)  # type: ignore[arg-type] # a list is a dataset

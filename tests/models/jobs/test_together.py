@@ -14,8 +14,6 @@ import pytest
 
 from pipeline.jobs.protocol import JobError
 from pipeline.models.together import learn_together
-from tests.models.jobs.conftest import Bench
-from tests.support import job_processes
 from tests.support.specs import raw_spec
 
 pytestmark = pytest.mark.timeout(300)
@@ -65,16 +63,3 @@ def test_the_processes_end_together(
     ending.join()
     assert not started()
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-@pytest.mark.slow
-def test_processes_that_load_what_they_need_themselves_learn_a_task_and_one_tells_of_it(
-    traced: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other tests of jobs fork them."""
-    monkeypatch.setattr(job_processes, "_JOB", job_processes._JOB.replace("together.subprocess = ", "_ = "))
-    done = traced.train("progress", "First", job="cold", chain=str(tmp_path), gpus=("GPU-a", "GPU-b"))
-    (made,) = done.of("checkpoint_saved")
-    assert made["checkpoint"] == done.summary["checkpoint"]
-    assert [one["split"] for one in done.of("evaluation_finished")] == ["test", "val"]
-    assert len(set(done.steps())) == len(done.steps())

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, get_args
 
 from daemon.jobs.due import DueJob
@@ -19,12 +20,15 @@ from daemon.jobs.limits import Cgroups
 from daemon.jobs.local import LocalEngine
 from daemon.jobs.runner import JobRunner
 from daemon.process.service import engine_of
+from daemon.scheduling.scheduler import Scheduler
 from pipeline.jobs.kinds import Kind
+from pipeline.lean.backend import Leans
 from store.view import queries
 from store.view.rows import JobRow
 from tests.support.daemon import warm
-from tests.support.daemon.deployment import Deployment, Parts
+from tests.support.daemon.deployment import Deployment, NoTasks, Parts
 from tests.support.daemon.job import Behaving
+from tests.support.planning import NO_LEAN
 
 _MODULES: dict[Kind, str] = dict.fromkeys(get_args(Kind), "tests.support.daemon.job")
 
@@ -86,6 +90,18 @@ class Bench:
         (branch,) = await self.parts.store.ask(queries.branches)
         return branch.tip
 
+    def scheduler(self, leans: Leans = NO_LEAN) -> Scheduler:
+        """Return a scheduler of the runner's jobs."""
+        upkeep: Any = SimpleNamespace(cache_bytes=0, advisories=(), sweep_cache=lambda _: asyncio.sleep(0))
+        return Scheduler(
+            store=self.parts.store,
+            runner=self.runner,
+            upkeep=upkeep,
+            engine=self.engine,
+            context=NoTasks(self.parts.settings),
+            leans=leans,
+        )
+
     async def run(self, due: DueJob) -> JobRow:
         """Run a job to its end, and return its row."""
         self.runner.start(due)
@@ -104,22 +120,28 @@ async def bench(
     *,
     gpus: Gpus | None = None,
     cgroups: Cgroups | None = None,
+    modules: Mapping[Kind, str] = _MODULES,
     forked: bool = True,
     **limits: Any,
 ) -> AsyncIterator[Bench]:
     """Open one; `limits` are fields of [jobs].
 
     Args:
+        modules: what runs the jobs.
         forked: whether the jobs are forks of a process that has loaded what they need.
     """
     with warm.forked_jobs() if forked else contextlib.nullcontext():
-        async with _bench(deployment, gpus, cgroups, limits) as opened:
+        async with _bench(deployment, gpus, cgroups, modules, limits) as opened:
             yield opened
 
 
 @contextlib.asynccontextmanager
 async def _bench(
-    deployment: Deployment, gpus: Gpus | None, cgroups: Cgroups | None, limits: dict[str, Any]
+    deployment: Deployment,
+    gpus: Gpus | None,
+    cgroups: Cgroups | None,
+    modules: Mapping[Kind, str],
+    limits: dict[str, Any],
 ) -> AsyncIterator[Bench]:
     async with deployment.opened() as parts:
         settings = parts.settings
@@ -131,7 +153,7 @@ async def _bench(
             paths=settings.paths,
             limits=settings.jobs.model_copy(update={"retry_base_s": 30.0, **limits}),
             finished=lambda: None,
-            modules=_MODULES,
+            modules=modules,
         )
         try:
             opened = Bench(parts, engine, runner, "")
