@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from pipeline.build import Building
 from pipeline.bump.breaks import MOST_BREAKS, SORRY, Cause, Gap, RaisedFile, cause_of, shown
-from pipeline.bump.mends import Errors, Names, candidates, declared, deprecations, suggested
+from pipeline.bump.mends import Errors, Names, candidates, declared, deprecations
 from pipeline.bump.raising import Raised, check_lean, raised
 from pipeline.endpoint.credentials import take_hub_key
 from pipeline.gate.advisories import Advisory, FeedError, against, known, witnesses
@@ -43,6 +43,7 @@ from pipeline.lean.source.imports import module_of, source_folders
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, text_hash_with
 from pipeline.lean.source.worktree import read_inside
+from pipeline.lean.tactic_text import suggested
 from pipeline.prove.job import ProveJob
 from store.documents.grades import JUDGED, doubt_text
 from store.domain.identity import git_blob, proof_id, short_hash

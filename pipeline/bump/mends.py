@@ -28,7 +28,6 @@ Near = Callable[[str], Iterable[str]]
 _QUOTED = r"[`'‘]([^`'’\s]{1,300})[`'’]"
 _DEPRECATED = re.compile(rf"{_QUOTED} has been deprecated[:,;.]?\s*(?:[Uu]se|please use)\s+{_QUOTED}")
 _UNKNOWN = re.compile(rf"(?:[Uu]nknown (?:identifier|constant)|does not contain)\s+{_QUOTED}")
-_TRY_THIS = re.compile(r"Try this:\s*(?:\[apply\]\s*)?(.+)", re.DOTALL)
 _WORD = re.compile(r"(?<![\w.'!?«])[^\W\d][\w'!?]*(?:\.[^\W\d][\w'!?]*)*")
 _APPLIED = re.compile(
     r"(?P<head>(?:exact|apply|refine)\s+)?(?P<function>[^\W\d][\w'!?.]*)(?P<rest>\s+\S.*)?", re.DOTALL
@@ -61,12 +60,6 @@ def deprecations(messages: Iterable[str]) -> dict[str, str]:
 def unknown(messages: Iterable[str]) -> list[str]:
     """Return the names that Lean does not know."""
     return [*dict.fromkeys(name for message in messages for name in _UNKNOWN.findall(message))]
-
-
-def suggested(message: str) -> str:
-    """Return the tactic that a message of `exact?` suggests, "" where it suggests none."""
-    found = _TRY_THIS.search(message)
-    return "" if found is None else found[1].strip()
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:

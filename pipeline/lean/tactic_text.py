@@ -19,6 +19,7 @@ LONGEST = 4000
 Flaw = Literal["empty", "too_long", "characters", "unclosed"]
 _FENCE = "```"
 _THOUGHT = "</think>"
+_TRY_THIS = re.compile(r"Try this:\s*(?:\[apply\]\s*)?(.+)", re.DOTALL)
 _BY = re.compile(r"by(?=\s|\Z)")
 
 
@@ -38,6 +39,12 @@ class Answer:
     tactic: str
     flaw: Flaw | None = None
     why: str = ""
+
+
+def suggested(message: str) -> str:
+    """Return the tactic that a message of `exact?` suggests; "" where it suggests none."""
+    found = _TRY_THIS.search(message)
+    return "" if found is None else found[1].strip()
 
 
 def fences(text: str) -> list[tuple[str, str]]:

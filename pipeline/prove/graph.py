@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import heapq
 import math
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ from pipeline.lean.goal_text import ambiguous, goals_key
 from pipeline.lean.pool.session import Answer, Session, State, Stepped, TacticKilled, canonical
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
-from pipeline.lean.tactic_text import LONGEST
+from pipeline.lean.tactic_text import LONGEST, suggested
 from pipeline.lean.tactic_text import Step as ProgressStep
 from pipeline.prove.tree import Ended, NodeOutcome, Tree, TreeNode, TriedOutcome, TriedTactic
 from store.text import counted, cut, one_line
@@ -107,7 +106,6 @@ class Remaining(Protocol):
 # tried on it again, in this search or in another of the same declaration.
 
 
-_SUGGESTION = re.compile(r"Try this:\s*(?:\[apply\]\s*)?(.+)", re.DOTALL)
 _REASON = 200
 
 
@@ -210,8 +208,8 @@ class TacticRunner:
     async def _suggested(
         self, state: State, first: int, text: str, messages: Sequence[Message]
     ) -> TacticResult:
-        suggestion = _suggestion(messages)
-        if suggestion is None:
+        suggestion = next((one_line(found) for one in messages if (found := suggested(one.data))), "")
+        if not suggestion:
             return TacticResult(text, "failed", "it ran, and suggests nothing", parsed=True)
         if refused := _refused(suggestion):
             return TacticResult(
@@ -270,15 +268,6 @@ def _refused(text: str) -> str:
     # A search tactic may run, because its suggestion becomes part of the proof in its place.
     found = complaints(text.removesuffix("?"), judged=True)
     return f"the text policy refuses {found[0]}"[:_REASON] if found else ""
-
-
-def _suggestion(messages: Sequence[Message]) -> str | None:
-    for message in messages:
-        found = _SUGGESTION.search(message.data)
-        if found:
-            lines = [line for line in found.group(1).splitlines() if line.strip()]
-            return " ".join(line.strip() for line in lines) if lines else None
-    return None
 
 
 def _line(text: str) -> str:

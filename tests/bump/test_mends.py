@@ -20,10 +20,11 @@ from pipeline.build import Building
 from pipeline.bump import __main__ as job
 from pipeline.bump.__main__ import _lean_files
 from pipeline.bump.breaks import Gap, RaisedFile, cause_of, reason_of, shown
-from pipeline.bump.mends import Names, candidates, deprecations, renamed, suggested, tactic_at, unknown
+from pipeline.bump.mends import Names, candidates, deprecations, renamed, tactic_at, unknown
 from pipeline.jobs.protocol import Reporter
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BuildLog, BuildMessage, LakeRunner
+from pipeline.lean.tactic_text import suggested
 from store.domain.identity import slug
 from store.events.bumps import Break, BumpTried, Mend
 from store.view.bumps import renames
