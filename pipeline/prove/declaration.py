@@ -243,7 +243,7 @@ class DeclarationProver:
         if likely in self._result.solved and (self.wholly is not None or text in self._texts):
             return  # what proved another one fits here
         self._texts.add(text)
-        failed = [] if goal is None else await self._recall(goal, likely)
+        failed: list[Effort] | None = [] if goal is None else await self._recall(goal, likely)
         if failed is None:
             return
         if self.wholly is None:
