@@ -148,30 +148,27 @@ def seen_by_tactics(goals: tuple[Goal, ...]) -> str:
     return canonical(goals) if "?" in first else first
 
 
+@dataclass(slots=True)
 class TacticRunner:
     """Runs candidates for one search.
 
     Attributes:
+        session: the search's.
+        siblings: names of the goals that are others'.
+        timeout_s: of a tactic.
+        failures: what is known to fail.
         calls: tactics that were sent to Lean, with suggestions and without the session's replays.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        *,
-        siblings: frozenset[str],
-        timeout_s: float,
-        failures: Failures,
-    ) -> None:
-        self._session = session
-        self._siblings = siblings
-        self._timeout_s = timeout_s
-        self._failures = failures
-        # Of the last goals: all candidates of a state come one after the other.
-        self._seen: tuple[tuple[Goal, ...], str] = ((), "")
-        self.calls = 0
-        self._timed = 0
-        self._seconds = 0.0
+    session: Session
+    siblings: frozenset[str]
+    timeout_s: float
+    failures: Failures
+    calls: int = 0
+    _seen: tuple[tuple[Goal, ...], str] = ((), "")
+    """Of the last goals: all candidates of a state come one after the other."""
+    _timed: int = 0
+    _seconds: float = 0.0
 
     @property
     def mean_s(self) -> float:
@@ -191,18 +188,18 @@ class TacticRunner:
             return TacticResult(text, "failed", refused)
         if self._seen[0] is not goals:
             self._seen = (goals, seen_by_tactics(goals))
-        if (known := self._failures.get((self._seen[1], text))) is not None:
+        if (known := self.failures.get((self._seen[1], text))) is not None:
             # Lean does not see it, so nothing new is known about its parsing.
             return dataclasses.replace(known, parsed=None)
         answer = await self._send(state, first, text)
         ran = self._read(text, answer)
         if ran.outcome == "step" and text.endswith("?") and isinstance(answer, Stepped):
             # The suggestion of `exact?` is the proof.
-            self._session.release([answer.state])
+            self.session.release([answer.state])
             ran = await self._suggested(state, first, text, answer.messages)
         # Of goals that can be read in one way only; a killed process is no such failure.
         if self._seen[1] and ran.outcome in ("failed", "unparsed", "sorry"):
-            self._failures[self._seen[1], text] = ran
+            self.failures[self._seen[1], text] = ran
         return ran
 
     async def _suggested(
@@ -219,9 +216,9 @@ class TacticRunner:
         return dataclasses.replace(ran, parsed=True)
 
     async def _send(self, state: State, first: int, text: str) -> Answer:
-        began, held = time.monotonic(), self._session.process_id is not None
+        began, held = time.monotonic(), self.session.process_id is not None
         self.calls += 1
-        answer = await self._session.tactic(state, text, goal=first or None, timeout_s=self._timeout_s)
+        answer = await self.session.tactic(state, text, goal=first or None, timeout_s=self.timeout_s)
         if held:
             self._timed += 1
             self._seconds += time.monotonic() - began
@@ -235,7 +232,7 @@ class TacticRunner:
         if not isinstance(answer, Stepped):
             return TacticResult(text, "failed", _line(answer.reason), parsed=True)
         if answer.has_sorry or answer.has_unsafe:
-            self._session.release([answer.state])
+            self.session.release([answer.state])
             what = "a sorry" if answer.has_sorry else "unsafe code"
             return TacticResult(text, "sorry", f"it rests on {what}", parsed=True)
         own, at = self.own(answer.state.goals)
@@ -243,7 +240,7 @@ class TacticRunner:
 
     def own(self, goals: Sequence[Goal]) -> tuple[tuple[Goal, ...], int]:
         """Return the goals that belong to this search, and the index of the first of them in the state."""
-        mine = [(at, goal) for at, goal in enumerate(goals) if goal.name not in self._siblings]
+        mine = [(at, goal) for at, goal in enumerate(goals) if goal.name not in self.siblings]
         return tuple(goal for _, goal in mine), mine[0][0] if mine else 0
 
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.jobs.protocol import JobError, JobSpec
 from pipeline.jobs.specs import (
@@ -36,7 +36,7 @@ from pipeline.models.tactics.service import GenerationStoppedError
 from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.graph import ModelScoring, Proposer, Remaining, Scoring
 from pipeline.prove.premises import Retrieval, ShownPremises
-from pipeline.prove.whole_proof import Author, WholeProofMethod
+from pipeline.prove.whole_proof import Author, AuthorAnswers, WholeProofMethod
 from store.errors import LogError
 from store.events.projects import inside
 from store.text import first_line
@@ -44,7 +44,7 @@ from store.text import first_line
 if TYPE_CHECKING:
     from pipeline.models.retriever.corpus import Corpus, Premise
     from pipeline.models.tactics.generate import Generator
-    from pipeline.models.tactics.requests import Decoding
+    from pipeline.models.tactics.requests import Decoding, Suggestions
     from pipeline.prove.generator import Predicting, Suggest
 
 # ---- Outages: the failure of one request against the failure of the model or endpoint
@@ -61,16 +61,8 @@ _UNANSWERED_REMEDY = "see `everlean doctor` and what it answered; the job is tri
 _OUTAGES = frozenset({"overloaded", "timeout", "hung_up", "forbidden", "not_understood", "model_failed"})
 
 
-class _Answer(Protocol):
-    @property
-    def error(self) -> str: ...
-
-    @property
-    def reason(self) -> str: ...
-
-
 Q = TypeVar("Q")
-A = TypeVar("A", bound=_Answer)
+A = TypeVar("A", "Suggestions", AuthorAnswers)
 
 
 class ModelHealth:

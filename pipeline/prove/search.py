@@ -16,7 +16,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from pipeline.jobs.specs import Budget, Lemma
@@ -66,27 +66,25 @@ class SearchMethod:
     lemmas: Sequence[Lemma] = ()
 
 
+@dataclass(slots=True)
 class Search:
-    """One search for a proof of one goal among those of a state; the state's other goals are left alone."""
+    """One search for a proof of one goal among those of a state; the state's other goals are left alone.
 
-    def __init__(
-        self, session: Session, method: SearchMethod, budget: Budget, *, failures: Failures | None = None
-    ) -> None:
-        """Args:
+    Attributes:
         session: for exclusive use while the search runs.
         method: of searching.
         budget: of this search.
-        failures: of earlier searches of the declaration; None: none.
-        """
-        self._session = session
-        self._method = method
-        self._budget = budget
-        self._failures: Failures = {} if failures is None else failures
-        self._lost: StateLost | None = None
-        self._graph: Graph
-        self._trying: TacticRunner
-        self._began = 0.0
-        self._calls_before = 0
+        failures: of earlier searches of the declaration, and of this one.
+    """
+
+    session: Session
+    method: SearchMethod
+    budget: Budget
+    failures: Failures = field(default_factory=dict)
+    _lost: StateLost | None = field(default=None, init=False)
+    _graph: Graph = field(init=False)
+    _trying: TacticRunner = field(init=False)
+    _began: float = field(default=0.0, init=False)
 
     async def run(self, state: State, *, goal: int = 0) -> Effort:
         """Search for a proof of the state's goal with this index; it has a script exactly when it is "found".
@@ -96,21 +94,15 @@ class Search:
             ReplError: no process can be started, or none gets as far as the state (see `Session`).
             Exception: any error of the proposer or the progress model.
         """
-        self._began, self._calls_before = time.monotonic(), self._session.calls
-        self._lost = None
+        self._began, calls = time.monotonic(), self.session.calls
         siblings = frozenset(other.name for at, other in enumerate(state.goals) if at != goal)
-        self._trying = TacticRunner(
-            self._session,
-            siblings=siblings,
-            timeout_s=self._budget.tactic_timeout_s,
-            failures=self._failures,
-        )
-        self._graph = Graph((state.goals[goal],), self._method.scoring or by_steps, first=goal, state=state)
+        self._trying = TacticRunner(self.session, siblings, self.budget.tactic_timeout_s, self.failures)
+        self._graph = Graph((state.goals[goal],), self.method.scoring or by_steps, first=goal, state=state)
         try:
             limit = await self._loop()
         finally:
             # The root belongs to the caller, who may search its other goals.
-            self._session.release(self._graph.all_states())
+            self.session.release(self._graph.all_states())
         graph = self._graph
         outcome: Ended = "found" if graph.proved else "budget" if limit else "exhausted"
         if outcome == "exhausted" and self._lost is not None:
@@ -124,7 +116,7 @@ class Search:
             best=tree.best,
             goals_left=tree.goals_left,
             nodes=graph.expanded,
-            repl_calls=self._session.calls - self._calls_before,
+            repl_calls=self.session.calls - calls,
             seconds=time.monotonic() - self._began,
             killed=graph.killed,
             tree=tree,
@@ -134,7 +126,7 @@ class Search:
     async def _loop(self) -> Limit:
         """Expand one state after the other; return the limit that ended the search, "" for a proof or no state left."""
         while self._graph.proved is None and self._graph.any_open:
-            if self._graph.expanded >= self._budget.nodes:
+            if self._graph.expanded >= self.budget.nodes:
                 return "nodes"
             if limit := self._over():
                 return limit
@@ -149,11 +141,11 @@ class Search:
         """Return the limit that is reached, if any."""
         if self._left_s() <= 0:
             return "seconds"
-        calls = self._budget.calls
+        calls = self.budget.calls
         return "calls" if calls is not None and self._trying.calls >= calls else ""
 
     def _left_s(self) -> float:
-        return self._budget.seconds - (time.monotonic() - self._began)
+        return self.budget.seconds - (time.monotonic() - self._began)
 
     # ---- one state
 
@@ -168,8 +160,8 @@ class Search:
         if self._graph.proved is not None:
             return ""
         remaining: list[float] | None = None
-        if self._method.remaining is not None and node.fresh:
-            remaining = await self._wait_for(self._method.remaining.remaining(_progress_steps(node)), node)
+        if self.method.remaining is not None and node.fresh:
+            remaining = await self._wait_for(self.method.remaining.remaining(_progress_steps(node)), node)
             if remaining is None:
                 return "seconds"
             if len(remaining) != len(node.fresh):
@@ -178,12 +170,12 @@ class Search:
                 )
         self._graph.rank(node, remaining)
         self._graph.close(node, lost=lost)
-        self._session.release(self._graph.dropped())
+        self.session.release(self._graph.dropped())
         return ""
 
     async def _try_all(self, node: Node) -> Limit:
-        asked = node.asked(derived_seed(self._method.seed, node.key))
-        candidates = await self._wait_for(self._method.proposer.propose(asked), node)
+        asked = node.asked(derived_seed(self.method.seed, node.key))
+        candidates = await self._wait_for(self.method.proposer.propose(asked), node)
         if candidates is None:
             return "seconds"
         for candidate in candidates:
@@ -194,9 +186,9 @@ class Search:
             assert node.state is not None, "an open node has its state"
             ran = await self._trying.run(node.state, node.goals, node.first, candidate)
             if ran.parsed is not None:
-                self._method.proposer.saw(candidate, parsed=ran.parsed)
+                self.method.proposer.saw(candidate, parsed=ran.parsed)
             self._graph.took(node, candidate, ran)
-            self._session.release(self._graph.dropped())
+            self.session.release(self._graph.dropped())
             if node.settled:
                 break
         return ""
@@ -218,9 +210,9 @@ class Search:
                 left = self._left_s()
                 if left <= 0:
                     return None
-                cost = None if parked else self._session.lending_s((node.depth + 1) * self._trying.mean_s)
+                cost = None if parked else self.session.lending_s((node.depth + 1) * self._trying.mean_s)
                 if cost is not None and time.monotonic() - began >= cost:
-                    self._session.park()
+                    self.session.park()
                     parked = True
                 await asyncio.wait({thinking}, timeout=left if parked else min(left, look))
                 look = min(2 * look, _LOOK_S)

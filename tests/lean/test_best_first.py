@@ -90,7 +90,8 @@ async def run(
 ) -> Effort:
     """Search for a proof; `more`: as `SearchMethod` has it."""
     method = SearchMethod(proposer, ModelScoring(), **more)
-    return await Search(session, method, budget, failures=failures).run(await session.start(statement))
+    known = {} if failures is None else failures
+    return await Search(session, method, budget, known).run(await session.start(statement))
 
 
 New = Callable[..., Session]
