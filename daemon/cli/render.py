@@ -25,7 +25,7 @@ LEAST_WIDTH = 10
 """Of a column that is cut."""
 READABLE_WIDTH = 24
 """Of the columns that are cut, where there is a column to leave out instead."""
-_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "inverse": "7"}
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
@@ -44,9 +44,26 @@ def emit_json_line(document: DataclassInstance) -> None:
     sys.stdout.flush()
 
 
-def say(text: str = "") -> None:
-    """Write a line for people to standard output."""
-    print(text)
+def say(text: str = "", *, hang: int | None = None) -> None:
+    """Write a line for people to standard output; on a terminal what does not fit goes on below, from column `hang`."""
+    width = terminal_width() if sys.stdout.isatty() else None
+    print(text if width is None else "\n".join(_wrapped(line, width, hang) for line in text.split("\n")))
+
+
+def _wrapped(line: str, width: int, hang: int | None) -> str:
+    """Return a line broken between words, also one with colours."""
+    if _width(_COLOUR.sub("", line)) <= width:
+        return line
+    margin = " " * min(width // 2, len(line) - len(line.lstrip(" ")) + 2 if hang is None else hang)
+    rows: list[str] = []
+    row = ""
+    for word in re.findall(r" *[^ ]+", line):
+        if row.strip() and _width(_COLOUR.sub("", row + word)) > width:
+            rows.append(row)
+            row = margin + word.lstrip(" ")
+        else:
+            row += word
+    return "\n".join([*rows, row])
 
 
 def note(text: str) -> None:
@@ -55,8 +72,8 @@ def note(text: str) -> None:
 
 
 def styled(text: str, *styles: str) -> str:
-    """Colour for a terminal that wants it: standard output is a TTY and NO_COLOR is not set."""
-    if not styles or not _colour():
+    """Return text with colours, where there are any."""
+    if not styles or not has_colour():
         return text
     return f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{text}\x1b[0m"
 
@@ -121,9 +138,10 @@ def fields(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> None:
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         first, *rest = value.split("\n")
-        say(f"{' ' * indent}{styled(name.ljust(width), 'dim')}  {first}")
+        hang = indent + width + 2
+        say(f"{' ' * indent}{styled(name.ljust(width), 'dim')}  {first}", hang=hang)
         for line in rest:
-            say(f"{' ' * (indent + width + 2)}{line}")
+            say(f"{' ' * hang}{line}", hang=hang)
 
 
 SHORT_ID = 8
@@ -161,7 +179,8 @@ def cut_line(line: str, width: int) -> str:
     return "".join(kept) + ("\x1b[0m" if len(kept) > 1 else "")
 
 
-def _colour() -> bool:
+def has_colour() -> bool:
+    """Return whether answers have colours: standard output is a terminal that wants them."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

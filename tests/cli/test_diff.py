@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 
 from daemon.cli.app import build
 from daemon.cli.context import ExitCode
+from daemon.cli.verbs.diff import pieces_of
 from pipeline.diff import KINDS, CloneError, compare_commits
 from pipeline.jobs.mirror import Mirror
 from pipeline.lean.source.globs import path_filter
@@ -360,6 +361,20 @@ def test_progress_fails_no_check(clone: Clone) -> None:
 def test_a_statement_is_shown_as_it_was_and_as_it_is(clone: Clone) -> None:
     clone.commit(edited("1 = 1", "2 = 2"))
     assert "    - : 1 = 1\n    + : 2 = 2\n" in clone.run("HEAD~1").stdout
+
+
+def test_of_a_long_statement_the_changes_are_marked_and_the_middle_is_left_out() -> None:
+    before = f"{'(a b : Nat) ' * 20}: ∃ E, E ∈ EinIoo a b ∧ {'foo bar ' * 40}1 = 2 {'∧ True ' * 20}"
+    old, new = pieces_of(before, before.replace("∃ E, E ∈ EinIoo", "∃ E ∈ Ioo").replace("1 = 2", "3 = 2"))
+    assert [text for text, changed in old if changed] == [", E", "EinIoo", "1"]
+    assert [text for text, changed in new if changed] == ["Ioo", "3"]
+    for pieces in (old, new):
+        whole = "".join(text for text, _ in pieces)
+        assert len(whole) < 340
+        assert whole.startswith(" … ")
+        assert whole.rstrip().endswith("…")
+        assert whole.count(" … ") >= 2
+        assert set(whole.split()) <= {*before.split(), "…", "Ioo", "3"}, "no word is broken"
 
 
 def test_what_the_base_did_meanwhile_is_not_the_pull_request_s(clone: Clone) -> None:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from store.domain.identity import slug
 from store.events.projects import Project
 from store.events.proofs import AttemptFinished, ProofFound
@@ -299,6 +301,16 @@ def test_colour_is_for_terminals_and_no_color_is_honoured(filled: StateFolder) -
     env["TERM"] = "xterm"
     assert "\x1b[" in on_a_terminal(filled, env, "status")
     assert "\x1b[" not in on_a_terminal(filled, {**env, "NO_COLOR": "1"}, "status")
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_terminal_of_any_width_breaks_lines_between_words(filled: StateFolder, width: int) -> None:
+    env = {**environment(filled.root), "TERM": "dumb", "COLUMNS": str(width)}
+    for arguments in (("status",), ("sorries", "show", SORRY)):
+        shown = on_a_terminal(filled, env, *arguments)
+        longest = max(filled.everlean(*arguments).out.split(), key=len)
+        assert max(map(len, shown.splitlines())) <= max(width, len(longest) + width // 2)
+        assert longest in shown.split(), "no word is broken"
 
 
 def test_reading_changes_nothing_in_the_state_folder(filled: StateFolder) -> None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ import typer
 
 from daemon.cli.answer import Answer
 from daemon.cli.context import Call, ExitCode, files, verb
-from daemon.cli.render import check_choice, say, styled
+from daemon.cli.render import check_choice, has_colour, say, styled
 from store.documents.document import json_text
 from store.domain.identity import short_hash
 from store.text import clean, clean_block, counted, printable_json
@@ -30,8 +31,11 @@ MOST_RESULTS = 5000
 """GitHub shows no more of one SARIF file."""
 PROGRESS = frozenset({"moved", "filled"})
 """Kinds of findings that are no trouble."""
-SHOWN_STATEMENT, SHOWN_BEFORE_CHANGE = 300, 60
-"""Characters of a statement in text for people, and of those before its first change."""
+SHOWN_CHANGE, SHOWN_AROUND = 150, 60
+"""Characters at each end of a change in a statement, and of what both statements say on either side of it."""
+MOST_COMPARED = 2000
+"""Words of a statement."""
+_WORD = re.compile(r"[\w.'!?]+|\s+|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +167,11 @@ def _lines(found: Difference, item: Finding) -> Iterator[str]:
     kind = styled(item.kind, "red" if item.kind in found.failed_on else style)
     yield f"{_place(item)}: {kind}: {_plain(item.message)}"
     if item.before is not None and item.after is not None:
-        for mark, text in zip("-+", around_the_change(item.before, item.after), strict=True):
-            yield f"    {mark} {_plain(text)}"
+        both = pieces_of(item.before, item.after)
+        for mark, colour, pieces in zip("-+", ("red", "green"), both, strict=True):
+            shown = (styled(clean(text), colour, *["inverse"] * changed) for text, changed in pieces)
+            text = "".join(shown) if has_colour() else _plain("".join(text for text, _ in pieces))
+            yield f"    {styled(mark, colour)} {text}"
 
 
 def _place(item: Finding) -> str:
@@ -186,16 +193,56 @@ def summary(found: Difference) -> str:
     return f"{counts} in {counted(found.files, 'changed Lean file')}, from {found.base[:12]} to {to}"
 
 
+Piece = tuple[str, bool]
+"""A part of a statement, and whether the other one has another in its place."""
+
+
 def around_the_change(before: str, after: str) -> tuple[str, str]:
-    """Return both statements from shortly before their first difference."""
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
-    start = max(0, same - SHOWN_BEFORE_CHANGE)
+    """Return both statements, the long parts that they share and long changes cut in the middle."""
+    old, new = ("".join(text for text, _ in pieces) for pieces in pieces_of(before, after))
+    return old, new
 
-    def cut(text: str) -> str:
-        shown = text[start : start + SHOWN_STATEMENT]
-        return f"{'…' if start else ''}{shown}{'…' if start + SHOWN_STATEMENT < len(text) else ''}"
 
-    return cut(before), cut(after)
+def pieces_of(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
+    """Return both statements in pieces, cut as they are shown."""
+    old, new = (_WORD.findall(text) for text in (before, after))
+    same = _shared(old, new)
+    end = _shared(old[same:][::-1], new[same:][::-1])
+    middle = old[same : len(old) - end], new[same : len(new) - end]
+    # What differs by thousands of words is another statement, and comparing it would take long.
+    if max(map(len, middle)) > MOST_COMPARED:
+        steps = [(0, len(middle[0]), 0, len(middle[1]), True)]
+    else:
+        found = SequenceMatcher(None, *middle, autojunk=False).get_opcodes()
+        steps = [(*at, step != "equal") for step, *at in found]
+    left: list[Piece] = [("".join(old[:same]), False)]
+    right = [*left]
+    for begin, stop, first, last, changed in steps:
+        left.append(("".join(middle[0][begin:stop]), changed))
+        right.append(("".join(middle[1][first:last]), changed))
+    tail = "".join(old[len(old) - end :])
+    return _elided([*left, (tail, False)]), _elided([*right, (tail, False)])
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many words both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _elided(pieces: Sequence[Piece]) -> list[Piece]:
+    cut = []
+    for number, (text, changed) in enumerate(pieces):
+        most = SHOWN_CHANGE if changed else SHOWN_AROUND
+        # Of what they share at the beginning and the end only the side of the change is of interest.
+        head = 0 if number == 0 else most
+        tail = 0 if number == len(pieces) - 1 else most
+        if len(text) > head + tail + 1:
+            begins, ends = text[:head], text[len(text) - tail :]
+            # At spaces, so that no word is broken.
+            text = f"{begins.rpartition(' ')[0] or begins} … {ends.partition(' ')[2] or ends}"
+        if text:
+            cut.append((text, changed))
+    return cut
 
 
 def _level(found: Difference, item: Finding) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,7 +13,6 @@ import typer
 from daemon.cli.answer import Answer
 from daemon.cli.completion import one_of
 from daemon.cli.context import VERBS, Call, verb
-from daemon.cli.render import say
 
 DOCUMENTS: dict[str, type | str] = {
     "attempt": "store.documents.attempts:Attempt",
@@ -65,7 +65,11 @@ def schema(
         )
     from store.documents.schema import schema_of
 
-    say(json.dumps(schema_of(class_of(documents[words])), ensure_ascii=False, indent=2))
+<<<<<<< HEAD
+    sys.stdout.write(json.dumps(schema_of(class_of(documents[words])), ensure_ascii=False, indent=2) + "\n")
+=======
+    sys.stdout.write(json.dumps(schema_of(class_of(name)), ensure_ascii=False, indent=2) + "\n")
+>>>>>>> 8bca4880 (Diff marks the changed words of a statement and leaves out what both share; a terminal breaks lines between words)
     return None
 
 
