@@ -27,11 +27,13 @@ from store.documents.status import (
     NEVER_STARTED,
     NOTHING,
     Due,
+    Happened,
     LastEvent,
     LogStatus,
     ModelInUse,
     TriggeredWork,
     ViewStatus,
+    Week,
     describe_log,
     describe_view,
 )
@@ -138,6 +140,10 @@ class Status:
     """how many by state, of the [default branches](glossary.md)"""
     sorries_elsewhere: int | None
     """how many more in the source of other watched branches"""
+    week: Sequence[Week] | None
+    """what came and went in each repository in seven days; those without news are left out"""
+    news: Sequence[Happened] | None
+    """the newest of it, at most five"""
     disproved: int | None
     """how many of the open ones are false as they stand"""
     proofs: dict[str, int] | None
@@ -425,7 +431,7 @@ def _summary(instance: Instance, view: ViewStatus, problems: Sequence[Problem]) 
         if any(item.code == ProblemCode.STANDBY for item in problems):
             return f"everlean follows another machine here: {numbers}."
         return (
-            f"everlean is not running; it left {numbers}."
+            f"everlean is not running. When it stopped: {numbers}."
             if _ran(instance)
             else "everlean has never run here."
         )

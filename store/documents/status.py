@@ -7,12 +7,15 @@ of questions: `everlean status` has 200 ms.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from store.documents.document import of_row
 from store.documents.events import summary
+from store.documents.news import describe_news
 from store.documents.problems import (
     Problem,
     ProblemCode,
@@ -29,13 +32,16 @@ from store.documents.problems import (
     still_failed,
 )
 from store.documents.repositories import Repository, described_repositories
-from store.log.envelope import Moment
+from store.log.envelope import Moment, utc_text
 from store.log.reader import LogReader
+from store.text import parse_time
 from store.view import model_queries, queries, report_queries, rows
 from store.view.counts import count_all, disproved
 from store.view.rows import CheckpointRow, JobRow, NotifierRow, PauseRow, ServiceRow, TriggerRow
 
 LAST_EVENTS = 5
+NEWS_OF = timedelta(days=7)
+MOST_NEWS = 5
 JOBS_LOOKED_AT = 500
 
 
@@ -57,6 +63,31 @@ class TriggeredWork(TriggerRow):
     SHOWN: ClassVar = ("work", "repository", "by", "triggered_at")
 
 
+@dataclass(frozen=True, slots=True)
+class Week:
+    repository: str
+    opened: int
+    """new sorries; those that were there when their branch was first read are none"""
+    filled: int
+    gone: int
+    """without a proof"""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    at: str
+    """when the commit was made"""
+    step: str
+    """`opened`, `filled`, `restated`, or how else a sorry went"""
+    repository: str
+    sorry: str
+    declaration: str
+    path: str
+    line: int
+    by: str
+    """the commit's author and pull request"""
+
+
 NEVER_STARTED = ServiceRow(
     id=0, version="", pid=None, host="", lean="none", lean_detail="", started_at=None, stopped_at=None, stop_reason="",
     config_path="", config_digest="", config_loaded_at=None, config_errors=[], config_rejected_at=None,
@@ -76,6 +107,8 @@ class ViewStatus:
     repositories: list[Repository] | None = None
     sorries: dict[str, int] | None = None
     sorries_elsewhere: int | None = None
+    week: Sequence[Week] | None = None
+    news: Sequence[Happened] | None = None
     disproved: int | None = None
     proofs: dict[str, int] | None = None
     theorems: int | None = None
@@ -99,6 +132,8 @@ NOTHING = ViewStatus(
     repositories=[],
     sorries=dict.fromkeys(rows.SORRY_STATES, 0),
     sorries_elsewhere=0,
+    week=(),
+    news=(),
     disproved=0,
     proofs=dict.fromkeys(rows.PROOF_STATES, 0),
     theorems=0,
@@ -129,6 +164,7 @@ def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> 
     paused = queries.pauses(view)
     why_stopped = "" if checkpoint is None else checkpoint.stopped_reason
     today = datetime.now(UTC).isoformat() if moment is None else moment.recorded_at
+    week, news = _week(view, utc_text(parse_time(today) - NEWS_OF))
     return ViewStatus(
         problems=[
             *([_stopped(why_stopped)] if why_stopped else []),
@@ -148,6 +184,8 @@ def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> 
         repositories=repositories,
         sorries=counts.sorries,
         sorries_elsewhere=counts.sorries_elsewhere,
+        week=week,
+        news=news,
         disproved=disproved(view) if counts.sorries["open"] else 0,
         proofs=counts.proofs,
         theorems=counts.theorems,
@@ -161,6 +199,22 @@ def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> 
         paused=tuple(paused),
         triggered=tuple(of_row(TriggeredWork, row) for row in queries.triggers(view) if row.waits),
     )
+
+
+def _week(view: sqlite3.Connection, since: str) -> tuple[Sequence[Week], Sequence[Happened]]:
+    """Return what came and went since then: how much in each repository, and the newest."""
+    turns = [one for one in report_queries.turns_since(view, since) if not one.first_read]
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for one in turns:
+        counts[one.repository][one.what] += 1
+    newest = turns[:MOST_NEWS]
+    happened = [
+        of_row(Happened, one.sorry, at=one.at, step=turn.step, by=one.by)
+        for turn, one in zip(newest, describe_news(view, newest), strict=True)
+    ]
+    return [
+        Week(name, of["opened"], of["by_people"] + of["by_us"], of["removed"]) for name, of in counts.items()
+    ], happened
 
 
 def _stopped(why: str) -> Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from daemon.state.disk import Refusal
 from pipeline.jobs.kinds import KINDS as JOB_KINDS
 from store.events.jobs import JobSucceeded
 from store.events.repositories import BranchUnwatched, RepositoryFailed
+from store.events.scans import SorryFilled
 from store.events.service import (
     ConfigLoaded,
     ConfigRejected,
@@ -32,7 +34,15 @@ from store.events.service import (
     NotificationsSwitched,
 )
 from tests.support.events import attempt, declaration, place, scanned
-from tests.support.state_folder import REPOSITORY, StateFolder, fail_job, start_job, watch
+from tests.support.state_folder import (
+    OTHER_SORRY,
+    REPOSITORY,
+    StateFolder,
+    fail_job,
+    open_sorry,
+    start_job,
+    watch,
+)
 
 
 @contextmanager
@@ -111,6 +121,24 @@ def test_a_running_daemon_without_problems_is_healthy(filled: StateFolder) -> No
         "● everlean is running well: 1 repository watched, 1 sorry open, 1 verified, 0 filled."
     )
     assert (text.code, text.err) == (0, "")
+
+
+def test_what_came_and_went_in_a_week_is_counted_by_repository_and_the_newest_is_named(
+    filled: StateFolder,
+) -> None:
+    assert "THIS WEEK" not in filled.everlean("status").out, "what was there at first is no news"
+    life = {"repository": REPOSITORY, "branch": "main", "sha": "d" * 40}
+    open_sorry(filled, "main", "5e" * 8, "Demo.gamma")
+    filled.add(f"repository:{REPOSITORY}", SorryFilled(**life, sorry=OTHER_SORRY, by="people", proof=None))
+    filled.write()
+    answer = filled.everlean("status", "--json").json
+    assert answer["week"] == [{"repository": REPOSITORY, "opened": 1, "filled": 1, "gone": 0}]
+    assert [(one["step"], one["declaration"]) for one in answer["news"]] == [
+        ("filled", "Demo.beta"), ("opened", "Demo.gamma"),
+    ]  # fmt: skip
+    text = filled.everlean("status").out
+    assert "1 filled, 1 new" in text
+    assert re.search(r"  opened +Demo\.gamma +Demo\.lean:30", text)
 
 
 def test_the_exit_code_says_how_the_daemon_is(filled: StateFolder) -> None:

@@ -71,7 +71,9 @@ def test_in_a_pipe_it_is_a_line_a_turn_through_a_restart_and_a_file_that_is_away
 ) -> None:
     with watching(filled, "0.2") as process:
         first = line(process)
-        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  everlean is not running; it left ", first)
+        assert re.match(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  everlean is not running\. When it stopped: ", first
+        )
         assert line(process).startswith("  error: the daemon is not running")
         assert re.match(r"\d{4}-", line(process)), (
             "a problem that was there the turn before is not said again"
@@ -86,7 +88,7 @@ def test_in_a_pipe_it_is_a_line_a_turn_through_a_restart_and_a_file_that_is_away
         filled.config.rename(filled.root / "away.toml")
         assert "is not a file" in until(process, "cannot be said now")
         (filled.root / "away.toml").rename(filled.config)
-        until(process, "it left 1 repository watched")
+        until(process, "When it stopped: 1 repository watched")
 
 
 def test_on_a_terminal_it_redraws_in_place_within_its_size_and_gives_the_screen_back(
@@ -122,7 +124,7 @@ def test_on_a_terminal_it_redraws_in_place_within_its_size_and_gives_the_screen_
     assert written.count("\x1b[?1049h") == written.count("\x1b[?1049l") == 1
     assert written.index("\x1b[?25l") < written.index("\x1b[?25h")
     inside, _, after = written.partition("\x1b[?1049l")
-    assert "everlean is not running; it left" in after
+    assert "everlean is not running. When it stopped:" in " ".join(after.split())
     assert "Traceback" not in written
     frames = inside.split("\x1b[H")[1:]
     assert len(frames) >= 3

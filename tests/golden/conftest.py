@@ -24,7 +24,7 @@ OUTPUTS = HERE / "outputs"
 _WRITE = os.environ.get("EVERLEAN_GOLDEN") == "write"
 _MOST_LINES = 60
 """Of a difference that are shown."""
-_VARIES = {"seconds_today", "elan", "python", "sqlite"}
+_VARIES = {"seconds_today", "week", "news", "elan", "python", "sqlite"}
 """Keys of JSON whose values are of the day or of the machine."""
 
 Golden = Callable[[str, str], None]

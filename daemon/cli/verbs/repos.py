@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +26,7 @@ from store.documents.repositories import (
     described_repositories,
     projects_said,
 )
+from store.documents.status import Week
 from store.text import ago, clean, counted, listed
 from store.view.rows import LARGER, too_large_said
 
@@ -226,9 +227,16 @@ def _takes_effect(instance: Instance) -> str:
 
 
 def listing(
-    found: list[Repository], *, running: bool, polls: bool = True, details: bool = True, empty: str = ""
+    found: list[Repository],
+    *,
+    running: bool,
+    polls: bool = True,
+    details: bool = True,
+    empty: str = "",
+    week: Mapping[str, Week] | None = None,
 ) -> Listing[Repository]:
     """Return repositories as a table; with `details` the reason and remedy of each that fails, and what was traced.
+    With `week`, also what came and went.
 
     Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them. Without a
     running daemon none comes next.
@@ -241,11 +249,19 @@ def listing(
         Column("REPOSITORY", lambda item: item.repository, shrink=True),
         Column("STATE", word),
         Column("SORRIES", lambda item: item.sorries_text),
+        *([Column("THIS WEEK", lambda item: _week_said(week.get(item.repository)))] if week else []),
         *(polled if polls else ()),
         Column("TIP", _tips, shrink=True),
     ]
     below = [*_troubles(found), *_traced(found)] if details else ()
     return Listing(found, columns, Repositories(found), empty=empty, below=below)
+
+
+def _week_said(week: Week | None) -> str:
+    if week is None:
+        return "-"
+    words = ((week.filled, "filled"), (week.opened, "new"), (week.gone, "gone"))
+    return ", ".join(f"{number:,} {word}" for number, word in words if number) or "-"
 
 
 def _tips(item: Repository) -> str:

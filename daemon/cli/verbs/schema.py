@@ -65,11 +65,7 @@ def schema(
         )
     from store.documents.schema import schema_of
 
-<<<<<<< HEAD
     sys.stdout.write(json.dumps(schema_of(class_of(documents[words])), ensure_ascii=False, indent=2) + "\n")
-=======
-    sys.stdout.write(json.dumps(schema_of(class_of(name)), ensure_ascii=False, indent=2) + "\n")
->>>>>>> 8bca4880 (Diff marks the changed words of a statement and leaves out what both share; a terminal breaks lines between words)
     return None
 
 

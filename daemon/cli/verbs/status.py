@@ -113,7 +113,8 @@ def show(report: Status) -> None:
     watched = [item for item in report.repositories or () if item.watched]
     if watched:
         say()
-        repos.listing(watched, running=daemon.running, polls=not earlier, details=False).show()
+        week = {item.repository: item for item in report.week or ()}
+        repos.listing(watched, running=daemon.running, polls=not earlier, details=False, week=week).show()
     if jobs.running:
         say()
         table(
@@ -129,20 +130,17 @@ def show(report: Status) -> None:
             ],
             shrink=(3,),
         )
-    if log.last_events:
+    if report.news:
         say()
         table(
-            ("SEQ", "WHEN", "EVENT", ""),
+            ("WHEN", "WHAT", "SORRY", "PLACE", "BY"),
             [
-                (
-                    str(item.seq),
-                    ago(item.recorded_at),
-                    item.type,
-                    item.summary,
-                )
-                for item in log.last_events
+                (ago(item.at), item.step, item.declaration or item.sorry, f"{item.path}:{item.line}", item.by)
+                for item in report.news
             ],
-            shrink=(3,),
+            shrink=(2, 3),
+            names=(2, 3),
+            spare=(4,),
         )
 
 
@@ -189,9 +187,11 @@ def _models(models: Models) -> str:
         f"{item.model} {item.checkpoint}, promoted {ago(item.promoted_at)}" for item in models.in_use or ()
     )
     waits = models.training_waits_for
-    return (in_use or ("unknown" if models.in_use is None else "none yet")) + (
-        f"; training waits: {clean(waits)}" if waits else ""
-    )
+    said = [
+        in_use or ("unknown" if models.in_use is None else ""),
+        f"training waits: {clean(waits)}" if waits else "",
+    ]
+    return "; ".join(filter(None, said))
 
 
 def _told(channels: Sequence[NotifierRow]) -> str:
@@ -252,13 +252,18 @@ def _counts(report: Status) -> tuple[tuple[str, str], ...]:
     """Return the lines of what the view counts, "unknown" where it cannot be read."""
     if report.sorries is None or report.proofs is None:
         return tuple((name, "unknown") for name in ("sorries", "proofs", "theorems"))
-    sorries = by_state(report.sorries) + elsewhere_said(report.sorries_elsewhere or 0)
-    proofs = by_state(report.proofs)
+    sorries = by_state(_some(report.sorries, "open")) + elsewhere_said(report.sorries_elsewhere or 0)
+    proofs = by_state(_some(report.proofs))
     return (
         ("sorries", sorries + _disproved(report.disproved or 0)),
         ("proofs", proofs),
         ("theorems", f"{report.theorems:,}"),
     )
+
+
+def _some(counts: dict[str, int], *always: str) -> dict[str, int]:
+    """Return the counts that are not 0."""
+    return {state: number for state, number in counts.items() if number or state in always}
 
 
 _TRANSIENT = (InstanceError, LogError, ControlError, FolderError)
