@@ -11,18 +11,21 @@ shape (`pipeline.serve.schemas`). Headers name the checkpoint that answered.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from html import escape
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse
 
 from pipeline.serve.auth import HereGuard, TokenGuard
 from pipeline.serve.check import CheckRequest, CheckResponse, check
@@ -138,7 +141,7 @@ def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_
             finally:
                 workspace.premises.close()
 
-    app = FastAPIOffline(
+    app = FastAPI(
         title="everlean",
         version=version("everlean"),
         summary="Tactics, premises and checked proofs for editors: LeanCopilot's protocol, and more.",
@@ -146,6 +149,8 @@ def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_
         "judges.",
         middleware=guards(spec, token=token, measures=measures),
         lifespan=lifespan,
+        # Its page would fetch a script from another host, and `_routes_page` needs none.
+        docs_url=None,
         redoc_url=None,
         # A route with a slash behind it is none: a redirect would lose a POST's body.
         redirect_slashes=False,
@@ -154,6 +159,7 @@ def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_
     app.include_router(_copilot(registry))
     app.include_router(lean_routes(workspace))
     app.include_router(_about_itself(registry))
+    app.add_api_route("/docs", _routes_page, response_class=HTMLResponse, include_in_schema=False)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -269,6 +275,26 @@ def _about_itself(registry: Registry) -> APIRouter:
         return Response(registry.measures.text(), headers={"Content-Type": CONTENT_TYPE})
 
     return router
+
+
+async def _routes_page(request: Request) -> str:
+    """List the routes, each with an example as a command."""
+    lines = [
+        "<!doctype html><meta charset=utf-8><title>everlean</title><body style='max-width:50em;margin:2em auto'>"
+    ]
+    lines += ["<h1>everlean</h1><p><a href=openapi.json>openapi.json</a> has every field."]
+    for path, methods in request.app.openapi()["paths"].items():
+        for method, about in methods.items():
+            lines.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(about['summary'])}")
+            if told := about.get("description"):
+                lines.append(f"<p>{escape(told)}")
+            body = about.get("requestBody", {}).get("content", {}).get("application/json", {})
+            for example in body.get("examples", {}).values():
+                asked = shlex.quote(json.dumps(example["value"], ensure_ascii=False))
+                where = shlex.quote(f"{request.base_url}{path.removeprefix('/')}")
+                command = f"curl -s {where} -H 'Content-Type: application/json' -d {asked}"
+                lines.append(f"<pre style='white-space:pre-wrap'>{escape(command)}</pre>")
+    return "\n".join(lines)
 
 
 async def _problem(_request: Request, error: Exception) -> Response:

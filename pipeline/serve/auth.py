@@ -93,12 +93,12 @@ class HereGuard:
                 "it answers this machine only, and the request names another one",
                 "ask for 127.0.0.1 or localhost",
             )
-        # The pages of /docs have our own origin; a client that is no browser has none.
+        # A client that is no browser has no origin.
         if origin is not None and origin.partition("://")[2] != host:
             return Problem(
                 403,
                 "other_origin",
                 "the request comes from a page of another origin",
-                "ask from a program, or from this server's /docs",
+                "ask from a program",
             )
         return None
