@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 from pipeline.endpoint.errors import Usage
-from pipeline.jobs.specs import Budget
+from pipeline.jobs.specs import Budget, KnownProof
 from pipeline.lean.client.errors import ReplStartError
 from pipeline.lean.pool.pool import PoolStats
-from pipeline.lean.pool.session import StateLost
+from pipeline.lean.pool.session import State, StateLost
+from pipeline.lean.source.scanner import parse
+from pipeline.lean.source.splice import Replacement
 from pipeline.prove.declaration import DeclarationProver
-from pipeline.prove.effort import Attempt
+from pipeline.prove.effort import Attempt, Effort, SolvedSorry, found
 from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine, ladder
-from pipeline.prove.search import SearchMethod
+from pipeline.prove.search import Search, SearchMethod
 from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk, WholeProofMethod
 from tests.support.lean.scripted import Script
-from tests.support.prove import Searches, declared
+from tests.support.prove import Searches, declared, wanted
 
 BUDGET = Budget(nodes=20, seconds=60, tactic_timeout_s=20)
 
@@ -195,6 +197,33 @@ def test_a_goal_that_another_one_s_proof_fills_is_not_searched_again(tmp_path: P
         )
     assert sorted(result.solved) == [0, 1]
     assert proposer.targets == ["p", "q"]
+
+
+def test_a_text_that_declares_more_is_no_proof_and_its_cost_is_told() -> None:
+    data = SOURCE.splitlines(keepends=True)[0].encode()
+    (one,) = wanted(data.decode())
+    more = Replacement(one.byte_start, one.byte_end, "id\n\ntheorem more : True := trivial")
+    solved = SolvedSorry((), more, Effort("found", cost=Usage(5, 1)))
+    attempt = found(one, solved, data=data, source=parse(data), path="A.lean")
+    assert (attempt.outcome, attempt.proof, attempt.effort.cost) == ("error", None, Usage(5, 1))
+
+
+def test_known_proofs_share_the_seconds_of_one_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    class Slow(Search):
+        async def run(self, state: State, *, goal: int = 0) -> Effort:
+            given.append(self.budget.seconds)
+            return Effort("budget", seconds=25.0)
+
+    monkeypatch.setattr("pipeline.prove.declaration.Search", Slow)
+    known = {0: [KnownProof(name, ("skip",)) for name in "abc"]}
+    method = SearchMethod(Fails("", "skip"))
+    with Searches(tmp_path, script=EASY) as lean:
+        lean.use(lambda session: DeclarationProver(session, declared(SOURCE), BUDGET, method, known).prove())
+    assert given == [60, 35, 10, 60], "the last is the search itself"
 
 
 def test_a_text_that_ends_lean_loses_no_proof_that_stood_alone(tmp_path: Path) -> None:
