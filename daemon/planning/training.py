@@ -31,6 +31,7 @@ from pipeline.jobs.specs import (
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.models.datasets import dataset_of
+from store import promotion
 from store.domain.identity import job_id
 from store.events.models import ModelKind
 from store.events.projects import Project
@@ -263,12 +264,12 @@ class _Training:
                 return spec
 
     def _retriever(self) -> RetrieverSpec | None:
-        """Return the retriever in use, which shows premises to the rows as it does to the provers; None for none."""
-        checkpoint = model_queries.in_use(self._view).get("retriever")
-        if checkpoint is None or not self._settings.prove.generator.premises:
+        """Return what shows premises to the rows, as it does to the provers; None for none."""
+        if not self._settings.prove.generator.premises:
             return None
+        finds = promotion.ladder_models(self._view).get("retriever", promotion.WORDS)
         device = str(self._config.get("device", "auto"))
-        return ladder_of(self._settings).retriever(checkpoint).model_copy(update={"device": device})
+        return ladder_of(self._settings).retriever(finds).model_copy(update={"device": device})
 
     def _datasets_needed(self) -> list[str]:
         """Return the jobs whose datasets measure or replay the tasks of a checkpoint whose files are there."""

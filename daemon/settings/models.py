@@ -131,9 +131,9 @@ class Generator(Section):
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False)
     """Temperature of whole proofs at rung 3, and of an endpoint's tactics. Raise it where proofs are too much alike"""
     premises: Integer = Field(10, ge=0, le=1000)
-    """Premises that are found for a goal in a traced repository, by the retriever in use or by BM25, whichever finds
-    more on the test sets: every rung is shown them. The rows that the tactic model learns from are shown as many of the
-    retriever's. Lower it for models with a short context; 0 shows none"""
+    """Premises that are found for a goal in a traced repository, by the retriever in use, BM25 or both, whichever finds
+    most on the test sets: every rung is shown them, and so are the rows that the tactic model learns from. Lower it for
+    models with a short context; 0 shows none"""
     seconds_per_sorry: SearchTime = None
     """Search time for one sorry at rungs 1 and 2; `""`: that of `[prove]`. Raise it where the models are slow"""
 
@@ -562,7 +562,7 @@ class Train(Section):
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
     """The table `[train.tactics]`: `enabled` (default `false`), `tolerance` (default 2 points of tactic@8), and the
     fields of `pipeline/models/config.py`. The model, causal or an encoder-decoder, learns people's tactics and those
-    of our own verified proofs, and is shown the premises of the retriever in use, but for the share `premise_dropout`
+    of our own verified proofs, and is shown the premises that provers are shown, but for the share `premise_dropout`
     of the rows (0.25). Rows of earlier repositories are replayed, the share `replay_share` (0.25) of all. `lr` is
     2e-5 unless it is set, for LoRA 2e-4. With `lora_by_repository` (`false`) each repository has an adapter of its
     own. A model that can think before it answers is told not to, unless `enable_thinking`. `grpo` is the table

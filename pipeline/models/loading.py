@@ -25,14 +25,12 @@ from transformers import (
     PreTrainedModel,
 )
 
-from pipeline.jobs.specs import RetrieverSpec
 from pipeline.models.batching import by_length
 from pipeline.models.errors import DivergedError, ModelError
 from pipeline.models.libraries import device_of, inference_dtype, load_tokenizer, quiet_libraries
 from pipeline.models.model_files import read_about
 from pipeline.models.progress.model import ProgressModel, batch_of, text_length
-from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import PremiseFinder, Retriever
+from pipeline.models.retriever.finder import Retriever
 from pipeline.models.tactics.adapters import model_for
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model, read_model
@@ -89,22 +87,6 @@ def load_retriever(model: str | Path, *, device: str = "auto") -> Retriever:
         LearningError: it is missing or damaged, or no encoder; or there is no such device.
     """
     return Retriever.load(model, device=device_of(device))
-
-
-def load_finder(retriever: RetrieverSpec, corpus: Corpus) -> PremiseFinder:
-    """Load the retriever of a specification, by its checkpoint alone, with the premises that it searches.
-
-    Raises:
-        LearningError: it is missing or damaged; or there is no such device.
-    """
-    return PremiseFinder.of_checkpoint(
-        retriever.chain,
-        retriever.trained,
-        corpus,
-        indices=retriever.indices,
-        premises=retriever.premises,
-        device=device_of(retriever.device),
-    )
 
 
 def load_progress(model: str | Path, *, device: str = "auto", template: str = "") -> ProgressModel:

@@ -1,18 +1,17 @@
-"""The jobs `train_tactics` and `train_grpo` with the retriever's premises: the one place that knows both models."""
+"""The jobs `train_tactics` and `train_grpo` with premises beside the rows: the one place that knows both models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pipeline.jobs.lean import hold_that_it_is_lean, hold_that_lean_is_there
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import RetrieverSpec, TrainGrpoSpec, TrainTacticsSpec
 from pipeline.models.config import tactics_config
-from pipeline.models.libraries import device_of
+from pipeline.models.finding import load_finder
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.retriever.places import Place
 from pipeline.models.tactics.job import TacticsJob
 from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises
@@ -40,17 +39,10 @@ def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, An
 
 
 def row_premises(retriever: RetrieverSpec) -> RowPremises:
-    """Return what a retriever finds for the rows of a dataset among the premises of that dataset."""
+    """Return what finds premises for the rows of a dataset, among that dataset's."""
 
     def of(dataset: Path) -> FindPremises:
-        finder = PremiseFinder.of_checkpoint(
-            retriever.chain,
-            retriever.checkpoint,
-            Corpus(dataset / "corpus.jsonl"),
-            indices=retriever.indices,
-            premises=retriever.premises,
-            device=device_of(cast(Any, retriever.device)),
-        )
+        finder = load_finder(retriever, Corpus(dataset / "corpus.jsonl"))
 
         def find(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             asked = [(row.state, Place(row.path, row.start, row.theorem)) for row in rows]

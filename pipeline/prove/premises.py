@@ -1,8 +1,8 @@
 """The premises that the goals of a declaration are shown, at every rung, and how a tactic names them.
 
-They come from the retriever in use, through one lookup a declaration; the queries of all open searches are embedded in
-one batch. No failure of the retriever ends a search: the goal then has none, and `reason` says so in the attempt's
-record.
+A trained retriever, BM25 or both find them, through one lookup a declaration; the queries of all open searches are
+embedded in one batch. No failure of the retriever ends a search: the goal then has none, and `reason` says so in the
+attempt's record.
 """
 
 from __future__ import annotations

@@ -292,19 +292,10 @@ async def _shown(given: ProveSpec, premises: Callable[[], Corpus], open_: AsyncE
 
 async def _retrieval(part: RetrieverSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Retrieval:
     def load() -> Retrieval:
-        from pipeline.models.retriever.baselines import Finder, WordFinder
+        from pipeline.models.finding import load_finder
 
         with _loads("retriever", part.chain / part.trained):
-            corpus = premises()
-            finder: Finder | None = None
-            if part.trained:
-                # BM25 alone needs no torch.
-                from pipeline.models.loading import load_finder
-
-                finder = load_finder(part, corpus)
-            if finder is None or part.checkpoint != part.trained:
-                finder = WordFinder(corpus, premises=part.premises, beside=finder)
-            return Retrieval(finder)
+            return Retrieval(load_finder(part, premises()))
 
     return await open_.enter_async_context(await asyncio.to_thread(load))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.models.curve import LOSS, Point, read_curve
+from pipeline.models.measures import BASELINES, baselines_of
 from pipeline.report.charts import Series, line_chart
 from pipeline.report.html import (
     Picture,
@@ -69,7 +70,7 @@ def training(view: sqlite3.Connection) -> Section | None:
         left=len(saved) - len(shown),
         evaluations=Table(
             "Evaluations, the newest of each checkpoint on each task; from 0 to 1 where no unit is said",
-            ("Checkpoint", "Task", "Dataset", "Measures"),
+            ("Checkpoint", "Task", "Dataset", "Of", "Measures"),
             measured[-_MOST_EVALUATIONS:], long=("Task", "Measures"),
         ),
         evaluations_left=max(0, len(measured) - _MOST_EVALUATIONS),
@@ -78,9 +79,10 @@ def training(view: sqlite3.Connection) -> Section | None:
 
 def _measured(one: Checkpoint) -> Iterator[tuple[Value, ...]]:
     for task in one.tasks:
-        measures = ", ".join(f"{name} {value:.4f}" for name, value in sorted(task.metrics.items()))
         name = task_name(task.repository, task.split)
-        yield one.checkpoint, name, task.dataset[:8], measures
+        for who, metrics in baselines_of(task.metrics).items():
+            measures = ", ".join(f"{metric} {value:.4f}" for metric, value in sorted(metrics.items()))
+            yield one.checkpoint, name, task.dataset[:8], BASELINES.get(who, "the model"), measures
 
 
 _ALONG = 100

@@ -1,6 +1,6 @@
 """POST /retrieve: the premises that are ranked first for a goal, among those accessible at its position.
 
-A retriever ranks them, or BM25 where there is none, or where BM25 found more on its test sets.
+A retriever ranks them, BM25, or both, as `store.promotion.finds_premises` has it; BM25 where there is no retriever.
 
 They are of the repository's newest trace: what is accessible is what Lean had there then, the premises of all files
 that the file imports and those above the place in its own. The answer names the trace and the checkpoint that it is of.
@@ -27,7 +27,7 @@ from pipeline.freeze import corpus_of_log
 from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.protocol import Sources
 from pipeline.models.errors import LearningError
-from pipeline.models.retriever.baselines import BM25, best
+from pipeline.models.retriever.baselines import BM25, FUSED, best, fused
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.places import Place, accessible
 from pipeline.models.text import query_text
@@ -116,7 +116,8 @@ class FoundPremise(BaseModel):
 
     full_name: str
     score: float = Field(
-        description="The cosine of its vector and the goal's, -1 to 1; of BM25 its score, above 0."
+        description="The cosine of its vector and the goal's, -1 to 1; of BM25 its score, above 0; of both together "
+        "the sum of 1 / (60 + rank)."
     )
     code: str = Field(description="Its source, as the trace has it.")
     file: str
@@ -138,7 +139,8 @@ class RetrieveResponse(BaseModel):
     trace: str
     traced_at: str
     checkpoint: str = Field(
-        description="The retriever's; empty where it is none of the daemon's; bm25 where that found them."
+        description="The retriever's; empty where it is none of the daemon's; bm25 where that found them, and after a "
+        "plus sign where both did."
     )
     accessible: int = Field(description="How many premises may be used at the position.")
     known: int = Field(description="How many premises the trace has.")
@@ -146,13 +148,18 @@ class RetrieveResponse(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Indexed:
-    """A corpus with the vectors that one encoder made of it, shape (len(corpus), d), or with BM25's index."""
+    """A corpus with BM25's index, and the vectors that an encoder made of it, shape (len(corpus), d); None: of none."""
 
     trace: TraceRow
     corpus: Corpus
-    vectors: Tensor | BM25
+    words: BM25
+    vectors: Tensor | None
     encoder: Callable[[], Any]
     """Returns it, as long as it is there."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.words.nbytes + (0 if self.vectors is None else self.vectors.nbytes)
 
 
 def _encoder_of(retriever: Encodes | None) -> Any:
@@ -173,7 +180,7 @@ class Premises:
         """Args:
         spec: where the log, the view and the indices are.
         patience_s: how long a request waits for premises that are being embedded.
-        most_bytes: of vectors that are kept; those that were asked for last are kept in any case.
+        most_bytes: of indices that are kept; those that were asked for last are kept in any case.
         """
         self._spec = spec
         self._patience_s = patience_s
@@ -197,9 +204,14 @@ class Premises:
         Raises:
             Problem: the model or the disk failed.
         """
-        if before.encoder is after.encoder:
+        if before.encoder is after.encoder or await self._finds(after) == WORDS:
             return
-        had = [repository for (_, repository), one in self._kept.items() if one.encoder() is before.encoder]
+        # What BM25 found in place of the first, the second may find.
+        had = {
+            repository: None
+            for (_, repository), one in self._kept.items()
+            if one.encoder() in (before.encoder, WORDS)
+        }
         for repository in had:
             try:
                 await self._indexed(after, repository, patience_s=None)
@@ -209,15 +221,16 @@ class Premises:
                     raise
 
     async def retrieve(self, retriever: Encodes | None, asked: RetrieveRequest) -> RetrieveResponse:
-        """Answer a request; without a retriever, and in place of one that finds fewer, by BM25.
+        """Answer a request; without a retriever by BM25.
 
         Raises:
             Problem: the repository has no trace, or not this file; its premises are being embedded; or the model or
                 the disk failed.
         """
-        if retriever is not None and await asyncio.to_thread(self._finds_fewer, retriever):
-            retriever = None
-        indexed = await self._indexed(retriever, asked.repository, patience_s=self._patience_s)
+        finds = await self._finds(retriever)
+        indexed = await self._indexed(
+            None if finds == WORDS else retriever, asked.repository, patience_s=self._patience_s
+        )
         if indexed.corpus.file(asked.file) is None:
             raise Problem(
                 404,
@@ -230,17 +243,17 @@ class Premises:
         )
         allowed = accessible(indexed.corpus, place)
         ranked = allowed if asked.accessible_only else np.ones(len(indexed.corpus), dtype=np.bool_)
-        numbers, scores = await self._search(retriever, indexed, asked.goal, ranked, asked.k)
+        found = await self._search(retriever, finds, indexed, asked.goal, ranked, asked.k)
         return RetrieveResponse(
             premises=[
-                _told(indexed.corpus, int(number), float(score), accessible=bool(allowed[number]))
-                for number, score in zip(numbers, scores, strict=True)
+                _told(indexed.corpus, number, score, accessible=bool(allowed[number]))
+                for number, score in found.items()
             ],
             repository=asked.repository,
             commit=indexed.trace.sha,
             trace=indexed.trace.trace,
             traced_at=indexed.trace.traced_at,
-            checkpoint=WORDS if retriever is None else retriever.checkpoint,
+            checkpoint=finds,
             accessible=int(allowed.sum()),
             known=len(indexed.corpus),
         )
@@ -253,8 +266,9 @@ class Premises:
             Problem: none could be searched, and of one the model or the disk failed, or it is being embedded.
         """
         keys = [repository.key for repository in self._spec.lean.repositories]
+        finds = await self._finds(retriever)
         every = await asyncio.gather(
-            *(self._nearest_of(retriever, key, state, k) for key in keys), return_exceptions=True
+            *(self._nearest_of(retriever, finds, key, state, k) for key in keys), return_exceptions=True
         )
         found: dict[str, float] = {}
         searched, failed = False, None
@@ -275,15 +289,14 @@ class Premises:
         return tuple(sorted(found, key=lambda text: -found[text])[:k])
 
     async def _nearest_of(
-        self, retriever: Encodes, repository: str, state: str, k: int
+        self, retriever: Encodes, finds: str, repository: str, state: str, k: int
     ) -> list[tuple[str, float]]:
-        indexed = await self._indexed(retriever, repository, patience_s=self._patience_s)
+        indexed = await self._indexed(
+            None if finds == WORDS else retriever, repository, patience_s=self._patience_s
+        )
         every = np.ones(len(indexed.corpus), dtype=np.bool_)
-        numbers, scores = await self._search(retriever, indexed, state, every, k)
-        return [
-            (indexed.corpus[int(number)].serialize(), float(score))
-            for number, score in zip(numbers, scores, strict=True)
-        ]
+        found = await self._search(retriever, finds, indexed, state, every, k)
+        return [(indexed.corpus[number].serialize(), score) for number, score in found.items()]
 
     def _pass_over(self, repository: str, problem: Problem) -> None:
         # Not with every request.
@@ -292,33 +305,40 @@ class Premises:
             _log.warning("no premises of %s are shown: %s", repository, problem.reason)
 
     async def _search(
-        self, retriever: Encodes | None, indexed: _Indexed, goal: str, allowed: npt.NDArray[np.bool_], k: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        self,
+        retriever: Encodes | None,
+        finds: str,
+        indexed: _Indexed,
+        goal: str,
+        allowed: npt.NDArray[np.bool_],
+        k: int,
+    ) -> dict[int, float]:
+        """Return the numbers of the k best premises and their scores, the best first, by what `finds` them."""
         if not len(indexed.corpus):
-            return np.empty(0, np.int64), np.empty(0, np.float32)
-        every = indexed.vectors
-        if isinstance(every, BM25):
+            return {}
+        query, vectors = query_text(goal), indexed.vectors
+        asked = None if retriever is None or vectors is None else await retriever.vectors([query])
 
-            def by_words() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-                scores = every.scores(query_text(goal))
-                numbers = np.array(best(scores, allowed, k), dtype=np.int64)
-                return numbers, scores[numbers].astype(np.float32)
+        def by_words(k: int) -> dict[int, float]:
+            scores = indexed.words.scores(query)
+            return {number: float(scores[number]) for number in best(scores, allowed, k)}
 
-            return await asyncio.to_thread(by_words)
-        assert retriever is not None
-        vectors = await retriever.vectors([query_text(goal)])
-
-        def nearest() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        def search() -> dict[int, float]:
+            if asked is None or vectors is None:
+                return by_words(k)
             import torch
 
             from pipeline.models.retriever.index import top_k
 
-            mask = torch.from_numpy(allowed).to(every.device).unsqueeze(0)
-            (found,) = top_k(torch.tensor(vectors, device=every.device), every, mask, k)
-            return found
+            both = finds.endswith(f"+{WORDS}")
+            mask = torch.from_numpy(allowed).to(vectors.device).unsqueeze(0)
+            at_most = FUSED if both else k
+            ((numbers, scores),) = top_k(torch.tensor(asked, device=vectors.device), vectors, mask, at_most)
+            nearest = dict(zip(numbers.tolist(), scores.tolist(), strict=True))
+            return fused((list(by_words(FUSED)), list(nearest)), k) if both else nearest
 
         with _told_as_problems():
-            return await asyncio.to_thread(nearest)
+            return await asyncio.to_thread(search)
 
     async def _indexed(
         self, retriever: Encodes | None, repository: str, *, patience_s: float | None
@@ -376,20 +396,29 @@ class Premises:
         self._kept.move_to_end(key)
         for other in [other for other, one in self._kept.items() if one.encoder() is None]:
             del self._kept[other]
-        while (
-            len(self._kept) > 1 and sum(one.vectors.nbytes for one in self._kept.values()) > self._most_bytes
-        ):
+        while len(self._kept) > 1 and sum(one.nbytes for one in self._kept.values()) > self._most_bytes:
             self._kept.popitem(last=False)
         return made
 
-    def _finds_fewer(self, retriever: Encodes) -> bool:
-        """Return whether BM25 found more on a checkpoint's test sets, alone and fused."""
-        if not retriever.checkpoint:
-            return False
-        try:
+    async def _finds(self, retriever: Encodes | None) -> str:
+        """Return what finds premises where a retriever is loaded, as `finds_premises` names it; "" for one that is none
+        of the daemon's.
+
+        Raises:
+            Problem: the view cannot be read.
+        """
+        if retriever is None:
+            return WORDS
+        checkpoint = retriever.checkpoint
+        if not checkpoint:
+            return ""
+
+        def read() -> str:
             with closing(queries.connect(self._spec.view)) as view:
-                measured = model_queries.evaluations(view, retriever.checkpoint)
-                return finds_premises(retriever.checkpoint, measured) == WORDS
+                return finds_premises(checkpoint, model_queries.evaluations(view, checkpoint))
+
+        try:
+            return await asyncio.to_thread(read)
         except LogError as error:
             raise no_view(error) from error
 
@@ -430,7 +459,7 @@ class Premises:
         else:
             raise Problem(503, "busy", f"{repository} is traced faster than it is read", "ask again")
         if retriever is None:
-            return _Indexed(before, corpus, BM25(corpus), lambda: WORDS)
+            return _Indexed(before, corpus, BM25(corpus), None, lambda: WORDS)
         from pipeline.models.libraries import tensors_digest
         from pipeline.models.retriever.index import EmbeddingIndex, embed_premises
 
@@ -440,7 +469,7 @@ class Premises:
             weights = self._digests[encoder] = tensors_digest(encoder.state_dict())
         index = EmbeddingIndex.of(spec.indices, encoder, retriever.document_length, weights=weights)
         vectors, _ = embed_premises(encoder, retriever.tokens, corpus, retriever.document_length, index)
-        return _Indexed(before, corpus, vectors, weakref.ref(encoder))
+        return _Indexed(before, corpus, BM25(corpus), vectors, weakref.ref(encoder))
 
 
 @contextmanager

@@ -105,6 +105,7 @@ def test_show_sets_the_baselines_below_the_task_that_they_were_measured_on(folde
     folder.add("model:retriever", body.model_copy(update={"metrics": metrics}))
     folder.write()
     lines = folder.everlean("models", "show", "r-1").out.splitlines()
+    assert "while it is in use, premises are found by this retriever" in lines
     task = next(number for number, line in enumerate(lines) if "(random)" in line)
     assert "0.5000" in lines[task]
     assert [line.split()[0] for line in lines[task + 1 :]] == ["BM25", "MePo"]

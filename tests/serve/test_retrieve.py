@@ -15,18 +15,18 @@ from typing import Any, cast
 import pytest
 import torch
 
-from pipeline.models.retriever.baselines import BM25
+from pipeline.models.retriever.baselines import BM25, fused
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Request, Suggestions
 from pipeline.models.text import query_text
-from pipeline.serve.retrieve import Premises, _Indexed
+from pipeline.serve.retrieve import Position, Premises, RetrieveRequest, _Indexed
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import PROMOTED, ModelSpec, RepositorySpec, ServeSpec
 from store.promotion import WORDS
-from tests.support.events import REPOSITORY
+from tests.support.events import REPOSITORY, checkpoint_saved, evaluation_finished
 from tests.support.serve import Served, World, make_saying, post, premises, spec_of
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -163,6 +163,49 @@ def test_without_a_retriever_bm25_finds_the_accessible_premises_that_share_words
     assert answer["checkpoint"] == "bm25"
 
 
+@pytest.mark.parametrize(
+    ("own", "words", "both"), [(0.3, 0.5, 0.4), (0.5, 0.3, 0.4), (0.3, 0.5, 0.6)], ids=["bm25", "own", "both"]
+)
+def test_what_found_most_on_the_test_sets_finds_the_premises(
+    world: World, model: Path, tmp_path: Path, own: float, words: float, both: float
+) -> None:
+    name = f"r-{own}-{both}"
+    metrics = {"recall@10": own, "bm25 recall@10": words, "fused recall@10": both}
+    world.record(checkpoint_saved(name), evaluation_finished(name, metrics=metrics))
+    encoder, tokens = load_encoder(model), load_tokens(model)
+
+    async def vectors(texts: Sequence[str]) -> list[list[float]]:
+        made: list[list[float]] = embed_texts(encoder, tokens, texts, 1024).tolist()
+        return made
+
+    def loaded(checkpoint: str) -> Any:
+        return SimpleNamespace(
+            encoder=encoder, tokens=tokens, document_length=512, checkpoint=checkpoint, vectors=vectors
+        )
+
+    goal = "⊢ base two three"
+    request = RetrieveRequest(
+        goal=goal, repository=REPOSITORY, file="Top.lean", position=Position(line=9, column=1)
+    )
+
+    async def work() -> None:
+        found = Premises(beside(world.spec(), tmp_path))
+        by_words, alone, answer = [
+            await found.retrieve(one, request) for one in (None, loaded(""), loaded(name))
+        ]
+        (first, *_) = await found.nearest(loaded(name), goal, 1)
+        found.close()
+        a, b = ([one.full_name for one in by.premises] for by in (by_words, alone))
+        expected = {WORDS: a, name: b, f"{name}+{WORDS}": [*fused((a, b), 10)]}
+        wanted = max((words, WORDS), (own, name), (both, f"{name}+{WORDS}"))[1]
+        assert answer.checkpoint == wanted
+        assert [one.full_name for one in answer.premises] == expected[wanted]
+        if wanted != name:
+            assert f"<a>{expected[wanted][0]}</a>" in first, "so it does for a generator"
+
+    asyncio.run(work())
+
+
 class Encoder:
     """What a retriever has, and what `Premises` asks of it, where nothing is searched."""
 
@@ -191,6 +234,7 @@ class Making:
         return _Indexed(
             cast("Any", SimpleNamespace(seq=1)),
             cast("Any", []),
+            cast("Any", SimpleNamespace(nbytes=0)),
             torch.zeros(4, 1),
             weakref.ref(retriever.encoder),
         )
@@ -230,7 +274,7 @@ def test_of_many_repositories_indexed_by_words_the_oldest_go_where_they_take_too
     row = cast("Any", SimpleNamespace(seq=1))
     monkeypatch.setattr(Premises, "_newest", lambda _self, _key: row)
     monkeypatch.setattr(
-        Premises, "_made", lambda _self, *_: _Indexed(row, cast("Any", []), index, lambda: WORDS)
+        Premises, "_made", lambda _self, *_: _Indexed(row, cast("Any", []), index, None, lambda: WORDS)
     )
 
     async def work() -> None:

@@ -35,6 +35,10 @@ LOADED = {
         "import pipeline.endpoint.client, pipeline.prove.authors, pipeline.prove.rungs",
         {"torch", "numpy", "transformers", "jinja2"},
     ),
+    "what finds premises without a trained retriever": (
+        "import pipeline.models.finding, pipeline.serve.retrieve",
+        {"torch", "transformers"},
+    ),
     "what carries a job elsewhere": (
         "import daemon.jobs.carrier",
         {"daemon.settings", "pipeline.jobs.specs", "store.view", "uvicorn"},

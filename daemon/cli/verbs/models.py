@@ -164,7 +164,12 @@ def _show(item: Checkpoint, measured: list[EvaluationRow], loss: str) -> None:
         say("not measured yet")
         return
     from pipeline.models.measures import BASELINES, baselines_of
+    from store.promotion import finds_premises
 
+    if item.model == "retriever":
+        finds = finds_premises(item.checkpoint, measured).split("+")
+        names = " and ".join(BASELINES.get(one, "this retriever") for one in finds)
+        say(f"while it is in use, premises are found by {names}")
     say(styled("measured", "bold"))
     table(
         ("TASK", "N", *(name.upper() for name in SHOWN[item.model]), "DATASET", "WHEN"),

@@ -231,7 +231,7 @@ class WordFinder(Finder):
         if self._beside is None:
             return found
         both = zip(found, self._beside.rank(asked, deep), strict=True)
-        return [fused(rankings, k) for rankings in both]
+        return [[*fused(rankings, k)] for rankings in both]
 
 
 FUSED = 100
@@ -240,13 +240,16 @@ _LATE = 60
 _PLACES = 64
 
 
-def fused(rankings: Iterable[Sequence[int]], k: int) -> list[int]:
-    """Return the k best of rankings together, by the sum of 1 / (60 + rank) (Cormack, Clarke and Büttcher 2009)."""
+def fused(rankings: Iterable[Sequence[int]], k: int) -> dict[int, float]:
+    """Return the k best of rankings together with their scores, the best first.
+
+    A score is the sum of 1 / (60 + rank) (Cormack, Clarke and Büttcher 2009).
+    """
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, number in enumerate(ranking, start=1):
             scores[number] = scores.get(number, 0.0) + 1 / (_LATE + rank)
-    return sorted(scores, key=lambda number: (-scores[number], number))[:k]
+    return dict(sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:k])
 
 
 SELECTORS: Mapping[str, Callable[[Corpus], Selector]] = {"bm25": BM25, "mepo": MePo}

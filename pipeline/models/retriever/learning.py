@@ -219,7 +219,7 @@ def measure(
         return found
     ranked = _baselines(found, data.corpus, examples, config, indices)
     pairs = zip(ranked["bm25"], rankings, strict=True)
-    ranked["fused"] = [fused(both, config.num_retrieved) for both in pairs]
+    ranked["fused"] = [[*fused(both, config.num_retrieved)] for both in pairs]
     rated = rate_rankings(ranked, examples, retrieved=config.num_retrieved, seed=config.seed)
     return replace(found, metrics={**found.metrics, **rated})
 

@@ -131,6 +131,9 @@ def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
     files = {code.partition("<a>Demo.")[2][:2] for code in imported}
     corpus = Corpus(dataset / "corpus.jsonl")
     assert files == {path[5:7] for path in ("Demo/F1.lean", *corpus.get_dependencies("Demo/F1.lean"))}
+    words = row_premises(spec.model_copy(update={"checkpoint": "bm25", "premises": 1}))
+    ((found,),) = words.of(dataset)([replace(rows[0], state="⊢ p0")])
+    assert (words.name, found in above, "p0</a>" in found) == ("bm25/1", True, True)
 
 
 def test_a_model_is_measured_with_the_premises_that_it_is_shown(

@@ -306,11 +306,13 @@ def test_the_other_models_learn_where_they_are_asked_to_one_at_a_time_or_each_on
     assert world.plan().due == ()
 
 
-def test_the_rows_of_a_tactic_model_are_shown_the_premises_of_the_retriever_in_use(world: World) -> None:
+def test_the_rows_of_a_tactic_model_are_shown_what_provers_are_shown(world: World) -> None:
     at = world.trace(ONE)
     world.configure(train=f"new_theorems = 10\n{TACTICS}")
     retriever, tactics = world.plan().due
-    assert asked(tactics, TrainTacticsSpec).retriever is None
+    words = asked(tactics, TrainTacticsSpec).retriever
+    assert words is not None
+    assert words.checkpoint == "bm25"
     world.learn(retriever, "r-1", at=at)
     found = asked(world.one(), TrainTacticsSpec).retriever
     assert found is not None

@@ -48,6 +48,7 @@ def events(repository: str = "example.org/demo/logic") -> list[tuple[str, EventB
         body = evaluation_finished(at, recall=recall)
         if at == "k1":
             body.metrics.update({"recall@10_low": recall - 0.125, "recall@10_high": recall + 0.125})
+            body.metrics["bm25 recall@10"] = recall / 2
         where = {"repository": f"{repository}{task}", "dataset": task * 64, "split": "test"}
         models.append(body.model_copy(update={"evaluation": f"{at}-{task}", **where}))
     return told + [("model:retriever", body) for body in models]
@@ -79,9 +80,14 @@ def test_every_number_is_the_one_that_the_view_answers(made: tuple[Connection, R
         (row.checkpoint, row.steps) for row in saved
     ]
     measured = model_queries.evaluations(view)
-    for shown_row, row in zip(models.table("Evaluations"), measured, strict=True):
+    own = [row for row in models.table("Evaluations") if row[3] == "the model"]
+    for shown_row, row in zip(own, measured, strict=True):
         assert shown_row[0] == row.checkpoint
-        assert f"recall@10 {row.metrics['recall@10']:.4f}" in shown_row[3]
+        assert f"recall@10 {row.metrics['recall@10']:.4f}" in shown_row[4]
+    words = [row for row in models.table("Evaluations") if row[3] == "BM25"]
+    assert [(row[0], row[4]) for row in words] == [
+        ("k1", f"recall@10 {half:.4f}") for half in (0.375 / 2, 0.875 / 2)
+    ]
 
 
 def test_every_file_but_the_first_page_has_a_name_that_a_later_report_knows_for_its_own(

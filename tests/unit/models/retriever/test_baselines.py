@@ -113,8 +113,8 @@ def test_both_are_measured_as_a_retriever_is(corpus: Corpus) -> None:
 
 def test_rankings_are_fused_by_reciprocal_ranks() -> None:
     # 3: 1/61 + 1/62, 1: 1/62 + 1/63, 2: 1/61; what one has alone comes behind what both have.
-    assert fused([[3, 1], [2, 3, 1]], 3) == [3, 1, 2]
-    assert fused([[], [5, 4]], 1) == [5]
+    assert list(fused([[3, 1], [2, 3, 1]], 3)) == [3, 1, 2]
+    assert fused([[], [5, 4]], 1) == {5: 1 / 61}
 
 
 def test_words_find_premises_alone_and_beside_another(corpus: Corpus) -> None:
@@ -130,6 +130,6 @@ def test_words_find_premises_alone_and_beside_another(corpus: Corpus) -> None:
             return [[6, ranked[1]]] * len(asked)
 
     both = WordFinder(corpus, beside=Other(corpus, 2)).rank(asked, 3)
-    assert both[0] == fused([ranked, [6, ranked[1]]], 3)
+    assert both[0] == list(fused([ranked, [6, ranked[1]]], 3))
     assert both[0][0] == ranked[1]
     assert both[1] == [6, ranked[1]]
