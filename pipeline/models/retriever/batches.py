@@ -197,7 +197,7 @@ class Batch:
     `label` is 1 where a column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"):
     float32, shape (B, D). `ignore` marks columns that do not count for a row: bool, shape (B, D). Ids and masks are
     int64, shape (B, length) and (C, length). `premises` are the own documents' indices in the corpus, `pairs` the rows'
-    numbers.
+    numbers. The lengths of the texts are known without a look at the device.
     """
 
     context_ids: Tensor
@@ -209,6 +209,8 @@ class Batch:
     premises: tuple[int, ...]
     pairs: tuple[int, ...]
     scale: float = 1.0
+    context_lengths: tuple[int, ...] = ()
+    premise_lengths: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -378,21 +380,20 @@ class Batches(IterableDataset[Batch]):
         every = [index for part in by_process for index in part]
         label, ignore = self._targets([self.examples[example] for example, _ in rows], every)
         shares.ignore_filling(rank, label, ignore)
+        queries = [
+            query_ids(self._tokens, self.examples[number].query, self._max_seq_len) for number, _ in rows
+        ]
+        documents = [self._tokens(self.corpus[index].serialize(), self._document_length) for index in columns]
         return Batch(
-            *tensors_of(
-                [
-                    query_ids(self._tokens, self.examples[number].query, self._max_seq_len)
-                    for number, _ in rows
-                ]
-            ),
-            *tensors_of(
-                [self._tokens(self.corpus[index].serialize(), self._document_length) for index in columns]
-            ),
+            *tensors_of(queries),
+            *tensors_of(documents),
             label=torch.from_numpy(label),
             ignore=torch.from_numpy(ignore),
             premises=tuple(columns),
             pairs=tuple(map(int, own)),
             scale=shares.scale,
+            context_lengths=tuple(map(len, queries)),
+            premise_lengths=tuple(map(len, documents)),
         )
 
     def _hard_of(self, example: int) -> list[int]:

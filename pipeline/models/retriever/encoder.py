@@ -281,20 +281,28 @@ def _not_loadable(what: str, model: str | Path, error: Exception) -> CheckpointE
     )
 
 
-def embed(encoder: Encoder, ids: Tensor, mask: Tensor, *, recompute: bool = False) -> Tensor:
+def embed(
+    encoder: Encoder,
+    ids: Tensor,
+    mask: Tensor,
+    *,
+    lengths: Sequence[int] | None = None,
+    recompute: bool = False,
+) -> Tensor:
     """Return the unit vectors of texts, computed in groups of like length, so that little is padding.
 
     Args:
         encoder: the retriever's.
         ids: token ids, int64, shape (n, length), padded at the right.
         mask: 1 for a token, 0 for padding, int64, shape (n, length).
+        lengths: of the texts; None: they are read off the mask, for which a GPU stops.
         recompute: whether a group's activations are computed again for its gradient, as GradCache does (Gao et al.
             2021, arXiv:2101.06983): a step then holds those of one group and not of all, for a third more time.
 
     Returns:
         shape (n, hidden_size), the encoder's dtype; under autocast float32.
     """
-    lengths = mask.sum(dim=1).tolist()
+    lengths = lengths or mask.sum(dim=1).tolist()
     order: list[int] = []
     parts: list[Tensor] = []
     for rows in by_length(lengths, goes_together):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import itemgetter
@@ -20,7 +19,7 @@ from transformers import (
 )
 
 from pipeline.models.datasets import Position
-from pipeline.models.errors import CheckpointError, CorpusError, DivergedError
+from pipeline.models.errors import CheckpointError, CorpusError
 from pipeline.models.libraries import exact_float32, quiet_libraries
 from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
@@ -167,8 +166,20 @@ class PremiseRetriever(pl.LightningModule):
         Where several processes share the step, each embeds its own documents, and all are columns in each of them.
         """
         again = self._recompute
-        queries = embed(self.encoder, batch.context_ids, batch.context_mask, recompute=again)
-        documents = embed(self.encoder, batch.premise_ids, batch.premise_mask, recompute=again)
+        queries = embed(
+            self.encoder,
+            batch.context_ids,
+            batch.context_mask,
+            lengths=batch.context_lengths,
+            recompute=again,
+        )
+        documents = embed(
+            self.encoder,
+            batch.premise_ids,
+            batch.premise_mask,
+            lengths=batch.premise_lengths,
+            recompute=again,
+        )
         if batch.label.shape[1] > len(documents):
             # With gradients: another process's loss pulls at this one's documents. DDP takes the mean of the sums.
             documents = self.all_gather(documents, sync_grads=True).flatten(0, 1)  # type: ignore[union-attr] # a tensor
@@ -177,11 +188,7 @@ class PremiseRetriever(pl.LightningModule):
             return queries.float() @ documents.float().T
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean loss of the rows, with that of replayed ones.
-
-        Raises:
-            DivergedError: it is no finite number.
-        """
+        """Return the mean loss of the rows, with that of replayed ones."""
         step = self.trainer.global_step * self.trainer.accumulate_grad_batches
         step += batch_idx % self.trainer.accumulate_grad_batches
         # Lightning's checkpoints do not hold the generator's state: the seed follows from the step instead.
@@ -192,13 +199,10 @@ class PremiseRetriever(pl.LightningModule):
         if again is not None:
             replayed = self._mean_loss(again.to(self.device))
             loss = (1 - self._replay_share) * loss + self._replay_share * replayed
-        if not math.isfinite(float(loss.detach())):
-            raise DivergedError(
-                f"the loss of step {self.trainer.global_step} is {float(loss.detach())}. The weights have diverged: "
-                "train with a smaller learning rate, or with precision 32-true"
-            )
+        # A progress bar reads the loss in each step, for which the GPU stops.
+        shown = self.trainer.progress_bar_callback is not None
         # The mean over the processes, which is that of the whole step.
-        self.log("loss_train", loss.detach(), prog_bar=True, batch_size=len(batch), sync_dist=True)
+        self.log("loss_train", loss.detach(), prog_bar=shown, batch_size=len(batch), sync_dist=True)
         if self.trainer.global_step % _PENALTY_EVERY == 0:
             penalty = self.protection.penalty(self.encoder)
             if penalty is not None:

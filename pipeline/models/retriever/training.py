@@ -14,8 +14,8 @@ they are: a run may be continued by another number.
 from __future__ import annotations
 
 import errno
+import math
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ from torch import Tensor, distributed
 
 from pipeline.jobs import preemption
 from pipeline.models.curve import LOSS, Curve
-from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
+from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, EmptySplitError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries
 from pipeline.models.ranks import any_of, is_first, world
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
@@ -309,7 +309,7 @@ def _fit(
         "steps": trainer.global_step,
         "device": str(trainer.strategy.root_device),
         "validation": {key: measured[key] for key in MEASURES if key in measured},
-        "curve": progress.curve.state(),
+        "curve": progress.read().state(),
     }
     # Other processes may still be reading the best epoch's weights.
     trainer.strategy.barrier("the best weights are taken")
@@ -408,34 +408,60 @@ class _AllFloat64(DoublePrecision):
 _PURE_PRECISIONS: Mapping[str, Callable[[], Precision]] = {"bf16-true": _AllBFloat16, "64-true": _AllFloat64}
 
 
+_READ_EVERY = 50
+"""Steps whose losses are read from the device together: it stops each time."""
+
+
 class _Progress(Callback):
     """Reports each step, and keeps the run's curve, which is saved with the run; of several processes each its own."""
 
     def __init__(self, on_step: Callable[[int], object]) -> None:
         self._on_step = on_step
         self._step = 0
-        self._losses: list[float] = []
-        self.curve = Curve()
+        self._losses: list[Tensor] = []
+        self._unread: list[tuple[int, float, Tensor]] = []
+        self._curve = Curve()
+
+    def read(self) -> Curve:
+        """Return the curve up to the last step.
+
+        Raises:
+            DivergedError: a loss is no finite number.
+        """
+        unread, self._unread = self._unread, []
+        values = torch.stack([measured for *_, measured in unread]).tolist() if unread else []
+        for (step, rate, _), (loss, penalty) in zip(unread, values, strict=True):
+            if not math.isfinite(loss):
+                raise DivergedError(
+                    f"the loss of step {step} is {loss}. The weights have diverged: train with a smaller learning "
+                    "rate, or with precision 32-true"
+                )
+            self._curve.add(step, {LOSS: loss, "penalty": penalty, "learning_rate": rate})
+        return self._curve
 
     def state_dict(self) -> dict[str, Any]:
-        return {"curve": self.curve.state()}
+        return {"curve": self.read().state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.curve = Curve.of_state(state_dict["curve"])
+        self._curve = Curve.of_state(state_dict["curve"])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         self._step = trainer.global_step
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         measured = trainer.callback_metrics
-        self._losses.append(float(measured["loss_train"]))
+        self._losses.append(measured["loss_train"])
         if trainer.global_step == self._step:
             return
         self._step = trainer.global_step
-        others = {"penalty": float(measured["penalty"])} if "penalty" in measured else {}
+        loss = torch.stack(self._losses).double().mean()
+        # Without a penalty no number, which a curve leaves out.
+        penalty = measured.get("penalty", torch.full_like(loss, math.nan))
         rate = float(trainer.optimizers[0].param_groups[0]["lr"])
-        self.curve.add(self._step, {LOSS: statistics.fmean(self._losses), **others, "learning_rate": rate})
+        self._unread.append((self._step, rate, torch.stack([loss, penalty.double()])))
         self._losses.clear()
+        if len(self._unread) == _READ_EVERY:
+            self.read()
         # After a preemption saving comes first: the reader of these lines may have exited.
         if not preemption.wanted():
             self._on_step(self._step)
@@ -443,7 +469,7 @@ class _Progress(Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         measured = trainer.callback_metrics
         if not trainer.sanity_checking:
-            self.curve.add(
+            self.read().add(
                 trainer.global_step, {name: float(measured[name]) for name in MEASURES if name in measured}
             )
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.retriever import PremiseRetriever
+from pipeline.models.retriever.training import _Progress
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -82,3 +86,19 @@ def test_a_monitor_that_no_validation_measures_and_a_gpu_that_is_not_there_are_n
             learn(tasks[0], chain, small_config(model, device="cuda"), parent=None)
         with pytest.raises(ConfigError, match="16-mixed"):
             learn(tasks[0], chain, small_config(model, precision="16-mixed"), parent=None)
+
+
+def test_losses_are_read_many_at_a_time_and_the_step_that_diverged_is_named() -> None:
+    told: list[int] = []
+    progress = _Progress(told.append)
+    trainer: Any = SimpleNamespace(optimizers=[SimpleNamespace(param_groups=[{"lr": 0.1}])])
+
+    def go_on() -> None:
+        for step in range(1, 1000):
+            trainer.global_step = step
+            trainer.callback_metrics = {"loss_train": torch.tensor(math.nan if step == 3 else 0.5)}
+            progress.on_train_batch_end(trainer)
+
+    with pytest.raises(DivergedError, match="the loss of step 3 is nan"):
+        go_on()
+    assert told == list(range(1, 50))
