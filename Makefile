@@ -10,7 +10,7 @@ COMPILE_LIBRARIES := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall 
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents demo-certificates demo-lists docs test test-fast test-changed test-all nightly acceptance lint lock audit clean install uninstall install-user uninstall-user dist deb image
+.PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents demo-certificates demo-lists docs test test-fast test-changed test-all nightly mutants acceptance lint lock audit clean install uninstall install-user uninstall-user dist deb image
 
 help:
 	@echo "make demo       from a commit to a proof that Lean accepts, on one screen"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-changed    the tests that what differs from a commit can affect (BASE=origin/main)"
 	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
 	@echo "make nightly    the long variants of tests, and the table of what the harness did to daemons and logs"
+	@echo "make mutants    which small faults in gate, log, matching, splice, promotion and planning the tests notice"
 	@echo "make acceptance the whole loop with Lean's own toolchains, by elan (ACCEPTANCE=\"--newest 1 --mathlib\")"
 	@echo "make lint       ruff, the layers of imports, and mypy"
 	@echo "make lock       choose the dependencies' versions anew and write their hashes to locks/ (needs the network)"
@@ -134,6 +135,14 @@ nightly: $(VENV)/.dev $(VENV)/.audit
 	$(COMPILE)
 	$(PYTEST) -m "slow or harness"
 
+# Nightly too: ten minutes. mutants/ has the mutated copy of the code, and what was found: `mutmut show NAME`, as long as it is there.
+$(VENV)/.mutants: locks/mutants.txt $(VENV)/.dev
+	@$(PIP) install --require-hashes -r locks/mutants.txt
+	@touch $@
+
+mutants: $(VENV)/.mutants $(VENV)/.lean435
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.support.mutants $(MUTANTS)
+
 # What runs Lean's own toolchains needs elan and the network, and of the tests' packages only those that the marked tests need.
 ACCEPTANCE ?= --newest 1
 $(VENV)/.acceptance: pyproject.toml constraints.txt $(VENV)/.core
@@ -160,6 +169,7 @@ lock: | $(VENV)/bin/python
 	echo "hatchling>=1.27" | $(LOCK) - -o locks/build.txt
 	sed -n 's/^lean435 = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - -o locks/lean435.txt
 	echo "lean-dojo-v2==1.0.9" | $(LOCK) --no-deps - -o locks/leandojo.txt
+	echo "mutmut==3.8.1" | $(LOCK) - -o locks/mutants.txt
 	$(LOCK) pyproject.toml -o locks/core.txt
 	$(LOCK) pyproject.toml --extra train -o locks/train.txt
 	$(LOCK) pyproject.toml --extra serve -o locks/serve.txt
@@ -203,5 +213,5 @@ uninstall-user:
 	PREFIX="$(HOME)/.local" DESTDIR= sh systemd/install.sh uninstall --user
 
 clean:
-	rm -rf $(VENV) demo-run acceptance-run .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) mutants demo-run acceptance-run .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
