@@ -185,6 +185,9 @@ class NegativeSampler:
 _WINDOW = 64
 """Batches that are sorted by length together. More pads less and shuffles less."""
 _EPOCHS, _STEPS = 0, 1  # separate the streams of random numbers
+DRAWN = 1
+"""Part of a checkpoint's id: another number when steps draw other pairs or negatives than before, so that no run is
+continued with steps that it did not begin with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, s
 from pipeline.models.model_files import FISHER, file_digest, versions
 from pipeline.models.replay import version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
-from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
+from pipeline.models.retriever.batches import DRAWN, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder, query_ids
@@ -164,6 +164,7 @@ def _data_digest(data: RetrievalDataModule, rows: ReplayRows | None) -> str:
     """Return the SHA-256 of all that a run reads: also the val split, which chooses the best epoch, and what is
     replayed."""
     parts = [
+        str(DRAWN),
         dataset_digest(data.corpus, data.to_learn),
         dataset_digest(data.corpus, validation_examples(data)),
         *([rows.digest()] if rows else []),

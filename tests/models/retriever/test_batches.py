@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from pipeline.models.errors import DatasetError
-from pipeline.models.retriever.batches import Batch, Batches, Example, read_examples
+from pipeline.models.retriever.batches import DRAWN, Batch, Batches, Example, read_examples
 from pipeline.models.retriever.config import Loss
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, query_ids
@@ -48,6 +50,13 @@ def test_a_step_is_the_same_in_every_process_and_after_any_other(dataset: Path) 
         assert torch.equal(one.context_ids, again.context_ids)
         assert torch.equal(one.label, again.label)
     assert batches(dataset, seed=8).at(0).premises != made.at(0).premises
+
+
+def test_what_steps_draw_has_a_version(dataset: Path) -> None:
+    """Where this fails, what is drawn has changed: raise `DRAWN`, and write down both."""
+    made = batches(dataset)
+    drawn = [[made.at(step).pairs, made.at(step).premises] for step in (0, 1, made.steps_per_epoch)]
+    assert (DRAWN, hashlib.sha256(json.dumps(drawn).encode()).hexdigest()[:16]) == (1, "5d34935661fcb5b1")
 
 
 def test_an_epoch_takes_each_pair_once_and_the_next_in_another_order(dataset: Path) -> None:
