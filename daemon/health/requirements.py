@@ -117,7 +117,8 @@ def why_not_trainable(train: Train, *, devices: Path = DEVICES) -> str:
     enabled = [name for name in ("tactics", "progress") if getattr(train, name).get("enabled", False)]
     libraries = dict.fromkeys(library for model in ("retriever", *enabled) for library in _TO_TRAIN[model])
     reports = () if train.report_to == "none" else (train.report_to,)
-    return _missing([*libraries, *reports]) or _no_gpu(train.device, "[train]", devices)
+    missing = _missing(list(libraries)) or _missing(reports, extra=train.report_to)
+    return missing or _no_gpu(train.device, "[train]", devices)
 
 
 def why_no_models(prove: Prove, *, devices: Path = DEVICES) -> str:
@@ -125,11 +126,11 @@ def why_no_models(prove: Prove, *, devices: Path = DEVICES) -> str:
     return _missing(_TO_ASK) or _no_gpu(prove.generator.device, "[prove.generator]", devices)
 
 
-def _missing(libraries: Sequence[str]) -> str:
+def _missing(libraries: Sequence[str], *, extra: str = "train") -> str:
     missing = [name for name in libraries if find_spec(name) is None]
     if not missing:
         return ""
-    return f"{', '.join(missing)} not installed: install everlean with its extra `train` (docs/install.md)"
+    return f"{', '.join(missing)} not installed: install everlean with its extra `{extra}` (docs/install.md)"
 
 
 def _no_gpu(device: str, table: str, devices: Path) -> str:

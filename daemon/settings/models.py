@@ -542,12 +542,12 @@ class Train(Section):
     """How far recall@10 may fall, in percentage points, on any task that the checkpoint in use was measured on, over
     the same frozen test set. A checkpoint that loses more, and not by chance, is refused, and so is one without these
     measurements ([the rule](how-it-works.md#what-may-be-promoted)). The first checkpoint of a model is promoted
-    whatever its figures. The other models have tolerances of their own. Raise it where what is new matters more than
-    what was learned"""
+    whatever its figures, but a retriever finds no premises before it finds more than BM25. The other models have
+    tolerances of their own. Raise it where what is new matters more than what was learned"""
     report_to: Literal["none", "tensorboard"] = "none"
     """`tensorboard`: each training writes its losses as it goes, as TensorBoard's files in a folder of its own below
     `state_dir`/tensorboard; nothing leaves the machine. `none`: the curves are in the log alone. Set it to watch a
-    training while it runs (`tensorboard --logdir`)"""
+    training while it runs (`tensorboard --logdir`; the extra `tensorboard`)"""
     memory_bytes: Annotated[int, Size("256M")] = 2**35
     """Memory of each training process. Raise it for larger models"""
     timeout_s: Annotated[float, Duration("1s", "30d")] = 172_800.0

@@ -128,7 +128,7 @@ def trackers(report_to: str | Sequence[str]) -> list[str]:
         if name not in (*installed, "none"):
             raise ConfigError(
                 f"report_to is {name!r}: it takes names of installed trackers ({', '.join(installed) or 'here none'}). "
-                "Install tensorboard, wandb, mlflow or trackio, or pass no name"
+                "Install tensorboard (everlean's extra of this name), wandb, mlflow or trackio, or pass no name"
             )
     return [name for name in names if name != "none"]
 

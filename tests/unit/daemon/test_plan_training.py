@@ -550,6 +550,11 @@ def test_what_training_lacks_is_named_with_its_remedy(
     (tmp_path / "nvidiactl").touch()
     assert why_not_trainable(on_a_gpu, devices=tmp_path) == ""
     assert why_not_trainable(world.settings.train, devices=tmp_path / "none") == ""
+    monkeypatch.setattr("daemon.health.requirements.find_spec", lambda name: name != "tensorboard" or None)
+    seen = world.configure(train='report_to = "tensorboard"').train
+    assert why_not_trainable(seen) == (
+        "tensorboard not installed: install everlean with its extra `tensorboard` (docs/install.md)"
+    )
 
 
 def test_a_trigger_has_a_repository_learned_once_whatever_its_size_and_whatever_was_learned(
