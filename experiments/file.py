@@ -83,7 +83,31 @@ class Repositories(Part):
     repositories: tuple[Repository, ...] = Field(min_length=1)
 
 
-Tasks = Annotated[Letters | Datasets | Repositories, Field(discriminator="source")]
+class Premises(Part):
+    """Statements of repositories and the premises that their proofs name: a NAME.json of each, or NAME.json.xz.
+
+    A file has `docs`, texts of premises with the name in `<a>`, and `queries`, lists of a text, the numbers of its
+    premises, and a path. Which are learned and which are asked, the seed decides; no text is both.
+
+    Attributes:
+        folder: of the files; `--data` names another.
+        repositories: by their files' names, a task each.
+        pairs: of a statement and a premise, at most so many to learn.
+        held_out: statements that a task is asked for the result, and half as many for choices.
+        asked_of: premises that each of them is asked over, all of its repository.
+        letters: of a premise's text the first so many, of a statement the last, where its claim is.
+    """
+
+    source: Literal["premises"]
+    folder: Path
+    repositories: tuple[str, ...] = Field(min_length=1)
+    pairs: int = Field(1000, ge=1)
+    held_out: int = Field(100, ge=2)
+    asked_of: int = Field(400, ge=2)
+    letters: int = Field(72, ge=8)
+
+
+Tasks = Annotated[Letters | Datasets | Repositories | Premises, Field(discriminator="source")]
 
 # ---- learning
 
@@ -95,22 +119,35 @@ class TinyModel(Part):
     layers: int = Field(1, ge=1)
 
 
+class Pretrained(TinyModel):
+    """A tiny encoder of words that has learned first: what the hub's checkpoint is to a chain.
+
+    Attributes:
+        base: what it learned, all of it as one task, whose own held-out statements say what is kept of it.
+        training: fields of `RetrieverConfig`, over the experiment's.
+    """
+
+    base: Premises
+    training: dict[str, Value] = {}
+
+
 class Arm(Part):
     """A way to learn the tasks.
 
     Attributes:
         learned: "in turn"; "together": all of them at once, which is the upper bound; "by adapters": the first in
-            full, and on top of it one adapter (LoRA, Hu et al. 2021, arXiv:2106.09685) for each of the others.
+            full, and on top of it one adapter (LoRA, Hu et al. 2021, arXiv:2106.09685) for each of the others;
+            "apart": each from the first weights; "never": the first weights as they are; "by words": BM25 instead.
         rank: of an adapter's matrices.
         training: fields of `RetrieverConfig`, over the experiment's.
     """
 
-    learned: Literal["in turn", "together", "by adapters"] = "in turn"
+    learned: Literal["in turn", "together", "by adapters", "apart", "never", "by words"] = "in turn"
     rank: int = Field(16, ge=1)
     training: dict[str, Value] = {}
 
 
-Order = Literal["given", "easiest first", "hardest first", "shuffled"]
+Order = Literal["given", "reversed", "easiest first", "hardest first", "shuffled"]
 """Easiest: the most easy theorems, as `store.curriculum` counts them. Shuffled: by the seed."""
 
 
@@ -118,7 +155,9 @@ class Learning(Part):
     """Attributes:
     about: for the result's page.
     arms: by name; the first is the one that the others are compared with.
-    orders: of the tasks; every arm learns them in each.
+    orders: of the tasks; every arm that learns them in turn does so in each.
+    model: where it learned before, what is kept of that is measured too. Then a task is measured right after it was
+        learned and at the end alone, and at the end also on what is held out for choices.
     metric: of the retriever's evaluation, shown in percent; the log has all of them.
     keep_checkpoints: in the experiment's folder; else a trial's are removed once everything is measured.
     """
@@ -127,7 +166,7 @@ class Learning(Part):
     about: str
     seeds: Seeds
     tasks: Tasks
-    model: TinyModel | str = TinyModel()
+    model: Pretrained | TinyModel | str = TinyModel()
     training: dict[str, Value] = {}
     arms: dict[str, Arm] = Field(min_length=1)
     orders: tuple[Order, ...] = Field(("given",), min_length=1)
@@ -142,6 +181,15 @@ class Learning(Part):
             except ConfigError as error:
                 raise ValueError(f"the training of {name}: {error}") from error
         return self
+
+    def with_data(self, folder: Path) -> Learning:
+        """Return it with another folder of premises."""
+        place, changed = {"folder": folder}, {}
+        if isinstance(self.tasks, Premises):
+            changed["tasks"] = self.tasks.model_copy(update=place)
+        if isinstance(self.model, Pretrained):
+            changed["model"] = self.model.model_copy(update={"base": self.model.base.model_copy(update=place)})
+        return self.model_copy(update=changed)
 
     def config(self, arm: Arm, model: str, seed: int) -> RetrieverConfig:
         """Return how an arm is trained."""
@@ -219,8 +267,8 @@ class Proving(Part):
 Experiment = Annotated[Learning | Proving, Field(discriminator="kind")]
 
 
-def read(path: Path) -> tuple[str, Learning | Proving]:
-    """Return an experiment's text and what it says.
+def read(path: Path, data: Path | None = None) -> tuple[str, Learning | Proving]:
+    """Return an experiment's text and what it says; `data` is the folder of its premises, in place of the file's.
 
     Raises:
         ExperimentError: it cannot be read, or says something wrong; each mistake is a line of the message.
@@ -235,13 +283,16 @@ def read(path: Path) -> tuple[str, Learning | Proving]:
     if not isinstance(given, dict):
         raise ExperimentError(f"{path}: it holds no keys; see experiments/small/*.yaml")
     try:
-        return text, TypeAdapter[Learning | Proving](Experiment).validate_python(given)
+        found = TypeAdapter[Learning | Proving](Experiment).validate_python(given)
     except ValidationError as error:
         lines = [
             f"{path}: {setting_name(each['loc']) or 'the file'}: {each['msg'].removeprefix('Value error, ')}"
             for each in error.errors(include_url=False)
         ]
         raise ExperimentError("\n".join(lines)) from error
+    if data is not None and isinstance(found, Learning):
+        found = found.with_data(data)
+    return text, found
 
 
 def digest(text: str) -> str:

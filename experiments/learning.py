@@ -7,6 +7,7 @@ tasks, seed and first weights the arms differ in the way of learning alone.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import statistics
@@ -19,14 +20,15 @@ from typing import Any
 
 import torch
 
-from experiments.file import Arm, ExperimentError, Learning, Letters, Order, TinyModel
+from experiments.file import Arm, ExperimentError, Learning, Letters, Order, Pretrained, TinyModel
 from experiments.lab import Known, Lab, Trial, as_text
 from experiments.results import Result, gain, mean_at, with_interval
-from experiments.tasks import contents, joined, make_tasks, ordered
+from experiments.tasks import base_of, contents, joined, make_tasks, ordered
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
-from pipeline.models.measures import averages, lifelong_metrics
+from pipeline.models.measures import averages, lifelong_metrics, metrics_of
+from pipeline.models.retriever.baselines import rank_baselines, rate_rankings
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import embed, load_encoder
 from pipeline.models.retriever.learning import learn, measure
@@ -52,8 +54,11 @@ def _arms(experiment: Learning) -> list[_Arm]:
     """Return the rows of the table. Where there are several orders, the label names it."""
     found = []
     for (name, arm), order in product(experiment.arms.items(), experiment.orders):
+        in_turn = arm.learned in ("in turn", "by adapters")
+        if not in_turn and order != experiment.orders[0]:
+            continue
         shown = [name] if len(experiment.arms) > 1 or len(experiment.orders) == 1 else []
-        shown += [order] if len(experiment.orders) > 1 else []
+        shown += [order] if len(experiment.orders) > 1 and in_turn else []
         found.append(_Arm(", ".join(shown), name, arm, order))
     return found
 
@@ -63,6 +68,7 @@ def _trial(experiment: Learning, one: _Arm, seed: int) -> Trial:
     follows_from = (
         as_text(experiment.tasks),
         *contents(experiment.tasks),
+        *(contents(experiment.model.base) if isinstance(experiment.model, Pretrained) else ()),
         experiment.model if isinstance(experiment.model, str) else as_text(experiment.model),
         json.dumps({**experiment.training, **arm.training}, sort_keys=True),
         f"{arm.learned}, rank {arm.rank}" if arm.learned == "by adapters" else arm.learned,
@@ -82,7 +88,8 @@ def run(experiment: Learning, lab: Lab) -> Result:
         ExperimentError: a task cannot be made, or there is no such metric.
         LearningError: a task cannot be learned or measured.
     """
-    return _result(experiment, _measured(experiment, lab))
+    found = _measured(experiment, lab)
+    return _front(experiment, found) if isinstance(experiment.model, Pretrained) else _result(experiment, found)
 
 
 def matrices(experiment: Learning, lab: Lab) -> dict[str, list[Matrix]]:
@@ -194,11 +201,103 @@ def _matrix(known: Known, arm: Arm, metric: str) -> Matrix:
             if one is None and arm.learned == "by adapters" and row:
                 row.append(row[-1])  # later adapters are apart from it
             elif one is not None:
-                if metric not in one:
-                    raise ExperimentError(f"metric is {metric!r}: the log has {', '.join(sorted(one))}")
-                row.append(100 * one[metric])
+                row.append(_percent(one, metric))
         rows.append(row)
     return rows
+
+
+def _percent(figures: Mapping[str, float], metric: str) -> float:
+    if metric not in figures:
+        raise ExperimentError(f"metric is {metric!r}: the log has {', '.join(sorted(figures))}")
+    return 100 * figures[metric]
+
+
+# ---- the result of a chain that began with a model that had learned
+
+_FRONT_MEANING = """{metric} in percent, mean over the seeds with Student's 95% interval; of a seed the mean over its
+orders. *Right after*: of a task right after it was learned. *Final*: of all tasks after the last one. *Forgetting*:
+right after, less final. *Base*: of what the first weights had learned. *Choice*: final and base, each of the tasks and
+the base alike, on the statements that are held out for choices and are in no other column. *Gain*: the paired
+differences of final and of base to the first row, "within" where the interval has zero in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What one seed's chains of an arm have, in percent, the mean over its orders."""
+
+    after: float
+    final: float
+    base: float
+    choice: float
+
+
+def _front(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result:
+    arms = {one.label: one for one in _arms(experiment)}
+    by_arm: dict[str, list[list[_Kept]]] = {}
+    seconds: dict[str, list[float]] = {}
+    for label, each in found.items():
+        own = by_arm.setdefault(arms[label].name, [[] for _ in each])
+        for place, known in zip(own, each, strict=True):
+            place.append(_kept(known, experiment.metric))
+        seconds.setdefault(arms[label].name, []).extend(known.seconds for known in each)
+    kept = {
+        name: [_Kept(*map(statistics.fmean, zip(*map(_columns, orders), strict=True))) for orders in each]
+        for name, each in by_arm.items()
+    }
+    first = next(iter(kept.values()))
+    rows = []
+    for name, each in kept.items():
+        shown = [[one.after for one in each], [one.final for one in each], [one.after - one.final for one in each]]
+        shown += [[one.base for one in each], [one.choice for one in each]]
+        gains = ["", ""]
+        if each is not first:
+            gains = [
+                gain([one.final for one in each], [one.final for one in first]),
+                gain([one.base for one in each], [one.base for one in first]),
+            ]
+        cells = [*map(with_interval, shown), *gains]
+        rows.append((name, *cells, f"{statistics.fmean(seconds[name]):.0f}"))
+    lines = [
+        Series(title, tuple(statistics.fmean(value(one) for one in each) for each in kept.values()))
+        for title, value in (
+            ("final", lambda one: one.final),
+            ("forgetting", lambda one: one.after - one.final),
+            ("base", lambda one: one.base),
+        )
+    ]
+    chart = line_chart(
+        "experiment",
+        f"{experiment.metric}: what a chain has at the end, what it forgot, and what is kept of the base",
+        positions=list(kept),
+        lines=lines,
+        unit="percent",
+    )
+    head = ("", "right after", "final", "forgetting", "base", "choice", "gain of final", "gain of base", "processor s")
+    total = sum(known.seconds for each in found.values() for known in each)
+    return Result(head, tuple(rows), chart, _FRONT_MEANING.format(metric=experiment.metric), total)
+
+
+def _columns(one: _Kept) -> tuple[float, float, float, float]:
+    return one.after, one.final, one.base, one.choice
+
+
+def _kept(known: Known, metric: str) -> _Kept:
+    n = len(known.order)
+
+    def of(what: str) -> float:
+        return _percent(known.figures[what], metric)
+
+    final = [of(f"{name} after {n}") for name in known.order]
+    # Of what was learned at once, or not at all, nothing was measured on the way.
+    own = (f"{name} after {k}" for k, name in enumerate(known.order, start=1))
+    after = [of(what) if what in known.figures else end for what, end in zip(own, final, strict=True)]
+    chosen = [of(f"{name} for choices") for name in (*known.order, _BASE)]
+    return _Kept(
+        statistics.fmean(after), statistics.fmean(final), of(f"{_BASE} after {n}"), statistics.fmean(chosen)
+    )
+
+
+_BASE = "base"
 
 
 # ---- one trial
@@ -216,7 +315,10 @@ class _Run:
         self._folder = lab.folder / "trials" / trial.identity
         self._chain = Chain(self._folder / "chain")
         model = experiment.model
-        if isinstance(model, TinyModel):
+        self._base: TaskData | None = None
+        if isinstance(model, Pretrained):
+            self._base, model = _pretrained(experiment, model, lab)
+        elif isinstance(model, TinyModel):
             place = lab.folder / "models" / f"{model.d_model}x{model.layers}-{seed}"
             model = str(make_tiny_retriever(place, seed=seed, d_model=model.d_model, layers=model.layers))
         self._config = experiment.config(one.arm, model, seed)
@@ -231,6 +333,10 @@ class _Run:
                 self._together()
             case "by adapters":
                 self._by_adapters()
+            case "apart":
+                self._apart()
+            case "never" | "by words":
+                self._at_the_end(dict.fromkeys(names, Path(self._config.model_name)))
         self._lab.finish(self._trial, names)
         if not self._keep:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -239,15 +345,36 @@ class _Run:
         parent: str | None = None
         for k, task in enumerate(self._tasks):
             parent = self._learned(task, parent, self._tasks[:k])
-            for seen in self._tasks[: k + 1]:
-                self._measure(seen, self._chain.path(parent), k)
+            if k + 1 == len(self._tasks):
+                self._at_the_end(dict.fromkeys((one.name for one in self._tasks), self._chain.path(parent)))
+            elif self._base is not None:
+                self._measure(task, self._chain.path(parent), k)
+            else:
+                for seen in self._tasks[: k + 1]:
+                    self._measure(seen, self._chain.path(parent), k)
+
+    def _apart(self) -> None:
+        """Learn each task from the first weights, which stay what they are."""
+        self._at_the_end({task.name: self._chain.path(self._learned(task, None, ())) for task in self._tasks})
+
+    def _at_the_end(self, models: Mapping[str, Path]) -> None:
+        """Measure every task with the model that is for it, and what is kept of the base."""
+        last = len(self._tasks) - 1
+        for task in self._tasks:
+            self._measure(task, models[task.name], last)
+        if self._base is None:
+            return
+        apart = len(set(models.values())) > 1
+        kept = Path(self._config.model_name) if apart else models[self._tasks[0].name]
+        self._measure(self._base, kept, last)
+        for task, model in ((self._base, kept), *((task, models[task.name]) for task in self._tasks)):
+            self._measured(f"{task.name} for choices", task, model, "val")
 
     def _together(self) -> None:
         """Learn everything at once: as many steps as the arms that learn in turn take in all."""
         everything = joined(self._tasks, self._tasks_folder.with_name(f"{self._trial.seed}-joined"))
         made = self._chain.path(self._learned(everything, None, ()))
-        for task in self._tasks:
-            self._measure(task, made, len(self._tasks) - 1)
+        self._at_the_end(dict.fromkeys((one.name for one in self._tasks), made))
 
     def _by_adapters(self) -> None:
         first, *others = self._tasks
@@ -274,17 +401,45 @@ class _Run:
         )
 
     def _measure(self, task: TaskData, model: Path, after: int) -> None:
+        self._measured(f"{task.name} after {after + 1}", task, model, "test")
+
+    def _measured(self, what: str, task: TaskData, model: Path, split: str) -> None:
         def found() -> Mapping[str, float]:
+            if self._arm.learned == "by words":
+                return _by_words(task, model, split, self._config)
             # Of one checkpoint's measurements, all that follow the first find its premises embedded.
             indices = (
                 None
                 if self._config.model_name.startswith(str(self._lab.folder))
                 else self._folder / "indices"
             )
-            metrics = measure(model, task, self._config, indices=indices).metrics
+            metrics = measure(model, task, self._config, split=split, indices=indices).metrics
             return {name: one.mean for name, one in metrics.items()}
 
-        self._lab.once(self._trial, f"{task.name} after {after + 1}", found)
+        self._lab.once(self._trial, what, found)
+
+
+def _by_words(task: TaskData, model: Path, split: str, config: RetrieverConfig) -> Mapping[str, float]:
+    """Return what BM25 finds of a task's split, by the measures' own names."""
+    data = data_module(task.dataset, config, tokens_of=model)
+    asked = data.examples(split)
+    ranked = {"bm25": rank_baselines(data.corpus, asked, retrieved=config.num_retrieved)["bm25"]}
+    rated = rate_rankings(ranked, asked, retrieved=config.num_retrieved, seed=config.seed)
+    return {name: rated[f"bm25 {name}"].mean for name in metrics_of(config.num_retrieved)}
+
+
+def _pretrained(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[TaskData, str]:
+    """Return the base's task and the model that has learned it, made once for all trials."""
+    name = hashlib.sha256("".join((as_text(model), *contents(model.base))).encode()).hexdigest()[:16]
+    place = lab.folder / "models" / name
+    base = base_of(model.base, place / "task")
+    files = (base.dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [one["code"] for line in files for one in json.loads(line)["premises"]]
+    start = str(make_tiny_retriever(place / "start", d_model=model.d_model, layers=model.layers, texts=texts))
+    given = {**experiment.training, **model.training, "against_forgetting": "none", "model_name": start, "seed": 0}
+    chain = Chain(place / "chain")
+    made = learn(base, chain, RetrieverConfig.from_dict(given), parent=None)
+    return base, str(chain.path(made.checkpoint))
 
 
 def learn_adapter(base: Path, task: TaskData, config: RetrieverConfig, rank: int, out: Path) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import lzma
 import random
+import re
 import shutil
 import string
 from collections import Counter
@@ -14,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.file import Datasets, ExperimentError, Letters, Order, Repositories
+from experiments.file import Datasets, ExperimentError, Letters, Order, Premises, Repositories
 from pipeline.models.datasets import TaskData
 from pipeline.models.model_files import file_digest
 from store.curriculum import difficulty, thresholds
 from store.domain.records import holds_sorry
 from tests.support.letters import letter_pairs
 
-Source = Letters | Datasets | Repositories
+Source = Letters | Datasets | Repositories | Premises
 SPLITS = ("train", "val", "test")
 
 
@@ -31,6 +33,8 @@ def contents(source: Source) -> tuple[str, ...]:
     Raises:
         ExperimentError: a dataset is not there.
     """
+    if isinstance(source, Premises):
+        return tuple(file_digest(_file_of(source, name)) for name in source.repositories)
     if not isinstance(source, Datasets):
         return ()
     found = []
@@ -63,6 +67,15 @@ def make_tasks(source: Source, folder: Path, seed: int, say: Callable[[str], Non
             def make(place: Path) -> None:
                 for name in names:
                     write_letters(place / name, name, seed, source)
+        case Premises():
+            names = source.repositories
+
+            def make(place: Path) -> None:
+                for name in names:
+                    write_premises(place / name, [_read(source, name)], seed, source)
+
+            _once(folder, make)
+            return [TaskData(name, folder / name) for name in names]
         case Repositories():
             return _traced(source, folder, say)
     _once(folder, make)
@@ -139,9 +152,9 @@ def write_letters(folder: Path, name: str, seed: int, sizes: Letters) -> TaskDat
     return TaskData(name, folder)
 
 
-def _premise(module: str, number: int, code: str) -> dict[str, Any]:
+def _premise(module: str, number: int, code: str, name: str | None = None) -> dict[str, Any]:
     return {
-        "full_name": f"{module}.p{number}",
+        "full_name": name or f"{module}.p{number}",
         "code": code,
         "start": [number + 1, 1],
         "end": [number + 1, 20],
@@ -149,17 +162,23 @@ def _premise(module: str, number: int, code: str) -> dict[str, Any]:
     }
 
 
-def _theorem(path: str, module: str, number: int, premises: int, state: str) -> dict[str, Any]:
+def _theorem(
+    path: str, module: str, number: int, premises: int, state: str, uses: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Return a theorem that uses some of its file's premises by number: without any named, its own number's."""
     row = premises + number + 1  # behind all premises of its file
-    use = {
-        "full_name": f"{module}.p{number}",
-        "def_path": path,
-        "def_pos": [number + 1, 9],
-        "def_end_pos": [number + 1, 11],
-    }
+    used = [
+        {
+            "full_name": f"{module}.p{one}",
+            "def_path": path,
+            "def_pos": [one + 1, 9],
+            "def_end_pos": [one + 1, 11],
+        }
+        for one in ([number] if uses is None else uses)
+    ]
     step = {
         "tactic": "exact p",
-        "annotated_tactic": ["exact <a>p</a>", [use]],
+        "annotated_tactic": ["exact <a>p</a>", used],
         "state_before": state,
         "state_after": "no goals",
     }
@@ -184,6 +203,83 @@ def write_dataset(
     (folder / "corpus.jsonl").write_text(lines, encoding="utf-8")
     for split, content in splits.items():
         (folder / "random" / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+# ---- statements and the premises that their proofs name
+
+Statements = tuple[list[str], list[tuple[str, list[int]]]]
+"""Premises, and statements with the numbers of theirs."""
+_NAMED = re.compile("<a>(.*?)</a>")
+
+
+def _file_of(source: Premises, name: str) -> Path:
+    found = [path for path in (source.folder / f"{name}.json", source.folder / f"{name}.json.xz") if path.is_file()]
+    if not found:
+        raise ExperimentError(
+            f"{name}: {source.folder} has no {name}.json and no {name}.json.xz; name their folder by --data"
+        )
+    return found[0]
+
+
+def _read(source: Premises, name: str) -> Statements:
+    """Return a repository's premises and statements, each statement once."""
+    path = _file_of(source, name)
+    content = path.read_bytes()
+    given = json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)
+    queries: dict[str, list[int]] = {}
+    for text, used, _ in given["queries"]:
+        queries.setdefault(text, used)
+    return given["docs"], list(queries.items())
+
+
+def base_of(source: Premises, folder: Path) -> TaskData:
+    """Return all repositories of a source as one task, made in `folder`; each has the same share of what is asked."""
+    _once(folder, lambda place: write_premises(place, [_read(source, name) for name in source.repositories], 0, source))
+    return TaskData("base", folder)
+
+
+def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, sizes: Premises) -> None:
+    """Write a task's dataset. What is held out is asked over premises of files of its own, of all repositories."""
+    modules = {
+        "Held": (sizes.held_out, sizes.asked_of),
+        "Chosen": (sizes.held_out // 2, sizes.asked_of),
+        "Shown": (0, 0),
+    }
+    content: dict[str, tuple[list[str], list[tuple[str, list[int]]]]] = {one: ([], []) for one in modules}
+    rng = random.Random(f"premises/{seed}")
+    for docs, queries in repositories:
+        left = rng.sample(queries, len(queries))
+        for module, (statements, premises) in modules.items():
+            texts, asked = content[module]
+            if module == "Shown":
+                most, own = max(1, sizes.pairs // len(repositories)), []
+                while left and most > 0:
+                    text, used = left.pop()
+                    own.append((text, used[:most]))
+                    most -= len(used)
+            else:
+                own = [left.pop() for _ in range(min(len(left) // 3, statements // len(repositories)))]
+            needed = sorted({number for _, used in own for number in used})
+            others = [number for number in range(len(docs)) if number not in set(needed)]
+            room = premises // len(repositories) or 2 * len(needed)
+            needed = sorted([*needed, *rng.sample(others, min(len(others), max(0, room - len(needed))))])
+            place = {number: len(texts) + at for at, number in enumerate(needed)}
+            texts += [docs[number] for number in needed]
+            asked += [(text, [place[number] for number in used]) for text, used in own]
+    corpus, proved = [], {}
+    for module, (texts, asked) in content.items():
+        path = f"{module}.lean"
+        premises_ = []
+        for number, text in enumerate(texts):
+            found = _NAMED.search(text)
+            code = _NAMED.sub(r"\1", text)[: sizes.letters]
+            premises_.append(_premise(module, number, code, found[1] if found else None))
+        corpus.append({"path": path, "imports": [], "premises": premises_})
+        proved[module] = [
+            _theorem(path, module, number, len(texts), f"⊢ {text.removeprefix('theorem : ')[-sizes.letters :]}", used)
+            for number, (text, used) in enumerate(asked)
+        ]
+    write_dataset(folder, corpus, {"train": proved["Shown"], "val": proved["Chosen"], "test": proved["Held"]})
 
 
 # ---- all tasks at once
@@ -230,8 +326,8 @@ def joined(tasks: Sequence[TaskData], folder: Path) -> TaskData:
 
 def ordered(tasks: Sequence[TaskData], order: Order, seed: int) -> list[TaskData]:
     """Return the tasks in this order. Of tasks with as many easy theorems the file's order decides."""
-    if order == "given":
-        return list(tasks)
+    if order in ("given", "reversed"):
+        return list(tasks) if order == "given" else list(reversed(tasks))
     if order == "shuffled":
         return random.Random(f"order/{seed}").sample(list(tasks), len(tasks))
     easy = easy_theorems(tasks)
