@@ -28,7 +28,9 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=RESULTS, help="for NAME.md and NAME.svg (else %(default)s)"
     )
-    parser.add_argument("--data", type=Path, help="the folder of the files of `source: premises`, in place of the file's")
+    parser.add_argument(
+        "--data", type=Path, help="the folder of the files of `source: premises`, in place of the file's"
+    )
     options = parser.parse_args(given)
     name = options.file.stem
     folder = options.folder or Path("experiments-run") / name

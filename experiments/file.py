@@ -188,7 +188,9 @@ class Learning(Part):
         if isinstance(self.tasks, Premises):
             changed["tasks"] = self.tasks.model_copy(update=place)
         if isinstance(self.model, Pretrained):
-            changed["model"] = self.model.model_copy(update={"base": self.model.base.model_copy(update=place)})
+            changed["model"] = self.model.model_copy(
+                update={"base": self.model.base.model_copy(update=place)}
+            )
         return self.model_copy(update=changed)
 
     def config(self, arm: Arm, model: str, seed: int) -> RetrieverConfig:

@@ -23,7 +23,7 @@ import torch
 from experiments.file import Arm, ExperimentError, Learning, Letters, Order, Pretrained, TinyModel
 from experiments.lab import Known, Lab, Trial, as_text
 from experiments.results import Result, gain, mean_at, with_interval
-from experiments.tasks import base_of, contents, joined, make_tasks, ordered
+from experiments.tasks import asked_alone, base_of, contents, joined, make_tasks, ordered
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
@@ -89,7 +89,9 @@ def run(experiment: Learning, lab: Lab) -> Result:
         LearningError: a task cannot be learned or measured.
     """
     found = _measured(experiment, lab)
-    return _front(experiment, found) if isinstance(experiment.model, Pretrained) else _result(experiment, found)
+    return (
+        _front(experiment, found) if isinstance(experiment.model, Pretrained) else _result(experiment, found)
+    )
 
 
 def matrices(experiment: Learning, lab: Lab) -> dict[str, list[Matrix]]:
@@ -247,7 +249,11 @@ def _front(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result
     first = next(iter(kept.values()))
     rows = []
     for name, each in kept.items():
-        shown = [[one.after for one in each], [one.final for one in each], [one.after - one.final for one in each]]
+        shown = [
+            [one.after for one in each],
+            [one.final for one in each],
+            [one.after - one.final for one in each],
+        ]
         shown += [[one.base for one in each], [one.choice for one in each]]
         gains = ["", ""]
         if each is not first:
@@ -272,7 +278,17 @@ def _front(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result
         lines=lines,
         unit="percent",
     )
-    head = ("", "right after", "final", "forgetting", "base", "choice", "gain of final", "gain of base", "processor s")
+    head = (
+        "",
+        "right after",
+        "final",
+        "forgetting",
+        "base",
+        "choice",
+        "gain of final",
+        "gain of base",
+        "processor s",
+    )
     total = sum(known.seconds for each in found.values() for known in each)
     return Result(head, tuple(rows), chart, _FRONT_MEANING.format(metric=experiment.metric), total)
 
@@ -404,16 +420,18 @@ class _Run:
         self._measured(f"{task.name} after {after + 1}", task, model, "test")
 
     def _measured(self, what: str, task: TaskData, model: Path, split: str) -> None:
+        asked = task if self._base is None else asked_alone(task)
+
         def found() -> Mapping[str, float]:
             if self._arm.learned == "by words":
-                return _by_words(task, model, split, self._config)
+                return _by_words(asked, model, split, self._config)
             # Of one checkpoint's measurements, all that follow the first find its premises embedded.
             indices = (
                 None
                 if self._config.model_name.startswith(str(self._lab.folder))
                 else self._folder / "indices"
             )
-            metrics = measure(model, task, self._config, split=split, indices=indices).metrics
+            metrics = measure(model, asked, self._config, split=split, indices=indices).metrics
             return {name: one.mean for name, one in metrics.items()}
 
         self._lab.once(self._trial, what, found)
@@ -436,7 +454,13 @@ def _pretrained(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[Task
     files = (base.dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
     texts = [one["code"] for line in files for one in json.loads(line)["premises"]]
     start = str(make_tiny_retriever(place / "start", d_model=model.d_model, layers=model.layers, texts=texts))
-    given = {**experiment.training, **model.training, "against_forgetting": "none", "model_name": start, "seed": 0}
+    given = {
+        **experiment.training,
+        **model.training,
+        "against_forgetting": "none",
+        "model_name": start,
+        "seed": 0,
+    }
     chain = Chain(place / "chain")
     made = learn(base, chain, RetrieverConfig.from_dict(given), parent=None)
     return base, str(chain.path(made.checkpoint))

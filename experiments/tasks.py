@@ -213,7 +213,9 @@ _NAMED = re.compile("<a>(.*?)</a>")
 
 
 def _file_of(source: Premises, name: str) -> Path:
-    found = [path for path in (source.folder / f"{name}.json", source.folder / f"{name}.json.xz") if path.is_file()]
+    found = [
+        path for path in (source.folder / f"{name}.json", source.folder / f"{name}.json.xz") if path.is_file()
+    ]
     if not found:
         raise ExperimentError(
             f"{name}: {source.folder} has no {name}.json and no {name}.json.xz; name their folder by --data"
@@ -234,7 +236,10 @@ def _read(source: Premises, name: str) -> Statements:
 
 def base_of(source: Premises, folder: Path) -> TaskData:
     """Return all repositories of a source as one task, made in `folder`; each has the same share of what is asked."""
-    _once(folder, lambda place: write_premises(place, [_read(source, name) for name in source.repositories], 0, source))
+    _once(
+        folder,
+        lambda place: write_premises(place, [_read(source, name) for name in source.repositories], 0, source),
+    )
     return TaskData("base", folder)
 
 
@@ -276,10 +281,33 @@ def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, 
             premises_.append(_premise(module, number, code, found[1] if found else None))
         corpus.append({"path": path, "imports": [], "premises": premises_})
         proved[module] = [
-            _theorem(path, module, number, len(texts), f"⊢ {text.removeprefix('theorem : ')[-sizes.letters :]}", used)
+            _theorem(
+                path,
+                module,
+                number,
+                len(texts),
+                f"⊢ {text.removeprefix('theorem : ')[-sizes.letters :]}",
+                used,
+            )
             for number, (text, used) in enumerate(asked)
         ]
     write_dataset(folder, corpus, {"train": proved["Shown"], "val": proved["Chosen"], "test": proved["Held"]})
+
+
+def asked_alone(task: TaskData) -> TaskData:
+    """Return a task of `write_premises` without what is learned, made beside it: so little has to be embedded."""
+
+    def make(place: Path) -> None:
+        lines = (task.dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+        corpus = [file for file in map(json.loads, lines) if file["path"] != "Shown.lean"]
+        splits = {
+            one: (task.dataset / "random" / f"{one}.json").read_text(encoding="utf-8") for one in SPLITS[1:]
+        }
+        write_dataset(place, corpus, {"train": [], **{one: json.loads(text) for one, text in splits.items()}})
+
+    folder = task.dataset.with_name(f"{task.dataset.name} asked")
+    _once(folder, make)
+    return TaskData(task.name, folder)
 
 
 # ---- all tasks at once
