@@ -50,11 +50,10 @@ from benchmarks.retrieval import about, lengths_of_lean, sorted_whole, texts_of_
 from benchmarks.store_bench import Row, say, table
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.loading import load_generator
-from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids, embed_padded, load_encoder
-from pipeline.models.retriever.ewc import ElasticWeights, Task
+from pipeline.models.retriever.ewc import ElasticWeights, Part
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.training import data_module, train_task
@@ -324,9 +323,7 @@ class Trained:
     progress: tuple[float, ...]
 
 
-def _train(
-    bench: Bench, config: RetrieverConfig, name: str, *, steps: int, seed: int = 0, state: Path | None = None
-) -> Trained:
+def _train(bench: Bench, config: RetrieverConfig, name: str, *, steps: int, seed: int = 0) -> Trained:
     data = _data(bench, config, config.batch_size * steps, seed=seed)
     times: list[float] = []
 
@@ -336,17 +333,7 @@ def _train(
             times.append(time.perf_counter())
 
     bench.forget_peak()
-    start = config.model_name if state is None else state
-    model, _, _ = train_task(
-        start,
-        data,
-        config,
-        run=bench.folder / "runs" / name,
-        state=state,
-        name=name,
-        base=config.model_name,
-        on_step=on_step,
-    )
+    model, _ = train_task(config.model_name, data, config, run=bench.folder / "runs" / name, on_step=on_step)
     later = times[bench.sizes.warm :]
     took = [after - before for before, after in itertools.pairwise(later)]
     weights = sum(weights.numel() for weights in model.parameters())
@@ -395,27 +382,14 @@ def measure_ewc(bench: Bench) -> Iterator[Row]:
     config = _config(bench, against_forgetting="ewc", batch_size=size, lr=1e-4, gradient_checkpointing="on")
     data = _data(bench, config, max(sizes.fisher_samples, size * sizes.ewc_steps))
     encoder, losses = bench.encoder(), row_losses(config.loss, temperature=config.temperature)
-    task = Task(
-        name="first",
-        data="",
-        base=config.model_name,
-        batches=lambda rows: data.batches(batch_size=rows, multiple_of=1),
-        losses=losses,
-        tokens=data.tokens,
-    )
+    part = Part("first", data.batches(batch_size=1, multiple_of=1), config.fisher_labels)
     bench.forget_peak()
     began = time.perf_counter()
-    kept = ElasticWeights(config, None).after_task(encoder, task)
+    ElasticWeights(encoder, [part], config, losses)
     bench.wait()
     took, peak = time.perf_counter() - began, bench.peak()
-    state = bench.folder / "first"
-    state.mkdir()
-    with quiet_libraries():
-        encoder.save_pretrained(state)
-        ByT5Tokenizer().save_pretrained(state)
-    kept.save(state / FISHER)
     del encoder
-    found = _train(bench, config, "second", steps=sizes.ewc_steps, seed=1, state=state)
+    found = _train(bench, config, "second", steps=sizes.ewc_steps, seed=1)
     _, loss, penalty = found.progress
     what = f"Fisher information of {sizes.fisher_samples} examples, {found.weights:,} weights"
     yield Row("ewc", what, took, "s")

@@ -57,7 +57,6 @@ from pipeline.models.retriever.encoder import (
     load_tokens,
     tensors_of,
 )
-from pipeline.models.retriever.fisher import Fisher
 from pipeline.models.retriever.index import embed_texts, top_k
 from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.retriever.training import data_module
@@ -462,9 +461,6 @@ def measure_incremental(bench: Bench) -> Iterator[Row]:
     yield Row(of, f"optimiser steps, {grown}", small.steps, "")
     yield Row(of, f"pairs to learn, {grown}", new, "")
     yield Row(of, f"pairs replayed, {grown}", replayed, "")
-    for name, one in (("a whole epoch", whole), (grown, small)):
-        fisher = Fisher.load(chain.path(one.checkpoint) / "fisher.safetensors")
-        yield Row(of, f"examples of the Fisher information, {name}", fisher.tasks[-1].examples, "")
     yield Row(of, "premises embedded, a whole epoch's weights", in_use.new_embeddings, "")
     yield Row(of, f"premises embedded, {grown} appeared", appeared.new_embeddings, "")
     yield Row(of, f"premises embedded, weights that learned {grown}", promoted.new_embeddings, "")

@@ -24,11 +24,11 @@ from transformers import T5Config, T5EncoderModel
 from benchmarks.gpu import BYT5_SMALL
 from benchmarks.store_bench import Row, machine, say, table
 from pipeline.models.retriever.config import Loss, RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder
-from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights
-from pipeline.models.retriever.fisher import Fisher
-from pipeline.models.retriever.losses import row_losses
+from pipeline.models.retriever.encoder import Encoder, byte_ids
+from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights, Part
+from pipeline.models.retriever.losses import RowLosses, row_losses
 from tests.support.letters import Letters, loss_of
+from tests.support.retrieval import rows_of_texts
 
 
 def shape(d_model: int, layers: int) -> Mapping[str, Any]:
@@ -73,15 +73,14 @@ class Strength:
 class _Watched(ElasticWeights):
     """EWC that records each step's norms: of the loss's gradient, and of the penalty's as it is added."""
 
-    def __init__(self, config: RetrieverConfig, fisher: Fisher) -> None:
-        super().__init__(config, fisher)
+    def __init__(self, encoder: Encoder, part: Part, config: RetrieverConfig, losses: RowLosses) -> None:
+        super().__init__(encoder, [part], config, losses)
         self.norms: list[tuple[float, float]] = []
         self.strength = 0.0
 
-    def on_gradients(self, encoder: Encoder, step_size: float) -> None:
-        assert self._penalty is not None
+    def on_gradients(self, encoder: Encoder, step_size: float, *, measured: bool = False) -> None:
         loss, unit = self._penalty.norms(encoder)
-        super().on_gradients(encoder, step_size)
+        super().on_gradients(encoder, step_size, measured=measured)
         self.strength = self._penalty.strength
         self.norms.append((loss, self.strength * unit))
 
@@ -124,9 +123,9 @@ def measure_strength(
         optimiser.zero_grad()
 
     learn(first, sizes.learned)
-    fisher = ElasticWeights(config, None).after_task(encoder, first.task(losses))
-    watched = _Watched(config, fisher)
-    watched.before_task(encoder, second.task(losses))
+    shown = rows_of_texts({first.name: [pair for step in range(sizes.learned) for pair in first.texts(step)]})
+    part = Part(first.name, shown.batches(byte_ids, config)[first.name], config.fisher_labels)
+    watched = _Watched(encoder, part, config, losses)
     setting = int(FIRST_STEPS)
     learn(second, setting + sizes.after, watched)
     return Strength(

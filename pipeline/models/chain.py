@@ -26,7 +26,6 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, ConfigError
 from pipeline.models.model_files import (
     DESCRIPTION,
-    FISHER,
     changed_file,
     locked_folder,
     read_about,
@@ -61,7 +60,7 @@ class Checkpoint:
         versions: of this program, Python and the libraries that made it.
         device: of the training.
         seconds: of the training; of an interrupted run, those of its last attempt.
-        warnings: about the model and what it keeps for the next task.
+        warnings: about the model and its training.
         about: the other fields of its checkpoint.json.
     """
 
@@ -85,11 +84,6 @@ class Checkpoint:
     def weights(self) -> str:
         """The SHA-256 of the weights' file, or of all their parts."""
         return weights_digest(self.files)
-
-    @property
-    def fisher(self) -> str | None:
-        """The SHA-256 of the Fisher information's file, if there is one."""
-        return self.files.get(FISHER)
 
     @property
     def digest(self) -> str:

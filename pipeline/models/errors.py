@@ -57,7 +57,7 @@ class ModelError(LearningError):
 
 
 class CheckpointError(LearningError):
-    """A checkpoint or a Fisher information cannot be written or used: missing, damaged, or of another model."""
+    """A checkpoint cannot be written or used: missing, damaged, or of another model."""
 
     reason = "bad_checkpoint"
 

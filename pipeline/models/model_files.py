@@ -28,7 +28,6 @@ from store.files import sync_tree
 DESCRIPTION = "checkpoint.json"
 ADAPTERS = "adapters"
 """The folder of a checkpoint that has an adapter for each repository (`pipeline.models.tactics.adapters`)."""
-FISHER = "fisher.safetensors"
 
 _INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"model-\d+-of-\d+\.safetensors")

@@ -4,7 +4,7 @@
     transformers            `AutoModel….from_pretrained(folder)`: every weight; an adapter is merged into its base
     peft                    `PeftModel.from_pretrained(base, folder)`: a tactic model's adapter alone
 
-The Fisher information and what names places of this machine stay behind. The card (README.md) has the measures of the
+What names places of this machine stays behind. The card (README.md) has the measures of the
 log, the baselines' beside them, as text and as the hub reads them.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pipeline.models.chain import Chain
 from pipeline.models.errors import LearningError
 from pipeline.models.measures import BASELINES, baselines_of
-from pipeline.models.model_files import DESCRIPTION, FISHER, begun, read_about, writing
+from pipeline.models.model_files import DESCRIPTION, begun, read_about, writing
 from pipeline.models.tactics.adapters import ADAPTER, BASE, adapters_of
 from store.events.models import ModelKind
 from store.files import sync, sync_tree
@@ -38,7 +38,8 @@ FORMATS: Mapping[ModelKind, tuple[Format, ...]] = {
 }
 """What each model can be written as, the usual one first."""
 CARD = "README.md"
-_STAY = (FISHER, DESCRIPTION, BASE, "training_args.bin")
+# The first one only earlier versions wrote.
+_STAY = ("fisher.safetensors", DESCRIPTION, BASE, "training_args.bin")
 _TASKS: Mapping[ModelKind, tuple[str, str]] = {
     "retriever": ("sentence-similarity", "premise retrieval"),
     "tactics": ("text-generation", "tactic prediction"),

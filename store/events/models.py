@@ -14,9 +14,9 @@ class CheckpointSaved(EventBody):
 
     `checkpoint` is its id, `parent` the checkpoint that the run started from (None: from `base`, a hub name or
     folder), or of a model that was offered the one in use. `data_seq` is the log position of the training data.
-    `weights` is the SHA-256 of the weights' file (of several parts: of the names and SHA-256 of all) and `fisher` of
-    the Fisher information's, safetensors below the artifact folder; neither is in the log. `size_bytes` is that of all
-    parts. `curve` is JSON: of each measure of the training, its loss among them, the steps and the values
+    `weights` is the SHA-256 of the weights' file (of several parts: of the names and SHA-256 of all), safetensors below
+    the artifact folder; it is not in the log. `fisher` is None since no Fisher information is kept. `size_bytes` is
+    that of all parts. `curve` is JSON: of each measure of the training, its loss among them, the steps and the values
     (`pipeline.models.curve`). None: it was not kept.
     """
 

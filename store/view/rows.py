@@ -917,10 +917,11 @@ class CheckpointRow:
     seed: int
     steps: int
     weights: str
-    """SHA-256 of the file, as of `fisher`."""
+    """SHA-256 of the file."""
     size_bytes: int
     """Of the weights."""
     fisher: str | None
+    """SHA-256 of a file that earlier versions kept; else null."""
     curve: str | None
     """SHA-256 of the blob with the training's losses; null where none was kept."""
     versions: dict[str, str]

@@ -48,7 +48,7 @@ def test_sixteen_tasks_do_not_stiffen_the_default_which_keeps_more_than_each_way
     tmp_path: Path, loss: Loss, seed: int
 ) -> None:
     default = "replay and averaging"
-    given = experiment(loss, default, "none", "replay", "online EWC", "averaging", seed=seed)
+    given = experiment(loss, default, "none", "replay", "EWC", "averaging", seed=seed)
     usual = RetrieverConfig().against_forgetting
     assert given.config(given.arms[default], "a model", seed).against_forgetting == usual
     with Lab(tmp_path, "chain", "", print) as lab:

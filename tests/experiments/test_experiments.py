@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import re
 import signal
@@ -131,6 +132,62 @@ def test_a_run_that_is_killed_goes_on_with_the_first_figure_that_its_log_lacks(
     assert "(letters, no Lean)" in drawn
 
 
+CHAIN = """
+kind: learning
+about: A try.
+seeds: [1]
+orders: [given, reversed]
+tasks: {source: premises, folder: nowhere, repositories: [one, two], pairs: 8, held_out: 4, asked_of: 8}
+model:
+  d_model: 16
+  layers: 1
+  base: {source: premises, folder: nowhere, repositories: [old], pairs: 8, held_out: 4, asked_of: 8}
+training:
+  {device: cpu, precision: 32-true, loss: contrastive, warmup_steps: 0, batch_size: 4, accumulate_grad_batches: 1,
+   max_seq_len: 64, data_max_seq_len: 64, num_workers: 0, fisher_samples: 4, baselines: false}
+arms:
+  all ways: {training: {against_forgetting: ewc+replay+average}}
+  apart: {learned: apart}
+  the base alone: {learned: never}
+  BM25: {learned: by words}
+"""
+
+
+def test_a_chain_of_named_premises_begins_with_a_base_whose_keeping_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "chain.yaml"
+    path.write_text(CHAIN, encoding="utf-8")
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("one", "two", "old"):
+        docs = [f"theorem <a>{name}.lemma{number}</a> : word{number}" for number in range(20)]
+        queries = [[f"theorem : goal of word{number}", [number], "F.lean"] for number in range(20)]
+        content = json.dumps({"docs": docs, "queries": queries}).encode()
+        (data / f"{name}.json.xz").write_bytes(lzma.compress(content))
+    where = ["--folder", str(tmp_path / "run"), "--out", str(tmp_path)]
+    assert main([str(path), *where]) == 1, "the folder is not there"
+    assert main([str(path), *where, "--data", str(data)]) == 0
+    found = {(one.arm, one.what): one.figures for _, one in figures(tmp_path / "run")}
+    arms = {arm for arm, _ in found}
+    assert arms == {"all ways, given", "all ways, reversed", "apart", "the base alone", "BM25"}
+    measured = {
+        "one after 2",
+        "two after 2",
+        "base after 2",
+        "one for choices",
+        "two for choices",
+        "base for choices",
+    }
+    learned = {"learning one", "learning two"}
+    assert {what for arm, what in found if arm == "all ways, given"} == measured | learned | {"one after 1"}
+    assert {what for arm, what in found if arm == "BM25"} == measured
+    # Words that only the right one has.
+    assert found["BM25", "one after 2"]["recall@1"] == 1.0
+    assert found["apart", "base after 2"] == found["the base alone", "base after 2"]
+    page = (tmp_path / "chain.md").read_text(encoding="utf-8")
+    assert [*cells(page)] == ["all ways", "apart", "the base alone", "BM25"]
+    ET.parse(tmp_path / "chain.svg")
+
+
 def test_a_dataset_that_is_not_there_is_named_with_what_to_do(
     given: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,7 +204,7 @@ def test_a_dataset_that_is_not_there_is_named_with_what_to_do(
     ("wrong", "said"),
     [
         ("stepz: 3", 'stepz is no key here; did you mean "steps"?'),
-        ("source: lean", "'letters', 'datasets', 'repositories'"),
+        ("source: lean", "'letters', 'datasets', 'repositories', 'premises'"),
         ("tasks: 27", "less than or equal to 26"),
         ("learnt: together", 'learnt is no key here; did you mean "learned"?'),
         (
@@ -177,7 +234,7 @@ def shipped(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", shipped("small", "long", "lean"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", shipped("small", "long", "lean", "real"), ids=lambda path: path.stem)
 def test_every_shipped_file_can_be_read(path: Path) -> None:
     text, experiment = file.read(path)
     assert experiment.about

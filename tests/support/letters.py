@@ -16,7 +16,6 @@ from torch import Tensor
 
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, tensors_of
-from pipeline.models.retriever.ewc import Task
 from pipeline.models.retriever.losses import RowLosses
 
 LETTERS = string.ascii_lowercase
@@ -59,17 +58,6 @@ class Letters:
             ignore=torch.zeros(self.rows, self.rows, dtype=torch.bool),
             premises=tuple(range(self.rows)),
             pairs=tuple(range(step * self.rows, (step + 1) * self.rows)),
-        )
-
-    def task(self, losses: RowLosses, *, base: str = "tiny") -> Task:
-        """Return it as a strategy takes it; `base` is what the chain began with."""
-        return Task(
-            name=self.name,
-            data=f"letters {self.name} {self.seed}",
-            base=base,
-            batches=lambda size: Letters(self.name, self.seed, size, self.steps_per_epoch),
-            losses=losses,
-            tokens=byte_ids,
         )
 
 

@@ -155,7 +155,6 @@ def _show(item: Checkpoint, measured: list[EvaluationRow], loss: str) -> None:
             ("config", clean(_pairs(item.config))),
             ("versions", clean(_pairs(item.versions))),
             ("weights", f"{item.weights} ({size(item.size_bytes)})"),
-            ("fisher", item.fisher or "none"),
             ("loss", loss),
             ("job", item.job),
         )

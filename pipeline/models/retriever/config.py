@@ -59,9 +59,8 @@ class RetrieverConfig(Config):
             that the theorem may use and does not; fewer where `num_in_file_negatives` leaves no room.
         against_forgetting: "none", or ways joined by "+": "ewc", "replay", "average".
         lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps. 0: no penalty.
-        fisher_samples: examples that a task's Fisher information is estimated on.
-        fisher_labels: "empirical", or "sampled" from the model.
-        fisher_decay: of EWC: what an older task's Fisher information keeps at each later task.
+        fisher_samples: examples that EWC's Fisher information is estimated on, shared among all that was learned.
+        fisher_labels: of earlier tasks' examples: "empirical", or "sampled" from the model.
         average_weight: of the weights after a task in the average with those before it.
         replay_size: rows of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows, below 1.
@@ -110,7 +109,6 @@ class RetrieverConfig(Config):
     against_forgetting: AgainstForgetting = "replay+average"
     fisher_samples: Positive = 512
     fisher_labels: FisherLabels = "empirical"
-    fisher_decay: Share = 0.8
     average_weight: Share = 0.75
     replay_size: Positive = 20_000
     replay_share: BelowOne = 0.5

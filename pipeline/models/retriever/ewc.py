@@ -1,11 +1,14 @@
-"""Elastic weight consolidation: a penalty for moving the weights that earlier tasks depend on.
+"""Elastic weight consolidation: a penalty for moving the weights that what was learned depends on.
 
-EWC (Kirkpatrick et al. 2017, arXiv:1612.00796), online (Schwarz et al. 2018, arXiv:1805.06370): one Fisher information
-for all tasks so far, decayed at each, and one anchor, the newest weights. The
-penalty is lambda * sum F (theta - theta*)^2, LeanDojo's form without a half. Its gradient is added to the weights'
+EWC (Kirkpatrick et al. 2017, arXiv:1612.00796) with one anchor, the weights that a training starts from, and one Fisher
+information there, made anew for each training (`pipeline.models.retriever.fisher`): of the rows of each earlier
+repository, as replay has them, and of what the model knew before all of them. Of that there are no rows; its labels are
+drawn from the model itself, on the texts that are to be learned. So the first training has a penalty too, a repository
+counts once however often it was learned, and a chain is protected from the training on in which EWC is switched on.
+
+The penalty is lambda * sum F (theta - theta*)^2, LeanDojo's form without a half. Its gradient is added to the weights'
 gradients once an optimiser step, before clipping: a quarter of what it costs as a term of the loss, and right under
 gradient accumulation and DDP, where each process adds the same to gradients that are averaged already.
-`pipeline.models.retriever.fisher` estimates and keeps F.
 
 The strength of the penalty. A fixed lambda is another strength for each size of model, loss and number of tasks.
 `lambda_value` is a share instead: lambda is what makes the penalty's gradient that share of the loss's
@@ -16,56 +19,36 @@ of a warm-up counts as much as its learning rate is of the full one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
-from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, Tokens
+from pipeline.models.retriever.batches import Batch, Batches
+from pipeline.models.retriever.config import FisherLabels, RetrieverConfig
+from pipeline.models.retriever.encoder import Encoder
 from pipeline.models.retriever.fisher import (
-    Fisher,
     RetrievalLosses,
-    accumulated,
     merge_over_processes,
+    normalised,
     parameters_of,
     squared_gradients,
-    task_fisher,
 )
 from pipeline.models.retriever.losses import RowLosses
 
-
-class Steps(Protocol):
-    """Training batches by number, as `pipeline.models.retriever.batches.Batches` makes them."""
-
-    @property
-    def steps_per_epoch(self) -> int: ...
-
-    def at(self, step: int) -> Batch: ...
+_SAMPLE = 8
+"""Separates this stream of random numbers from those of batches and replay."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A task of the chain, as far as its protection needs it.
-
-    Attributes:
-        name: the repository's, or what the chain calls it.
-        data: the digest of its training data.
-        base: what the chain of checkpoints began with.
-        batches: makes its training batches for a batch size, as if by one process; fewer rows where it has fewer pairs.
-        losses: the training's loss, row by row.
-        tokens: makes ids of texts.
-    """
+class Part:
+    """A part of what a training may forget: its name, its pairs, and what their labels are."""
 
     name: str
-    data: str
-    base: str
-    batches: Callable[[int], Steps]
-    losses: RowLosses
-    tokens: Tokens
+    batches: Batches
+    labels: FisherLabels
 
 
 class Penalty:
@@ -75,23 +58,20 @@ class Penalty:
     gradient is added one more copy of the largest weight. Plain tensors, not buffers, so that no checkpoint holds them.
     """
 
-    def __init__(self, fisher: Fisher, anchor: Mapping[str, Tensor], *, strength: float, base: str) -> None:
+    def __init__(
+        self, fisher: Mapping[str, Tensor], anchor: Mapping[str, Tensor], *, strength: float
+    ) -> None:
         """Copy the anchor.
 
         Args:
-            fisher: of the checkpoint that the run starts from.
-            anchor: that checkpoint's weights (`pipeline.models.retriever.fisher.parameters_of`).
+            fisher: at the anchor, float32, by weight.
+            anchor: the weights that the run starts from (`pipeline.models.retriever.fisher.parameters_of`).
             strength: lambda.
-            base: what the chain of checkpoints began with.
-
-        Raises:
-            CheckpointError: the Fisher information is not of these weights.
         """
-        fisher.check(anchor, base=base)
         self.strength = strength
         self._terms = {
             name: (value.to(anchor[name].device), anchor[name].float().clone())
-            for name, value in fisher.values.items()
+            for name, value in fisher.items()
         }
 
     @torch.no_grad()
@@ -195,84 +175,99 @@ better, 2 worse (the letters of tests/models/retriever/test_forgetting.py, one s
 
 
 class ElasticWeights:
-    """EWC: a penalty while a task is learned, and after it the task's Fisher information beside the earlier ones'."""
+    """EWC while a task is learned: the Fisher information of all parts at the weights that it starts from.
 
-    def __init__(self, config: RetrieverConfig, fisher: Fisher | None) -> None:
-        self._config = config
-        self._fisher = fisher
-        self._penalty: Penalty | None = None
-        self._share: ShareOfLoss | None = None
+    Attributes:
+        warnings: names the parts of which nothing is protected, for a reader.
+        measured: of a step that is to be: `ewc/lambda`, `ewc/share` (the penalty's gradient as a share of the loss's)
+            and `ewc/penalty`; else empty.
+    """
 
-    def before_task(self, encoder: Encoder, task: Task) -> None:
-        """Take the weights that the task starts from as the anchor.
+    def __init__(
+        self, encoder: Encoder, parts: Sequence[Part], config: RetrieverConfig, losses: RowLosses
+    ) -> None:
+        """Take the encoder's weights as the anchor.
 
         Raises:
-            CheckpointError: the Fisher information belongs to other weights.
+            DivergedError: a loss or a gradient is no finite number.
         """
-        if self._fisher is None:
-            return
-        # Whatever the penalty: the task's Fisher information is added to its parent's.
-        penalty = Penalty(self._fisher, parameters_of(encoder), strength=0.0, base=task.base)
-        if self._config.lambda_value > 0:
-            self._penalty, self._share = penalty, ShareOfLoss(self._config.lambda_value)
+        self.measured: Mapping[str, float] = {}
+        self._share = ShareOfLoss(config.lambda_value)
+        fisher, self.warnings = estimated(encoder, parts, config, losses)
+        self._penalty = Penalty(fisher, parameters_of(encoder), strength=0.0)
 
-    def on_gradients(self, encoder: Encoder, step_size: float) -> None:
-        if self._penalty is None or self._share is None:
-            return
-        if not self._share.is_set:
-            self._share.add(*self._penalty.norms(encoder), step_size)
-            self._penalty.strength = self._share.strength
-        if self._penalty.strength > 0:
-            self._penalty.add_gradients(encoder)
+    def on_gradients(self, encoder: Encoder, step_size: float, *, measured: bool) -> None:
+        """Add the penalty's gradient; `step_size` is the step's learning rate as a share of the full one."""
+        share, penalty = self._share, self._penalty
+        if not share.is_set or measured:
+            loss, unit = penalty.norms(encoder)
+        if not share.is_set:
+            share.add(loss, unit, step_size)
+            penalty.strength = share.strength
+        self.measured = {}
+        if measured:
+            self.measured = {
+                "ewc/lambda": penalty.strength,
+                "ewc/share": penalty.strength * unit / loss if loss > 0 else 0.0,
+                "ewc/penalty": float(penalty.value(encoder)),
+            }
+        if penalty.strength > 0:
+            penalty.add_gradients(encoder)
 
     def progress(self) -> tuple[float, ...]:
-        return () if self._share is None else (self._share.steps, self._share.loss, self._share.penalty)
+        return self._share.steps, self._share.loss, self._share.penalty
 
     def resume(self, progress: Sequence[float]) -> None:
-        if self._penalty is not None and self._share is not None and progress:
+        if progress:
             self._share.steps, self._share.loss, self._share.penalty = progress
             self._penalty.strength = self._share.strength
 
-    def penalty(self, encoder: Encoder) -> Tensor | None:
-        return None if self._penalty is None else self._penalty.value(encoder)
 
-    def after_task(self, encoder: Encoder, task: Task) -> Fisher:
-        """Return the Fisher information of all tasks so far, at the encoder's weights."""
-        config = self._config
-        # Frees memory: two more copies of the weights follow.
-        self._penalty = None
-        group = math.ceil(CANDIDATES / (1 + config.num_negatives))
-        rank, world = (
-            (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
-        )
-        part = squared_gradients(
-            encoder,
-            sample_groups(task.batches(group), config.fisher_samples, rank=rank, world=world),
-            RetrievalLosses(
-                task.losses,
-                kind=config.loss,
-                labels=config.fisher_labels,
-                seed=config.seed,
-                temperature=config.temperature,
-            ),
-        )
-        new = task_fisher(
-            merge_over_processes(part),
-            encoder,
-            name=task.name,
-            data=task.data,
-            base=task.base,
-            labels=config.fisher_labels,
-        )
-        self._fisher = accumulated(self._fisher, new, decay=config.fisher_decay)
-        return self._fisher
+def estimated(
+    encoder: Encoder, parts: Sequence[Part], config: RetrieverConfig, losses: RowLosses
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Return the mean of the parts' Fisher information, each with a mean of 1, and warnings of those that have none.
 
-
-def sample_groups(batches: Steps, examples: int, *, rank: int, world: int) -> Iterator[Batch]:
-    """Return one process's groups of a sample of at least `examples` examples, or of all where there are fewer.
-
-    The sample is the first steps of the first epoch: drawn from the seed alone, no pair twice, whole groups. Processes
-    take turns.
+    Raises:
+        DivergedError: a loss or a gradient is no finite number.
     """
-    groups = min(batches.steps_per_epoch, math.ceil(examples / len(batches.at(0))))
-    return (batches.at(number) for number in range(rank, groups, world))
+    total: dict[str, Tensor] = {}
+    warnings: list[str] = []
+    rank, world = (
+        (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
+    )
+    for part in parts:
+        groups = sample_groups(part.batches, config, parts=len(parts), rank=rank, world=world)
+        each = RetrievalLosses(
+            losses, kind=config.loss, labels=part.labels, seed=config.seed, temperature=config.temperature
+        )
+        found = merge_over_processes(squared_gradients(encoder, groups, each))
+        values, mean = normalised({name: value / found.examples for name, value in found.sums.items()})
+        if mean == 0.0:
+            warnings.append(
+                f"the Fisher information of {part.name} is zero at every weight ({part.labels} labels, "
+                f"{found.examples} examples): nothing of it is protected. A loss that has reached zero does that "
+                "with empirical labels; fisher_labels: sampled does not"
+            )
+        for name, value in values.items():
+            total[name] = total[name].add_(value) if name in total else value
+    return {name: value / len(parts) for name, value in total.items()}, tuple(warnings)
+
+
+def sample_groups(
+    batches: Batches, config: RetrieverConfig, *, parts: int = 1, rank: int = 0, world: int = 1
+) -> Iterator[Batch]:
+    """Return one process's groups of a part's sample: `fisher_samples` pairs shared among the parts, or all there are.
+
+    The sample follows from the seed alone, no pair twice, whole groups. Processes take turns.
+    """
+    known = len(batches.pairs)
+    size = min(known, math.ceil(CANDIDATES / (1 + config.num_negatives)))
+    groups = min(known // size, math.ceil(config.fisher_samples / parts / size))
+    order = _random(config.seed, 0).permutation(known)[: groups * size].reshape(groups, size)
+    for number in range(rank, groups, world):
+        yield batches.of(order[number], _random(config.seed, 1 + number), rank=0, world=1)
+
+
+def _random(seed: int, number: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[seed, _SAMPLE], counter=[0, 0, 0, number]))

@@ -1,7 +1,6 @@
 """Train a retriever on each task from the previous checkpoint, and measure checkpoints. A library: it knows no log.
 
     <folder>/<id>/model.safetensors     the encoder's weights, with config.json and the tokenizer beside them
-    <folder>/<id>/fisher.safetensors    EWC's Fisher information
 
 Every checkpoint is on the disk before the next task begins, so an interrupted chain continues where it stopped. Tasks
 are folders in LeanDojo's format (`pipeline.models.datasets`), whoever wrote them.
@@ -25,7 +24,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
-from pipeline.models.model_files import FISHER, file_digest, versions
+from pipeline.models.model_files import file_digest, versions
 from pipeline.models.replay import version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
 from pipeline.models.retriever.batches import DRAWN, Example, RetrievalDataModule, dataset_digest
@@ -66,8 +65,8 @@ def plan(
 ) -> Step:
     """Return the step that a task is on top of a checkpoint (None: of `config.model_name`). Trains nothing.
 
-    `earlier`: the tasks to replay; of one with the task's name, an earlier version of it, what it has is not learned
-    again, only replayed (`RetrieverConfig.only_new`).
+    `earlier`: the tasks to replay and to hold by EWC; of one with the task's name, an earlier version of it, what it
+    has is not learned again, only replayed (`RetrieverConfig.only_new`).
 
     Raises:
         LearningError: the dataset or the parent cannot be used.
@@ -86,6 +85,7 @@ def _planned(
         learned=None if before is None else before.dataset,
     )
     wanted = "replay" in config.ways and config.replay_share > 0
+    wanted |= "ewc" in config.ways and config.lambda_value > 0
     # Where an earlier version is learned again as a whole, it has its rows.
     replayed = [one for one in earlier if one.name != task.name or data.only_new]
     rows = ReplayRows.of(replayed, config) if wanted else None
@@ -113,7 +113,8 @@ def learn(
         chain: of the checkpoints.
         config: of the training.
         parent: the checkpoint's id.
-        earlier: the tasks to replay, where the configuration says so, an earlier version of this one among them.
+        earlier: the tasks to replay and to hold by EWC, where the configuration says so, an earlier version of this one
+            among them.
         indices: the folder of embedding indices; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all).
         watchers: Lightning's loggers and callbacks.
@@ -125,14 +126,11 @@ def learn(
     step, data, rows = _planned(task, chain, config, parent, earlier)
 
     def make(run: Path) -> Checkpoint:
-        model, fisher, trained = train_task(
+        model, trained = train_task(
             step.start,
             data,
             config,
             run=run,
-            state=None if parent is None else chain.path(parent),
-            name=task.name,
-            base=step.base,
             rows=rows,
             indices=indices,
             on_step=on_step,
@@ -141,13 +139,11 @@ def learn(
 
         def write(folder: Path) -> None:
             model.save(folder)
-            if fisher is not None:
-                fisher.save(folder / FISHER)
             trained.curve.write(folder)
 
         about = {"digest": tensors_digest(model.encoder.state_dict())}
         made = versions(_LIBRARIES)
-        warnings = () if fisher is None else fisher.warnings
+        warnings = tuple(trained.warnings)
         facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, warnings, about)
         return chain.put(step, write, facts)
 

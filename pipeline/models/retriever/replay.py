@@ -1,4 +1,4 @@
-"""Replay of the retriever: pairs of earlier tasks, learned again as they were learned first.
+"""Rows of a retriever's earlier tasks: learned again as they were learned first, and what EWC estimates on.
 
 All rows of a step are of one repository, and so are their negatives: told apart from another repository's premises, a
 document is found by that one's names. A replayed row has the positives of its whole proof, the premises that its

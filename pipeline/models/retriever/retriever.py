@@ -36,7 +36,8 @@ MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
 _logged_of = itemgetter(*map(METRICS.index, ("recall@1", "recall@10", "mrr")))
 """Returns those of a step's measures, in the order of `MEASURES`."""
 _WARMUP_SHARE = 0.1
-_PENALTY_EVERY = 50  # steps: its value for the log costs a pass over the weights
+_EWC_EVERY = 10
+"""Steps between two for whose log EWC is measured: that costs some passes over the weights. The last step is one."""
 _PROGRESS = "strategy"  # in Lightning's checkpoints of steps
 _DROPOUT = 0x0D0F  # separates the random numbers of dropout from those of the batches
 
@@ -97,7 +98,7 @@ class PremiseRetriever(pl.LightningModule):
         self._replay_share = replay_share
         self._recompute = recompute
         self.protection = Protection(RetrieverConfig(against_forgetting="none"))
-        """May be set, after its `before_task`."""
+        """May be set, after its `before_task` and `hold`."""
         self._vectors: Tensor | None = None
         self._rated: list[tuple[float, ...]] = []
 
@@ -203,10 +204,6 @@ class PremiseRetriever(pl.LightningModule):
         shown = self.trainer.progress_bar_callback is not None
         # The mean over the processes, which is that of the whole step.
         self.log("loss_train", loss.detach(), prog_bar=shown, batch_size=len(batch), sync_dist=True)
-        if self.trainer.global_step % _PENALTY_EVERY == 0:
-            penalty = self.protection.penalty(self.encoder)
-            if penalty is not None:
-                self.log("penalty", penalty, batch_size=len(batch))
         return loss
 
     def _mean_loss(self, batch: Batch) -> Tensor:
@@ -224,11 +221,15 @@ class PremiseRetriever(pl.LightningModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         share = optimizer.param_groups[0]["lr"] / self.lr if self.lr > 0 else 1.0
-        self.protection.on_gradients(self.encoder, share)
+        step = self.trainer.global_step + 1
+        measured = step % _EWC_EVERY == 0 or step == self._total_steps
+        self.protection.on_gradients(self.encoder, share, measured=measured)
+        if self.protection.measured:
+            self.log_dict(dict(self.protection.measured), batch_size=1)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
-        total = self._total_steps or int(self.trainer.estimated_stepping_batches)
+        total = self._total_steps = self._total_steps or int(self.trainer.estimated_stepping_batches)
         # Rounded down: the first step of a warm-up changes no weight, and a tiny task may have only one step.
         warmup = min(self.warmup_steps, int(total * _WARMUP_SHARE))
         if self._schedule == "cosine":

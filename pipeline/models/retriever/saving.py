@@ -10,6 +10,7 @@ import math
 import os
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +149,34 @@ class StepCheckpoints(Checkpoint):
 
 
 class BestWeights(Checkpoint):
-    """Keeps the weights of the epoch with the best validation, whose number and score are in the run's saved state."""
+    """Keeps the weights of the epoch with the best validation, whose number and score are in the run's saved state.
 
-    def __init__(self, folder: Path, *, monitor: str, mode: str, every_n_epochs: int) -> None:
+    What an epoch keeps of earlier tasks counts as much as what it has of the new one: else that which forgot most
+    would win.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        monitor: str,
+        highest: float,
+        mode: str,
+        every_n_epochs: int,
+        remembered: Callable[[], float | None],
+    ) -> None:
+        """Args:
+        folder: for the weights.
+        monitor: the validation's measure to go by.
+        highest: its highest value.
+        mode: "max" or "min": which of its values is the best.
+        every_n_epochs: how often to look.
+        remembered: returns the share that is kept of earlier tasks; None where there are none.
+        """
         self._folder = folder
         self._monitor = monitor
+        self._highest = highest
+        self._remembered = remembered
         self._sign = 1.0 if mode == "max" else -1.0
         self._every = every_n_epochs
         self.epoch: int | None = None
@@ -169,7 +193,8 @@ class BestWeights(Checkpoint):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or (trainer.current_epoch + 1) % self._every:
             return
-        score = self._sign * float(trainer.callback_metrics[self._monitor])
+        score = self._sign * float(trainer.callback_metrics[self._monitor]) / self._highest
+        score += self._remembered() or 0.0
         if not score > self.score:
             return
         before, self.epoch, self.score = self.epoch, trainer.current_epoch, score

@@ -13,18 +13,19 @@ Elastic weight consolidation: see `pipeline.models.retriever.ewc`. Replay: see `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder
-from pipeline.models.retriever.ewc import ElasticWeights, Task
-from pipeline.models.retriever.fisher import Fisher, parameters_of
+from pipeline.models.retriever.encoder import Encoder, Tokens, embed
+from pipeline.models.retriever.ewc import ElasticWeights, Part
+from pipeline.models.retriever.fisher import parameters_of
+from pipeline.models.retriever.losses import RowLosses
 from pipeline.models.retriever.replay import ReplayRows
 
 
@@ -39,52 +40,64 @@ def averaged(start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, share: f
     }
 
 
+_BASE = "the model before this task"
+"""What no rows are of, by the name that a warning has."""
+_ASKED = 64
+"""Rows of each earlier task that `Protection.remembered` asks, and how many it asks at a time."""
+
+
 class Protection:
     """What protects earlier tasks while one task is learned, by `against_forgetting`.
 
-    It lives for one task; what the next one needs of it is in the checkpoint's folder. Every process of a run has its
-    own and makes the same calls.
+    It lives for one task and leaves nothing for the next one. Every process of a run has its own and makes the same
+    calls.
     """
 
-    def __init__(
-        self, config: RetrieverConfig, state_folder: Path | None = None, rows: ReplayRows | None = None
-    ) -> None:
+    def __init__(self, config: RetrieverConfig, rows: ReplayRows | None = None) -> None:
         """Args:
         config: `against_forgetting`, and the settings of each way.
-        state_folder: the folder of the checkpoint that the task starts from; None at the beginning of a chain. What
-            it does not have (because it was trained with another setting) counts as empty.
         rows: the earlier tasks'; None: there are none.
-
-        Raises:
-            CheckpointError: what the folder has cannot be read.
         """
         self._config = config
         self._elastic: ElasticWeights | None = None
-        if "ewc" in config.ways:
-            path = None if state_folder is None else state_folder / FISHER
-            kept = Fisher.load(path) if path is not None and path.exists() else None
-            self._elastic = ElasticWeights(config, kept)
-        self._rows = rows if "replay" in config.ways and config.replay_share > 0 else None
+        self._rows = rows or None
+        self._replays = "replay" in config.ways and config.replay_share > 0
         self._batches: Mapping[str, Batches] = {}
         self._start: dict[str, Tensor] = {}
 
-    def before_task(self, encoder: Encoder, task: Task) -> None:
+    def before_task(self, encoder: Encoder, tokens: Tokens) -> None:
         """Begin, with the weights that the task starts from in the encoder: also when an interrupted run continues,
-        before the weights of its last step are loaded.
-
-        Raises:
-            CheckpointError: what was kept belongs to other weights.
-        """
+        before the weights of its last step are loaded."""
         if "average" in self._config.ways:
             self._start = {name: value.cpu().clone() for name, value in parameters_of(encoder).items()}
-        if self._elastic is not None:
-            self._elastic.before_task(encoder, task)
         if self._rows:
-            self._batches = self._rows.batches(task.tokens, self._config)
+            self._batches = self._rows.batches(tokens, self._config)
+
+    def hold(self, encoder: Encoder, new: Callable[[], Batches], losses: RowLosses) -> None:
+        """Hold the encoder's weights by EWC, where it is chosen: after `before_task`, with the same weights.
+
+        Args:
+            encoder: where its examples are computed.
+            new: makes batches of the task that is to be learned, on whose texts the model itself says what it knows.
+            losses: the training's, row by row.
+
+        Raises:
+            DivergedError: a loss or a gradient is no finite number.
+        """
+        if "ewc" not in self._config.ways or self._config.lambda_value == 0:
+            return
+        parts = [Part(name, batches, self._config.fisher_labels) for name, batches in self._batches.items()]
+        parts.append(Part(_BASE, new(), "sampled"))
+        self._elastic = ElasticWeights(encoder, parts, self._config, losses)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is not protected, for a reader."""
+        return () if self._elastic is None else self._elastic.warnings
 
     def replayed(self, step: int, rank: int = 0, world: int = 1) -> Batch | None:
         """Return a process's part of the batch replayed in a step, with `replay_share` of its loss; None for none."""
-        if not self._batches or self._rows is None:
+        if not self._replays or not self._batches or self._rows is None:
             return None
         config, batches = self._config, self._batches[self._rows.turn(step)]
         # As many as make the share of the step's pairs, where batches are small at least one; none is drawn twice.
@@ -92,33 +105,50 @@ class Protection:
         rng, known = self._rows.draws(step), len(batches.pairs)
         return batches.of(rng.choice(known, min(rows, known), replace=False), rng, rank=rank, world=world)
 
-    def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
+    def on_gradients(self, encoder: Encoder, step_size: float = 1.0, *, measured: bool = False) -> None:
         """Change the gradients of a step: in `on_before_optimizer_step`, before they are clipped.
 
-        `step_size` is the step's learning rate as a share of the full one.
+        `step_size` is the step's learning rate as a share of the full one; `measured`: keep what EWC does in it.
         """
         if self._elastic is not None:
-            self._elastic.on_gradients(encoder, step_size)
+            self._elastic.on_gradients(encoder, step_size, measured=measured)
+
+    @property
+    def measured(self) -> Mapping[str, float]:
+        """What EWC did in the last step, if that was measured."""
+        return {} if self._elastic is None else self._elastic.measured
+
+    @torch.no_grad()
+    def remembered(self, encoder: Encoder) -> float | None:
+        """Return for what share of rows of earlier tasks a premise of theirs comes first among those beside it.
+
+        Each task counts alike; None where there is none.
+        """
+        found = []
+        device = next(encoder.parameters()).device
+        for batches in self._batches.values():
+            rows = np.arange(min(_ASKED, len(batches.pairs)))
+            batch = batches.of(rows, np.random.default_rng(self._config.seed), rank=0, world=1).to(device)
+            queries = embed(encoder, batch.context_ids, batch.context_mask)
+            scores = queries @ embed(encoder, batch.premise_ids, batch.premise_mask).T
+            best = scores.masked_fill(batch.ignore, -torch.inf).argmax(dim=1, keepdim=True)
+            found.append(float(batch.label.gather(1, best).mean()))
+        return statistics.fmean(found) if found else None
 
     def progress(self) -> tuple[float, ...]:
         """Return what an interrupted run needs beside its weights to go on in the same way."""
         return () if self._elastic is None else self._elastic.progress()
 
     def resume(self, progress: Sequence[float]) -> None:
-        """Take the `progress` of the saved step that a run continues from, after `before_task`."""
+        """Take the `progress` of the saved step that a run continues from, after `hold`."""
         if self._elastic is not None:
             self._elastic.resume(progress)
 
-    def penalty(self, encoder: Encoder) -> Tensor | None:
-        """Return the penalty's value for the log, a float32 on the encoder's device; None without one."""
-        return None if self._elastic is None else self._elastic.penalty(encoder)
-
-    def after_task(self, encoder: Encoder, task: Task) -> Fisher | None:
-        """End: average the weights in the encoder; return the Fisher information there, for the checkpoint."""
+    def after_task(self, encoder: Encoder) -> None:
+        """End: average the weights in the encoder."""
         if "average" in self._config.ways:
             mixed = averaged(self._start, parameters_of(encoder), share=self._config.average_weight)
             with torch.no_grad():
                 for name, weight in encoder.named_parameters():
                     if name in mixed:
                         weight.copy_(mixed[name])
-        return None if self._elastic is None else self._elastic.after_task(encoder, task)

@@ -8,7 +8,7 @@ they are: a run may be continued by another number.
     <run>/steps/step=N.ckpt   the newest steps; gone when training is done
     <run>/epochs/epoch=N.pt   the best epoch's weights, where there is more than one epoch
     <run>/hard_negatives.pt   of the steps to learn and to replay, as the weights at the run's beginning found them
-    <run>/trained.pt          the trained weights, so that the later steps (Fisher, checkpoint) can be repeated
+    <run>/trained.pt          the trained weights, so that the later steps (average, checkpoint) can be repeated
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ from pipeline.models.curve import LOSS, Curve
 from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, EmptySplitError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries
 from pipeline.models.ranks import any_of, is_first, world
-from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
+from pipeline.models.retriever.batches import Example, RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.ewc import Task
-from pipeline.models.retriever.fisher import Fisher
 from pipeline.models.retriever.index import EmbeddingIndex, hard_negatives
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
@@ -91,12 +89,13 @@ def tensorboard(folder: Path) -> Watchers:
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """The summary of a run: optimiser steps, seconds of this process, the device, LeanDojo's validation measures of the
-    kept epoch (empty for a single epoch, and without a val split), and what was measured on the way."""
+    kept epoch (empty for a single epoch, and without a val split), warnings, and what was measured on the way."""
 
     steps: int
     seconds: float
     device: str
     validation: Mapping[str, float]
+    warnings: Sequence[str]
     curve: Curve
 
 
@@ -141,25 +140,19 @@ def train_task(
     config: RetrieverConfig,
     *,
     run: Path,
-    state: Path | None,
-    name: str,
-    base: str,
     rows: ReplayRows | None = None,
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
     watchers: Watchers = NO_WATCHERS,
-) -> tuple[PremiseRetriever, Fisher | None, RunSummary]:
-    """Train a task and return the retriever, the Fisher information for the next task, and the run's summary.
+) -> tuple[PremiseRetriever, RunSummary]:
+    """Train a task and return the retriever, and the run's summary.
 
     Args:
         start: the folder or hub name of the weights to begin with.
         data: the task's.
         config: how.
         run: the run's own folder; an interrupted run of the same arguments in it is continued.
-        state: the folder with the previous task's state (Fisher information); None for the first.
-        name: the task's.
-        base: the chain's first model.
-        rows: of earlier tasks, for replay.
+        rows: of earlier tasks, for replay and EWC.
         indices: the folder of embedding indices, where hard negatives are looked for; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all) after each.
         watchers: Lightning's loggers and callbacks.
@@ -177,7 +170,7 @@ def train_task(
     data.accumulate = min(config.accumulate_grad_batches, data.batches().steps_per_epoch)
     total = config.max_epochs * data.batches().steps_per_epoch // data.accumulate
     losses = row_losses(config.loss, temperature=config.temperature)
-    protection = Protection(config, state, rows)
+    protection = Protection(config, rows)
     model = PremiseRetriever(
         start,
         config.lr,
@@ -195,18 +188,13 @@ def train_task(
     )
     if data.num_hard_negatives:
         _set_hard_negatives(model, data, rows, config, run, indices)
-    task = Task(
-        name=name,
-        data=dataset_digest(data.corpus, data.to_learn),
-        base=base,
-        batches=lambda size: _up_to(data, size),
-        losses=losses,
-        tokens=data.tokens,
-    )
-    protection.before_task(model.encoder, task)
+    protection.before_task(model.encoder, data.tokens)
     model.protection = protection
     made = _read_trained(run)
     if made is None:
+        model.to("cuda" if on_cuda(config) else "cpu")
+        protection.hold(model.encoder, lambda: data.batches(batch_size=1, multiple_of=1), losses)
+        model.to("cpu")
         # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
         model.train()
         with preemption.region(any_of):
@@ -216,9 +204,9 @@ def train_task(
     model.eval()
     # Lightning moves it back to the CPU.
     model.to("cuda" if on_cuda(config) else "cpu")
-    kept = protection.after_task(model.encoder, task)
+    protection.after_task(model.encoder)
     curve = Curve.of_state(made.pop("curve"))
-    return model, kept, RunSummary(**made, curve=curve, seconds=time.monotonic() - started)
+    return model, RunSummary(**made, curve=curve, seconds=time.monotonic() - started)
 
 
 def _set_hard_negatives(
@@ -271,8 +259,10 @@ def _fit(
         BestWeights(
             run / "epochs",
             monitor=_measure("checkpoint_monitor", config.checkpoint_monitor),
+            highest=1.0 if config.checkpoint_monitor == "MRR" else 100.0,
             mode=config.checkpoint_mode,
             every_n_epochs=config.checkpoint_every_n_epochs,
+            remembered=lambda: model.protection.remembered(model.encoder),
         )
         if validate
         else None
@@ -309,6 +299,7 @@ def _fit(
         "steps": trainer.global_step,
         "device": str(trainer.strategy.root_device),
         "validation": {key: measured[key] for key in MEASURES if key in measured},
+        "warnings": list(model.protection.warnings),
         "curve": progress.read().state(),
     }
     # Other processes may still be reading the best epoch's weights.
@@ -419,7 +410,7 @@ class _Progress(Callback):
         self._on_step = on_step
         self._step = 0
         self._losses: list[Tensor] = []
-        self._unread: list[tuple[int, float, Tensor]] = []
+        self._unread: list[tuple[int, dict[str, float], Tensor]] = []
         self._curve = Curve()
 
     def read(self) -> Curve:
@@ -429,14 +420,14 @@ class _Progress(Callback):
             DivergedError: a loss is no finite number.
         """
         unread, self._unread = self._unread, []
-        values = torch.stack([measured for *_, measured in unread]).tolist() if unread else []
-        for (step, rate, _), (loss, penalty) in zip(unread, values, strict=True):
+        losses = torch.stack([loss for *_, loss in unread]).tolist() if unread else []
+        for (step, known, _), loss in zip(unread, losses, strict=True):
             if not math.isfinite(loss):
                 raise DivergedError(
                     f"the loss of step {step} is {loss}. The weights have diverged: train with a smaller learning "
                     "rate, or with precision 32-true"
                 )
-            self._curve.add(step, {LOSS: loss, "penalty": penalty, "learning_rate": rate})
+            self._curve.add(step, {LOSS: loss, **known})
         return self._curve
 
     def state_dict(self) -> dict[str, Any]:
@@ -448,17 +439,15 @@ class _Progress(Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         self._step = trainer.global_step
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, model: Any, *_: Any, **__: Any) -> None:
         measured = trainer.callback_metrics
         self._losses.append(measured["loss_train"])
         if trainer.global_step == self._step:
             return
         self._step = trainer.global_step
         loss = torch.stack(self._losses).double().mean()
-        # Without a penalty no number, which a curve leaves out.
-        penalty = measured.get("penalty", torch.full_like(loss, math.nan))
         rate = float(trainer.optimizers[0].param_groups[0]["lr"])
-        self._unread.append((self._step, rate, torch.stack([loss, penalty.double()])))
+        self._unread.append((self._step, {**model.protection.measured, "learning_rate": rate}, loss))
         self._losses.clear()
         if len(self._unread) == _READ_EVERY:
             self.read()
@@ -480,12 +469,6 @@ def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
         return data.examples("val")
     except EmptySplitError:
         return ()
-
-
-def _up_to(data: RetrievalDataModule, size: int) -> Batches:
-    """Return batches as for one process, of `size` pairs or of all if there are fewer."""
-    pairs = sum(len(example.positives) for example in data.to_learn)
-    return data.batches(batch_size=min(size, pairs), multiple_of=1)
 
 
 def _measure(field: str, name: str) -> str:

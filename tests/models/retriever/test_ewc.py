@@ -2,14 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.errors import CheckpointError
-from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.ewc import FIRST_STEPS, Penalty, ShareOfLoss
-from pipeline.models.retriever.fisher import Fisher, parameters_of
+from pipeline.models.retriever.fisher import parameters_of
 from tests.support import programs
 
 STRENGTH = 0.7
@@ -17,7 +14,7 @@ ON_THE_GPU = """
 import torch
 from tests.models.retriever.test_ewc import STRENGTH, Penalty, fisher_of, model, moved, parameters_of
 network = model()
-penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
 on_cpu = penalty.value(moved(network))
 network.cuda()
 penalty.add_gradients(network)
@@ -31,11 +28,10 @@ def model(dtype: torch.dtype = torch.float32) -> nn.Module:
         return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(dtype)
 
 
-def fisher_of(network: nn.Module) -> Fisher:
+def fisher_of(network: nn.Module) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(1)
     weights = parameters_of(network)
-    values = {name: torch.rand(value.shape, generator=generator) for name, value in weights.items()}
-    return Fisher(values, tensors_digest(weights), "base", ())
+    return {name: torch.rand(value.shape, generator=generator) for name, value in weights.items()}
 
 
 def moved(network: nn.Module) -> nn.Module:
@@ -46,17 +42,16 @@ def moved(network: nn.Module) -> nn.Module:
     return network
 
 
-def by_hand(network: nn.Module, fisher: Fisher, anchor: dict[str, Tensor]) -> Tensor:
+def by_hand(network: nn.Module, fisher: dict[str, Tensor], anchor: dict[str, Tensor]) -> Tensor:
     terms = [
-        (fisher.values[name] * (weight - anchor[name]) ** 2).sum()
-        for name, weight in network.named_parameters()
+        (fisher[name] * (weight - anchor[name]) ** 2).sum() for name, weight in network.named_parameters()
     ]
     return STRENGTH * torch.stack(terms).sum()
 
 
 def test_at_the_anchor_the_penalty_and_its_gradient_are_exactly_zero() -> None:
     network = model()
-    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
     assert float(penalty.value(network)) == 0.0
     penalty.add_gradients(network)
     assert all(weight.grad is not None and not weight.grad.any() for weight in network.parameters())
@@ -68,7 +63,7 @@ def test_its_gradient_is_two_lambda_f_times_the_distance_as_autograd_finds_it() 
         fisher_of(network),
         {name: value.clone() for name, value in parameters_of(network).items()},
     )
-    penalty = Penalty(fisher, parameters_of(network), strength=STRENGTH, base="base")
+    penalty = Penalty(fisher, parameters_of(network), strength=STRENGTH)
     moved(network)
     expected = by_hand(network, fisher, anchor)
     gradients = torch.autograd.grad(expected, list(network.parameters()))
@@ -78,13 +73,13 @@ def test_its_gradient_is_two_lambda_f_times_the_distance_as_autograd_finds_it() 
         assert weight.grad is not None
         torch.testing.assert_close(weight.grad, gradient)
         torch.testing.assert_close(
-            weight.grad, 2 * STRENGTH * fisher.values[name] * (weight.detach() - anchor[name])
+            weight.grad, 2 * STRENGTH * fisher[name] * (weight.detach() - anchor[name])
         )
 
 
 def test_it_adds_to_the_gradients_that_are_there() -> None:
     network = model()
-    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
     moved(network)
     penalty.add_gradients(network)
     alone = [weight.grad.clone() for weight in network.parameters() if weight.grad is not None]
@@ -99,7 +94,7 @@ def test_it_adds_to_the_gradients_that_are_there() -> None:
 
 def test_the_anchor_is_a_copy_that_training_does_not_move() -> None:
     network = model()
-    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
     moved(network)
     assert float(penalty.value(network)) > 0
 
@@ -107,30 +102,24 @@ def test_the_anchor_is_a_copy_that_training_does_not_move() -> None:
 def test_weights_in_bfloat16_are_compared_in_float32() -> None:
     network = model(torch.bfloat16)
     fisher = fisher_of(network)
-    penalty = Penalty(fisher, parameters_of(network), strength=STRENGTH, base="base")
+    penalty = Penalty(fisher, parameters_of(network), strength=STRENGTH)
     anchor = {name: value.float().clone() for name, value in parameters_of(network).items()}
     moved(network)
     penalty.add_gradients(network)
     for name, weight in network.named_parameters():
         assert weight.grad is not None
-        exact = 2 * STRENGTH * fisher.values[name] * (weight.detach().float() - anchor[name])
+        exact = 2 * STRENGTH * fisher[name] * (weight.detach().float() - anchor[name])
         torch.testing.assert_close(weight.grad.float(), exact, rtol=2**-7, atol=0.0)
     assert penalty.value(network).dtype == torch.float32
 
 
 def test_weights_that_the_fisher_does_not_know_are_left_alone() -> None:
     network = model()
-    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
     network.add_module("head", nn.Linear(2, 1))
     moved(network)
     penalty.add_gradients(network)
     assert network.get_parameter("head.weight").grad is None
-
-
-def test_a_fisher_of_other_weights_is_refused() -> None:
-    network = model()
-    with pytest.raises(CheckpointError, match="another checkpoint of base"):
-        Penalty(fisher_of(network), parameters_of(moved(model())), strength=STRENGTH, base="base")
 
 
 def test_the_strength_is_set_over_the_first_steps_and_stays() -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, load_encoder
+from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.strategies import Protection
@@ -43,7 +42,6 @@ def recall_at_1(encoder: Encoder, name: str, seed: int) -> float:
 def learn(
     encoder: Encoder,
     config: RetrieverConfig,
-    folder: Path,
     *,
     name: str,
     seed: int,
@@ -52,8 +50,9 @@ def learn(
 ) -> None:
     """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step."""
     batches = Letters(name, seed)
-    strategy, learned_task = Protection(config, folder, rows), batches.task(LOSSES)
-    strategy.before_task(encoder, learned_task)
+    strategy = Protection(config, rows)
+    strategy.before_task(encoder, byte_ids)
+    strategy.hold(encoder, lambda: rows_of(name, seed).batches(byte_ids, config)[name], LOSSES)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     for step in range(steps):
         total = loss_of(encoder, batches.at(step), LOSSES)
@@ -66,8 +65,7 @@ def learn(
         strategy.on_gradients(encoder)
         torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         optimiser.step()
-    if config.against_forgetting == "average":  # of the others only what a third task would read
-        strategy.after_task(encoder, learned_task)
+    strategy.after_task(encoder)
 
 
 def config(setting: AgainstForgetting) -> RetrieverConfig:
@@ -84,26 +82,17 @@ def config(setting: AgainstForgetting) -> RetrieverConfig:
 
 
 class Learned:
-    """A model that has learned task A, and what each strategy keeps of that for task B."""
+    """A model that has learned task A."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.seed = folder, seed
+        self.seed = seed
         self.encoder = load_encoder(make_tiny_retriever(folder / "tiny", seed=seed))
-        learn(self.encoder, config("none"), folder, name="A", seed=seed)
+        learn(self.encoder, config("none"), name="A", seed=seed)
 
     def then(self, setting: AgainstForgetting, *, steps: int = STEPS) -> tuple[float, float]:
         """Recall@1 of A and of B after B was learned with a strategy."""
-        encoder, learned_task = copy.deepcopy(self.encoder), Letters("A", self.seed).task(LOSSES)
-        folder = self.folder / setting
-        folder.mkdir()
-        first = Protection(config(setting), None)
-        first.before_task(encoder, learned_task)
-        if setting != "average":  # It would average A with the random weights before it.
-            fisher = first.after_task(encoder, learned_task)
-            if fisher is not None:
-                fisher.save(folder / FISHER)
-        rows = rows_of("A", self.seed)
-        learn(encoder, config(setting), folder, name="B", seed=self.seed, rows=rows, steps=steps)
+        encoder, rows = copy.deepcopy(self.encoder), rows_of("A", self.seed)
+        learn(encoder, config(setting), name="B", seed=self.seed, rows=rows, steps=steps)
         return recall_at_1(encoder, "A", self.seed), recall_at_1(encoder, "B", self.seed)
 
 

@@ -13,10 +13,8 @@ from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids
 from pipeline.models.retriever.index import HARD
-from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.strategies import Protection
-from tests.support.letters import Letters
 from tests.support.retrieval import rows_of_texts, write_dataset
 
 
@@ -45,8 +43,8 @@ def drawn(
         max_seq_len=length,
         loss=loss,
     )
-    strategy = Protection(config, None, rows)
-    strategy.before_task(None, Letters("a", 0).task(row_losses(loss, temperature=0.1)))
+    strategy = Protection(config, rows)
+    strategy.before_task(None, byte_ids)
     made = strategy.replayed(step, rank, world)
     assert made is not None
     return made

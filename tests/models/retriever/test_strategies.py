@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.models.errors import CheckpointError
-from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.batches import Batch, Batches, read_examples
 from pipeline.models.retriever.config import FisherLabels, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
-from pipeline.models.retriever.ewc import FIRST_STEPS, Task, sample_groups
-from pipeline.models.retriever.fisher import Fisher, RetrievalLosses, parameters_of, squared_gradients
+from pipeline.models.retriever.ewc import FIRST_STEPS, Part, estimated, sample_groups
+from pipeline.models.retriever.fisher import RetrievalLosses, parameters_of, squared_gradients
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.strategies import Protection
@@ -49,15 +46,8 @@ class Made:
             loss="contrastive",
         )
 
-    def task(self, name: str = "A", base: str = "tiny") -> Task:
-        return Task(
-            name=name,
-            data=f"digest of {name}",
-            base=base,
-            batches=self.batches,
-            losses=row_losses("contrastive", temperature=0.1),
-            tokens=byte_ids,
-        )
+
+LOSSES = row_losses("contrastive", temperature=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -75,72 +65,95 @@ def config(**changes: object) -> RetrieverConfig:
     return RetrieverConfig.from_dict({**values, **changes})
 
 
+def rows_of(name: str, count: int = 50) -> ReplayRows:
+    return rows_of_texts({name: [(f"{name} {number}", f"document {number}") for number in range(count)]})
+
+
+def begun(
+    made: Made, encoder: Encoder, setting: RetrieverConfig, rows: ReplayRows | None = None
+) -> Protection:
+    """A protection of the encoder's weights, beside rows of earlier tasks."""
+    strategy = Protection(setting, rows)
+    strategy.before_task(encoder, byte_ids)
+    strategy.hold(encoder, lambda: made.batches(1), LOSSES)
+    return strategy
+
+
 def nudge(encoder: Encoder, by: float = 0.01) -> None:
     with torch.no_grad():
         for weight in encoder.parameters():
             weight.add_(by)
 
 
-def after_first_task(made: Made, folder: Path, setting: RetrieverConfig) -> tuple[Encoder, Fisher | None]:
-    """What a chain has after a task that left the weights where they were."""
-    encoder = made.encoder()
-    strategy = Protection(setting, None)
-    strategy.before_task(encoder, made.task("A"))
-    kept = strategy.after_task(encoder, made.task("A"))
-    if kept is not None:
-        kept.save(folder / FISHER)
-    return encoder, kept
-
-
 def gradients(encoder: Encoder) -> dict[str, Tensor | None]:
     return {name: weight.grad for name, weight in encoder.named_parameters()}
 
 
-@pytest.mark.parametrize("setting", ["none", "ewc", "average", "replay"])
-def test_at_the_beginning_of_a_chain_no_strategy_changes_a_step(made: Made, setting: str) -> None:
+@pytest.mark.parametrize("setting", ["none", "average", "replay"])
+def test_at_the_beginning_of_a_chain_no_other_way_than_ewc_changes_a_step(made: Made, setting: str) -> None:
     encoder = made.encoder()
-    strategy = Protection(config(against_forgetting=setting), None)
-    strategy.before_task(encoder, made.task())
-    strategy.on_gradients(encoder)
+    strategy = begun(made, encoder, config(against_forgetting=setting))
+    strategy.on_gradients(encoder, measured=True)
     assert strategy.replayed(0) is None
-    assert strategy.penalty(encoder) is None
+    assert strategy.measured == {}
     assert set(gradients(encoder).values()) == {None}
 
 
-def test_ewc_keeps_a_fisher_of_the_weights_that_the_task_ended_with(made: Made, tmp_path: Path) -> None:
-    encoder, kept = after_first_task(made, tmp_path, config(against_forgetting="ewc"))
-    fisher = Fisher.load(tmp_path / "fisher.safetensors")
-    fisher.check(parameters_of(encoder), base="tiny")
-    assert fisher.mean == pytest.approx(1.0, abs=1e-5)
-    assert [(task.name, task.data, task.examples, task.labels) for task in fisher.tasks] == [
-        ("A", "digest of A", 16, "empirical")
-    ]
-    assert kept is not None
-    assert kept.warnings == ()
-
-
-def test_ewc_pulls_the_second_task_back_and_adds_its_own_fisher(made: Made, tmp_path: Path) -> None:
-    setting = config(against_forgetting="ewc", lambda_value=0.5, fisher_decay=0.9)
-    encoder, first = after_first_task(made, tmp_path, setting)
-    assert first is not None
-    values = first.values
-    strategy = Protection(setting, tmp_path)
-    strategy.before_task(encoder, made.task("B"))
+@pytest.mark.parametrize(
+    "rows", [None, rows_of("A")], ids=["the first task", "switched on in a running chain"]
+)
+def test_ewc_holds_the_weights_that_a_task_starts_from(made: Made, rows: ReplayRows | None) -> None:
+    encoder = made.encoder()
+    strategy = begun(made, encoder, config(against_forgetting="ewc", lambda_value=0.5), rows)
+    assert strategy.replayed(0) is None, "the rows say what is held, and are not learned again"
     nudge(encoder)
     with_gradients_of(encoder, 1.0)
+    before = norm(encoder, lambda _: 1.0)
+    strategy.on_gradients(encoder, measured=True)
+    added = {name: value - 1.0 for name, value in gradients(encoder).items() if value is not None}
+    found, weights = strategy.measured, sum(value.numel() for value in added.values())
+    assert min(float(value.min()) for value in added.values()) > -1e-6
+    assert norm(encoder, added.__getitem__) / before == pytest.approx(0.5, rel=1e-3)
+    # F has mean 1.
+    total = sum(float(value.double().sum()) for value in added.values())
+    assert total == pytest.approx(2 * found["ewc/lambda"] * 0.01 * weights, rel=1e-2)
+    assert found["ewc/penalty"] == pytest.approx(found["ewc/lambda"] * 0.01**2 * weights, rel=1e-2)
+    assert found["ewc/share"] == pytest.approx(0.5, rel=1e-3)
     strategy.on_gradients(encoder)
-    before, pull = norm(encoder, lambda _: 1.0), norm(encoder, lambda name: 0.01 * values[name])
-    strength = 0.5 * before / (2 * pull)
-    for name, gradient in gradients(encoder).items():
-        torch.testing.assert_close(gradient, 1.0 + 2 * strength * 0.01 * values[name], rtol=1e-4, atol=1e-7)
-    penalty = strategy.penalty(encoder)
-    assert penalty is not None
-    weights = sum(value.numel() for value in parameters_of(encoder).values())
-    assert float(penalty) == pytest.approx(strength * 0.01**2 * weights, rel=1e-3), "F has mean 1"
-    second = strategy.after_task(encoder, made.task("B"))
-    assert second is not None
-    second.check(parameters_of(encoder), base="tiny")
-    assert [(task.name, task.factor) for task in second.tasks] == [("A", 0.9), ("B", 1.0)]
+    assert strategy.measured == {}, "of a step that was not asked for"
+    assert strategy.warnings == ()
+
+
+def test_what_was_learned_counts_alike_however_much_it_is_or_how_steep_its_loss(made: Made) -> None:
+    encoder, setting = made.encoder(), config(fisher_samples=8)
+    rows = {
+        name: rows_of(name, count).batches(byte_ids, setting)[name] for name, count in (("A", 40), ("B", 5))
+    }
+    parts = [Part(name, batches, "empirical") for name, batches in rows.items()]
+    both, warnings = estimated(encoder, parts, setting, LOSSES)
+    # A part alone has all of the sample, as here both have whole groups of it.
+    alone = [estimated(encoder, [part], config(fisher_samples=4), LOSSES)[0] for part in parts]
+    for name, value in both.items():
+        torch.testing.assert_close(value, (alone[0][name] + alone[1][name]) / 2)
+    assert warnings == ()
+    nothing, warnings = estimated(encoder, parts[:1], setting, lambda scores, *_: 0.0 * scores.sum(dim=1))
+    assert not any(bool(value.any()) for value in nothing.values())
+    assert [warning.partition(" (")[0] for warning in warnings] == [
+        "the Fisher information of A is zero at every weight"
+    ]
+
+
+def test_what_is_remembered_are_rows_whose_premise_comes_first_among_those_beside_it(made: Made) -> None:
+    encoder, setting = (
+        made.encoder(),
+        config(against_forgetting="replay", num_negatives=0, num_in_file_negatives=0),
+    )
+    assert begun(made, encoder, setting).remembered(encoder) is None
+    same = {"A": [(f"word {number}", f"word {number}") for number in range(20)]}
+    assert begun(made, encoder, setting, rows_of_texts(same)).remembered(encoder) == 1.0
+    shifted = {"B": [(text, same["A"][number - 1][1]) for number, (text, _) in enumerate(same["A"])]}
+    both = begun(made, encoder, setting, rows_of_texts({**same, **shifted}))
+    assert both.remembered(encoder) == pytest.approx(0.5, abs=0.1), "each task alike"
 
 
 def with_gradients_of(encoder: Encoder, value: float) -> None:
@@ -162,10 +175,8 @@ def test_the_penalty_s_gradient_is_the_stated_share_of_the_loss_s_at_every_size_
     tmp_path: Path, width: int, steep: float
 ) -> None:
     sized = Made(tmp_path, d_model=width)
-    setting = config(against_forgetting="ewc", lambda_value=0.25)
-    encoder, _ = after_first_task(sized, tmp_path, setting)
-    strategy = Protection(setting, tmp_path)
-    strategy.before_task(encoder, sized.task("B"))
+    encoder = sized.encoder()
+    strategy = begun(sized, encoder, config(against_forgetting="ewc", lambda_value=0.25))
     for _ in range(3):
         nudge(encoder)
         with_gradients_of(encoder, 0.0)
@@ -182,96 +193,66 @@ def test_the_penalty_s_gradient_is_the_stated_share_of_the_loss_s_at_every_size_
         assert 0.24 < float(share) < 0.4
 
 
-def test_a_step_of_a_warm_up_counts_as_much_as_its_learning_rate(made: Made, tmp_path: Path) -> None:
-    setting = config(against_forgetting="ewc")
-    encoder, _ = after_first_task(made, tmp_path, setting)
-    taken = {}
+def test_a_step_of_a_warm_up_counts_as_much_as_its_learning_rate(made: Made) -> None:
+    encoder, taken = made.encoder(), {}
     for size in (1.0, 0.1):
-        strategy = Protection(setting, tmp_path)
-        strategy.before_task(encoder, made.task("B"))
+        strategy = begun(made, encoder, config(against_forgetting="ewc"))
         taken[size] = 0
-        while not strategy.progress() or strategy.progress()[0] < FIRST_STEPS - 1e-6:
+        while strategy.progress()[0] < FIRST_STEPS - 1e-6:
             with_gradients_of(encoder, 1.0)
             strategy.on_gradients(encoder, size)
             taken[size] += 1
     assert taken == {1.0: FIRST_STEPS, 0.1: 10 * FIRST_STEPS}
 
 
-def test_a_resumed_run_has_the_strength_that_was_set_before(made: Made, tmp_path: Path) -> None:
-    setting = config(against_forgetting="ewc+average")
-    encoder, _ = after_first_task(made, tmp_path, setting)
-    whole, cut = (Protection(setting, tmp_path) for _ in range(2))
-    for strategy in (whole, cut):
-        strategy.before_task(encoder, made.task("B"))
+def test_a_resumed_run_has_the_strength_that_was_set_before(made: Made) -> None:
+    encoder, setting = made.encoder(), config(against_forgetting="ewc+average")
+    whole, cut = (begun(made, encoder, setting) for _ in range(2))
     nudge(encoder)
     with_gradients_of(encoder, 1.0)
-    whole.on_gradients(encoder)
+    whole.on_gradients(encoder, 0.5)
     cut.resume(whole.progress())
-    penalties = [strategy.penalty(encoder) for strategy in (whole, cut)]
-    assert penalties[0] is not None
-    assert float(penalties[0]) > 0
-    assert penalties[0] == penalties[1]
+    assert cut.progress() == whole.progress() != (0.0, 0.0, 0.0)
+    strengths = []
+    for strategy in (whole, cut):
+        with_gradients_of(encoder, 1.0)
+        strategy.on_gradients(encoder, measured=True)
+        strengths.append(strategy.measured["ewc/lambda"])
+    assert strengths[0] == strengths[1] > 0
 
 
-def test_ewc_refuses_to_begin_at_other_weights_or_on_another_base(made: Made, tmp_path: Path) -> None:
-    setting = config(against_forgetting="ewc")
-    encoder, _ = after_first_task(made, tmp_path, setting)
-    with pytest.raises(CheckpointError, match="chain from tiny, not from byt5"):
-        Protection(setting, tmp_path).before_task(encoder, made.task("B", base="byt5"))
+def test_a_share_of_0_is_no_penalty(made: Made) -> None:
+    encoder = made.encoder()
+    strategy = begun(made, encoder, config(against_forgetting="ewc", lambda_value=0.0), rows_of("A"))
     nudge(encoder)
-    with pytest.raises(CheckpointError, match="trained on since"):
-        Protection(setting, tmp_path).before_task(encoder, made.task("B"))
-
-
-def test_training_without_a_penalty_keeps_a_fisher(made: Made, tmp_path: Path) -> None:
-    setting = config(against_forgetting="ewc", lambda_value=0.0)
-    encoder, _ = after_first_task(made, tmp_path, setting)
-    strategy = Protection(setting, tmp_path)
-    strategy.before_task(encoder, made.task("B"))
-    assert strategy.penalty(encoder) is None
-    kept = strategy.after_task(encoder, made.task("B"))
-    assert kept is not None
-    assert [task.name for task in kept.tasks] == ["A", "B"]
-    nudge(encoder)
-    with pytest.raises(CheckpointError, match="trained on since"):
-        Protection(setting, tmp_path).before_task(encoder, made.task("B"))
+    with_gradients_of(encoder, 1.0)
+    strategy.on_gradients(encoder, measured=True)
+    assert strategy.measured == {}
+    assert all(bool((value == 1.0).all()) for value in gradients(encoder).values() if value is not None)
 
 
 @pytest.mark.parametrize(("negatives", "rows"), [(0, 8), (1, 4), (3, 2), (7, 1), (20, 1)])
 def test_each_example_has_eight_candidates_whatever_the_batch_size(
     made: Made, negatives: int, rows: int
 ) -> None:
-    asked: list[int] = []
-
-    def batches(size: int) -> Batches:
-        asked.append(size)
-        return made.batches(size)
-
     for batch_size in (1, 4):
-        setting = config(against_forgetting="ewc", num_negatives=negatives, num_in_file_negatives=0)
-        strategy = Protection(replace(setting, batch_size=batch_size, fisher_samples=1), None)
-        strategy.after_task(made.encoder(), replace(made.task(), batches=batches))
-    assert asked == [rows, rows]
+        setting = config(
+            num_negatives=negatives, num_in_file_negatives=0, batch_size=batch_size, fisher_samples=1
+        )
+        assert [len(batch) for batch in sample_groups(made.batches(1), setting)] == [rows]
 
 
 def test_the_average_lies_between_where_the_task_began_and_ended(made: Made) -> None:
     encoder, start = made.encoder(), parameters_of(made.encoder())
-    strategy = Protection(config(against_forgetting="average", average_weight=0.25), None)
-    strategy.before_task(encoder, made.task())
+    strategy = begun(made, encoder, config(against_forgetting="average", average_weight=0.25))
     nudge(encoder, 1.0)
-    assert strategy.after_task(encoder, made.task()) is None
+    strategy.after_task(encoder)
     for name, weight in parameters_of(encoder).items():
         torch.testing.assert_close(weight, start[name] + 0.25)
 
 
-def rows_of(name: str) -> ReplayRows:
-    return rows_of_texts({name: [(f"{name} {number}", f"document {number}") for number in range(50)]})
-
-
 def replaying(made: Made, setting: RetrieverConfig) -> Protection:
-    strategy = Protection(setting, None, rows_of("A"))
-    strategy.before_task(made.encoder(), made.task("B"))
-    return strategy
+    return begun(made, made.encoder(), setting, rows_of("A"))
 
 
 def test_replay_brings_back_the_first_task_while_the_second_is_learned(made: Made) -> None:
@@ -282,7 +263,6 @@ def test_replay_brings_back_the_first_task_while_the_second_is_learned(made: Mad
     assert same is not None
     assert (len(again), again.label.shape[1]) == (4, 16)
     assert torch.equal(again.context_ids, same.context_ids)
-    assert strategy.after_task(made.encoder(), made.task("B")) is None, "the datasets are kept already"
 
 
 def test_a_replayed_document_is_cut_where_those_of_training_and_index_are(made: Made) -> None:
@@ -296,69 +276,51 @@ def test_a_share_of_nothing_replays_nothing(made: Made) -> None:
     assert replaying(made, config(against_forgetting="replay", replay_share=0.0)).replayed(0) is None
 
 
-def test_several_ways_do_what_each_does_and_the_fisher_is_of_the_averaged_weights(
-    made: Made, tmp_path: Path
-) -> None:
-    setting = config(against_forgetting="ewc+replay+average", average_weight=0.25)
-    encoder, _ = after_first_task(made, tmp_path, setting)
+def test_several_ways_do_what_each_does(made: Made) -> None:
+    encoder = made.encoder()
     start = {name: value.clone() for name, value in parameters_of(encoder).items()}
-    strategy = Protection(setting, tmp_path, rows_of("A"))
-    strategy.before_task(encoder, made.task("B"))
+    setting = config(against_forgetting="ewc+replay+average", average_weight=0.25)
+    strategy = begun(made, encoder, setting, rows_of("A"))
     assert strategy.replayed(0) is not None
     nudge(encoder, 1.0)
     with_gradients_of(encoder, 1.0)
     strategy.on_gradients(encoder)
-    assert any(
-        gradient is not None and bool((gradient > 1).any()) for gradient in gradients(encoder).values()
-    )
-    kept = strategy.after_task(encoder, made.task("B"))
+    assert any(value is not None and bool((value > 1).any()) for value in gradients(encoder).values())
+    strategy.after_task(encoder)
     for name, weight in parameters_of(encoder).items():
         torch.testing.assert_close(weight, start[name] + 0.25)
-    assert kept is not None
-    kept.check(parameters_of(encoder), base="tiny")
-    assert [task.name for task in kept.tasks] == ["A", "B"]
-
-
-def test_a_setting_that_changes_along_the_chain_begins_with_nothing_kept(made: Made, tmp_path: Path) -> None:
-    after_first_task(made, tmp_path, config(against_forgetting="replay"))
-    encoder = made.encoder()
-    strategy = Protection(config(against_forgetting="ewc"), tmp_path)
-    strategy.before_task(encoder, made.task("B"))
-    assert strategy.penalty(encoder) is None
-
-
-def test_what_was_kept_and_is_damaged_stops_the_task(made: Made, tmp_path: Path) -> None:
-    (tmp_path / "fisher.safetensors").write_bytes(b"{")
-    with pytest.raises(CheckpointError, match=r"fisher\.safetensors"):
-        Protection(config(against_forgetting="ewc"), tmp_path)
 
 
 def test_processes_share_the_groups_of_a_sample_and_none_is_taken_twice(made: Made) -> None:
-    batches = made.batches(4)
-    whole = [batch.pairs for batch in sample_groups(batches, 15, rank=0, world=1)]
+    batches, setting = made.batches(1), config(fisher_samples=15, num_negatives=1)
+    whole = [batch.pairs for batch in sample_groups(batches, setting)]
     assert len(whole) == 4
     assert len({pair for pairs in whole for pair in pairs}) == 16
-    shares = [[batch.pairs for batch in sample_groups(batches, 15, rank=rank, world=3)] for rank in range(3)]
+    shares = [
+        [batch.pairs for batch in sample_groups(batches, setting, rank=rank, world=3)] for rank in range(3)
+    ]
     assert sorted(pairs for share in shares for pairs in share) == sorted(whole)
-    everything = list(sample_groups(batches, 10**6, rank=0, world=1))
-    assert len(everything) == batches.steps_per_epoch
+    assert len(list(sample_groups(batches, setting, parts=5))) == 1, "the parts share the examples"
+    everything = list(sample_groups(batches, config(fisher_samples=10**6, num_negatives=1)))
+    assert len(everything) == len(batches.pairs) // 4
 
 
 @pytest.mark.parametrize("labels", ["empirical", "sampled"])
 def test_the_encoders_fisher_is_of_single_examples_however_processes_share_them(
     made: Made, labels: FisherLabels
 ) -> None:
-    encoder, batches, task = made.encoder(), made.batches(4), made.task()
-    losses = RetrievalLosses(task.losses, kind="contrastive", labels=labels, seed=0, temperature=0.1)
+    encoder, batches = made.encoder(), made.batches(1)
+    setting = config(fisher_samples=12, num_negatives=1)
+    losses = RetrievalLosses(LOSSES, kind="contrastive", labels=labels, seed=0, temperature=0.1)
     shares = [
-        squared_gradients(encoder, sample_groups(batches, 12, rank=rank, world=2), losses)
+        squared_gradients(encoder, sample_groups(batches, setting, rank=rank, world=2), losses)
         for rank in range(2)
     ]
     expected = {name: torch.zeros_like(value) for name, value in parameters_of(encoder).items()}
-    for step in range(3):
+    for batch in sample_groups(batches, setting):
         for row in range(4):
             encoder.zero_grad()
-            losses(encoder, batches.at(step))[row].backward()  # type: ignore[no-untyped-call]
+            losses(encoder, batch)[row].backward()  # type: ignore[no-untyped-call]
             for name, gradient in gradients(encoder).items():
                 assert gradient is not None
                 expected[name] += gradient**2

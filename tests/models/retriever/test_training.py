@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -11,15 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 from pipeline.models.chain import Chain
+from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import load_encoder
-from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
+from pipeline.models.retriever.strategies import Protection
 from pipeline.models.retriever.training import data_module, train_task
 from tests.models.retriever.conftest import Taught
 from tests.support.retrieval import small_config
@@ -28,10 +28,21 @@ from tests.support.tiny_models import make_tiny_retriever
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.parametrize(
+    ("remembered", "best"),
+    [([None] * 4, 1), ([0.9, 0.4, 0.5, 0.8], 3)],
+    ids=["the first task", "what is forgotten of earlier ones counts as much"],
+)
 def test_the_best_epoch_s_weights_are_kept_and_what_is_said_of_them_is_theirs(
-    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tasks: list[TaskData],
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    remembered: list[float | None],
+    best: int,
 ) -> None:
-    scores = iter([20.0, 60.0, 40.0, 50.0])
+    given = [20.0, 60.0, 40.0, 50.0]
+    scores, kept = iter(given), iter(remembered)
     seen: list[dict[str, torch.Tensor]] = []
 
     def scored(self: PremiseRetriever) -> None:
@@ -40,11 +51,16 @@ def test_the_best_epoch_s_weights_are_kept_and_what_is_said_of_them_is_theirs(
         self.log_dict({"Recall@1_val": score / 2, "Recall@10_val": score, "MRR": score / 100})
 
     monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", scored)
+    monkeypatch.setattr(Protection, "remembered", lambda *_: next(kept))
     config = small_config(model, max_epochs=4, against_forgetting="none")
     data = data_module(tasks[0].dataset, config, tokens_of=model)
-    made, _, trained = train_task(model, data, config, run=tmp_path / "run", state=None, name="a", base="b")
-    assert tensors_digest(made.encoder.state_dict()) == tensors_digest(seen[1])
-    assert trained.validation == {"Recall@1_val": 30.0, "Recall@10_val": 60.0, "MRR": pytest.approx(0.6)}
+    made, trained = train_task(model, data, config, run=tmp_path / "run")
+    assert tensors_digest(made.encoder.state_dict()) == tensors_digest(seen[best])
+    assert trained.validation == {
+        "Recall@1_val": given[best] / 2,
+        "Recall@10_val": given[best],
+        "MRR": pytest.approx(given[best] / 100),
+    }
     assert not made.training
 
 
@@ -60,7 +76,7 @@ def test_a_single_epoch_is_kept_without_a_validation(
         config = small_config(model, max_epochs=epochs, against_forgetting="none")
         data = data_module(tasks[0].dataset, config, tokens_of=model)
         run = tmp_path / str(epochs)
-        _, _, trained = train_task(model, data, config, run=run, state=None, name="a", base="b")
+        _, trained = train_task(model, data, config, run=run)
         assert validations == begun
         assert set(trained.validation) == (set(MEASURES) if begun else set())
 
@@ -100,7 +116,7 @@ def test_dropout_is_on_while_a_task_is_learned(
     dropping = make_tiny_retriever(tmp_path / "dropping", d_model=32, layers=1, dropout=0.2)
     config = small_config(dropping, max_epochs=2, against_forgetting="none")
     data = data_module(tasks[0].dataset, config, tokens_of=dropping)
-    train_task(dropping, data, config, run=tmp_path / "run", state=None, name="a", base="b")
+    train_task(dropping, data, config, run=tmp_path / "run")
     assert modes == {True}
 
 
@@ -117,9 +133,9 @@ def test_whatever_a_run_computes_in_its_checkpoint_is_float32_and_the_next_task_
     saved = load_file(chain.path(first.checkpoint) / "model.safetensors")
     assert {value.dtype for value in saved.values()} == {torch.float32}
     second = learn(tasks[1], chain, config, parent=first.checkpoint)
-    # The Fisher information belongs to the weights as the next task loads them.
-    fisher = Fisher.load(chain.path(second.checkpoint) / FISHER)
-    fisher.check(parameters_of(load_encoder(chain.path(second.checkpoint))), base=second.base)
+    curve = json.loads((chain.path(second.checkpoint) / CURVE).read_text())
+    assert curve["ewc/lambda"][-1][0] == second.steps
+    assert curve["ewc/penalty"][-1][1] > 0
 
 
 def test_what_a_run_made_is_not_saved_as_a_checkpoint_once_it_is_damaged(
@@ -155,7 +171,7 @@ def test_a_run_that_is_cut_off_between_an_epoch_s_last_step_and_its_validation_s
 
     def run(where: str) -> str:
         data = data_module(tasks[0].dataset, config, tokens_of=model)
-        made, *_ = train_task(model, data, config, run=tmp_path / where, state=None, name="a", base="b")
+        made, *_ = train_task(model, data, config, run=tmp_path / where)
         return tensors_digest(made.encoder.state_dict())
 
     def cut(self: PremiseRetriever) -> None:
