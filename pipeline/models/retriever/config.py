@@ -90,7 +90,7 @@ class RetrieverConfig(Config):
     num_in_file_negatives: Count = 1
     num_hard_negatives: Count = 1
     data_max_seq_len: Positive = 1024
-    lambda_value: Number = 0.2
+    lambda_value: Number = 0.1
     timeout_seconds: Positive = 31_449_600
     early_stopping_patience: Positive = 5
     early_stopping_monitor: str = "Recall@10_val"
@@ -106,7 +106,7 @@ class RetrieverConfig(Config):
     temperature: PositiveNumber = 0.05
     schedule: Schedule = "cosine"
     checkpoint_every_n_steps: Positive = 500
-    against_forgetting: AgainstForgetting = "replay+average"
+    against_forgetting: AgainstForgetting = "ewc+replay+average"
     fisher_samples: Positive = 512
     fisher_labels: FisherLabels = "empirical"
     average_weight: Share = 0.75
