@@ -26,7 +26,8 @@ from pipeline.serve.retrieve import Position, Premises, RetrieveRequest, _Indexe
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import PROMOTED, ModelSpec, RepositorySpec, ServeSpec
 from store.promotion import WORDS
-from tests.support.events import REPOSITORY, checkpoint_saved, evaluation_finished
+from tests.support.events import REPOSITORY
+from tests.support.models import checkpoint_saved, evaluation_finished
 from tests.support.serve import Served, World, make_saying, post, premises, spec_of
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -196,8 +197,10 @@ def test_what_found_most_on_the_test_sets_finds_the_premises(
         (first, *_) = await found.nearest(loaded(name), goal, 1)
         found.close()
         a, b = ([one.full_name for one in by.premises] for by in (by_words, alone))
-        expected = {WORDS: a, name: b, f"{name}+{WORDS}": [*fused((a, b), 10)]}
-        wanted = max((words, WORDS), (own, name), (both, f"{name}+{WORDS}"))[1]
+        names = list(dict.fromkeys([*a, *b]))
+        together = fused([[names.index(one) for one in ranking] for ranking in (a, b)], 10)
+        expected = {WORDS: a, name: b, f"{name}+{WORDS}": [names[one] for one in together]}
+        _, wanted = max([(words, WORDS), (own, name), (both, f"{name}+{WORDS}")])
         assert answer.checkpoint == wanted
         assert [one.full_name for one in answer.premises] == expected[wanted]
         if wanted != name:

@@ -214,7 +214,7 @@ def pieces_of(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
         steps = [(0, len(middle[0]), 0, len(middle[1]), True)]
     else:
         found = SequenceMatcher(None, *middle, autojunk=False).get_opcodes()
-        steps = [(*at, step != "equal") for step, *at in found]
+        steps = [(begin, stop, first, last, step != "equal") for step, begin, stop, first, last in found]
     left: list[Piece] = [("".join(old[:same]), False)]
     right = [*left]
     for begin, stop, first, last, changed in steps:

@@ -55,7 +55,8 @@ def schema(
 
     for module in pkgutil.iter_modules(verbs.__path__):
         importlib.import_module(f"{verbs.__name__}.{module.name}")
-    documents = DOCUMENTS | {one.name: one.document for one in VERBS.values() if one.document is not None}
+    of_verbs = {one.name: one.document for one in VERBS.values() if one.document is not None}
+    documents = DOCUMENTS | dict(sorted(of_verbs.items()))
     if not name:
         return Answer(Names([*documents]), "\n".join(documents))
     words = " ".join(name)
