@@ -49,7 +49,7 @@ def title_of(row: ProofRow) -> str:
     Of "@name" and "fixes #1" a forge makes a call, and a Lean name may hold either.
     """
     name = "".join("_" if one in "@# " or not one.isprintable() else one for one in row.declaration)
-    title = f"Prove {name}" if row.state == "verified" else f"Not verified: a candidate for a proof of {name}"
+    title = f"prove {name}" if row.state == "verified" else f"Not verified: a candidate for a proof of {name}"
     return title[:_LONGEST_TITLE]
 
 

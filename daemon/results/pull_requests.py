@@ -306,7 +306,9 @@ class PullRequests:
         )
         if standing is not None and (standing.tree, standing.parents) == (tree, (ground.head,)):
             return standing.sha
-        message = f"{text.message}\n\n{_MARK}{wanted.proof}\n"
+        mark = f"{_MARK}{wanted.proof}"
+        # The patch has it among its trailers, but for one of an earlier version.
+        message = text.message if mark in text.message.splitlines() else f"{text.message}\n\n{mark}\n"
         commit = await self._made(
             f"{at}/git/commits", "the commit", {"message": message, "tree": tree, "parents": [ground.head]}
         )

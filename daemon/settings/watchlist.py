@@ -37,7 +37,8 @@ class RefusedTextError(EditError):
 
 
 def spelled(url: str) -> str:
-    """Return a URL as the file has it: a folder that is there by its whole path, `github.com/owner/name` with https.
+    """Return a URL as the file has it: a folder that is there by its whole path, `github.com/owner/name` with https,
+    `owner/name` as GitHub's.
 
     Raises:
         EditError: it is a path, and no folder is there.
@@ -46,6 +47,8 @@ def spelled(url: str) -> str:
         return str(Path(url).expanduser().resolve())
     if url.startswith(("/", "./", "../", "~")) or url in (".", ".."):
         raise EditError(f"{url}: no such folder; name a clone's folder or a URL")
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", url, re.ASCII):
+        return f"https://github.com/{url}"
     bare = "://" not in url and ":" not in url and "@" not in url
     return f"https://{url}" if bare and url.count("/") == 2 and "." in url.split("/")[0] else url
 

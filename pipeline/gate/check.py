@@ -30,8 +30,6 @@ from store.events.proofs import CheckedVersion, ProofChecked, ProofFound, ProofR
 
 TOGETHER_S = 20.0
 """So long further texts are begun: other repositories wait for the slot."""
-Facts = tuple[tuple[str, str], ...]
-"""Names and values, for people."""
 
 
 def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
@@ -103,7 +101,7 @@ def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText) -> di
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `everlean doctor`"
         ) from error
     bodies = [
-        _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, found_with(one.search))
+        _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, model_of(one.search))
         for one in text.proofs
     ]
     # In one batch where they fit: a proof that is without its verdict for a moment is planned to be checked again.
@@ -146,24 +144,15 @@ def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
     return data
 
 
-def found_with(search: SearchOrigin | None) -> Facts:
-    """Return what the patch says of the search: the model, the seed, and what it took and cost."""
-    if search is None:
-        return ()
-    cost = [f"{search.seconds:.1f} s", f"{search.nodes} states", f"{search.repl_calls} calls of Lean"]
-    if tokens := search.prompt_tokens + search.completion_tokens:
-        cost.append(f"{tokens} tokens")
-    if search.usd is not None:
-        cost.append(f"${search.usd:.4f}")
-    name = search.model
-    if search.weights:  # what is no checkpoint of ours is known by its name alone
-        name += f" (weights{' of the retriever' if '+' in name else ''} sha256:{search.weights})"
-    model = (("Model", name), ("Seed", str(search.seed))) if name else ()
-    return (*model, ("Cost", ", ".join(cost)))
+def model_of(search: SearchOrigin | None) -> str:
+    """Return the model that found a proof, for its patch; "" without one."""
+    if search is None or not search.weights:  # what is no checkpoint of ours is known by its name alone
+        return "" if search is None else search.model
+    return f"{search.model} (weights{' of the retriever' if '+' in search.model else ''} sha256:{search.weights})"
 
 
 def _conclusion(
-    spec: JobSpec[CheckSpec], reporter: Reporter, gate: Gate, verdict: Verdict, found: Facts
+    spec: JobSpec[CheckSpec], reporter: Reporter, gate: Gate, verdict: Verdict, model: str
 ) -> ProofVerified | ProofChecked | ProofRejected:
     proof = gate.proof
     checks = tuple(verdict.checks)
@@ -178,7 +167,7 @@ def _conclusion(
             job=spec.job,
         )
     verified = verdict.all_required_passed and gate.backend.is_lean
-    patch = _patch(reporter, gate, verdict, found, verified=verified)
+    patch = _patch(reporter, gate, verdict, model, verified=verified)
     if verified:
         return ProofVerified(
             proof=proof.proof,
@@ -208,7 +197,7 @@ def _patch(
     reporter: Reporter,
     gate: Gate,
     verdict: Verdict,
-    found: Facts,
+    model: str,
     *,
     verified: bool,
 ) -> BlobRef:
@@ -218,17 +207,15 @@ def _patch(
     header = PatchHeader(
         sorry=proof.sorry,
         proof=proof.proof,
-        repository=proof.repository,
         sha=proof.sha,
         declaration=proof.declaration,
         prover=f"{proof.prover}, rung {proof.rung}, job {proof.job}",
-        search=found,
+        model=model,
         toolchain=judge,
         verified=verified,
         grade=verdict.grade,
         kernel=verdict.kernel,
         axioms=verdict.axioms,
-        checks=tuple(verdict.checks),
         not_checked=verdict.not_checked,
     )
     after = gate.after

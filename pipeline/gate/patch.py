@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from store.documents.grades import JUDGED, kernel_text
-from store.events.proofs import Check, Grade
+from store.events.proofs import Grade
 from store.text import clean
 
 CONTEXT_LINES = 3
@@ -22,7 +22,6 @@ class PatchHeader:
 
     sorry: str
     proof: str
-    repository: str
     sha: str
     declaration: str
     prover: str
@@ -31,35 +30,32 @@ class PatchHeader:
     grade: Grade
     kernel: str
     axioms: tuple[str, ...]
-    checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
-    search: tuple[tuple[str, str], ...] = ()
-    """What more is known of how it was found: names and values, for people."""
+    model: str = ""
 
     def lines(self) -> list[str]:
-        """Return the header, without line ends. No line of it can be taken for a part of the diff."""
+        """Return the header, without line ends: the evidence, and trailers. No line of it is a part of the diff.
+
+        It goes into other people's history: what each check said, and where, is in the log.
+        """
         if self.verified:
             first = f"A proof of {self.declaration}, found by everlean and {JUDGED[self.grade]}"
         else:
             first = f"A candidate for a proof of {self.declaration}, found by everlean; it is not verified, see below"
-        fields = [
-            ("Declaration", self.declaration),
-            ("Repository", self.repository),
-            ("Checked at commit", self.sha),
-            ("Sorry", self.sorry),
-            ("Proof", self.proof),
-            ("Found by", self.prover),
-            *self.search,
-            ("Toolchain", self.toolchain or "unknown"),
-            *(
-                (f"Check {check.step}", f"{check.verdict} (by {check.by}): {check.evidence}")
-                for check in self.checks
-            ),
-            ("Not checked", ", ".join(self.not_checked) or "nothing"),
+        evidence = [
             *(self._verdict() if self.verified else ()),
+            ("Toolchain", self.toolchain or "unknown"),
+            *([("Not checked", ", ".join(self.not_checked))] if self.not_checked else ()),
         ]
-        told = [clean(f"{name}: {value}") for name, value in fields]
-        return [clean(first), "", *told, ""]
+        trailers = [
+            ("Everlean-Proof", self.proof),
+            ("Everlean-Sorry", self.sorry),
+            ("Everlean-Commit", self.sha),
+            ("Everlean-Prover", self.prover),
+            *([("Everlean-Model", self.model)] if self.model else ()),
+        ]
+        told, ends = ([clean(f"{name}: {value}") for name, value in part] for part in (evidence, trailers))
+        return [clean(first), "", *told, "", *ends, ""]
 
     def _verdict(self) -> tuple[tuple[str, str], ...]:
         return (

@@ -32,8 +32,8 @@ NO_BUBBLEWRAP = (
     ' install bubblewrap, or write sandbox = "none" under [lean]'
 )
 NOT_AS_ROOT = (
-    "root runs everlean, and what gets out of a sandbox of root's is root on this machine;"
-    " run it as a user of its own, or write as_root = true under [lean]"
+    "Lean is not run as root, since what escapes its sandbox would be root too;"
+    " run everlean as another user, or, in a container, write as_root = true under [lean]"
 )
 REPL_NAME = "pantograph-repl"
 REPL_FAILED_REMEDY = (

@@ -179,6 +179,8 @@ def _lean_problems(lean: str, detail: str) -> list[Problem]:
                 f"sorries are found, and none is filled: {detail or 'there is no Lean'}",
                 'write [lean] backend = "auto" to search for proofs'
                 if "switched off" in detail
+                else "everlean doctor"
+                if "as root" in detail
                 else "everlean setup; everlean doctor says what else is missing",
                 severity="warning",
             )

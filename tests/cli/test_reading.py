@@ -236,7 +236,7 @@ def test_an_ambiguous_or_unknown_id_is_an_error_that_says_so(filled: StateFolder
 
 def test_a_patch_is_printed_as_the_mail_that_git_takes(filled: StateFolder) -> None:
     answer = filled.everlean("proofs", "patch", PROOF)
-    assert "\nFrom: everlean <everlean@localhost>\nSubject: [PATCH] Prove Demo.alpha\n" in answer.out
+    assert "\nFrom: everlean <everlean@localhost>\nSubject: [PATCH] prove Demo.alpha\n" in answer.out
     assert answer.out.endswith(PATCH.removeprefix("Evidence\n\n"))
     assert answer.out == filled.everlean("proofs", "patch", PROOF, "--json").json["patch"]
 

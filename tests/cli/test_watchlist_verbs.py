@@ -73,6 +73,11 @@ def test_what_would_be_a_mistake_changes_nothing(folder: StateFolder) -> None:
     assert folder.config.read_bytes() == before
 
 
+def test_owner_and_name_are_those_of_a_repository_on_github(folder: StateFolder) -> None:
+    assert folder.everlean("repos", "add", "leanprover/lean4").code == 0
+    assert load(folder.config).repos[0].url == "https://github.com/leanprover/lean4"
+
+
 def test_the_folder_of_a_clone_is_written_by_its_whole_path(folder: StateFolder) -> None:
     (folder.root / "clone").mkdir()
     assert folder.everlean("repos", "add", "clone").code == 0

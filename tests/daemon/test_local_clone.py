@@ -91,9 +91,9 @@ class World:
             job="prove-1",
         ))  # fmt: skip
         header = PatchHeader(
-            sorry=sorry, proof=proof, repository=KEY, sha=self.sha, declaration=f"Demo.{name}",
+            sorry=sorry, proof=proof, sha=self.sha, declaration=f"Demo.{name}",
             prover="tactics, rung 0", toolchain="t", verified=state == "verified", grade="replayed_closure",
-            kernel="leanchecker", axioms=(), checks=(), not_checked=(),
+            kernel="leanchecker", axioms=(), not_checked=(),
         )  # fmt: skip
         filled = splice(data, replacement)
         blobs = (blob, git_blob(filled, like=blob))
@@ -176,17 +176,16 @@ def test_all_verified_proofs_become_a_commit_each_on_a_new_branch(world: World) 
     answer = world.apply("--verified", "--branch", "fill")
     assert answer.code == 0, answer.err
     assert world.text() == FILLED
-    assert world.subjects() == ["Prove Demo.one", "Prove Demo.two", "Prove Demo.three"]
+    assert world.subjects() == ["prove Demo.one", "prove Demo.two", "prove Demo.three"]
     assert world.clone.git("symbolic-ref", "--short", "HEAD") == "fill"
     assert world.clone.git("rev-parse", "main") == world.sha
     assert world.clone.git("status", "--porcelain") == ""
     people = set(world.clone.git("log", "--format=%an <%ae>, %cn", f"{world.sha}..HEAD").splitlines())
     assert people == {"everlean <everlean@localhost>, Grace"}
     body = world.clone.git("show", "--no-patch", "--format=%b", "HEAD~2")
-    assert body.startswith(
-        "A proof of Demo.one, found by everlean and verified by Lean\n\nDeclaration: Demo.one\n"
-    )
-    assert body.endswith("\nAxioms: none")
+    assert body.startswith("A proof of Demo.one, found by everlean and verified by Lean\n\nGrade: ")
+    assert "\nAxioms: none\n" in body
+    assert f"\nEverlean-Proof: {proofs['one']}\n" in body
     for name in ("one", "three"):
         assert proofs[name] in answer.out
     assert "3 proofs applied on the new branch fill" in answer.out
@@ -207,7 +206,7 @@ def test_without_a_branch_the_one_that_is_checked_out_goes_on(world: World) -> N
     proofs = world.proofs()
     document = world.apply(proofs["three"][:6], "--json").json
     hold_to_schema("proofs apply", document)
-    assert world.subjects() == ["Prove Demo.three"]
+    assert world.subjects() == ["prove Demo.three"]
     assert world.clone.git("symbolic-ref", "--short", "HEAD") == "main"
     (applied,) = document["applied"]
     assert (applied["commit"], applied["proof"]) == (world.clone.git("rev-parse", "HEAD"), proofs["three"])
@@ -226,13 +225,13 @@ def test_another_folder_is_named_with_clone(world: World) -> None:
     inside = world.clone.path / "Demo"
     answer = world.folder.everlean("proofs", "apply", proof, "--clone", str(inside))
     assert answer.code == 0, answer.err
-    assert world.subjects() == ["Prove Demo.one"]
+    assert world.subjects() == ["prove Demo.one"]
 
 
 def test_two_proofs_with_the_same_text_are_one_commit(world: World) -> None:
     proofs = world.proofs()
     document = world.apply(proofs["two"], proofs["two again"], "--json").json
-    assert world.subjects() == ["Prove Demo.two"]
+    assert world.subjects() == ["prove Demo.two"]
     assert [(one["proof"], one["others"]) for one in document["applied"]] == [
         (proofs["two"], [proofs["two again"]])
     ]
@@ -298,7 +297,7 @@ def test_what_does_not_fit_is_left_out_with_its_reason_and_the_rest_is_applied(
     moved(world, old, new)
     answer = world.apply("--verified", "--branch", "fill")
     assert answer.code == 0, answer.err
-    assert world.subjects() == ["Prove Demo.one", "Prove Demo.two"]
+    assert world.subjects() == ["prove Demo.one", "prove Demo.two"]
     (line,) = (line for line in answer.err.splitlines() if "left out" in line)
     assert line.startswith(f"everlean: left out: proof {proofs['three']} of Demo.three: {PATH} changed since")
     assert reason in line
@@ -454,5 +453,5 @@ def test_the_commands_of_the_page_take_proofs_over(world: World, tmp_path: Path)
     assert "3 proofs applied on the new branch everlean" in done.stdout
     assert "lake build" in done.stdout
     assert "+theorem three : 3 = 3 := rfl" in done.stdout
-    assert world.subjects() == ["Prove Demo.three"], "main has the one of `git am`"
+    assert world.subjects() == ["prove Demo.three"], "main has the one of `git am`"
     assert world.clone.git("show", f"everlean:{PATH}") + "\n" == FILLED

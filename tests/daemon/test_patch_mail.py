@@ -29,7 +29,6 @@ def recorded(row: ProofRow, before: bytes = BEFORE, after: bytes = AFTER) -> byt
     header = PatchHeader(
         sorry=row.sorry,
         proof=row.proof,
-        repository=row.repository,
         sha="1" * 40,
         declaration=row.declaration,
         prover="tactics, rung 0, job prove-1",
@@ -38,7 +37,6 @@ def recorded(row: ProofRow, before: bytes = BEFORE, after: bytes = AFTER) -> byt
         grade="replayed_closure",
         kernel="leanchecker",
         axioms=("propext",),
-        checks=(),
         not_checked=(),
     )
     blobs = (git_blob(before, like="1" * 40), git_blob(after, like="1" * 40))
@@ -68,15 +66,15 @@ def test_git_am_makes_a_commit_with_the_author_the_subject_and_the_evidence(remo
     with_file(remote, row.path, BEFORE)
     take(remote, "am", "--quiet", text=mail(row, recorded(row), AUTHOR))
     assert (remote.path / row.path).read_bytes() == AFTER
-    assert remote.git("show", "--no-patch", "--format=%an <%ae>|%s|%cn") == f"{AUTHOR}|Prove Demo.ℕ_t|Ada"
+    assert remote.git("show", "--no-patch", "--format=%an <%ae>|%s|%cn") == f"{AUTHOR}|prove Demo.ℕ_t|Ada"
     lines = remote.git("show", "--no-patch", "--format=%b").splitlines()
     assert lines[0] == "A proof of Demo.ℕ_t, found by everlean and verified by Lean"
     for told in (
         "Grade: kernel replayed all, by leanchecker; no second kernel",
         "Axioms: propext",
-        f"Checked at commit: {'1' * 40}",
-        "Found by: tactics, rung 0, job prove-1",
-        f"Proof: {row.proof}",
+        f"Everlean-Commit: {'1' * 40}",
+        "Everlean-Prover: tactics, rung 0, job prove-1",
+        f"Everlean-Proof: {row.proof}",
     ):
         assert told in lines
     assert not any("changed" in line or line.startswith(("---", "From")) for line in lines)
@@ -89,7 +87,7 @@ def test_its_first_lines_read_as_git_format_patch_writes_them(remote: Remote) ->
     first, author, subject = head.split("\n")
     assert first.startswith("From ")
     assert first.endswith(" Mon Sep 17 00:00:00 2001")
-    assert (author, subject) == (f"From: {AUTHOR}", "Subject: [PATCH] Prove Demo.ℕ_t")
+    assert (author, subject) == (f"From: {AUTHOR}", "Subject: [PATCH] prove Demo.ℕ_t")
     stat = rest.split("\n---\n")[1].split("\n\n")[0].splitlines()
     assert stat == [" Demo/A file.lean | 3 ++-", " 1 file changed, 2 insertions(+), 1 deletion(-)"]
 
@@ -118,7 +116,7 @@ def test_a_candidate_says_so_in_the_commit_s_subject_too(remote: Remote) -> None
 def test_a_name_from_which_a_forge_would_make_a_call_makes_none(remote: Remote) -> None:
     row = row_of(declaration="Demo.@ada fixes #1")
     subject = mail(row, recorded(row), AUTHOR).decode().split("\n")[2]
-    assert subject == "Subject: [PATCH] Prove Demo._ada_fixes__1"
+    assert subject == "Subject: [PATCH] prove Demo._ada_fixes__1"
 
 
 @pytest.mark.parametrize("between", [0, 9], ids=["neighbours", "far apart"])
@@ -134,7 +132,7 @@ def test_git_takes_several_of_one_file_one_after_the_other(remote: Remote, betwe
         row = row_of(declaration=name.decode(), path="A.lean")
         take(remote, "am", "--quiet", "--3way", text=mail(row, recorded(row, before, after), AUTHOR))
     assert (remote.path / "A.lean").read_bytes() == before.replace(b"sorry", b"skip\n  skip\n  trivial")
-    assert remote.git("log", "--format=%s", "-3").splitlines() == ["Prove t2", "Prove t3", "Prove t1"]
+    assert remote.git("log", "--format=%s", "-3").splitlines() == ["prove t2", "prove t3", "prove t1"]
 
 
 def test_the_author_is_the_configuration_s_and_one_that_git_would_not_take_is_refused(tmp_path: Path) -> None:

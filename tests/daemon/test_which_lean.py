@@ -106,7 +106,7 @@ def test_status_says_who_runs_lean_and_which_bounds_are_only_watched(tmp_path: P
         )
         if os.geteuid() == 0:
             deployment.wait_for(lambda: in_status(deployment)[0] == "none", what="the setting to be heeded")
-            assert "root runs everlean" in in_status(deployment)[1]
+            assert "Lean is not run as root" in in_status(deployment)[1]
         process.terminate()
         assert process.wait(timeout=20) == 0
     root, watched = ProblemCode.RUNS_AS_ROOT, ProblemCode.BOUNDS_WATCHED

@@ -122,7 +122,9 @@ def init(
 @verb("repos add", Watchlist)
 def add(
     call: Call,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Its URL, or the folder of a clone.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Its URL, owner/name on GitHub, or the folder of a clone.")
+    ],
     branches: Annotated[
         list[str] | None,
         typer.Option("--branch", metavar="B", help="Only this branch, or a glob; may be repeated."),

@@ -80,6 +80,10 @@ def setup(
         raise CliError(
             "root's Lean is not the service's; run it as its user: sudo -H -u everlean everlean setup"
         )
+    if os.geteuid() == 0 and not settings.lean.as_root and settings.lean.backend != "none":
+        from pipeline.lean.backend import NOT_AS_ROOT
+
+        note(f"everlean: {NOT_AS_ROOT}")
     steps = [*programs(settings), *versions(call.instance, settings)]
     missing = [step for step in steps if not step.there]
     doable = [step for step in missing if not step.by_hand]

@@ -11,17 +11,14 @@ from hypothesis import strategies as st
 
 from pipeline.gate.patch import PatchHeader, build_patch
 from store.documents.grades import kernel_text
-from store.events.proofs import Check, Grade
+from store.events.proofs import Grade
 from tests.support.daemon.remote import Remote, git
-
-CHECK = Check(step="text", verdict="passed", by="scanner", evidence="fine\ndiff --git a/x b/x\n--- a/x")
 
 
 def header(*, verified: bool = False, grade: Grade = "replayed_closure", kernel: str = "") -> PatchHeader:
     return PatchHeader(
         sorry="aa",
         proof="bb",
-        repository="github.com/o/r",
         sha="0" * 40,
         declaration="Demo.t",
         prover="tactics, rung 0",
@@ -29,7 +26,6 @@ def header(*, verified: bool = False, grade: Grade = "replayed_closure", kernel:
         verified=verified,
         grade=grade,
         axioms=("propext",),
-        checks=(CHECK,),
         not_checked=("kernel",),
         kernel=kernel,
     )
@@ -94,16 +90,15 @@ def test_any_file_comes_out_as_meant(repository: Path, head: bytes, tail: bytes)
 def test_a_patch_shows_its_evidence() -> None:
     patch = build_patch(header(), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
     told = patch[: patch.index(b"\ndiff --git a/A.lean")].decode()
-    for part in ("Demo.t", "Check text: passed (by scanner)", "Not checked: kernel", "0" * 40, "v4.28.0"):
+    for part in ("Demo.t", "Not checked: kernel", "0" * 40, "v4.28.0", "\nEverlean-Proof: bb\n"):
         assert part in told
 
 
 def test_no_line_of_a_patch_s_header_has_a_character_that_a_terminal_acts_on() -> None:
     evidence = "\x1b[2Jclear \u202edeifirev"
-    check = Check(step="text", verdict="passed", by="scanner", evidence=evidence)
-    lines = replace(header(), declaration=f"Demo.{evidence}", checks=(check,)).lines()
+    lines = replace(header(), declaration=f"Demo.{evidence}", prover=evidence).lines()
     assert all(line.isprintable() for line in lines)
-    assert sum("�[2Jclear �deifirev" in line for line in lines) == 3
+    assert sum("�[2Jclear �deifirev" in line for line in lines) == 2
 
 
 @pytest.mark.parametrize(
