@@ -184,7 +184,8 @@ class Learning(Part):
 
     def with_data(self, folder: Path) -> Learning:
         """Return it with another folder of premises."""
-        place, changed = {"folder": folder}, {}
+        place = {"folder": folder}
+        changed: dict[str, Any] = {}
         if isinstance(self.tasks, Premises):
             changed["tasks"] = self.tasks.model_copy(update=place)
         if isinstance(self.model, Pretrained):

@@ -12,7 +12,7 @@ import json
 import shutil
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -237,11 +237,11 @@ def _front(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result
     arms = {one.label: one for one in _arms(experiment)}
     by_arm: dict[str, list[list[_Kept]]] = {}
     seconds: dict[str, list[float]] = {}
-    for label, each in found.items():
-        own = by_arm.setdefault(arms[label].name, [[] for _ in each])
-        for place, known in zip(own, each, strict=True):
+    for label, trials in found.items():
+        own = by_arm.setdefault(arms[label].name, [[] for _ in trials])
+        for place, known in zip(own, trials, strict=True):
             place.append(_kept(known, experiment.metric))
-        seconds.setdefault(arms[label].name, []).extend(known.seconds for known in each)
+        seconds.setdefault(arms[label].name, []).extend(known.seconds for known in trials)
     kept = {
         name: [_Kept(*map(statistics.fmean, zip(*map(_columns, orders), strict=True))) for orders in each]
         for name, each in by_arm.items()
@@ -263,13 +263,14 @@ def _front(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result
             ]
         cells = [*map(with_interval, shown), *gains]
         rows.append((name, *cells, f"{statistics.fmean(seconds[name]):.0f}"))
+    values: dict[str, Callable[[_Kept], float]] = {
+        "final": lambda one: one.final,
+        "forgetting": lambda one: one.after - one.final,
+        "base": lambda one: one.base,
+    }
     lines = [
         Series(title, tuple(statistics.fmean(value(one) for one in each) for each in kept.values()))
-        for title, value in (
-            ("final", lambda one: one.final),
-            ("forgetting", lambda one: one.after - one.final),
-            ("base", lambda one: one.base),
-        )
+        for title, value in values.items()
     ]
     chart = line_chart(
         "experiment",

@@ -439,15 +439,18 @@ class _Progress(Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         self._step = trainer.global_step
 
-    def on_train_batch_end(self, trainer: pl.Trainer, model: Any, *_: Any, **__: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any
+    ) -> None:
         measured = trainer.callback_metrics
         self._losses.append(measured["loss_train"])
         if trainer.global_step == self._step:
             return
         self._step = trainer.global_step
         loss = torch.stack(self._losses).double().mean()
+        measures: dict[str, float] = pl_module.protection.measured  # type: ignore[union-attr,assignment]
         rate = float(trainer.optimizers[0].param_groups[0]["lr"])
-        self._unread.append((self._step, {**model.protection.measured, "learning_rate": rate}, loss))
+        self._unread.append((self._step, {**measures, "learning_rate": rate}, loss))
         self._losses.clear()
         if len(self._unread) == _READ_EVERY:
             self.read()

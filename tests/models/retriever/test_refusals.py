@@ -91,13 +91,14 @@ def test_a_monitor_that_no_validation_measures_and_a_gpu_that_is_not_there_are_n
 def test_losses_are_read_many_at_a_time_and_the_step_that_diverged_is_named() -> None:
     told: list[int] = []
     progress = _Progress(told.append)
+    model: Any = SimpleNamespace(protection=SimpleNamespace(measured={}))
     trainer: Any = SimpleNamespace(optimizers=[SimpleNamespace(param_groups=[{"lr": 0.1}])])
 
     def go_on() -> None:
         for step in range(1, 1000):
             trainer.global_step = step
             trainer.callback_metrics = {"loss_train": torch.tensor(math.nan if step == 3 else 0.5)}
-            progress.on_train_batch_end(trainer)
+            progress.on_train_batch_end(trainer, model)
 
     with pytest.raises(DivergedError, match="the loss of step 3 is nan"):
         go_on()
