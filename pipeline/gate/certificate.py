@@ -265,16 +265,16 @@ def _faults(certificate: Certificate) -> list[str]:
     head, _, diff = certificate.patch.partition("\ndiff --git ")
     told = {line.partition(": ")[0]: line.partition(": ")[2] for line in head.splitlines()}
     for name, ours in (
-        ("Declaration", certificate.declaration),
-        ("Repository", certificate.repository),
-        ("Checked at commit", certificate.commit),
-        ("Sorry", certificate.sorry),
-        ("Proof", certificate.proof),
+        ("Everlean-Declaration", certificate.declaration),
+        ("Everlean-Repository", certificate.repository),
+        ("Everlean-Commit", certificate.commit),
+        ("Everlean-Sorry", certificate.sorry),
+        ("Everlean-Proof", certificate.proof),
         ("Toolchain", certificate.toolchain),
         ("Axioms", ", ".join(certificate.axioms) or "none"),
     ):
         if told.get(name, "") != " ".join(ours.split()):
-            faults.append(f"the patch says {name.lower()} {told.get(name, 'nothing')!r}, not {ours!r}")
+            faults.append(f"the patch says {name} {told.get(name, 'nothing')!r}, not {ours!r}")
     if f"\nindex {certificate.blob}.." not in diff:
         faults.append(f"the patch is not of the file {certificate.blob}")
     built = certificate.material.file_sha256

@@ -207,6 +207,7 @@ def _patch(
     header = PatchHeader(
         sorry=proof.sorry,
         proof=proof.proof,
+        repository=proof.repository,
         sha=proof.sha,
         declaration=proof.declaration,
         prover=f"{proof.prover}, rung {proof.rung}, job {proof.job}",

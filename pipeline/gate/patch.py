@@ -22,6 +22,7 @@ class PatchHeader:
 
     sorry: str
     proof: str
+    repository: str
     sha: str
     declaration: str
     prover: str
@@ -50,7 +51,9 @@ class PatchHeader:
         trailers = [
             ("Everlean-Proof", self.proof),
             ("Everlean-Sorry", self.sorry),
+            ("Everlean-Repository", self.repository),
             ("Everlean-Commit", self.sha),
+            ("Everlean-Declaration", self.declaration),
             ("Everlean-Prover", self.prover),
             *([("Everlean-Model", self.model)] if self.model else ()),
         ]

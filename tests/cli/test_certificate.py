@@ -315,7 +315,7 @@ def a_word_for_a_number(document: dict[str, Any]) -> None:
 
 
 FORGERIES: dict[Edit, str] = {
-    other_statement: "the patch says declaration 'Demo.mine', not 'Demo.riemann'",
+    other_statement: "the patch says Everlean-Declaration 'Demo.mine', not 'Demo.riemann'",
     other_patch: "the patch is not the one of its hash",
     other_patch_and_hash: "event 2 of the log says another patch",
     weaker_grade: "it is no certificate: grade",

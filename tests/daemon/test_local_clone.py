@@ -91,7 +91,7 @@ class World:
             job="prove-1",
         ))  # fmt: skip
         header = PatchHeader(
-            sorry=sorry, proof=proof, sha=self.sha, declaration=f"Demo.{name}",
+            sorry=sorry, proof=proof, repository=KEY, sha=self.sha, declaration=f"Demo.{name}",
             prover="tactics, rung 0", toolchain="t", verified=state == "verified", grade="replayed_closure",
             kernel="leanchecker", axioms=(), not_checked=(),
         )  # fmt: skip

@@ -29,6 +29,7 @@ def recorded(row: ProofRow, before: bytes = BEFORE, after: bytes = AFTER) -> byt
     header = PatchHeader(
         sorry=row.sorry,
         proof=row.proof,
+        repository="github.com/demo/one",
         sha="1" * 40,
         declaration=row.declaration,
         prover="tactics, rung 0, job prove-1",

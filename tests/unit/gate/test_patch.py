@@ -19,6 +19,7 @@ def header(*, verified: bool = False, grade: Grade = "replayed_closure", kernel:
     return PatchHeader(
         sorry="aa",
         proof="bb",
+        repository="github.com/demo/one",
         sha="0" * 40,
         declaration="Demo.t",
         prover="tactics, rung 0",
@@ -98,7 +99,7 @@ def test_no_line_of_a_patch_s_header_has_a_character_that_a_terminal_acts_on() -
     evidence = "\x1b[2Jclear \u202edeifirev"
     lines = replace(header(), declaration=f"Demo.{evidence}", prover=evidence).lines()
     assert all(line.isprintable() for line in lines)
-    assert sum("�[2Jclear �deifirev" in line for line in lines) == 2
+    assert sum("�[2Jclear �deifirev" in line for line in lines) == 3
 
 
 @pytest.mark.parametrize(
