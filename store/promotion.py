@@ -149,12 +149,24 @@ class Decision:
 def read_sides(
     db: sqlite3.Connection, candidate: CheckpointRow, in_use: CheckpointRow | None
 ) -> tuple[Measured, Measured | None]:
-    """Read from the view what the rule needs of a candidate and of the one in use."""
+    """Read from the view what the rule needs of a candidate and of the one in use.
+
+    The one in use is measured on what candidates learned, refused ones too. What it did not learn itself is nothing to
+    lose, so there it counts only beside a candidate that was measured on the same.
+    """
     measured = Measured(model_queries.evaluations(db, candidate.checkpoint), job=candidate.job)
     if in_use is None:
         return measured, None
-    once = model_queries.once_in_use(db, in_use.model)
-    return measured, Measured(model_queries.evaluations(db, in_use.checkpoint), once)
+    known = model_queries.learned(db, in_use.model)
+    chain = model_queries.ancestry(known, in_use.checkpoint)
+    not_learned = {one.repository for one in known} - {one.repository for one in chain}
+    asked = {_task(row) for row in measured.evaluations}
+    rows = [
+        row
+        for row in model_queries.evaluations(db, in_use.checkpoint)
+        if row.repository not in not_learned or _task(row) in asked
+    ]
+    return measured, Measured(rows, model_queries.once_in_use(db, in_use.model))
 
 
 def decide(

@@ -228,6 +228,30 @@ async def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_b
     assert {event.stream for event in recorded} == {"model:retriever"}
 
 
+async def test_what_a_refused_candidate_learned_is_nothing_that_the_next_one_loses(
+    deployment: Deployment,
+) -> None:
+    def learned(name: str, repository: str, parent: str | None, **recall: float) -> list[EventBody]:
+        started, made, _, ended = trained(deployment, name, parent)
+        of = {"a": [name], "b": [name, "a"], "c": [name, "a"]}[name]
+        answers = [
+            evaluation_finished(who, recall=how).model_copy(
+                update={"evaluation": f"{who}-{task}", "repository": task}
+            )
+            for task, how in recall.items()
+            for who in (of if task == repository else [name])
+        ]
+        return [started.model_copy(update={"repository": repository}), made, *answers, ended]
+
+    new = [
+        *learned("a", "one", None, one=0.4),
+        *learned("b", "two", "a", one=0.1, two=0.5),
+        *learned("c", "three", "a", one=0.4, three=0.5),
+    ]
+    async with told(deployment, *new) as (_, models):
+        assert said(await models.settle()) == [("promoted", "a"), ("refused", "b"), ("promoted", "c")]
+
+
 async def test_what_is_decided_stays_decided(deployment: Deployment) -> None:
     new = [*trained(deployment, "a"), *trained(deployment, "b", "a", recall=0.1)]
     async with told(deployment, *new, checkpoint_refused("a")) as (store, models):

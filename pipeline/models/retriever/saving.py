@@ -195,6 +195,8 @@ class BestWeights(Checkpoint):
             return
         score = self._sign * float(trainer.callback_metrics[self._monitor]) / self._highest
         score += self._remembered() or 0.0
+        # Two kinds of GPU may round it differently, and all processes have to keep the same epoch.
+        score = trainer.strategy.broadcast(score)
         if not score > self.score:
             return
         before, self.epoch, self.score = self.epoch, trainer.current_epoch, score

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,7 @@ from pipeline.models.tactics.requests import text_of
 from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward, RewardValues
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import FitResult, OnlyTrains, RepositoryTrainer
+from store.files import write_whole
 from store.text import first_line
 
 _OURS = frozenset(
@@ -91,6 +93,8 @@ LEAN: Literal["lean"] = "lean"
 _REFERENCE = "ref"
 _JUDGED_TOGETHER = 64
 """Goals."""
+_CLOSED = "closed.json"
+"""In the folder of a run's saves: of each goal, whether a finisher closes it."""
 _MEASURES = {
     "reward": "reward",
     "reward_std": "reward_std",
@@ -232,16 +236,18 @@ class GRPOTrainer(RepositoryTrainer):
         if not every:
             raise NothingToLearnError("there is no goal to learn from")
         try:
-            examples = self._beyond_finishers(every) if LEAN in self._rewards else every
+            judged = LEAN in self._rewards
+            kept = None if saves is None else saves.folder / _CLOSED
+            examples = self._beyond_finishers(every, kept) if judged else every
             dropped = len(every) - len(examples)
             if dropped:
                 self._report(f"{dropped} of {len(every)} goals are left out: a finisher closes them")
             _, needed = self._gathered()
             if len(examples) < needed:
                 # TRL drops an incomplete step: training would end without a step and without an error.
+                which = f" that no finisher closes, of {len(every)}" if judged else ""
                 raise NothingToLearnError(
-                    f"there are {len(examples)} goals that no finisher closes, of {len(every)}, and a step takes "
-                    f"{needed}: set batch_size lower"
+                    f"there are {len(examples)} goals{which}, and a step takes {needed}: set batch_size lower"
                 )
             trainer = self.trainer(examples)
             steps = self.drive(trainer, saves)
@@ -258,18 +264,25 @@ class GRPOTrainer(RepositoryTrainer):
                 measures[ours] = sum(logged) / len(logged)
         return FitResult(len(examples), dropped, steps, measures)
 
-    def _beyond_finishers(self, examples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the prompts whose goals no finisher closes: what the first rung finds without a model."""
-        hard = []
-        for first in range(0, len(examples), _JUDGED_TOGETHER):
+    def _beyond_finishers(self, examples: list[dict[str, Any]], kept: Path | None) -> list[dict[str, Any]]:
+        """Return the prompts whose goals no finisher closes: what the first rung finds without a model.
+
+        What Lean says is `kept` in a file, so that a run that is stopped goes on from there, and with the same goals.
+        """
+        closed: list[bool] = []
+        if kept is not None and kept.exists():
+            closed = json.loads(kept.read_text(encoding="utf-8"))
+        for first in range(len(closed), len(examples), _JUDGED_TOGETHER):
             part = examples[first : first + _JUDGED_TOGETHER]
             asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
             verdicts = iter(self._lean_reward().judge(asked))
-            for one in part:
+            for _ in part:
                 outcomes = [verdict and verdict.outcome for verdict in islice(verdicts, len(FINISHERS))]
-                if "closed" not in outcomes:
-                    hard.append(one)
-        return hard
+                closed.append("closed" in outcomes)
+            if kept is not None:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(kept, json.dumps(closed))
+        return [one for one, easy in zip(examples, closed, strict=True) if not easy]
 
     def close(self) -> None:
         """End the processes of the reward from Lean; training starts others."""

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
+from pipeline.models.retriever.saving import BestWeights
 from pipeline.models.retriever.strategies import Protection
 from pipeline.models.retriever.training import data_module, train_task
 from tests.models.retriever.conftest import Taught
@@ -62,6 +64,28 @@ def test_the_best_epoch_s_weights_are_kept_and_what_is_said_of_them_is_theirs(
         "MRR": pytest.approx(given[best] / 100),
     }
     assert not made.training
+
+
+def test_processes_that_round_differently_keep_the_same_epoch(tmp_path: Path) -> None:
+    kept: list[int | None] = []
+    for own in (0.1, 0.9):
+        best = BestWeights(
+            tmp_path, monitor="MRR", highest=1.0, mode="max", every_n_epochs=1, remembered=lambda own=own: own
+        )
+        best.score = 0.6
+        first = SimpleNamespace(broadcast=lambda _: 0.5 + 0.1, barrier=lambda _: None)
+        best.on_validation_end(
+            SimpleNamespace(
+                sanity_checking=False,
+                current_epoch=0,
+                callback_metrics={"MRR": 0.5},
+                is_global_zero=False,
+                strategy=first,
+            ),  # type: ignore[arg-type]
+            SimpleNamespace(),  # type: ignore[arg-type]
+        )
+        kept.append(best.epoch)
+    assert kept == [None, None]
 
 
 def test_a_single_epoch_is_kept_without_a_validation(

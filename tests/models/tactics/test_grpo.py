@@ -14,6 +14,7 @@ from peft import LoraConfig, PeftModel
 from trl.trainer import base_trainer
 
 from pipeline.models.errors import ConfigError, NothingToLearnError
+from pipeline.models.running import Saves
 from pipeline.models.tactics.goals import bare_place
 from pipeline.models.tactics.grpo import GRPOTrainer, prompts_of
 from pipeline.models.tactics.models import load_model
@@ -175,6 +176,22 @@ def test_fewer_goals_than_a_step_takes_are_said_and_do_not_end_in_a_model_of_no_
         NothingToLearnError, match="2 goals that no finisher closes, of 2, and a step takes 3: set"
     ):
         trainer("lean", batch_size=6, num_generations=2).fit(ROWS)
+
+
+def test_a_goal_is_judged_once_in_a_run_however_often_that_is_stopped(
+    tmp_path: Path, trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = replace(LEAN, tactics={**LEAN.tactics, ("p", "assumption"): []})
+    for lean in (closing, LEAN):
+        in_process(monkeypatch, lean)
+        with pytest.raises(NothingToLearnError, match="1 goals that no finisher closes, of 2,"):
+            trainer("lean", batch_size=6, num_generations=2).fit(ROWS, Saves(tmp_path / "run"))
+
+
+def test_too_few_goals_for_a_reward_of_ones_own_are_no_finishers_fault(trainer: MakeTrainer) -> None:
+    made = trainer(lambda completions, **_: [0.0] * len(completions), batch_size=6, num_generations=2)
+    with pytest.raises(NothingToLearnError, match="there are 2 goals, and a step takes 3"):
+        made.fit(ROWS)
 
 
 # ---- Lean in the loop, and what is kept
