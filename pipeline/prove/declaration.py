@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.endpoint.errors import Usage
 from pipeline.gate.axioms import ALLOWED_AXIOMS, PRINTED_FOR, read_axioms
+from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import Budget, KnownProof
 from pipeline.lean.client.errors import ReplDied, ReplRefused, short
 from pipeline.lean.client.messages import Goal, Unit
@@ -183,6 +184,7 @@ class DeclarationProver:
         wholly: the author of whole proofs, which works in the search's place; None: a search.
         path: of the file in the project, for the author.
         premises: what the author is shown beside a goal; None: nothing.
+        stated: the ordinals of sorries in the statement, which no proof may change.
     """
 
     session: Session
@@ -193,26 +195,33 @@ class DeclarationProver:
     wholly: WholeProofMethod | None = None
     path: str = ""
     premises: ShownPremises | None = None
+    stated: frozenset[int] = frozenset()
     _result: DeclarationResult = field(default_factory=DeclarationResult, init=False)
     _goals: list[_OpenGoal] = field(default_factory=list, init=False)
     """Lean's goals of the declaration."""
     _texts: set[str] = field(default_factory=set, init=False)
     """Of the goals that were worked on."""
     _failures: Failures = field(default_factory=dict, init=False)
+    _written: Usage = field(default_factory=Usage, init=False)
+    """The cost of the author's answers."""
 
     async def prove(self) -> DeclarationResult:
-        """Prove every sorry, one after the other.
+        """Prove every sorry, one after the other, until a failure of the model's `stopped` it.
 
         Raises:
             CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
             ReplError: no process gets as far as a search (see `Session`).
         """
         states = await self._start()
-        sorries = self.declaration.sorries
+        sorries = self._provable
+        # Lean makes a goal of a sorry in a statement, but of none in the tactics of a default value.
+        both = (self.declaration.sorries, sorries)
+        matching = next((some for some in both if len(some) == len(self._goals)), None)
         work: list[tuple[Sorry | None, _OpenGoal | None]]
-        if len(self._goals) == len(sorries):
+        if matching is not None:
             # They mostly come in the order of their sorries.
-            work = list(zip(sorries, self._goals, strict=True))
+            pairs = zip(matching, self._goals, strict=True)
+            work = [(sorry, goal) for sorry, goal in pairs if sorry in sorries]
         elif self.wholly is None:
             work = [(None, goal) for goal in self._goals]
         else:
@@ -227,9 +236,17 @@ class DeclarationProver:
             except _LOST as error:
                 # What is found for the other sorries stays found.
                 self._fail(replace(spent(), detail=short(str(error))), likely)
+            except JobError as error:
+                # What is found was paid for.
+                self._result.stopped = error
+                break
         self.session.release(states)
         await self._join()
         return self._result
+
+    @property
+    def _provable(self) -> tuple[Sorry, ...]:
+        return tuple(one for one in self.declaration.sorries if one.ordinal not in self.stated)
 
     async def _prove(self, sorry: Sorry | None, goal: _OpenGoal | None, likely: int | None) -> None:
         """Prove a sorry: by known proofs, then by a search or an author, then with lemmas; or its negation.
@@ -338,7 +355,9 @@ class DeclarationProver:
 
         async def author(asked: WholeAsk) -> AuthorAnswers:
             self.session.park()
-            return await wholly.author(asked)
+            answers = await wholly.author(asked)
+            self._written += answers.usage
+            return answers
 
         check = check_in(self.session, self.declaration, sorry, verbatim=wholly.verbatim)
         parking = replace(wholly, author=author)
@@ -412,12 +431,12 @@ class DeclarationProver:
     def _meter(self, effort: Effort) -> Callable[[], Effort]:
         """Return a function that adds the calls, time and cost since now to an effort."""
         session, method = self.session, self.method
-        calls, began, before = session.calls, time.monotonic(), method.proposer.cost
+        calls, began, before = session.calls, time.monotonic(), method.proposer.cost + self._written
         return lambda: replace(
             effort,
             repl_calls=effort.repl_calls + session.calls - calls,
             seconds=effort.seconds + time.monotonic() - began,
-            cost=effort.cost + method.proposer.cost.since(before),
+            cost=effort.cost + (method.proposer.cost + self._written).since(before),
         )
 
     def _fail(self, effort: Effort, likely: int | None, complaint: str = "") -> None:
@@ -432,9 +451,7 @@ class DeclarationProver:
         """
         solved = self._result.solved
         first, taken = "", False
-        for sorry in sorted(
-            self.declaration.sorries, key=lambda sorry: (sorry.ordinal != likely, sorry.ordinal)
-        ):
+        for sorry in sorted(self._provable, key=lambda sorry: (sorry.ordinal != likely, sorry.ordinal)):
             if sorry.ordinal in solved:
                 continue
             fits = await self._fitting(script, sorry)

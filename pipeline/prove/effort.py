@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from pipeline.endpoint.errors import Usage
+from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.source.scanner import SourceFile, scan_source
 from pipeline.lean.source.splice import Replacement, Script, splice
@@ -85,6 +86,8 @@ class DeclarationResult:
     """By the sorry's ordinal in the command."""
     unsolved: list[tuple[int | None, Effort]] = field(default_factory=list)
     """With the ordinal of its sorry; None if Lean's goals cannot be matched to sorries."""
+    stopped: JobError | None = None
+    """What ended the work before its time; of the sorries after it nothing is known."""
     unplaced: str = ""
     """The first complaint about a found proof that fits no sorry's place."""
 
@@ -120,7 +123,9 @@ def found(one: SorryToProve, solved: SolvedSorry, *, data: bytes, source: Source
 
 def in_vain(one: SorryToProve, worked: DeclarationResult) -> Attempt:
     """Sum the failed efforts for a sorry up as one attempt, with the tree and detail of the nearest to a proof."""
-    efforts = [effort for whose, effort in worked.unsolved if whose in (one.ordinal, None)]
+    own = [effort for whose, effort in worked.unsolved if whose in (one.ordinal, None)]
+    # A sorry that another one's goal filled leaves its own goal to one that is not filled.
+    efforts = own or [effort for whose, effort in worked.unsolved if whose in worked.solved]
     best = min(
         efforts,
         key=lambda effort: math.inf if effort.goals_left is None else effort.goals_left,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.jobs.protocol import JobError, first_error
+from pipeline.jobs.protocol import first_error
 from pipeline.jobs.specs import Budget, KnownProof, Lemma, SorryToProve
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.errors import ReplDied, ReplError, ReplStartError, short
@@ -175,23 +175,21 @@ class FileProver:
             return f"{one.declaration} is held by {held}, which may do anything"
         if one.kind not in PROVABLE_KINDS | INSTANCE_KINDS:
             return f"{one.declaration} is a {one.kind}: data and structure may not be invented"
-        if one.byte_start < self._stated(one):
+        if self._is_stated(one.byte_start):
             return f"{one.declaration}: the sorry is in its statement, which no proof may change"
         if self.engine.wholly is not None and self._source.declarations_in(command) != 1:
             return f"{one.declaration} shares its command with other declarations (mutual)"
         return ""
 
-    def _stated(self, one: SorryToProve) -> int:
-        """Return where the statement of a sorry's declaration ends."""
+    def _is_stated(self, at: int) -> bool:
+        """Return whether a sorry stands in its declaration's statement."""
         if self._located is None:
             self._located = locate(self._data)
         inside = (
-            item
-            for item in self._located.declarations
-            if item.record.byte_start <= one.byte_start < item.record.byte_end
+            item for item in self._located.declarations if item.record.byte_start <= at < item.record.byte_end
         )
         found = next(inside, None)
-        return 0 if found is None else self._located.positions.byte(found.stated)
+        return found is not None and at < self._located.positions.byte(found.stated)
 
     async def _attempt(self, piece: _Piece) -> None:
         answering = self.engine.answering
@@ -205,10 +203,6 @@ class FileProver:
             try:
                 async with Session(self.pool, self._key, Setup(prefix=piece.prefix)) as session:
                     worked = await self._work(session, piece)
-            except JobError as error:
-                # The declarations beside it have paid for what they still wait for.
-                if answering is None or error is not answering.over:
-                    raise
             except CannotAttempt as error:
                 self._report(piece.group, "error", str(error))
             except SetupFailed as error:
@@ -225,9 +219,15 @@ class FileProver:
             except ReplError as error:
                 self._report(piece.group, "error", short(str(error)))
             else:
+                tried = {whose for whose, _ in worked.unsolved}
                 for one in piece.group:
-                    solved = worked.solved.get(one.ordinal)
-                    self.done(in_vain(one, worked) if solved is None else self._found(one, solved))
+                    if (solved := worked.solved.get(one.ordinal)) is not None:
+                        self.done(self._found(one, solved))
+                    elif worked.stopped is None or one.ordinal in tried:
+                        self.done(in_vain(one, worked))
+                # The declarations beside it have paid for what they still wait for.
+                if worked.stopped is not None and (answering is None or worked.stopped is not answering.over):
+                    raise worked.stopped
 
     async def _work(self, session: Session, piece: _Piece) -> DeclarationResult:
         first = piece.group[0]
@@ -242,7 +242,15 @@ class FileProver:
             lemmas=self._citable(piece),
         )
         prover = DeclarationProver(
-            session, piece.declaration, self.budget, method, known, self.engine.wholly, self.path, shown
+            session,
+            piece.declaration,
+            self.budget,
+            method,
+            known,
+            self.engine.wholly,
+            self.path,
+            shown,
+            frozenset(one.ordinal for one in piece.declaration.sorries if self._is_stated(one.byte_start)),
         )
         return await prover.prove()
 

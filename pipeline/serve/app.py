@@ -159,7 +159,7 @@ def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_
     app.include_router(_copilot(registry))
     app.include_router(lean_routes(workspace))
     app.include_router(_about_itself(registry))
-    app.add_api_route("/docs", _routes_page, response_class=HTMLResponse, include_in_schema=False)
+    app.add_api_route("/docs", _routes_page, include_in_schema=False)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -277,7 +277,7 @@ def _about_itself(registry: Registry) -> APIRouter:
     return router
 
 
-async def _routes_page(request: Request) -> str:
+async def _routes_page(request: Request) -> HTMLResponse:
     """List the routes, each with an example as a command."""
     lines = [
         "<!doctype html><meta charset=utf-8><title>everlean</title><body style='max-width:50em;margin:2em auto'>"
@@ -294,7 +294,8 @@ async def _routes_page(request: Request) -> str:
                 where = shlex.quote(f"{request.base_url}{path.removeprefix('/')}")
                 command = f"curl -s {where} -H 'Content-Type: application/json' -d {asked}"
                 lines.append(f"<pre style='white-space:pre-wrap'>{escape(command)}</pre>")
-    return "\n".join(lines)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+    return HTMLResponse("\n".join(lines), headers={"Content-Security-Policy": policy})
 
 
 async def _problem(_request: Request, error: Exception) -> Response:

@@ -15,7 +15,7 @@ from pipeline.lean.pool.session import State, StateLost
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.splice import Replacement
 from pipeline.prove.declaration import DeclarationProver
-from pipeline.prove.effort import Attempt, Effort, SolvedSorry, found
+from pipeline.prove.effort import Attempt, Effort, SolvedSorry, found, in_vain
 from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.rungs import Engine, ladder
 from pipeline.prove.search import Search, SearchMethod
@@ -84,6 +84,22 @@ def test_a_sorry_in_a_statement_is_given_to_no_prover(tmp_path: Path, source: st
     said = "t: the sorry is in its statement, which no proof may change"
     assert [(one.outcome, one.detail) for one in attempts.values()] == [("unsupported", said)]
     assert pool.started == 0
+
+
+def test_beside_a_sorry_in_the_statement_the_proof_s_own_is_asked_for(tmp_path: Path) -> None:
+    asked_for = []
+
+    async def write(ask: WholeAsk) -> AuthorAnswers:
+        asked_for.append((ask.sorry.ordinal, ask.goal.strip()))
+        return AuthorAnswers(("trivial",))
+
+    source = "theorem t (h : 1 = 1 := by sorry) : True := sorry\n"
+    engine = Engine(ladder().propose, wholly=WholeProofMethod(write, proofs=1, repairs=0))
+    with Searches(tmp_path, script=Script(sorries={"theorem t": ["⊢ True"]})) as lean:
+        attempt = lean.attempt(source, engine)["t"]
+    assert asked_for == [(1, "⊢ True")]
+    assert attempt.proof is not None
+    assert attempt.proof.replacement.text == "by trivial"
 
 
 def test_one_process_serves_all_the_declarations_of_a_file(tmp_path: Path) -> None:
@@ -182,6 +198,37 @@ def test_a_state_that_is_lost_loses_no_other_sorry_s_proof(tmp_path: Path) -> No
     ((ordinal, effort),) = result.unsolved
     assert (ordinal, effort.outcome, effort.cost.prompt_tokens) == (1, "error", 10)
     assert "the goals are not what they were" in effort.detail
+
+
+def test_what_an_author_was_paid_is_told_where_lean_is_lost(tmp_path: Path) -> None:
+    async def write(ask: WholeAsk) -> AuthorAnswers:
+        if ask.earlier:
+            raise StateLost("simp", "the goals are not what they were")
+        return AuthorAnswers(("by sorry",), Usage(10, 1, 0.5))
+
+    method, wholly = SearchMethod(Fails("", "skip")), WholeProofMethod(write)
+    with Searches(tmp_path, script=EASY) as lean:
+        result = lean.use(
+            lambda session: DeclarationProver(
+                session, declared(SOURCE), BUDGET, method, wholly=wholly
+            ).prove()
+        )
+    assert [(effort.outcome, effort.cost) for _, effort in result.unsolved] == [("error", Usage(10, 1, 0.5))]
+
+
+def test_the_goal_in_vain_is_that_of_the_sorry_which_is_left(tmp_path: Path) -> None:
+    """Lean's goals do not come in the order of the sorries."""
+    script = replace(TWO, sorries={"theorem pair": ["h : p\n⊢ q", "h : p\n⊢ p"]})
+    with Searches(tmp_path, script=script) as lean:
+        result = lean.use(
+            lambda session: DeclarationProver(
+                session, declared(PAIR), BUDGET, SearchMethod(Fails("q", "exact h"))
+            ).prove()
+        )
+    assert list(result.solved) == [0]
+    attempt = in_vain(replace(wanted(PAIR)[1], ordinal=1), result)
+    assert (attempt.outcome, attempt.effort.cost.prompt_tokens) == ("error", 10)
+    assert "the goals are not what they were" in attempt.detail
 
 
 def test_a_goal_that_another_one_s_proof_fills_is_not_searched_again(tmp_path: Path) -> None:

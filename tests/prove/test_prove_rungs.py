@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.endpoint.errors import Usage
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import KnownProof
 from pipeline.lean.pool import PoolLimits
@@ -163,6 +164,26 @@ def test_the_day_s_last_money_ends_the_job_when_what_it_bought_is_recorded(tmp_p
         run(parameters(tmp_path, SOURCE, parallel=2), tmp_path / "job", script=SCRIPT, own=engine)
     bodies, _ = recorded((tmp_path / "job" / LINES).read_text())
     assert {name: one.outcome for name, one in attempts(bodies).items()} == {"first": "found"}
+
+
+@pytest.mark.parametrize("reason", ["spending_cap", "auth_failed"])
+def test_what_a_declaration_s_first_sorry_paid_for_is_recorded_where_the_model_fails_at_the_second(
+    tmp_path: Path, reason: str
+) -> None:
+    async def write(ask: WholeAsk) -> AuthorAnswers:
+        if ask.sorry.ordinal:
+            return AuthorAnswers((), error="no more", reason=reason)
+        return AuthorAnswers(("by\n  exact h",), Usage(10, 1, 0.5))
+
+    answering = ModelHealth(alone=True)
+    wholly = WholeProofMethod(answering.watch(write), proofs=1, repairs=0)
+    engine = Engine(ladder().propose, wholly=wholly, again=False, answering=answering)
+    source = "theorem pair (p q : Prop) (h : p) : p ∧ q := ⟨sorry, sorry⟩\n"
+    script = Script(sorries={"theorem pair": ["h : p\n⊢ p", "h : p\n⊢ q"]})
+    with pytest.raises((JobError, ExceptionGroup)):
+        run(parameters(tmp_path, source), tmp_path / "job", script=script, own=engine)
+    proof, attempt = recorded((tmp_path / "job" / LINES).read_text())[0]
+    assert (proof.tactics, attempt.outcome, attempt.usd) == (("exact h",), "found", 0.5)
 
 
 def test_a_model_that_is_silent_for_the_time_of_each_search_fails_the_job_and_no_sorry(

@@ -54,7 +54,9 @@ def test_a_method_that_no_route_has_is_a_405_whatever_comes_with_it(served: Serv
 
 
 def test_the_documentation_is_there(served: Served) -> None:
-    page = served.client.get("/docs").text
+    answer = served.client.get("/docs")
+    page = answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert not re.findall(r'src=|href="?http', page), "a machine without a way out shows it"
     paths = served.client.get("/openapi.json").json()["paths"]
     assert {"/generate", "/encode", "/retrieve", "/check", "/fill"} <= set(paths)

@@ -172,6 +172,7 @@ def test_every_open_sorry_has_its_goal_what_was_tried_how_far_it_got_and_its_lin
     assert ": exhausted; 2 goals left after intro h" in text
     assert "h : p ⊢ q Tried 1 time; the last by tactics, rung 0, " in text
     assert "Logic.untrue disproved" in text
+    assert "1 of these has not been tried yet: those without a line that says otherwise." in text
     assert "goal left" not in text.split("Logic.untrue")[1].split("Logic.new")[0], "it is not nearly there"
     assert "Logic.proved verified" in text
     assert "everlean proofs apply" in text.split("Logic.proved verified")[1]
