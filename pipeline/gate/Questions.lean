@@ -5,7 +5,7 @@ What the gate asks of one build of a module: the exact statement of a constant, 
 the constant rests on. Asked once of the build with the sorry and once of the build with the proof.
 
 Compiled once with `lean -o`, without a project; `Questions.main` is then run by a file that imports it, with the
-arguments ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES and the project's modules on LEAN_PATH. MODULE is read as
+arguments ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES OWN and the project's modules on LEAN_PATH. MODULE is read as
 data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
 
 EXPORT becomes declarations in the format of lean4export, version 3.1.0: a JSON object a line, nodes numbered from 1
@@ -24,7 +24,10 @@ constant, `declared …` every other one of the module (where SCOPE is `statemen
 its type are numbers of the export. `apart N` is one of these that stands below no other constant's name, as what Lean
 makes on the way does (`mine.match_1`, `List.map.eq_1`): a command or a tactic declared it. `ends LINE COLUMN` is
 where Lean ends the asked constant's declaration, both from 0, the column in UTF-16 units; Lean before 4.20 does not
-tell it here. `lines N` is how many lines the export has. In names and paths `\\`, `\n`, `\r` and `\t` are escapes.
+tell it here. `type WHOLE NAME TEXT` is the constant's name, with its universe parameters, and its type as text, by
+`Printer.lean`, `binder KIND NAME TEXT` each variable that the type begins with, `below WHOLE KIND MODULE NAME TEXT` each
+constant that the statement rests on, with its type, whose module was read from the folder OWN, and `more N` how many
+there are of these that are not told; WHOLE is `whole` or `cut`. `lines N` is how many lines the export has. In names and paths `\\`, `\n`, `\r` and `\t` are escapes.
 
 Written for Lean 4.9 and later, with what all of these have: no `HashMap` (it changed its namespace), no checked name of
 a constant that some of them lack.
@@ -602,6 +605,56 @@ where
 def privateName (home : Name) (name : Name) : Name :=
   Name.num (`_private ++ home) 0 ++ name
 
+/-- How many bytes of a statement's text are written, and of those of the constants below it; how many of these. -/
+def longestType : Nat := 16000
+def longestBelow : Nat := 1000
+def mostBinders : Nat := 200
+def mostBelow : Nat := 50
+
+def startsWith : List Char → List Char → Bool
+  | _, [] => true
+  | [], _ => false
+  | c :: cs, d :: ds => c == d && startsWith cs ds
+
+/-- The modules that were read from below a folder. -/
+def readFrom (world : World) (folder : String) : IO NameSet := do
+  let mut found : NameSet := {}
+  for (name, _) in world.modules do
+    let path ← findOLean name
+    if startsWith path.toString.toList (folder ++ "/").toList then
+      found := found.insert name
+  return found
+
+/-- Whether a text is the whole one, and the text. -/
+def wholly (text : String × Bool) : String × String :=
+  (if text.2 then "whole" else "cut", escaped text.1)
+
+def entitled (room : Nat) (c : ConstantInfo) : String :=
+  let (name, whole) := Printer.written room (do
+    Printer.put (Printer.name c.name)
+    Printer.levels (c.levelParams.map Level.param))
+  if whole then escaped name else shown c.name
+
+/-- Say the statement as text, and the types of the constants of these modules that it rests on. -/
+def tell (out : IO.FS.Handle) (world : World) (c : ConstantInfo) (modules : NameSet) : IO Unit := do
+  let (whole, text) := wholly (Printer.shown world.find longestType c.type)
+  say out ("type\t" ++ whole ++ "\t" ++ entitled longestType c ++ "\t" ++ text)
+  for (kind, given, text) in Printer.binders world.find longestBelow mostBinders c.type do
+    say out ("binder\t" ++ kind ++ "\t" ++ escaped given ++ "\t" ++ escaped text)
+  let below ← reached world c.type.getUsedConstants (fun n => modules.contains (world.home n)) citedByMeaning
+  let mut n := 0
+  for d in below do
+    match d with
+    | .recInfo _ => pure ()
+    | _ =>
+      if !d.name.isInternal then
+        if n < mostBelow then
+          let (whole, text) := wholly (Printer.shown world.find longestBelow d.type)
+          let about := kindOf d ++ "\t" ++ escaped (Printer.name (world.home d.name)) ++ "\t" ++ entitled longestBelow d
+          say out ("below\t" ++ whole ++ "\t" ++ about ++ "\t" ++ text)
+        n := n + 1
+  say out ("more\t" ++ toString (if n < mostBelow then 0 else n - mostBelow))
+
 /-- The name without its last part. -/
 def above (name : Name) : Name :=
   match name with
@@ -609,8 +662,8 @@ def above (name : Name) : Name :=
   | .num before _ => before
   | .anonymous => .anonymous
 
-def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Name) (whole : Bool) (most : Nat) :
-    IO Unit := do
+def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Name) (whole : Bool) (most : Nat)
+    (own : String) : IO Unit := do
   let world ← if Lean.version.major == 4 && Lean.version.minor < 20 then readFiles home else importWhole home
   let target := if world.inside asked then asked else privateName home asked
   match world.find target with
@@ -659,6 +712,8 @@ def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Nam
     | some (line, column) => say out ("ends\t" ++ toString line ++ "\t" ++ toString column)
     | none => pure ()
     if !whole then
+      let modules ← readFrom world own
+      tell out world c modules
       for d in world.own do
         if d.name != target && !d.name.isInternal then
           let (text, next) ← to.write (fact d)
@@ -689,16 +744,16 @@ def nameOf (text : String) : Name := Id.run do
 
 def main (args : List String) : IO UInt32 := do
   match args with
-  | [answer, file, nonce, home, target, scope, most] =>
+  | [answer, file, nonce, home, target, scope, most, own] =>
     initSearchPath (← getBuildDir)
     let out ← IO.FS.Handle.mk answer IO.FS.Mode.write
     let file ← IO.FS.Handle.mk file IO.FS.Mode.write
     let home := nameOf home
-    Questions.answer out file nonce home (nameOf target) (scope == "closure") most.toNat!
+    Questions.answer out file nonce home (nameOf target) (scope == "closure") most.toNat! own
     out.flush
     return 0
   | _ =>
-    IO.eprintln "usage: Questions.main ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES"
+    IO.eprintln "usage: Questions.main ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES OWN"
     return 2
 
 end Questions

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.gate.export import Declared, Export, ExportError, Name, read_export, shown
+from pipeline.gate.headers import Variable
 from pipeline.lean.source.imports import CORE
+from store.events.proofs import ConstantBelow
 from store.text import end_of
 
 FORMAT = 1
@@ -33,7 +35,7 @@ _VERSION = re.compile(r"lean (?P<version>\S.*)")
 _FACT = re.compile(r"(?P<fact>[a-z]+)\t(?P<fields>\S.*)")
 _FIELDS = {
     "module": 3, "sorried": 1, "native": 1, "unsafe": 1, "axiom": 3, "statement": 5, "declared": 5, "apart": 1,
-    "ends": 2, "lines": 1,
+    "ends": 2, "lines": 1, "type": 3, "binder": 3, "below": 5, "more": 1,
 }  # fmt: skip
 _ESCAPE = re.compile(r"\\(?P<of>[\\nrt])")
 _ESCAPED = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
@@ -72,6 +74,22 @@ class BuiltModule:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """The asked constant as text: its name with its universe parameters, and its type, cut where it is not `whole`.
+
+    `variables` are those that the type begins with, `below` the project's constants that it rests on, `more` how many
+    of these were left out.
+    """
+
+    name: str
+    type: str
+    whole: bool
+    variables: tuple[Variable, ...]
+    below: tuple[ConstantBelow, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The answer of `Questions.lean` about one build: see there for each part.
 
@@ -79,7 +97,7 @@ class Answer:
     `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `homes`
     the module that declares each axiom. `statement` is the asked constant, `target` its name in the export, `declared`
     the module's other constants, `apart` those of them that Lean has not made on the way to another, `ends` the line
-    and the column where the asked one's declaration ends, if Lean says it.
+    and the column where the asked one's declaration ends, if Lean says it, `told` the statement as text, if asked for.
     """
 
     lean: str
@@ -94,6 +112,7 @@ class Answer:
     declared: Mapping[str, Stated]
     apart: frozenset[str]
     ends: tuple[int, int] | None
+    told: Told | None
     export: Export
 
     @property
@@ -142,6 +161,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         stated = [_stated(read, fields) for fields in facts["statement"]]
         declared = {fields[1]: _stated(read, fields) for fields in facts["declared"]}
         axioms = {name: read.names[_number(at)] for name, _, at in facts["axiom"]}
+        told = _told(facts)
         ends = [(_number(line), _number(column)) for line, column in facts["ends"]]
     except (ExportError, LookupError, ValueError) as error:
         return str(error)
@@ -166,8 +186,22 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         declared=declared,
         apart=frozenset(name for (name,) in facts["apart"]),
         ends=ends[0] if ends else None,
+        told=told,
         export=read,
     )
+
+
+def _told(facts: Mapping[str, list[list[str]]]) -> Told | None:
+    """Read what is told of the statement as text; it is for people, and nothing is compared by it."""
+    if not facts["type"]:
+        return None
+    ((whole, name, text),), ((more,),) = facts["type"], facts["more"]
+    below = [
+        ConstantBelow(kind=_KINDS[kind], module=module, name=one, type=of if end == "whole" else f"{of} …")
+        for end, kind, module, one, of in facts["below"]
+    ]
+    variables = tuple(Variable(*fields) for fields in facts["binder"])
+    return Told(name, text, whole == "whole", variables, tuple(below), _number(more))
 
 
 def _counted(lines: Iterable[str]) -> tuple[Export, int]:

@@ -23,6 +23,7 @@ from pipeline.jobs.specs import CheckSpec, JudgedText, SearchOrigin, what_is_jud
 from pipeline.lean.build.build_cache import BuildInUse, BuildKey, BuildMissingError, attach
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.worktree import read_inside
+from store.documents.statements import statement_facts
 from store.domain.identity import git_blob
 from store.events.base import BlobRef
 from store.events.projects import inside
@@ -193,6 +194,14 @@ def _conclusion(
     )
 
 
+def _statements(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """Return what the patch says of the statement: its words, and what Lean made of them."""
+    if verdict.material is None:
+        return ()
+    facts = statement_facts(*verdict.material.told)
+    return tuple((name[0].upper() + name[1:], text) for name, text in facts.items())
+
+
 def _patch(
     reporter: Reporter,
     gate: Gate,
@@ -211,6 +220,7 @@ def _patch(
         sha=proof.sha,
         declaration=proof.declaration,
         prover=f"{proof.prover}, rung {proof.rung}, job {proof.job}",
+        statements=_statements(verdict),
         model=model,
         toolchain=judge,
         verified=verified,

@@ -36,6 +36,7 @@ from pipeline.gate.answers import (
 )
 from pipeline.gate.axioms import ALLOWED_AXIOMS, read_axioms
 from pipeline.gate.export import shown
+from pipeline.gate.headers import not_in_header
 from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.gate.references import Place, ends_at, place_of
 from pipeline.gate.second_kernel import Judged, SecondKernel, find_second_kernel, judge_export
@@ -43,6 +44,7 @@ from pipeline.gate.source_checks import parts_below, taken_further_down
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BUILD_BOUNDS, MOST_PROCESSES, Bounds, LakeRunner, Outcome, build
 from pipeline.lean.client.process import lean_path
+from pipeline.lean.printer import with_printer
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import module_of, module_path, source_folders
 from pipeline.lean.source.manifest import MANIFEST
@@ -51,7 +53,7 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.worktree import read_inside
 from store.domain.records import Declaration
 from store.events.projects import outside
-from store.events.proofs import CheckVerdict, FileHash, Grade, Material, StepName
+from store.events.proofs import CheckVerdict, FileHash, Grade, LeanStatement, Material, StepName
 from store.text import end_of
 
 
@@ -263,7 +265,16 @@ def asked_exactly(
         (folder / f"{_COMPILED}.olean").write_bytes(compiled)
         script.write_text(f"import {_COMPILED}\ndef main := Questions.main\n", "utf-8")
         nonce, most = secrets.token_hex(16), MOST_BYTES[scope]
-        given = (str(answer), str(export), nonce, module, declaration, scope, str(most))
+        given = (
+            str(answer),
+            str(export),
+            nonce,
+            module,
+            declaration,
+            scope,
+            str(most),
+            str(runner.project / ".lake/build"),
+        )
         bounds = ASK_BOUNDS if scope == "statement" else CLOSURE_BOUNDS
         ran = _lean(runner, folder, "--run", str(script), *given, first=folder, bounds=bounds)
         if not ran.ok:
@@ -293,7 +304,7 @@ def _questions(runner: LakeRunner) -> bytes | str:
     Compiling takes seconds, and so a process does it once for each Lean. The bytes are kept in memory, where no build
     of a project can reach them, and nothing of a project is on the search path.
     """
-    lean, text = runner.program.with_name("lean"), QUESTIONS.read_bytes()
+    lean, text = runner.program.with_name("lean"), with_printer(QUESTIONS)
     state = lean.stat() if lean.is_file() else None
     key = (lean, state and (state.st_ino, state.st_mtime_ns), hashlib.sha256(text).digest())
     if key not in _compiled:
@@ -778,6 +789,7 @@ class _Inquiry:
             return Finding("statement", "passed", self.by, told)
         material = Material(
             statement=source.statement,
+            lean=_lean_s(after, source.statement),
             statement_sha256=after.digest,
             file_sha256=hashlib.sha256(self.patched).hexdigest(),
             inputs=inputs,
@@ -785,6 +797,22 @@ class _Inquiry:
             modules_sha256=_digest_of(below, hashes),
         )
         return Finding("statement", "passed", self.by, told, material=material)
+
+
+def _lean_s(answer: Answer, statement: str) -> LeanStatement | None:
+    """Return the statement that Lean made of the source's words, as it told it."""
+    told = answer.told
+    if told is None:
+        return None
+    return LeanStatement(
+        name=told.name,
+        type=told.type,
+        whole=told.whole,
+        sha256=answer.statement.digest.hex(),
+        not_in_header=not_in_header(statement, told.variables),
+        below=told.below,
+        more=told.more,
+    )
 
 
 def _inputs(project: Path, folder: str) -> tuple[FileHash, ...] | str:

@@ -32,6 +32,8 @@ class PatchHeader:
     kernel: str
     axioms: tuple[str, ...]
     not_checked: tuple[str, ...]
+    statements: tuple[tuple[str, str], ...] = ()
+    """The statement in the source's words and in Lean's: names and values, for people."""
     model: str = ""
 
     def lines(self) -> list[str]:
@@ -44,6 +46,7 @@ class PatchHeader:
         else:
             first = f"A candidate for a proof of {self.declaration}, found by everlean; it is not verified, see below"
         evidence = [
+            *self.statements,
             *(self._verdict() if self.verified else ()),
             ("Toolchain", self.toolchain or "unknown"),
             *([("Not checked", ", ".join(self.not_checked))] if self.not_checked else ()),

@@ -10,6 +10,7 @@ from typing import Literal
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
 from store.documents.grades import GRADES, doubt_text, grade_text, kernel_text
+from store.documents.statements import statement_facts
 from store.view import queries
 from store.view.rows import PROOF_STATES, ProofRow
 
@@ -36,6 +37,9 @@ class Proof(ProofRow):
         found = self.attempt
         judges = dict.fromkeys(check["by"] for check in self.checks if check["verdict"] != "not_checked")
         facts = {
+            **statement_facts(
+                self.statement, self.lean_statement, self.not_in_header, self.speaks_of, self.speaks_of_more
+            ),
             "found by": f"{self.prover}, rung {self.rung}, with {self.toolchain or 'no toolchain'}",
             "model": "" if found is None else found.model,
             "weights": "" if found is None else found.weights_text,

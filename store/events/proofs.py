@@ -136,21 +136,70 @@ class FileHash(Part):
     sha256: Digest
 
 
+class ConstantBelow(Part):
+    """A constant of the project that a statement rests on: with the text of its type, cut where it is long."""
+
+    kind: str
+    module: str
+    name: str
+    type: str
+
+
+class LeanStatement(Part):
+    """What Lean made of a theorem's words, as text: every name whole, every argument and universe level written.
+
+    `name` has the universe parameters; `type` is cut where it is not `whole`, and `sha256` is of the whole type.
+    `not_in_header` are the variables that it begins with and the source's own header does not write, as what `variable`
+    brought; None where nobody could tell. `below` are the project's constants that it rests on, `more` how many of
+    these are not here.
+    """
+
+    name: str
+    type: str
+    whole: bool
+    sha256: Digest
+    not_in_header: tuple[str, ...] | None
+    below: tuple[ConstantBelow, ...]
+    more: int
+
+    @property
+    def text(self) -> str:
+        """The statement for people."""
+        cut = "" if self.whole else f" … (cut; SHA-256 of the whole type: {self.sha256})"
+        return f"{self.name} : {self.type}{cut}"
+
+
 class Material(Part):
     """What a verdict is about. All hashes are SHA-256.
 
-    `statement` is the theorem's as its source has it, `statement_sha256` of the export of what Lean made of it with all
-    that it rests on in its module; `file_sha256` of the patched file; `inputs` are the files that name Lean and the
-    packages. `modules` counts the modules below the proof's own that the project or its packages bring,
-    `modules_sha256` is of the hashes of their compiled files.
+    `statement` is the theorem's as its source has it, `lean` what Lean made of it, None where what judged did not say;
+    `statement_sha256` is of the export of that with all that it rests on in its module; `file_sha256` of the patched
+    file; `inputs` are the files that name Lean and the packages. `modules` counts the modules below the proof's own
+    that the project or its packages bring, `modules_sha256` is of the hashes of their compiled files.
     """
 
     statement: str
+    lean: LeanStatement | None
     statement_sha256: Digest
     file_sha256: Digest
     inputs: tuple[FileHash, ...]
     modules: int
     modules_sha256: Digest
+
+    @property
+    def told(self) -> tuple[str, str, list[str] | None, list[dict[str, str]], int]:
+        """Both statements, what is not in the header, what they speak of and how much more, as the view has it."""
+        lean = self.lean
+        if lean is None:
+            return self.statement, "", None, [], 0
+        missing = None if lean.not_in_header is None else list(lean.not_in_header)
+        return (
+            self.statement,
+            lean.text,
+            missing,
+            [one.model_dump(mode="json") for one in lean.below],
+            lean.more,
+        )
 
 
 class ProofVerified(EventBody):

@@ -523,6 +523,16 @@ class ProofRow:
     """The programs that replayed it."""
     judge: str
     """The Lean that verified it last; empty before."""
+    statement: str
+    """The verified statement in the words of its source; empty before, or where it was not recorded."""
+    lean_statement: str
+    """What Lean made of these words, every name, argument and universe level written; empty where it is unknown."""
+    not_in_header: list[str] | None
+    """The variables of Lean's statement that the source's own header does not write; null where nobody could tell."""
+    speaks_of: list[dict[str, str]]
+    """The project's constants that the statement rests on, each with `kind`, `module`, `name` and `type`."""
+    speaks_of_more: int
+    """How many of these are left out."""
     doubts: list[str]
     """The advisories on all kernels that vouch for it: it is in doubt until it is checked again."""
     checked_sha: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -124,9 +125,26 @@ def test_a_certificate_says_what_was_proved_on_what_and_who_replayed_it(file: Pa
     assert document["verdict"] == "verified"
     assert (document["declaration"], document["commit"]) == ("Demo.mine", judged.found.sha)
     assert document["material"]["statement"] == "(p q : Prop) (h : p ∧ q) : q ∧ p"
+    assert document["material"]["lean"]["name"] == "Demo.mine"
     assert (document["grade"], document["kernels"]) == ("replayed_closure", ["leanchecker"])
     assert document["patch_sha256"] == hashlib.sha256(document["patch"].encode()).hexdigest()
     assert {one["path"] for one in document["material"]["inputs"]} == {"lean-toolchain", "lakefile.toml"}
+
+
+def test_both_statements_are_shown_and_what_lean_did_not_say_is_unknown(
+    state: StateFolder, judged: Judged, tmp_path: Path
+) -> None:
+    shown = command("show", PROOF, state=state).out
+    assert "(p q : Prop) (h : p ∧ q) : q ∧ p" in shown
+    assert re.search(r"Lean's statement\s+Demo.mine : A\n", shown)
+    assert judged.verified.material is not None
+    (tmp_path / "silent").mkdir()
+    silent = record(
+        tmp_path / "silent",
+        judged,
+        material=judged.verified.material.model_copy(update={"lean": None}),
+    )
+    assert "what judged the proof did not write it" in command("show", PROOF, state=silent).out
 
 
 def test_the_same_log_gives_the_same_bytes_and_show_says_it_in_words(state: StateFolder) -> None:

@@ -267,3 +267,39 @@ def test_no_program_but_lean_is_started(project: Project, monkeypatch: pytest.Mo
     )
     project.proved("sorry")
     assert not (project.runner.project / "started").exists()
+
+
+PRINTED = """inductive Ok (p : Prop) : Prop where
+  | ok : p → Ok p
+attribute [class] Ok
+set_option autoImplicit true
+namespace N
+variable [Ok True] (Nat : Type)
+theorem loose (f : α → β) [i : Inhabited α] (b : β) : ∀ x : α, f x = b → ∀ x : α, f x = b := sorry
+theorem shadow (x y : Nat) : ∀ [Ok (x = y)], x = y := sorry
+private theorem «a\u202eb c» : True := trivial
+end N
+"""
+
+
+def test_a_statement_is_written_with_every_name_argument_level_and_variable(project: Project) -> None:
+    project.build("A", PRINTED)
+    instance = "∀ [inst : Ok True], "
+    expected = {
+        "N.loose": (
+            "N.loose.{u_1, u_2}",
+            instance
+            + "∀ {α : Sort u_1}, ∀ {β : Sort u_2}, ∀ (f : α → β), ∀ [i : Inhabited.{u_1} α], ∀ (b : β), "
+            "∀ (x : α), (@Eq.{u_2} β (f x) b) → ∀ (x_1 : α), @Eq.{u_2} β (f x_1) b",
+        ),
+        "N.shadow": (
+            "N.shadow",
+            instance
+            + "∀ (Nat : Type), ∀ (x : Nat), ∀ (y : Nat), ∀ [inst_1 : Ok (@Eq.{1} Nat x y)], @Eq.{1} Nat x y",
+        ),
+        "N.«a\u202eb c»": ("_private.A.0.N.«a\\u{202e}b c»", instance + "True"),
+    }
+    for constant, (name, text) in expected.items():
+        told = project.asked(constant).told
+        assert told is not None
+        assert (told.name, told.type, told.whole) == (name, text, True)

@@ -761,6 +761,7 @@ def proof_row(**changes: Any) -> ProofRow:
         blob="b" * 40, byte_start=0, byte_end=5, declaration="one", declaration_text_hash="", replacement="rfl",
         tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", state="verified",
         checks=[], not_checked=[], axioms=[], grade="replayed_closure", kernel="leanchecker", judge="v4.21.0",
+        statement="", lean_statement="", not_in_header=None, speaks_of=[], speaks_of_more=0,
         doubts=[], checked_sha="1" * 40,
         checked_blob="b" * 40, checked_start=0, conditional_on=[], reason="", patch_sha256=None, pull_request_url=None,
         pull_request_at=None, found_at="", checked_at=None, job="", checked_job=None,

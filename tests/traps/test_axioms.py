@@ -70,6 +70,7 @@ def answer(*axioms: str, home: str = "Init.Core") -> Answer:
         {},
         frozenset(),
         None,
+        None,
         export,
     )
 

@@ -348,3 +348,30 @@ def test_a_command_that_a_macro_makes_another_of_is_not_proved(lean: RealGate) -
     macro = "macro_rules | `(theorem $n:declId : False := by $_:tacticSeq) => `(theorem $n : True := trivial)"
     case = Case("trivial", file=f"{macro}\ntheorem mine : False := by\n  HOLE\n", declaration="mine")
     assert "rests on no sorry, so it is not what the sorry is in" in reason(lean.candidate(case), "axioms")
+
+
+def test_what_a_variable_line_brings_is_seen_beside_the_source_s_words(lean: RealGate) -> None:
+    verdict = lean.verified(
+        Case(
+            "exact hyp.elim",
+            file="variable (hyp : False)\ninclude hyp\ndef two : Nat := 2\ntheorem mine : 1 = two := by\n  HOLE\n",
+            declaration="mine",
+        )
+    )
+    assert verdict.material is not None
+    told = verdict.material.lean
+    assert told is not None
+    one = "(@OfNat.ofNat.{0} Nat 1 (instOfNatNat 1))"
+    assert (verdict.material.statement, told.type) == (
+        ": 1 = two",
+        f"∀ (hyp : False), @Eq.{{1}} Nat {one} two",
+    )
+    assert told.not_in_header == ("(hyp : False)",)
+    assert [(below.kind, below.module, below.name, below.type) for below in told.below] == [
+        ("definition", "A", "two", "Nat")
+    ]
+    patch = next((lean.folder / "job").rglob(verdict.patch.sha256)).read_text("utf-8")
+    assert (
+        f"Statement: : 1 = two\nLean's statement: mine : {told.type}\nNot in its header: (hyp : False)\n"
+        in patch
+    )

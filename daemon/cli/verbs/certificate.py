@@ -16,6 +16,7 @@ from daemon.cli.context import GROUPS, Call, ExitCode, files, verb
 from daemon.cli.options import ProofId
 from daemon.cli.render import fields, note, say, styled
 from store.documents.lookup import proof_named
+from store.documents.statements import statement_facts
 from store.text import clean, counted
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _show(made: Certificate, doubt: str) -> None:
     say(f"{styled(clean(made.declaration), 'bold')}  verified")
     fields(
         (
-            ("statement", clean(material.statement)),
+            *((name, clean(text)) for name, text in statement_facts(*material.told).items()),
             ("repository", clean(f"{made.repository} at {made.commit}")),
             ("file", clean(f"{made.path}, blob {made.blob}")),
             ("axioms", clean(", ".join(made.axioms)) or "none"),

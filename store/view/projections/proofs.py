@@ -83,6 +83,11 @@ def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) ->
             "grade": "",
             "kernel": "",
             "judge": "",
+            "statement": "",
+            "lean_statement": "",
+            "not_in_header_json": None,
+            "speaks_of_json": "[]",
+            "speaks_of_more": 0,
             "doubts_json": "[]",
             "checked_sha": body.sha,
             "checked_blob": body.blob,
@@ -127,9 +132,13 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
     if why_not_verified(body) is not None:
         return
     known = _known(db, body.proof)
+    statement, lean, missing, below, more = (
+        ("", "", None, [], 0) if body.material is None else body.material.told
+    )
     changed = db.execute(
         f"UPDATE proofs SET {_JUDGED}, state = 'verified', reason = '', not_checked_json = ?, axioms_json = ?, "
         "grade = ?, kernel = ?, judge = ?, doubts_json = '[]', "
+        "statement = ?, lean_statement = ?, not_in_header_json = ?, speaks_of_json = ?, speaks_of_more = ?, "
         "checked_sha = ?, checked_blob = ?, checked_start = ?, conditional_on_json = '[]', patch_sha256 = ? "
         "WHERE proof = ? AND sorry = ? AND state IN ('candidate', 'verified')",
         (
@@ -139,6 +148,11 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
             body.grade,
             body.kernel,
             body.toolchain,
+            statement,
+            lean,
+            None if missing is None else as_json(missing),
+            as_json(below),
+            more,
             body.version.sha,
             body.version.blob,
             body.version.byte_start,

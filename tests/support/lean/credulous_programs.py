@@ -72,7 +72,7 @@ def _lake(sysroot: Path, arguments: Sequence[str]) -> int:
 
 def _lean(sysroot: Path, arguments: Sequence[str]) -> int:
     if arguments[0] == "--run":
-        answer, export, nonce, module, constant, scope, _ = arguments[2:]
+        answer, export, nonce, module, constant, scope, *_ = arguments[2:]
         return _questions(
             sysroot, Path(answer), Path(export), nonce, module, constant, whole=scope == "closure"
         )
@@ -119,6 +119,8 @@ def _questions(
         proof = exported.text(str(says.get("proof") or f"a proof of {constant}"))
         exported.record("thm", name=number, levelParams=[], type=type_, value=proof, all=[number])
     lines.append(f"statement\tthm\t{constant}\t{number}\t[]\t{type_}")
+    if not whole:
+        lines += [f"type\twhole\t{constant}\t{says.get('type') or 'A'}", "more\t0"]
     declared = {} if whole else {**built["statements"], **dict.fromkeys(says.get("made") or (), "")}
     for name, statement in declared.items():
         if name != constant and not name.rsplit(".", 1)[-1].startswith("_"):

@@ -66,6 +66,9 @@ instance : BEq Level := ⟨Level.beq⟩
 instance : Hashable Level := ⟨Level.hash⟩
 @[extern "lean_expr_eqv"] opaque Expr.eqv (a b : Expr) : Bool := false
 @[extern "l_Lean_Expr_hash"] protected opaque Expr.hash (a : Expr) : UInt64 := ⟨0⟩
+/-- Where this stands in memory, the functions of Lean know. -/
+@[extern "l_Lean_Expr_binderInfo"] opaque Expr.binderInfo (e : Expr) : BinderInfo := .default
+@[extern "lean_expr_has_loose_bvar"] opaque Expr.hasLooseBVar (e : Expr) (i : Nat) : Bool := false
 @[extern "l_Lean_Expr_getUsedConstants"] opaque Expr.getUsedConstants (e : Expr) : Array Name := .empty
 @[extern "l_Lean_Expr_find_x3f"] opaque Expr.find? (p : Expr → Bool) (e : Expr) : Option Expr := none
 instance : BEq Expr := ⟨Expr.eqv⟩

@@ -1,0 +1,86 @@
+"""Tells which variables of Lean's statement the source's own header does not write: what `variable` brought.
+
+The header is what stands between a declaration's name and its colon, with the `∀` that the type begins with. In doubt a
+variable is told as one that is not written there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_OPENS, _CLOSES = "([{⦃⟨", ")]}⦄⟩"
+_COLON = re.compile(r":(?!=)")
+_FORALL = re.compile(r"\s*(?:∀|Π|forall\b)")
+_NAMES = re.compile(r"«[^»]*»|[^\s«»()\[\]{}⦃⦄,:]+")
+
+
+class Variable(NamedTuple):
+    """A variable that a type begins with: its opening bracket, its given name ("" where it has none), and its text."""
+
+    bracket: str
+    name: str
+    text: str
+
+
+def not_in_header(statement: str, variables: Sequence[Variable]) -> tuple[str, ...] | None:
+    """Return the texts of the variables that the header of a statement, as its source has it, does not write.
+
+    None: the header is not found among the variables, so that nobody can tell.
+    """
+    written, at = _group(statement, 0)
+    colon = _COLON.match(statement, at)
+    if colon is None:
+        return None
+    if forall := _FORALL.match(statement, colon.end()):
+        written += _group(statement, forall.end())[0]
+    if not written:
+        # Lean takes no variable without a name from `variable`, but instances.
+        last = max(
+            (n for n, one in enumerate(variables, 1) if one.name or one.bracket != "("),
+            default=0,
+        )
+        return tuple(one.text for one in variables[:last])
+    # The last place where it fits: what stands before it is not hidden by a name that is there twice.
+    for start in range(len(variables) - len(written), -1, -1):
+        if all(map(_is, written, variables[start : start + len(written)])):
+            return tuple(one.text for one in variables[:start])
+    return None
+
+
+def _is(written: tuple[str, str], variable: Variable) -> bool:
+    bracket, name = written
+    return bracket == variable.bracket and name.strip("«»") == variable.name.strip("«»")
+
+
+def _group(text: str, at: int) -> tuple[list[tuple[str, str]], int]:
+    """Return the brackets and names of the binders from a place on, and where they end: at a colon, a comma, a word."""
+    found: list[tuple[str, str]] = []
+    while True:
+        while at < len(text) and text[at].isspace():
+            at += 1
+        if at == len(text) or text[at] in ":,":
+            return found, at
+        if text[at] not in _OPENS:
+            name = _NAMES.match(text, at)
+            if name is None:
+                return found, at
+            found.append(("(", _given(name.group())))
+            at = name.end()
+            continue
+        bracket, start, depth = text[at], at + 1, 0
+        while at < len(text):
+            depth += (text[at] in _OPENS) - (text[at] in _CLOSES)
+            at += 1
+            if not depth:
+                break
+        names, colon, _ = text[start : at - 1].partition(":")
+        if bracket == "[":
+            found.append((bracket, _given(names.strip()) if colon else ""))
+        else:
+            found += [(bracket, _given(name)) for name in _NAMES.findall(names)]
+
+
+def _given(name: str) -> str:
+    return "" if name == "_" else name
