@@ -101,7 +101,8 @@ def diff(
         with files("choose another file"):
             path.write_text(_FORMATS[form](found) + "\n", encoding="utf-8")
     code = ExitCode.DIFFERENCES if found.failed_on else ExitCode.OK
-    return Answer(found, lambda: say(_FORMATS[style](found)), code)
+    # A program reads lines as they are, also where a person looks on.
+    return Answer(found, lambda: (say if style == "text" else print)(_FORMATS[style](found)), code)
 
 
 def _wanted_file(text: str) -> tuple[str, Path]:

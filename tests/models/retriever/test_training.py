@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -73,17 +74,14 @@ def test_processes_that_round_differently_keep_the_same_epoch(tmp_path: Path) ->
             tmp_path, monitor="MRR", highest=1.0, mode="max", every_n_epochs=1, remembered=lambda own=own: own
         )
         best.score = 0.6
-        first = SimpleNamespace(broadcast=lambda _: 0.5 + 0.1, barrier=lambda _: None)
-        best.on_validation_end(
-            SimpleNamespace(
-                sanity_checking=False,
-                current_epoch=0,
-                callback_metrics={"MRR": 0.5},
-                is_global_zero=False,
-                strategy=first,
-            ),  # type: ignore[arg-type]
-            SimpleNamespace(),  # type: ignore[arg-type]
+        trainer: Any = SimpleNamespace(
+            sanity_checking=False,
+            current_epoch=0,
+            callback_metrics={"MRR": 0.5},
+            is_global_zero=False,
+            strategy=SimpleNamespace(broadcast=lambda _: 0.6, barrier=lambda _: None),
         )
+        best.on_validation_end(trainer, trainer)
         kept.append(best.epoch)
     assert kept == [None, None]
 

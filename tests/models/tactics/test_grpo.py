@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel
+from torch import distributed
 from trl.trainer import base_trainer
 
 from pipeline.models.errors import ConfigError, NothingToLearnError
@@ -188,6 +189,19 @@ def test_a_goal_is_judged_once_in_a_run_however_often_that_is_stopped(
             trainer("lean", batch_size=6, num_generations=2).fit(ROWS, Saves(tmp_path / "run"))
 
 
+def test_processes_that_judge_differently_learn_from_the_first_ones_goals(
+    trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(
+        distributed,
+        "broadcast_object_list",
+        lambda box, src: box.__setitem__(src, box[src] and [True, False]),
+    )
+    with pytest.raises(NothingToLearnError, match="1 goals that no finisher closes, of 2,"):
+        trainer("lean", batch_size=6, num_generations=2).fit(ROWS)
+
+
 def test_too_few_goals_for_a_reward_of_ones_own_are_no_finishers_fault(trainer: MakeTrainer) -> None:
     made = trainer(lambda completions, **_: [0.0] * len(completions), batch_size=6, num_generations=2)
     with pytest.raises(NothingToLearnError, match="there are 2 goals, and a step takes 3"):
@@ -205,6 +219,11 @@ def test_a_goal_that_the_first_rung_closes_without_a_model_is_left_out(
     fitted = trainer("lean", num_generations=2, batch_size=2, say=said.append).fit(ROWS)
     assert (fitted.rows, fitted.dropped) == (1, 1)
     assert said[-1] == "1 of 2 goals are left out: a finisher closes them"
+    # Neither the last finisher's verdict nor the first one's counts for another goal.
+    for goal, finisher in (("p", "assumption"), ("p", "grind"), ("q", "assumption"), ("q", "grind")):
+        in_process(monkeypatch, replace(LEAN, tactics={(goal, finisher): []}))
+        with pytest.raises(NothingToLearnError, match="1 goals that no finisher closes, of 2,"):
+            trainer("lean", num_generations=2, batch_size=6).fit(ROWS)
     # A reward of one's own may be for anything.
     own = trainer(lambda completions, **_: [0.0] * len(completions), num_generations=2, batch_size=2)
     assert own.fit(ROWS).dropped == 0
