@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import TypeVar
 
 MEETING = "EVERLEAN_RANKS_FILE"
 """The variable with the path of the file by which they find each other."""
+T = TypeVar("T")
 
 
 def world() -> int:
@@ -55,6 +57,17 @@ def any_of(value: bool) -> bool:
     )
     distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
     return bool(flag)
+
+
+def of_first(value: T) -> T:
+    """Return what the first of the processes has, each of which asks."""
+    from torch import distributed
+
+    if not distributed.is_initialized():
+        return value
+    box = [value]
+    distributed.broadcast_object_list(box, src=0)
+    return box[0]
 
 
 def meet() -> None:

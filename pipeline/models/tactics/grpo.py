@@ -22,7 +22,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +32,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.errors import ConfigError, NothingToLearnError
+from pipeline.models.ranks import is_first, of_first
 from pipeline.models.running import Saves
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import TacticModel
@@ -272,14 +272,15 @@ class GRPOTrainer(RepositoryTrainer):
         closed: list[bool] = []
         if kept is not None and kept.exists():
             closed = json.loads(kept.read_text(encoding="utf-8"))
+        closed = of_first(closed)
         for first in range(len(closed), len(examples), _JUDGED_TOGETHER):
             part = examples[first : first + _JUDGED_TOGETHER]
             asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
-            verdicts = iter(self._lean_reward().judge(asked))
-            for _ in part:
-                outcomes = [verdict and verdict.outcome for verdict in islice(verdicts, len(FINISHERS))]
-                closed.append("closed" in outcomes)
-            if kept is not None:
+            closes = [one is not None and one.outcome == "closed" for one in self._lean_reward().judge(asked)]
+            found = [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
+            # Near a time limit processes find different ones, and have to learn from the same.
+            closed += of_first(found)
+            if kept is not None and is_first():
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 write_whole(kept, json.dumps(closed))
         return [one for one, easy in zip(examples, closed, strict=True) if not easy]
