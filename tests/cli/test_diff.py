@@ -562,6 +562,17 @@ def test_no_format_lets_a_name_be_more_than_text(hostile: Clone) -> None:
     assert "%3A%3Aerror%20file%3DA.lean%3A%3Ax%0A%23%23%5Berror%5Dy%E2%80%AE%60%7C%3Cb%3E.lean" in uris
 
 
+@pytest.mark.parametrize("form", ["json", "sarif", "github"])
+def test_what_a_program_reads_is_the_same_at_a_terminal(
+    hostile: Clone, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    plain = hostile.run("HEAD~1", "--format", form).stdout
+    assert max(map(len, plain.splitlines())) > 40
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("typer.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
+    assert hostile.run("HEAD~1", "--format", form).stdout == plain
+
+
 def test_sarif_has_what_a_forge_asks_for(clone: Clone, tmp_path: Path) -> None:
     clone.commit({"A.lean": BASE.replace(":= rfl", ":= sorry"), "B.lean": "axiom b : False\n"})
     clone.commit({"A.lean": None, "B.lean": "\n\naxiom b : False\n"})

@@ -11,6 +11,7 @@ from sqlite3 import Connection
 import pytest
 
 from pipeline.front import Front, digest, front
+from pipeline.report.html import macro
 from pipeline.report.layout import file_stem, sheets
 from pipeline.report.page import render
 from store.documents.status import describe_view
@@ -317,3 +318,13 @@ def test_the_sorries_on_which_most_rests_are_named_and_what_is_unknown_is_said(v
         < most.index("Logic.root")
     )
     assert "2 theorems and 0 statements of the blueprint rest on it" in most
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"), [(200, ""), (201, "1 more of its lines is in the patch."), (203, "3 more")]
+)
+def test_of_a_long_patch_it_says_how_much_is_left_out(lines: int, told: str) -> None:
+    shown = macro("diff", lines=["+x"] * lines)
+    assert shown.count("<ins>") == 200
+    assert told in said(shown)
+    assert ("more" in said(shown)) == bool(told)
