@@ -10,9 +10,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pipeline.lean.source.lexer import tokens_of_text
+
 _OPENS, _CLOSES = "([{⦃⟨", ")]}⦄⟩"
 _COLON = re.compile(r":(?!=)")
 _FORALL = re.compile(r"\s*(?:∀|Π|forall\b)")
+_WORDS = re.compile(r"[([{⦃⟨]|[)\]}⦄⟩]|<->|->|[→↔,∃λ]|\bfun\b")
 _NAMES = re.compile(r"«[^»]*»|[^\s«»()\[\]{}⦃⦄,:]+")
 
 
@@ -29,6 +32,9 @@ def not_in_header(statement: str, variables: Sequence[Variable]) -> tuple[str, .
 
     None: the header is not found among the variables, so that nobody can tell.
     """
+    # A bracket or an arrow in a literal is none.
+    words = (token.text for token in tokens_of_text(statement)[0])
+    statement = " ".join('""' if word[0] in "\"'" else word for word in words)
     written, at = _group(statement, 0)
     colon = _COLON.match(statement, at)
     if colon is None:
@@ -36,17 +42,30 @@ def not_in_header(statement: str, variables: Sequence[Variable]) -> tuple[str, .
     if forall := _FORALL.match(statement, colon.end()):
         written += _group(statement, forall.end())[0]
     if not written:
-        # Lean takes no variable without a name from `variable`, but instances.
-        last = max(
-            (n for n, one in enumerate(variables, 1) if one.name or one.bracket != "("),
-            default=0,
-        )
+        # An arrow has no name, and no more has what a macro's `variable` brings.
+        named = (n for n, one in enumerate(variables, 1) if one.name or one.bracket != "(")
+        last = max(len(variables) - _arrows(statement[colon.end() :]), *named, 0)
         return tuple(one.text for one in variables[:last])
     # The last place where it fits: what stands before it is not hidden by a name that is there twice.
     for start in range(len(variables) - len(written), -1, -1):
         if all(map(_is, written, variables[start : start + len(written)])):
             return tuple(one.text for one in variables[:start])
     return None
+
+
+def _arrows(text: str) -> int:
+    """Return how many arrows a type may begin with."""
+    found = depth = 0
+    for word in _WORDS.findall(text):
+        if word in _OPENS:
+            depth += 1
+        elif word in _CLOSES:
+            depth -= 1
+        elif depth == 0 and word in ("→", "->"):
+            found += 1
+        elif depth == 0:
+            break
+    return found
 
 
 def _is(written: tuple[str, str], variable: Variable) -> bool:

@@ -277,7 +277,7 @@ namespace N
 variable [Ok True] (Nat : Type)
 theorem loose (f : α → β) [i : Inhabited α] (b : β) : ∀ x : α, f x = b → ∀ x : α, f x = b := sorry
 theorem shadow (x y : Nat) : ∀ [Ok (x = y)], x = y := sorry
-private theorem «a\u202eb c» : True := trivial
+private theorem «a\u202eb c\u05d0» : True := trivial
 end N
 """
 
@@ -297,7 +297,7 @@ def test_a_statement_is_written_with_every_name_argument_level_and_variable(proj
             instance
             + "∀ (Nat : Type), ∀ (x : Nat), ∀ (y : Nat), ∀ [inst_1 : Ok (@Eq.{1} Nat x y)], @Eq.{1} Nat x y",
         ),
-        "N.«a\u202eb c»": ("_private.A.0.N.«a\\u{202e}b c»", instance + "True"),
+        "N.«a\u202eb c\u05d0»": ("_private.A.0.N.«a\\u{202e}b c\\u{5d0}»", instance + "True"),
     }
     for constant, (name, text) in expected.items():
         told = project.asked(constant).told
