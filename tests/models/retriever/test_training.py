@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +72,7 @@ def test_processes_that_round_differently_keep_the_same_epoch(tmp_path: Path) ->
     kept: list[int | None] = []
     for own in (0.1, 0.9):
         best = BestWeights(
-            tmp_path, monitor="MRR", highest=1.0, mode="max", every_n_epochs=1, remembered=lambda own=own: own
+            tmp_path, monitor="MRR", highest=1.0, mode="max", every_n_epochs=1, remembered=partial(float, own)
         )
         best.score = 0.6
         trainer: Any = SimpleNamespace(
