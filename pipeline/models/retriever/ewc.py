@@ -244,10 +244,11 @@ def estimated(
         found = merge_over_processes(squared_gradients(encoder, groups, each))
         values, mean = normalised({name: value / found.examples for name, value in found.sums.items()})
         if mean == 0.0:
+            remedy = ". A loss that has reached zero does that; with fisher_labels: sampled it does not"
             warnings.append(
                 f"the Fisher information of {part.name} is zero at every weight ({part.labels} labels, "
-                f"{found.examples} examples): nothing of it is protected. A loss that has reached zero does that "
-                "with empirical labels; fisher_labels: sampled does not"
+                f"{found.examples} examples): nothing of it is protected"
+                + (remedy if part.labels == "empirical" else "")
             )
         for name, value in values.items():
             total[name] = total[name].add_(value) if name in total else value

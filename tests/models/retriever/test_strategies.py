@@ -136,11 +136,14 @@ def test_what_was_learned_counts_alike_however_much_it_is_or_how_steep_its_loss(
     for name, value in both.items():
         torch.testing.assert_close(value, (alone[0][name] + alone[1][name]) / 2)
     assert warnings == ()
-    nothing, warnings = estimated(encoder, parts[:1], setting, lambda scores, *_: 0.0 * scores.sum(dim=1))
+    drawn = [parts[0], Part("B", rows["B"], "sampled")]
+    nothing, warnings = estimated(encoder, drawn, setting, lambda scores, *_: 0.0 * scores.sum(dim=1))
     assert not any(bool(value.any()) for value in nothing.values())
     assert [warning.partition(" (")[0] for warning in warnings] == [
-        "the Fisher information of A is zero at every weight"
+        f"the Fisher information of {name} is zero at every weight" for name in "AB"
     ]
+    # What is drawn already is no remedy.
+    assert ["fisher_labels: sampled" in warning for warning in warnings] == [True, False]
 
 
 def test_what_is_remembered_are_rows_whose_premise_comes_first_among_those_beside_it(made: Made) -> None:
