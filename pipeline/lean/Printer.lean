@@ -45,8 +45,8 @@ def isLetter (c : Nat) : Bool :=
 def isSubscript (c : Nat) : Bool :=
   within c 0x2080 0x2089 || within c 0x2090 0x209c || within c 0x1d62 0x1d6a
 
-/-- Whether it is seen, stands where it is written, and is not taken for a space. Letters that are written from the right
-turn what stands between two of them. -/
+/-- Whether it is seen, stands where it is written, and is not taken for a space. Letters that are written from the
+right turn what stands between two of them. -/
 def isSeen (c : Nat) : Bool :=
   within c 32 126 || within c 0xa1 0x58f && c != 0xad && !within c 0x300 0x36f || within c 0x900 0x115e ||
   within c 0x1161 0x167f || within c 0x1681 0x17b3 || within c 0x17b6 0x180a || within c 0x1810 0x1fff ||

@@ -87,7 +87,7 @@ def test_a_sorry_in_a_statement_is_given_to_no_prover(tmp_path: Path, source: st
 
 
 def test_beside_a_sorry_in_the_statement_the_proof_s_own_is_asked_for(tmp_path: Path) -> None:
-    asked_for = []
+    asked_for: list[tuple[int, str]] = []
 
     async def write(ask: WholeAsk) -> AuthorAnswers:
         asked_for.append((ask.sorry.ordinal, ask.goal.strip()))

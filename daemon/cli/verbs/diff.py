@@ -101,8 +101,15 @@ def diff(
         with files("choose another file"):
             path.write_text(_FORMATS[form](found) + "\n", encoding="utf-8")
     code = ExitCode.DIFFERENCES if found.failed_on else ExitCode.OK
-    # A program reads lines as they are, also where a person looks on.
-    return Answer(found, lambda: (say if style == "text" else print)(_FORMATS[style](found)), code)
+
+    def show() -> None:
+        if style == "text":
+            say(_text(found))
+        else:
+            # A program reads lines as they are, also where a person looks on.
+            print(_FORMATS[style](found))
+
+    return Answer(found, show, code)
 
 
 def _wanted_file(text: str) -> tuple[str, Path]:
