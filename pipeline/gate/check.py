@@ -28,7 +28,10 @@ from store.domain.identity import git_blob
 from store.events.base import BlobRef
 from store.events.projects import inside
 from store.events.proofs import CheckedVersion, ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.text import cut
 
+_IN_A_PATCH = 600
+"""Characters of a statement: the patch becomes a commit's message."""
 TOGETHER_S = 20.0
 """So long further texts are begun: other repositories wait for the slot."""
 
@@ -195,11 +198,11 @@ def _conclusion(
 
 
 def _statements(verdict: Verdict) -> tuple[tuple[str, str], ...]:
-    """Return what the patch says of the statement: its words, and what Lean made of them."""
+    """Return what the patch says of the statement: its words, and what Lean made of them. All of it is in the event."""
     if verdict.material is None:
         return ()
     facts = statement_facts(*verdict.material.told)
-    return tuple((name[0].upper() + name[1:], text) for name, text in facts.items())
+    return tuple((name[0].upper() + name[1:], cut(text, _IN_A_PATCH)) for name, text in facts.items())
 
 
 def _patch(

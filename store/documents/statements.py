@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from store.text import cut
+
 UNKNOWN = "not recorded: what judged the proof did not write it"
 _BY_NAME = 300
 _SHOWN = 5
@@ -24,7 +26,7 @@ def statement_facts(
         return {}
     if not lean:
         return {"statement": source, "Lean's statement": UNKNOWN}
-    told = [f"{one['name']} : {_short(one['type'])}" for one in below[:_SHOWN]]
+    told = [f"{one['name']} : {cut(one['type'], _BY_NAME)}" for one in below[:_SHOWN]]
     left = len(below) - len(told) + more
     return {
         "statement": source,
@@ -34,7 +36,3 @@ def statement_facts(
         else ", ".join(not_in_header) or "none",
         "speaks of": "; ".join([*told, *([f"and {left} more"] if left else [])]) or "nothing of the project",
     }
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _BY_NAME else f"{text[: _BY_NAME - 1]}…"
