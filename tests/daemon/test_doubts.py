@@ -100,7 +100,7 @@ def test_a_patch_says_it_in_its_subject_and_its_first_lines_and_is_written_anew(
     row = proof_row(checked_at="", patch_sha256="0" * 64)
     doubted = replace(row, doubts=["lean4#14576"])
     text = mail(doubted, b"A proof\n\ndiff --git a/A.lean b/A.lean\n", "me <me@example.org>").decode()
-    assert "Subject: [PATCH IN DOUBT] Prove one" in text
+    assert "Subject: [PATCH IN DOUBT] prove one" in text
     assert "IN DOUBT: lean4#14576. Every kernel that vouches for it has a known fault" in text
     assert mail_id(row, "me") != mail_id(doubted, "me")
 

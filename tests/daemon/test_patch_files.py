@@ -73,7 +73,7 @@ def test_a_proof_that_was_checked_again_has_the_patch_of_the_last_check(deployme
     (first,) = patches_after(deployment, found, verified, text=b"checked\n\ndiff --git a/A.lean b/A.lean\n")
     before = first.read_bytes()
     assert before.startswith(b"From ")
-    assert f"From: {AUTHOR}\nSubject: [PATCH] Prove a\n".encode() in before
+    assert f"From: {AUTHOR}\nSubject: [PATCH] prove a\n".encode() in before
     assert b"\n\nchecked\n---\n" in before
     text = b"checked again\n\ndiff --git a/A.lean b/A.lean\n"
     assert patches_after(deployment, verified.model_copy(update={"job": "check-2"}), text=text) == [first]
