@@ -97,9 +97,10 @@ def test_branches_that_a_repository_has_no_room_for_are_watched_and_said_to_be_t
     assert len(deployment.events("sorry_opened")) == 10
     with closing(queries.connect(settings.paths.database_db)) as view:
         cut = queries.too_large(view)
-        assert [row.said for row in cut] == [
-            "too large: 2 of 4 sorries taken (S.lean)",
+        # Which of two branches that are scanned at once comes first, nothing says.
+        assert sorted(row.said for row in cut) == [
             "too large: 0 of 4 sorries taken (S.lean)",
+            "too large: 2 of 4 sorries taken (S.lean)",
         ]
         (said,) = too_large_said(cut).values()
         assert said == f"{cut[0].branch}: {cut[0].said}; so on 1 more branch"
