@@ -225,7 +225,7 @@ differences of final and of base to the first row, "within" where the interval h
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What one seed's chains of an arm have, in percent, the mean over its orders."""
+    """The figures of an arm for one seed: recall in percent, averaged over the orders."""
 
     after: float
     final: float

@@ -141,7 +141,7 @@ class Status:
     sorries_elsewhere: int | None
     """how many more in the source of other watched branches"""
     week: Sequence[Week] | None
-    """what came and went in each repository in seven days; those without news are left out"""
+    """the changes of the last seven days by repository; a repository without changes is left out"""
     news: Sequence[Happened] | None
     """the newest of it, at most five"""
     disproved: int | None

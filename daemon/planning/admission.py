@@ -248,7 +248,7 @@ def admit(
 
 
 def _shared_out(start: Sequence[DueJob], free: Sequence[Gpu]) -> tuple[DueJob, ...]:
-    """Return the jobs that begin, with the GPUs that are left shared out: whoever has fewest gets more first."""
+    """Share the free GPUs among the jobs that begin: the job with the fewest gets the next ones."""
     jobs, left = list(start), list(free)
     while left:
         for place in sorted(range(len(jobs)), key=lambda place: len(jobs[place].leases)):

@@ -192,7 +192,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
 
 
 def _told(facts: Mapping[str, list[list[str]]]) -> Told | None:
-    """Read what is told of the statement as text; it is for people, and nothing is compared by it."""
+    """Read the text of the statement. People read it; no check compares it."""
     if not facts["type"]:
         return None
     ((whole, name, text),), ((more,),) = facts["type"], facts["more"]

@@ -46,7 +46,7 @@ class Digests:
 
     @property
     def in_order(self) -> bool:
-        """Whether the numbers followed one another, from 0."""
+        """True if every number is one more than the last, from 0."""
         return self._places is None
 
     def add(self, number: int, digest: bytes) -> None:

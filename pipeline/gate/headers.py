@@ -1,7 +1,7 @@
-"""Tells which variables of Lean's statement the source's own header does not write: what `variable` brought.
+"""Find the binders of Lean's statement that the source's own header lacks: those that `variable` added.
 
-The header is what stands between a declaration's name and its colon, with the `∀` that the type begins with. In doubt a
-variable is told as one that is not written there.
+The header stands between a declaration's name and its colon; the `∀` at the front of the type belongs to it. A doubtful
+binder counts as one that the header lacks.
 """
 
 from __future__ import annotations
