@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.gate.export import FORMAT, read_export
+from pipeline.lean.export import FORMAT, read_export
 
 _BYTES_A_LINE = 50
 

@@ -1,6 +1,6 @@
 """Reads what `Questions.lean` answers about one build of a module, and compares two builds.
 
-An answer is a file of facts and an export (`pipeline.gate.export`). Readers return what they read, or one sentence on
+An answer is a file of facts and an export (`pipeline.lean.export`). Readers return what they read, or one sentence on
 why they could not: a text with a line too many, too few or of another shape is refused. The facts stand between two
 lines with the mark of the question, a nonce, so that no other file can pass for an answer. Nothing that the project
 built is loaded here: both are text.
@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.gate.export import Declared, Export, ExportError, Name, read_export, shown
 from pipeline.gate.headers import Variable
+from pipeline.lean.export import Declared, Export, ExportError, Name, read_export, shown
 from pipeline.lean.source.imports import CORE
 from store.events.proofs import ConstantBelow
 from store.text import end_of

@@ -35,7 +35,6 @@ from pipeline.gate.answers import (
     read_answer,
 )
 from pipeline.gate.axioms import ALLOWED_AXIOMS, read_axioms
-from pipeline.gate.export import shown
 from pipeline.gate.headers import not_in_header
 from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.gate.references import Place, ends_at, place_of
@@ -44,7 +43,8 @@ from pipeline.gate.source_checks import parts_below, taken_further_down
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BUILD_BOUNDS, MOST_PROCESSES, Bounds, LakeRunner, Outcome, build
 from pipeline.lean.client.process import lean_path
-from pipeline.lean.printer import with_printer
+from pipeline.lean.export import shown
+from pipeline.lean.program_text import program_text
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import module_of, module_path, source_folders
 from pipeline.lean.source.manifest import MANIFEST
@@ -304,7 +304,7 @@ def _questions(runner: LakeRunner) -> bytes | str:
     Compiling takes seconds, and so a process does it once for each Lean. The bytes are kept in memory, where no build
     of a project can reach them, and nothing of a project is on the search path.
     """
-    lean, text = runner.program.with_name("lean"), with_printer(QUESTIONS)
+    lean, text = runner.program.with_name("lean"), program_text(QUESTIONS, "Nodes", "Printer")
     state = lean.stat() if lean.is_file() else None
     key = (lean, state and (state.st_ino, state.st_mtime_ns), hashlib.sha256(text).digest())
     if key not in _compiled:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.gate.answers import Answer, differences, not_of_the_proof
-from pipeline.gate.export import _Reader, shown
 from pipeline.gate.lake_checks import MOST_BYTES, asked_exactly
 from pipeline.gate.second_kernel import NANODA, Judged, SecondKernel, judge_export
 from pipeline.lean.build.lake import Bounds, LakeRunner
+from pipeline.lean.export import _Reader, shown
 from tests.lean.test_questions_for_real import Project
 
 AXIOMS = ["Classical.choice", "Quot.sound", "propext"]

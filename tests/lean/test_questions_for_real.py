@@ -14,10 +14,10 @@ import pytest
 
 from pipeline.gate import lake_checks
 from pipeline.gate.answers import Answer, differences
-from pipeline.gate.export import shown
 from pipeline.gate.lake_checks import ask_exactly, axioms_of, judge_axioms
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.process import lean_path
+from pipeline.lean.export import shown
 
 A = """namespace N
 def two : Nat := 2

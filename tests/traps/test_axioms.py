@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.gate.answers import Answer, BuiltModule, Stated
-from pipeline.gate.export import Declared, Export
 from pipeline.gate.lake_checks import Finding, judge_axioms
+from pipeline.lean.export import Declared, Export
 from tests.support.gate import Case, GateProject, Refused
 from tests.support.lean.credulous import Rule
 

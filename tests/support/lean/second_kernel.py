@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _judge(text: str, permitted: list[str] | None, refused: str | None) -> int:
-    from pipeline.gate.export import read_export
+    from pipeline.lean.export import read_export
 
     export = read_export(text.split("\n")[:-1])
     axioms = [".".join(name) for name in export.axioms]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate.export import Declared, Export, ExportError, read_export, shown
+from pipeline.lean.export import Declared, Export, ExportError, read_export, shown
 from tests.support.lean.exported import Exported
 
 Edit = Callable[[str], str]
