@@ -103,7 +103,7 @@ def add(
             shutil.copy2(folder / name, copy / name)
         complete(copy)
 
-    return chain.once(step, lambda _run: chain.put(step, write, made))
+    return chain.once(step, lambda _run: chain.put(step, write, made), from_parent=False)
 
 
 def _files(folder: Path, about: Mapping[str, Any]) -> set[str]:

@@ -295,10 +295,11 @@ class Chain:
             found.append(self.read(parent))
         return found
 
-    def once(self, step: Step, make: Callable[[Path], Checkpoint]) -> Checkpoint:
+    def once(self, step: Step, make: Callable[[Path], Checkpoint], *, from_parent: bool = True) -> Checkpoint:
         """Return a step's checkpoint; where it does not exist, `make` it in its run's folder.
 
-        Of processes that learn together the first one has the folder's lock.
+        Of processes that learn together the first one has the folder's lock. `from_parent`: it takes the parent's
+        weights, which have to be whole.
 
         Raises:
             CheckpointError: the checkpoint or its parent is damaged, or another process is making it. And what `make`
@@ -306,7 +307,7 @@ class Chain:
         """
         if self.has(step.checkpoint):
             return self.read(step.checkpoint, verify=True)
-        if step.parent is not None:
+        if step.parent is not None and from_parent:
             self.read(step.parent, verify=True)
         with self.making(step.checkpoint) if is_first() else nullcontext(self.run(step.checkpoint)) as run:
             if self.has(step.checkpoint):

@@ -63,6 +63,17 @@ class Config:
                 raise ConfigError(f"{key} is no field of a training configuration{meant}")
         return cls(**values)
 
+    @classmethod
+    def of_checkpoint(cls, described: Mapping[str, Any]) -> Self:
+        """Return the configuration that a checkpoint describes, without fields that an earlier version or another
+        trainer had.
+
+        Raises:
+            ConfigError: a value is not taken.
+        """
+        names = {item.name for item in fields(cls)}  # type: ignore[arg-type]  # as above
+        return cls(**{name: value for name, value in described.items() if name in names})
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)  # type: ignore[call-overload, no-any-return]  # as above
 

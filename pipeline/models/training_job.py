@@ -400,9 +400,8 @@ class TrainingJob(abc.ABC, Generic[C]):
             earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
             recorder = Recorder(self.spec.job, self.reporter)
             measured = self._measure(self.evaluator(made.checkpoint, recorder), [*earlier, task])
-            if order.parent is not None:
-                # What it did not learn shows only beside what the one before knew already.
-                self.evaluator(order.parent, recorder).record(task, "test", repository=task.name)
+            if order.parent is not None and (unknown := self._measure_before(order.parent, task, recorder)):
+                measured["unmeasured"].append(unknown.as_json())
         return {
             "checkpoint": made.checkpoint,
             "dataset": str(task.dataset),
@@ -435,6 +434,16 @@ class TrainingJob(abc.ABC, Generic[C]):
         """Stage the curve of a checkpoint; None where none lies in its folder."""
         path = folder / CURVE
         return self.reporter.stage(path.read_bytes()) if path.is_file() else None
+
+    def _measure_before(self, parent: str, task: TaskData, recorder: Recorder) -> UnmeasuredSplit | None:
+        """Measure the checkpoint in use on the new test set: what is not learned shows only beside what it knew."""
+        try:
+            self.chain.read(parent, verify=True)
+            self.evaluator(parent, recorder).record(task, "test", repository=task.name)
+        except CheckpointError as error:
+            # A model that was offered is to take the place of one that is damaged, too.
+            return UnmeasuredSplit(task.name, "test", str(error))
+        return None
 
     def _measure(self, measuring: Evaluator[C], tasks: Sequence[TaskData]) -> dict[str, Any]:
         """Measure on the test set of every task, the newest one last, and on the newest one's val set."""

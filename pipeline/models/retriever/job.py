@@ -118,7 +118,7 @@ def evaluate_checkpoint(spec: JobSpec[EvaluateSpec], reporter: Reporter) -> dict
         measuring = RetrieverEvaluator(
             chain,
             given.checkpoint,
-            config or RetrieverConfig.from_dict(checkpoint.config),
+            config or RetrieverConfig.of_checkpoint(checkpoint.config),
             Recorder(spec.job, reporter),
             given.indices,
         )
