@@ -12,6 +12,7 @@ PYTHON=${PYTHON:-python3}
 here=$(cd "$(dirname "$0")/.." && pwd)
 lib=$PREFIX/lib/everlean
 doc=$PREFIX/share/doc/everlean
+man=$PREFIX/share/man/man1/everlean.1
 case ${2:-} in
   --user)
     config=${XDG_CONFIG_HOME:-$HOME/.config}
@@ -78,7 +79,8 @@ files() {
     put "$here/systemd/everlean.sysusers" /usr/lib/sysusers.d/everlean.conf
     put "$here/systemd/everlean.tmpfiles" /usr/lib/tmpfiles.d/everlean.conf
   fi
-  for page in install operations security; do put "$here/docs/$page.md" "$doc/$page.md"; done
+  "$1" -P "$here/release/documents.py" pages "$DESTDIR$doc"
+  print_to "$man" "$1" -P "$here/release/documents.py" man
   # Drop-ins are chosen by the administrator, so they lie beside the documents.
   for drop_in in gpu gpu-amd; do put "$here/systemd/$drop_in.conf" "$doc/$drop_in.conf"; done
   for one in $completions; do print_to "${one#*:}" completion "$1" "${one%%:*}"; done
@@ -91,7 +93,7 @@ case $action in
   files) files "$PYTHON"; echo "installed without the application: units in $DESTDIR$units, settings in $DESTDIR$etc; next: $then" ;;
   uninstall)
     rm -rf "$DESTDIR$lib" "$DESTDIR$doc"
-    rm -f "$DESTDIR$PREFIX/bin/everlean" "$DESTDIR$units/everlean.service" "$DESTDIR$units/everlean-serve.service"
+    rm -f "$DESTDIR$man" "$DESTDIR$PREFIX/bin/everlean" "$DESTDIR$units/everlean.service" "$DESTDIR$units/everlean-serve.service"
     [ "$etc" != /etc/everlean ] ||
       rm -f "$DESTDIR/usr/lib/sysusers.d/everlean.conf" "$DESTDIR/usr/lib/tmpfiles.d/everlean.conf"
     for one in $completions; do rm -f "$DESTDIR${one#*:}"; done

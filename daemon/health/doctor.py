@@ -255,7 +255,7 @@ def _elan(settings: Settings | None) -> Finding:
 
 def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Finding]:
     """Check what runs Lean, and the versions that watched branches lack."""
-    from pipeline.lean.backend import find_leans
+    from pipeline.lean.backend import NOT_AS_ROOT, find_leans
 
     lean = settings.lean if settings is not None else None
     found = find_leans(
@@ -271,7 +271,11 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
             LEAN,
             "ok" if off else "missing",
             summary.detail,
-            "" if off else "everlean setup (docs/install.md)",
+            ""
+            if off
+            else "run everlean as another user (docs/install.md)"
+            if summary.detail == NOT_AS_ROOT
+            else "everlean setup (docs/install.md)",
         )
     else:
         yield Finding(LEAN, "ok", summary.detail)

@@ -21,6 +21,8 @@ from store.files import written_whole
 
 _ENTRY = re.compile(r"\s*\[\[\s*repos\s*\]\]")
 _HEADER = re.compile(r"\s*\[")
+_BRANCHES = re.compile(r"\s*branches\s*=")
+_NO_TABLE = "the entry is not written as a [[repos]] table of its own; change it by hand"
 
 BEGINNING = """\
 # everlean: what differs from the defaults. docs/configuration.md describes every setting, `everlean config show` has
@@ -67,6 +69,45 @@ def added(
     for url in urls:
         text = with_entry(text, spelled(url), branches=branches, every=every)
     return _written(path, text)
+
+
+def with_more_branches(path: Path, url: str, branches: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Add branches to those that a repository names; return its key and the keys of all, None if it is not watched.
+
+    Raises:
+        EditError: it names none, so the default branch would be lost; or it is not written as a table of its own.
+        RefusedTextError, OSError: see `added`.
+    """
+    text = _text_of(path)
+    try:
+        (meant,) = parse(with_entry("", spelled(url)).encode(), path=path).repos
+        watched = parse(text.encode(), path=path).repos
+    except ConfigError as error:
+        raise _refused(error) from error
+    index = next((number for number, repo in enumerate(watched) if repo.key == meant.key), None)
+    if index is None:
+        return None
+    if not watched[index].branches:
+        example = ", ".join(map(_quoted, ("main", *branches)))
+        raise EditError(
+            f"{meant.key} is watched on its default branch; to keep that, name it too: write branches = [{example}] "
+            f"below its url in {path}"
+        )
+    every = [*dict.fromkeys([*watched[index].branches, *branches])]
+    lines = text.splitlines(keepends=True)
+    first, end = _entry_lines(text, index)
+    expected: list[Any] = tomllib.loads(text)["repos"]
+    expected[index]["branches"] = every
+    for place in range(first, end):
+        if _BRANCHES.match(lines[place]):
+            lines[place] = f"branches = [{', '.join(map(_quoted, every))}]\n"
+    changed = "".join(lines)
+    try:
+        if tomllib.loads(changed)["repos"] == expected:
+            return meant.key, _written(path, changed)
+    except tomllib.TOMLDecodeError:
+        pass
+    raise EditError("its branches are not written in one line; add them by hand")
 
 
 def listed_added(
@@ -144,21 +185,32 @@ def without_entry(text: str, index: int) -> str:
         EditError: it is not written as a table of its own.
     """
     lines = text.splitlines(keepends=True)
-    entries = [number for number, line in enumerate(lines) if _ENTRY.match(line)]
+    first, end = _entry_lines(text, index)
     before: list[Any] = tomllib.loads(text)["repos"]
-    if len(entries) == len(before):
-        first = entries[index]
-        after = (number for number in range(first + 1, len(lines)) if _HEADER.match(lines[number]))
-        end = next(after, len(lines))
-        while not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#"):
-            end -= 1  # a comment above the next entry is the next entry's
-        changed = "".join(lines[:first] + lines[end:])
-        try:
-            if tomllib.loads(changed).get("repos", []) == before[:index] + before[index + 1 :]:
-                return changed
-        except tomllib.TOMLDecodeError:
-            pass
-    raise EditError("the entry is not written as a [[repos]] table of its own; take it out by hand")
+    changed = "".join(lines[:first] + lines[end:])
+    try:
+        if tomllib.loads(changed).get("repos", []) == before[:index] + before[index + 1 :]:
+            return changed
+    except tomllib.TOMLDecodeError:
+        pass
+    raise EditError(_NO_TABLE)
+
+
+def _entry_lines(text: str, index: int) -> tuple[int, int]:
+    """Return the numbers of an entry's first line and of the line behind its last.
+
+    Raises:
+        EditError: it is not written as a table of its own.
+    """
+    lines = text.splitlines()
+    entries = [number for number, line in enumerate(lines) if _ENTRY.match(line)]
+    if len(entries) != len(tomllib.loads(text)["repos"]):
+        raise EditError(_NO_TABLE)
+    after = (number for number in range(entries[index] + 1, len(lines)) if _HEADER.match(lines[number]))
+    end = next(after, len(lines))
+    while not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#"):
+        end -= 1  # a comment above the next entry is the next entry's
+    return entries[index], end
 
 
 @dataclass(frozen=True, slots=True)

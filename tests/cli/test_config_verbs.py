@@ -57,6 +57,18 @@ def test_a_valid_file_is_said_to_be_valid(folder: StateFolder) -> None:
     assert "is valid" in answer.out
 
 
+def test_a_valid_file_that_names_what_is_not_here_is_told_so(folder: StateFolder) -> None:
+    folder.config.write_text('[log]\nship = "s4://bucket"\n[notify.command]\nrun = ["/no/such/program"]\n')
+    answer = folder.everlean("config", "check")
+    assert answer.code == 0
+    for told in (
+        "it watches nothing",
+        "[notify.command] run: /no/such/program is no program",
+        "no s4://; is s3:// meant?",
+    ):
+        assert told in answer.err
+
+
 def test_show_gives_every_setting_with_its_origin(folder: StateFolder) -> None:
     folder.config.write_text('[daemon]\nstate_dir = "state"\n[poll]\nevery = "90s"\n[[repos]]\nurl = "./r"\n')
     document = folder.everlean("config", "show", "--json").json

@@ -101,6 +101,7 @@ def test_a_deleted_view_is_rebuilt_row_for_row(filled: StateFolder) -> None:
     assert filled.everlean("sorries").code == 1
     assert filled.everlean("db", "rebuild").code == 0
     assert rows(filled.state / "database.db") == before
+    assert stat.S_IMODE((filled.state / "database.db").stat().st_mode) == 0o600
     assert filled.everlean("db", "verify").code == 0
 
 
@@ -118,7 +119,7 @@ def test_a_backup_is_one_private_file_that_restores_to_the_same_view(filled: Sta
     answer = filled.everlean("db", "backup", "copy.db", "--json")
     assert answer.code == 0
     assert (answer.json["file"], answer.json["size_bytes"]) == (str(target), target.stat().st_size)
-    assert not stat.S_IMODE(target.stat().st_mode) & 0o022
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert [path.name for path in filled.root.iterdir() if path.name.startswith((".copy", "copy"))] == [
         "copy.db"
     ]

@@ -78,6 +78,18 @@ def test_owner_and_name_are_those_of_a_repository_on_github(folder: StateFolder)
     assert load(folder.config).repos[0].url == "https://github.com/leanprover/lean4"
 
 
+def test_a_branch_is_added_to_those_that_a_repository_names(folder: StateFolder) -> None:
+    assert folder.everlean("repos", "add", FLT, "--branch", "main").code == 0
+    folder.everlean("repos", "add", MATHLIB)
+    added = folder.everlean("repos", "add", FLT, "--branch", "next", "--json")
+    assert (added.code, added.json["repository"]) == (0, FLT.removeprefix("https://"))
+    assert [repo.branches for repo in load(folder.config).repos] == [("main", "next"), ()]
+    before = folder.config.read_bytes()
+    refused = folder.everlean("repos", "add", MATHLIB, "--branch", "next")
+    assert 'write branches = ["main", "next"] below its url' in refused.err
+    assert folder.config.read_bytes() == before
+
+
 def test_the_folder_of_a_clone_is_written_by_its_whole_path(folder: StateFolder) -> None:
     (folder.root / "clone").mkdir()
     assert folder.everlean("repos", "add", "clone").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,10 +23,9 @@ SYSTEM_FILES = {
     "usr/share/bash-completion/completions/everlean",
     "usr/share/doc/everlean/gpu-amd.conf",
     "usr/share/doc/everlean/gpu.conf",
-    "usr/share/doc/everlean/install.md",
-    "usr/share/doc/everlean/operations.md",
-    "usr/share/doc/everlean/security.md",
+    *(f"usr/share/doc/everlean/{path.name}" for path in (ROOT / "docs").iterdir()),
     "usr/share/fish/vendor_completions.d/everlean.fish",
+    "usr/share/man/man1/everlean.1",
     "usr/share/zsh/site-functions/_everlean",
 }
 
@@ -63,6 +63,17 @@ def test_all_but_the_application_is_staged_and_taken_away_again(tmp_path: Path) 
         .read_text("utf-8")
         .startswith("#compdef everlean")
     )
+    pages = tmp_path / "usr/share/doc/everlean"
+    linked = {
+        target
+        for page in pages.glob("*.md")
+        for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text("utf-8"))
+    }
+    assert len(linked) > 20
+    assert [target for target in linked if not (pages / target).is_file()] == []
+    manual = (tmp_path / "usr/share/man/man1/everlean.1").read_text("utf-8")
+    for name in ("everlean sorries show ID", "\\-\\-fail\\-on", ".B 75"):
+        assert name in manual
     (tmp_path / "usr/lib/everlean/venv").mkdir(parents=True)
     said = install("uninstall", **stage)
     assert files(tmp_path) == {"etc/everlean/config.toml"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.support import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE = ROOT / "release"
+VERSION = runpy.run_path(str(RELEASE / "version.py"))["__version__"]
 CONTAINERFILE = (RELEASE / "Containerfile").read_text("utf-8")
 
 
@@ -81,20 +83,32 @@ def test_the_wheel_of_the_sdist_has_the_tag_s_version_and_all_that_runs(built: P
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("network", "users_settings")
-@pytest.mark.parametrize("tool", [("uv", "tool", "install"), ("pipx", "install")], ids=" ".join)
-def test_the_wheel_installs_as_a_tool(
-    built: Path, tmp_path: Path, tool: tuple[str, ...], provide: Callable[[str], Path]
-) -> None:
-    """With this user's settings of the package index."""
-    provide(tool[0])
-    folders = ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "PIPX_HOME", "PIPX_BIN_DIR")
-    own = {**os.environ, **{name: str(tmp_path / name) for name in folders}}
-    wheel = str(built / "everlean-7.8.9-py3-none-any.whl")
-    done = subprocess.run([*tool, wheel], capture_output=True, text=True, check=False, env=own)
-    assert done.returncode == 0, done.stderr
-    installed = tmp_path / ("UV_TOOL_BIN_DIR" if tool[0] == "uv" else "PIPX_BIN_DIR") / "everlean"
-    assert "everlean 7.8.9" in run(installed, "--version")
+@pytest.mark.usefixtures("users_settings")
+def test_the_index_takes_what_is_built_and_uvx_runs_the_wheel(tmp_path: Path) -> None:
+    """With this user's settings of the package index; without an index pip says why not."""
+    tools = tmp_path / "tools" / "bin"
+    run(sys.executable, "-m", "venv", tools.parent)
+
+    def tool(name: str, *words: str | Path) -> str:
+        # What people set for pip and uv, for an index of their own, is in the environment.
+        own = {**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON": sys.executable}
+        return run(tools / name, *words, **own)
+
+    tool("pip", "install", "--quiet", "build", "twine", "uv")
+    out = tmp_path / "dist"
+    tool("python", "-m", "build", "--outdir", out, ROOT)
+    said = tool("twine", "check", "--strict", *out.iterdir())
+    assert said.count("PASSED") == 2
+    (wheel,) = out.glob("*.whl")
+    version = wheel.name.split("-")[1]
+    assert f"everlean {version} " in tool("uvx", "--from", wheel, "everlean", "--version")
+
+
+def test_every_example_for_a_pull_request_names_the_release_s_tag() -> None:
+    pages = [ROOT / "docs/pull-requests.md", RELEASE / "gitlab.yml"]
+    named = re.findall(r"everlean@([\w.]+)|rev: ([\w.]+)", "".join(page.read_text("utf-8") for page in pages))
+    assert {first or second for first, second in named} == {f"v{VERSION}"}
+    assert len(named) == 4
 
 
 def test_the_debian_package_has_the_units_users_and_folders_and_starts_nothing(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from daemon.cli.render import note, say, styled
 from store.text import clean, counted
 
 if TYPE_CHECKING:
+    from daemon.settings import Settings
     from daemon.settings.in_force import SettingInForce
 
 GROUPS["config"] = "Check the configuration, or show it."
@@ -68,11 +72,29 @@ def check(call: Call) -> Answer:
 
     def write() -> None:
         say(f"{path} is valid: {counted(len(settings.repos), 'repository')}")
-        for repo in settings.repos:
-            if repo.url.startswith("/") and not Path(repo.url).is_dir():
-                note(f"everlean: {clean(repo.url)}: no such folder now; name a clone's folder or a URL")
+        for line in _not_here(settings):
+            note(f"everlean: {clean(line)}")
 
     return Answer(judged, write)
+
+
+def _not_here(settings: Settings) -> Iterator[str]:
+    """Yield what a valid file names and this machine does not have, as it is now."""
+    if not settings.repos:
+        yield "it watches nothing: `everlean repos add URL` adds a repository"
+    for repo in settings.repos:
+        if repo.url.startswith("/") and not Path(repo.url).is_dir():
+            yield f"{repo.url}: no such folder now; name a clone's folder or a URL"
+    if settings.notify.command.run and shutil.which(program := settings.notify.command.run[0]) is None:
+        yield f"[notify.command] run: {program} is no program here now"
+    scheme, separator, _ = settings.log.ship.partition("://")
+    if separator:
+        from fsspec import available_protocols
+
+        if scheme not in (protocols := available_protocols()):
+            near = get_close_matches(scheme, protocols, 1, 0.5)
+            meant = f"; is {near[0]}:// meant?" if near else ""
+            yield f"[log] ship: fsspec knows no {scheme}://{meant}"
 
 
 def _parsed(line: str) -> Mistake:

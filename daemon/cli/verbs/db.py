@@ -11,6 +11,7 @@ import typer
 from daemon.cli.answer import Answer
 from daemon.cli.context import GROUPS, Call, CliError, ExitCode, verb
 from daemon.cli.render import note
+from daemon.place.lock import keep_private
 from store.documents.document import of_row
 from store.text import clean, counted, size
 
@@ -162,6 +163,7 @@ def rebuild(call: Call) -> Answer:
     """Make database.db anew from the log; needs the daemon stopped."""
     from daemon.cli import offline
 
+    keep_private()
     report = offline.rebuild(call.instance.paths)
     said = f"rebuilt {call.instance.paths.database_db} from {counted(report.position, 'event')}"
     if report.stopped is not None:
@@ -203,6 +205,7 @@ def recover(call: Call) -> Answer:
     """Go on from what is sound of a damaged log; keeps the damaged files. Needs the daemon stopped."""
     from daemon.cli import offline
 
+    keep_private()
     found = offline.recover(call.instance.paths)
     if found is None:
         return Answer(
@@ -234,6 +237,7 @@ def backup(
     """Copy the log, whole and consistent, while the daemon runs or not."""
     from store.log import backup as store_backup
 
+    keep_private()
     report = store_backup.backup(call.instance.paths.events_db, file.absolute())
     said = f"{report.path}: the log up to event {report.position}, {size(report.size_bytes)}"
     document = BackedUp(report.path, report.position, report.size_bytes)
@@ -252,6 +256,7 @@ def restore(
     """Make a log of the segments that the daemon shipped, whole or up to an event."""
     from store.log import segments
 
+    keep_private()
     target = file.absolute()
     link = segments.restore(segments.SegmentStore(url), target, upto=upto)
     said = f"{target}: the log up to event {link.seq}, with the hashes that it had"

@@ -133,11 +133,15 @@ def add(
         str | None, typer.Option("--every", metavar="T", help='How often it is asked, such as "30m".')
     ] = None,
 ) -> Answer:
-    """Add a repository to the watchlist in config.toml."""
-    from daemon.settings.watchlist import added
+    """Add a repository to the watchlist in config.toml, or branches to one that is there."""
+    from daemon.settings.watchlist import added, with_more_branches
 
     path = call.instance.config
     with files(AS_OWNER):
+        if branches and path.exists() and (changed := with_more_branches(path, url, branches)) is not None:
+            key, keys = changed
+            told = f"{key} is watched on {', '.join(branches)} too; {_takes_effect(call.instance)}"
+            return Answer(Watchlist(path, key, keys), told)
         keys = added(path, [url], branches=branches or (), every=every)
     done = f"added {keys[-1]} to {path}; {_takes_effect(call.instance)}"
     return Answer(Watchlist(path, keys[-1], keys), done)
