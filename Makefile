@@ -55,7 +55,7 @@ $(VENV)/.train: pyproject.toml constraints.txt $(VENV)/.core
 # What tests and linters need beside torch.
 $(VENV)/.test: pyproject.toml constraints.txt $(VENV)/.core
 	@echo "installing what the tests use"
-	@$(PIP) install --no-compile -c constraints.txt -e ".[mcp,dev]"
+	@$(PIP) install --no-compile -c constraints.txt -e ".[mcp,notify,dev]"
 	@$(COMPILE_LIBRARIES)
 	@touch $@
 
@@ -174,8 +174,9 @@ lock: | $(VENV)/bin/python
 	$(LOCK) pyproject.toml --extra train -o locks/train.txt
 	$(LOCK) pyproject.toml --extra serve -o locks/serve.txt
 	$(LOCK) pyproject.toml --extra mcp -o locks/mcp.txt
+	$(LOCK) pyproject.toml --extra notify -o locks/notify.txt
 	$(LOCK) pyproject.toml --extra ray -o locks/ray.txt
-	$(LOCK) pyproject.toml --extra train --extra serve --extra mcp --extra dev -o locks/dev.txt
+	$(LOCK) pyproject.toml --extra train --extra serve --extra mcp --extra notify --extra dev -o locks/dev.txt
 
 # In an environment of its own: the tool's dependencies are not ours. Without a network there is none, and its test says so.
 $(VENV)/.audit: | $(VENV)/bin/python

@@ -15,12 +15,14 @@ from pipeline.jobs.blueprint import no_blueprint, resting_on
 from store.documents.news import FILLED, WORDS, News, Waiting, describe_news, describe_waiting
 from store.documents.problems import Problem
 from store.documents.sorries import Sorry, describe_sorries
-from store.text import and_more, clean, counted
+from store.text import and_more, clean, counted, in_words
 from store.view import queries, report_queries
 from store.view.counts import added_up, counted_branches, elsewhere_said, sorry_counts
 from store.view.impact import MOST_COUNTED
 from store.view.rows import SorryRow, TooLargeRow
 
+CHANGED = ("restated", "became an axiom", "unchecked", "hidden")
+"""The steps at which a sorry goes and its declaration stays, without a proof of what it said."""
 MOST_OLDEST = 10
 MOST_LINES = 20
 """Sorries that are named in one part of the first screen; the rest is counted."""
@@ -32,9 +34,9 @@ class Front:
 
     `came`, `went` and the news are of the time from `since` on, the rest is of `until`: now. `came` counts the new
     sorries, without those that were there when their branch was first read, which `first_read` counts; `went` the
-    others by what became of them. `opened` and `filled` are the newest. `open` and `verified` count the sorries in the
-    source, without those `elsewhere`, which only other branches have, and the `not_taken`, which the limits of [scan]
-    leave out; `repositories` are those that have one.
+    others by what became of them. `opened`, `filled` and `changed` (of `CHANGED`) are the newest. `open` and `verified`
+    count the sorries in the source, without those `elsewhere`, which only other branches have, and the `not_taken`,
+    which the limits of [scan] leave out; `repositories` are those that have one.
     """
 
     since: str
@@ -50,6 +52,8 @@ class Front:
     first_read: int
     opened: tuple[News, ...]
     filled: tuple[News, ...]
+    changed: tuple[News, ...]
+    changed_number: int
     waiting: Waiting
     oldest: tuple[Sorry, ...]
     problems: tuple[Problem, ...]
@@ -80,6 +84,7 @@ def front(
     turns = report_queries.turns_since(view, since)
     opened = [one for one in turns if one.what == "opened" and not one.first_read]
     filled = [one for one in turns if one.step == "filled"]
+    changed = [one for one in turns if one.step in CHANGED]
     numbers = sorry_counts(view).values()
     total, branches = added_up(numbers), counted_branches(view)
     too_large = (row for row in queries.too_large(view) if (row.repository, row.branch) in branches)
@@ -101,6 +106,8 @@ def front(
         first_read=sum(one.first_read for one in turns),
         opened=tuple(describe_news(view, opened[:MOST_LINES])),
         filled=tuple(describe_news(view, filled[:MOST_LINES])),
+        changed=tuple(describe_news(view, changed[:MOST_LINES])),
+        changed_number=len(changed),
         waiting=describe_waiting(view, here),
         oldest=tuple(describe_sorries(view, oldest, impacts=resting)),
         problems=tuple(problems),
@@ -145,38 +152,43 @@ def changes(front: Front) -> list[str]:
 
 
 def digest(front: Front) -> list[str]:
-    """Return the first screen as lines of text."""
+    """Return the first screen as the lines of a letter: the news first, then what waits, then what to mend."""
     lines = [
-        f"everlean from {front.since[:10]} to {front.until[:10]}: {lead(front)}",
-        f"{'; '.join(changes(front))}.",
+        lead(front),
+        f"From {front.since[:10]} to {front.until[:10]}: {in_words(changes(front))}.",
     ]
 
     def part(heading: str, found: Sequence[str], of: int = 0) -> None:
         if found:
-            lines.append(f"{heading}:")
+            lines.extend(["", f"{heading}:"])
             lines.extend(f"- {line}" for line in found[:MOST_OLDEST])
             if more := and_more(max(of, len(found)) - MOST_OLDEST):
                 lines.append(f"-{more}")
 
     waiting = front.waiting
-    part("Shown false", [f"{placed(one)}, {one.state_text}" for one in waiting.disproved])
     part(
-        "Patches ready",
+        "Filled", [f"{placed(one.sorry)}, {one.text}{_by(one)}" for one in front.filled], front.filled_number
+    )
+    part(
+        "Gone without a proof of what they said",
+        [f"{placed(one.sorry)}, {one.sorry.state_text}{_by(one)}" for one in front.changed],
+        front.changed_number,
+    )
+    part("New", [f"{placed(one.sorry)}{_by(one)}" for one in front.opened if one.sorry.in_source], front.came)
+    part("False as they stand, since Lean accepted the negation", [placed(one) for one in waiting.disproved])
+    part(
+        "Verified, and ready to apply",
         [
             f"{placed(one.sorry)}: everlean proofs apply {one.proof.proof}, {one.proof.graded}"
             for one in waiting.ready
         ],
     )
     part(
-        "Accepted, not verified",
+        "Accepted, but not all of it could be checked",
         [f"{placed(one.sorry)}: everlean proofs show {one.proof.proof}" for one in waiting.candidates],
     )
-    part("New", [f"{placed(one.sorry)}{_by(one)}" for one in front.opened if one.sorry.in_source], front.came)
-    part(
-        "Filled", [f"{placed(one.sorry)}, {one.text}{_by(one)}" for one in front.filled], front.filled_number
-    )
-    part("Needs attention", [f"{one.text} -> {one.remedy}" for one in front.problems])
-    part("Oldest", [f"{placed(one)}, {age(one)}" for one in front.oldest[:3]])
+    part("The oldest", [f"{placed(one)}, {age(one)}" for one in front.oldest[:3]])
+    part("Needs your attention", [f"{one.text} -> {one.remedy}" for one in front.problems])
     return lines
 
 

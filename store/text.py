@@ -158,6 +158,11 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + and_more(len(names) - most)
 
 
+def in_words(items: Sequence[str]) -> str:
+    """Return a list as a sentence has it: "a, b and c"."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
 def and_more(number: int) -> str:
     """Return " and 3 more" for what a list leaves out, "" for nothing."""
     return f" and {number:,} more" if number > 0 else ""

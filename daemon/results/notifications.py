@@ -1,4 +1,4 @@
-"""Notify people: a proof was verified, a model promoted, a repository keeps failing; and, weekly, a digest of it all.
+"""Notify people of sorries that come and go, of proofs, models and failing repositories; and, weekly, by a digest.
 
 What there is to tell is read from the log, behind the position that each channel's own events name, so a restart tells
 nothing twice (after a kill between a delivery and its record: once more, under the same ids), and a channel that was
@@ -8,312 +8,47 @@ together. One that is not taken is tried on, ever more seldom, and holds up noth
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import binascii
-import contextlib
-import hashlib
-import hmac
+import json
 import math
-import os
 import platform
 import random
-import signal
 import sqlite3
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, ClassVar, Protocol, get_args
-from urllib.parse import urlsplit
+from itertools import groupby
+from typing import Any, ClassVar, get_args
 
 import structlog
 
+from daemon.results.channels import Channel, Message, NotTakenError, channel
 from daemon.settings import Settings
-from daemon.settings.schema import Command, Notify, webhook_url
 from daemon.state.clock import elapsed_s
 from daemon.state.context import Context
 from daemon.state.store_service import StoreService
-from pipeline.endpoint.credentials import read_key
-from pipeline.endpoint.errors import CredentialError
 from pipeline.front import Front, digest, front
-from pipeline.http_client import Answer, HttpClient, NoAnswerError
-from pipeline.redact import redact
 from store.backoff import Backoff
 from store.documents.document import of_row, plain
 from store.documents.problems import Problem
 from store.documents.proofs import Proof, describe_proofs
-from store.domain.identity import event_id
+from store.documents.sorries import Sorry, by_text, describe_sorries
+from store.domain.identity import commit_url, event_id, pull_request_of
 from store.events.repositories import RepositoryFailing
 from store.events.service import (
     NotificationFailed,
     NotificationSent,
     NotificationsSwitched,
     NotifyChannel,
-    NotifyProblem,
 )
 from store.log.envelope import NewEvent, StoredEvent, utc_text
 from store.log.reader import LogReader
-from store.text import clean, printable_json
+from store.text import and_more, clean, cut, printable_json
 from store.view import queries, report_queries
-from store.view.rows import NotifierRow
-
-# ---- The two ways in which a message leaves the daemon
-# A webhook's POST, and a program's standard input.
-# A channel tries once and returns how it went; when, what and how often is decided below. The key that
-# signs, and a URL that is itself a secret, are read when they are used, and are in no error.
-# A signed POST is as https://www.standardwebhooks.com has it: `webhook-id`, `webhook-timestamp`, and in `webhook-
-# signature` the HMAC-SHA256 of "id.timestamp.body".
-
-
-URL_CREDENTIAL, URL_VARIABLE = "everlean-notify-url", "EVERLEAN_NOTIFY_URL"
-KEY_CREDENTIAL, KEY_VARIABLE = "everlean-notify-secret", "EVERLEAN_NOTIFY_SECRET"  # names, no secrets
-
-LONGEST_RETRY_AFTER_S = 3600.0
-_WORDS_BYTES = 2000
-_LINGER_S = 1.0
-_PASSED_ON = (
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
-    # Without these two nothing appears on a desktop.
-    "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS",
-)  # fmt: skip
-
-
-class NotTakenError(Exception):
-    """A message was not taken. `retry_after_s` is how long the receiver asked to be left alone, 0 where it did not."""
-
-    def __init__(
-        self, problem: NotifyProblem, reason: str, *, remedy: str, retry_after_s: float = 0.0
-    ) -> None:
-        super().__init__(reason)
-        self.problem: NotifyProblem = problem
-        self.reason = reason
-        self.remedy = remedy
-        self.retry_after_s = retry_after_s
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message: `id` is the same whenever the same events are sent again; `body` is JSON in UTF-8."""
-
-    id: str
-    body: bytes
-
-
-class Channel(Protocol):
-    """One way to a receiver."""
-
-    async def send(self, message: Message) -> None:
-        """Try once.
-
-        Raises:
-            NotTakenError: with the reason and the remedy.
-        """
-        ...
-
-
-def channel(name: NotifyChannel, notify: Notify, *, folder: Path) -> Channel | None:
-    """Return the channel of this name as the settings have it now; None where they have none.
-
-    Raises:
-        NotTakenError: its URL or its key cannot be used.
-    """
-    if name == "command":
-        return CommandChannel(notify.command, folder=folder) if notify.command.run else None
-    try:
-        url = notify.webhook.url or read_key(credential=URL_CREDENTIAL, variable=URL_VARIABLE)
-        if not url:
-            return None
-        return WebhookChannel(
-            url=webhook_url(url),
-            key=read_key(credential=KEY_CREDENTIAL, variable=KEY_VARIABLE),
-        )
-    except CredentialError as error:
-        remedy = "correct the file or the variable; the daemon reads it again"
-        raise NotTakenError("misconfigured", str(error), remedy=remedy) from None
-    except ValueError as error:
-        # The value itself may be the secret: `webhook_url` does not quote it.
-        reason, _, remedy = f"the URL in {URL_CREDENTIAL} or {URL_VARIABLE} {error}".partition("; ")
-        raise NotTakenError("misconfigured", reason, remedy=remedy) from None
-
-
-class WebhookChannel:
-    """A POST with the message as its body."""
-
-    def __init__(self, *, url: str, key: str | None) -> None:
-        self._url = url
-        self._host = urlsplit(url).netloc.rpartition("@")[2]
-        self._key = None if key is None else _key_bytes(key)
-
-    async def send(self, message: Message) -> None:
-        """POST it; only a 2xx answer takes it."""
-        try:
-            answer = await self._post(message)
-        except NoAnswerError as error:
-            # `from None`: a traceback of the library's own error may hold the URL.
-            if error.reason == "late":
-                raise NotTakenError(
-                    "timeout",
-                    f"{self._host} did not answer within {WEBHOOK_S:g} s",
-                    remedy="look at the receiver, which has to answer before it works on the message",
-                ) from None
-            raise NotTakenError(
-                "unreachable",
-                f"{self._host}: {self._without_url(str(error))}",
-                remedy="look whether it is up, and at the network",
-            ) from None
-        if not 200 <= answer.status < 300:
-            retry_after = answer.headers.get("retry-after", "")
-            raise NotTakenError(
-                "refused",
-                f"{self._host} answered {answer.status}",
-                remedy=_remedy(answer.status),
-                retry_after_s=_seconds(retry_after) if answer.status in (429, 503) else 0.0,
-            )
-
-    def _without_url(self, said: str) -> str:
-        """Return a library's message, or its beginning where it quotes a part of the URL that may be a secret."""
-        parts = urlsplit(self._url)
-        told = any(part and part in said for part in (parts.path.strip("/"), parts.query, parts.password))
-        return said.partition(" (")[0] if told else redact(said)
-
-    async def _post(self, message: Message) -> Answer:
-        moment = str(int(time.time()))
-        headers = {
-            "Content-Type": "application/json",
-            "User-Agent": f"everlean/{version('everlean')}",
-            "webhook-id": message.id,
-            "webhook-timestamp": moment,
-        }
-        if self._key is not None:
-            headers["webhook-signature"] = signature(self._key, message, moment)
-        async with HttpClient(seconds=WEBHOOK_S, headers=headers) as client:
-            # The body of the answer is not read: it says nothing useful.
-            return await client.call("POST", self._url, body=message.body, read=False)
-
-
-def signature(key: bytes, message: Message, timestamp: str) -> str:
-    """Return the value of `webhook-signature`."""
-    signed = b".".join((message.id.encode(), timestamp.encode(), message.body))
-    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode("ascii")
-
-
-class CommandChannel:
-    """A program that gets the message on standard input."""
-
-    def __init__(self, settings: Command, *, folder: Path) -> None:
-        self._run = settings.run
-        self._folder = folder
-
-    async def send(self, message: Message) -> None:
-        """Run it once; exit status 0 takes the message."""
-        # Not asyncio's own pipe, whose end `wait` would wait for: what the program leaves running may hold it for ever.
-        reading, writing = os.pipe()
-        words = asyncio.create_task(_last_words(reading))
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._run,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=writing,
-                cwd=self._folder,
-                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise NotTakenError(
-                "misconfigured",
-                f"{self._run[0]} cannot be run: {error.strerror or error}",
-                remedy="check [notify.command] run: the program's path, and that the daemon's user may run it",
-            ) from error
-        finally:
-            os.close(writing)
-        try:
-            async with asyncio.timeout(COMMAND_S):
-                await _feed(process.stdin, message.body)
-                status = await process.wait()
-            await asyncio.wait({words}, timeout=_LINGER_S)
-        except TimeoutError:
-            raise NotTakenError(
-                "timeout",
-                f"{self._run[0]} did not end within {COMMAND_S:g} s and was killed",
-                remedy="run it by hand; what takes longer belongs into a process that it starts and leaves",
-            ) from None
-        finally:
-            # Also where the daemon ends meanwhile.
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-            words.cancel()
-        if status != 0:
-            said = words.result() if words.done() and not words.cancelled() else ""
-            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-            raise NotTakenError(
-                "failed",
-                f"{self._run[0]} {how}{f': {said}' if said else ''}",
-                remedy="run it by hand with a message on its standard input",
-            )
-
-
-async def _feed(stdin: asyncio.StreamWriter | None, body: bytes) -> None:
-    if stdin is None:
-        return
-    # A program need not read what it does not care for; its exit status is what counts.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        stdin.write(body)
-        await stdin.drain()
-    stdin.close()
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        await stdin.wait_closed()
-
-
-async def _last_words(descriptor: int) -> str:
-    """The last line that a pipe brings, ours to close; all of it is read, so that the writer never blocks."""
-    stderr, kept = asyncio.StreamReader(), b""
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(stderr), os.fdopen(descriptor, "rb", buffering=0)
-    )
-    try:
-        while chunk := await stderr.read(65536):
-            kept = (kept + chunk)[-_WORDS_BYTES:]
-    finally:
-        transport.close()
-    lines = kept.decode(errors="replace").strip().splitlines()
-    return redact(lines[-1].strip()) if lines else ""
-
-
-def _key_bytes(key: str) -> bytes:
-    """`whsec_` marks base64, as Standard Webhooks writes its keys; any other text is the key itself."""
-    if key.startswith("whsec_"):
-        try:
-            return base64.b64decode(key.removeprefix("whsec_"), validate=True)
-        except binascii.Error:
-            raise CredentialError(
-                f"the key in {KEY_CREDENTIAL} or {KEY_VARIABLE} begins with whsec_, and what follows is no base64"
-            ) from None
-    return key.encode("ascii")
-
-
-def _remedy(status: int) -> str:
-    if 300 <= status < 400:
-        return "it points elsewhere: write the address that it points to in [notify.webhook] url"
-    if status in (401, 403):
-        return "check the URL, and whether both sides have the same key to sign with"
-    if status in (404, 405, 410):
-        return "check the URL of the webhook"
-    if status == 413:
-        return "the receiver takes no message of this size: raise its limit"
-    return "the daemon tries again; look at the receiver"
-
-
-def _seconds(retry_after: str) -> float:
-    return min(float(retry_after), LONGEST_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0
-
+from store.view.counts import counted_branches
+from store.view.reading import read
+from store.view.rows import NotifierRow, SorryRow
 
 # ---- What there is to tell
 # From events of the log to items that people can read, and to the message that holds them.
@@ -323,6 +58,10 @@ def _seconds(retry_after: str) -> float:
 SCHEMA = 1
 
 _KIND_OF = {
+    "sorry_opened": "sorry_opened",
+    "sorry_filled": "sorry_filled",
+    "sorry_removed": "sorry_restated",
+    "attempt_finished": "sorry_disproved",
     "proof_verified": "proof_verified",
     "proof_doubted": "proof_doubted",
     "checkpoint_promoted": "model_promoted",
@@ -333,6 +72,10 @@ TYPES = tuple(_KIND_OF)
 
 MOST_TOGETHER = 100
 """Items in a message; the others are in the next one."""
+MOST_NAMED = 20
+"""Items that the text of a message names; the rest is counted."""
+SHOWN_STATEMENT = 200
+"""Characters of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +84,23 @@ class AboutProof(Proof):
         *("proof", "sorry", "repository", "branch", "sha", "path", "declaration", "prover", "rung", "axioms"),
         *("grade", "kernel", "doubts", "patch_sha256"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AboutSorry(Sorry):
+    SHOWN: ClassVar = ("sorry", "repository", "branch", "path", "line", "declaration", "statement", "url")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The commit that a sorry came or went with."""
+
+    sha: str
+    author: str
+    subject: str
+    committed_at: str
+    url: str
+    """its address; empty where the forge's are not known"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,8 +114,10 @@ class Item:
     recorded_at: str
     text: str
     """a line for people"""
-    about: AboutProof | dict[str, Any]
-    """the proof; of a model or a repository the event's own data"""
+    about: AboutProof | AboutSorry | dict[str, Any]
+    """the proof or the sorry; of a model or a repository the event's own data"""
+    commit: Commit | None = None
+    """of a sorry that was opened, filled or restated"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,8 +131,8 @@ class MessageBody:
     host: str
     """the machine"""
     text: str
-    """for people, in the form that Slack and Mattermost show; `<`, `>` and `@` in names are replaced by signs that
-    look like them"""
+    """for people, some lines; `<`, `>` and `@` in names are replaced by signs that look like them, since a chat would
+    act on them"""
     counts: dict[str, int]
     """how many events of each kind; of a digest `{"digest": 1}`"""
     events: list[Item]
@@ -379,32 +141,86 @@ class MessageBody:
 
 def wanted(event: StoredEvent, kinds: Mapping[str, int]) -> bool:
     """Return whether an event of `TYPES` is due for a channel with these kinds, each behind its position."""
+    if event.type == "attempt_finished" and event.data["outcome"] != "disproved":
+        return False
+    if event.type == "sorry_removed" and event.data["how"] == "deleted":
+        return False
     kind = _KIND_OF[event.type]
     return kind in kinds and event.seq > kinds[kind]
 
 
 def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> list[Item]:
-    """Return the items for these events, without those that are true no more."""
-    named = {event.seq: event.data for event in events}
-    rows = queries.proofs(database, ids=[data["proof"] for data in named.values() if "proof" in data])
+    """Return the items for these events, without those that are true no more, and what a branch began with."""
+    rows = queries.proofs(database, ids=[one.data["proof"] for one in events if "proof_" in one.type])
     proofs = {one.proof: one for one in describe_proofs(database, rows)}
+    sorries = _sorries(database, events)
     items = []
     for event in events:
-        data = named[event.seq]
-        proof = proofs.get(data.get("proof", ""))
-        text = _text(event.type, data) if "proof" not in data else _text_of_proof(event.type, data, proof)
-        if text:
-            items.append(
-                Item(
-                    id=event.event_id,
-                    seq=event.seq,
-                    kind=_KIND_OF[event.type],
-                    recorded_at=event.recorded_at,
-                    text=_harmless(text),
-                    about=data if proof is None else of_row(AboutProof, proof),
-                )
-            )
+        kind, data = _KIND_OF[event.type], event.data
+        about: AboutProof | AboutSorry | dict[str, Any] | None = data
+        commit: Commit | None = None
+        if kind.startswith("sorry_"):
+            found = sorries.get(event.seq)
+            about, commit = found or (None, None)
+            text = "" if found is None else _text_of_sorry(data, found[0])
+        elif kind.startswith("proof_"):
+            proof = proofs.get(data["proof"])
+            about = None if proof is None else of_row(AboutProof, proof)
+            text = _text_of_proof(event.type, data, proof)
+        else:
+            text = _text(event.type, data)
+        if text and about is not None:
+            told = _harmless(text)
+            items.append(Item(event.event_id, event.seq, kind, event.recorded_at, told, about, commit))
     return items
+
+
+def _sorries(
+    database: sqlite3.Connection, events: Sequence[StoredEvent]
+) -> dict[int, tuple[AboutSorry, Commit | None]]:
+    """Return by number of its event each sorry that is told of, with the commit that it came or went with.
+
+    Of several branches with a sorry the one that counts has it. What a branch began with is no news.
+    """
+    told = [event for event in events if _KIND_OF[event.type].startswith("sorry_")]
+    if not told:
+        return {}
+    branches = counted_branches(database)
+    ids = json.dumps(sorted({event.data["sorry"] for event in told}))
+    condition = "sorry IN (SELECT value FROM json_each(?))"
+    rows = read(database, SorryRow, "sorries", conditions=[condition], parameters=[ids])
+    documents = {(one.repository, one.branch, one.sorry): one for one in describe_sorries(database, rows)}
+    found: dict[int, tuple[AboutSorry, Commit | None]] = {}
+    for event in told:
+        repository, branch, sha = (event.data[name] for name in ("repository", "branch", "sha"))
+        document = documents.get((repository, branch, event.data["sorry"]))
+        row = report_queries.commit(database, repository, branch, sha)
+        begins = event.type == "sorry_opened" and row is not None and row.baseline
+        if document is None or row is None or begins or (repository, branch) not in branches:
+            continue
+        commit = Commit(sha, row.author, row.subject, row.committed_at, commit_url(repository, sha))
+        # What is false was so before the commit at which Lean looked.
+        of_commit = None if event.type == "attempt_finished" else commit
+        found[event.seq] = of_row(AboutSorry, document), of_commit
+    return found
+
+
+def _text_of_sorry(data: Mapping[str, Any], about: AboutSorry) -> str:
+    """Return a line about a sorry."""
+    place = f"{about.declaration or 'outside declarations'}, {about.path}:{about.line}"
+    if "outcome" in data:
+        return f"false as it stands: {place} in {about.repository}; Lean accepted a proof of the negation"
+    if "how" in data:
+        went = f"{data['how']}, with no sorry any more: {place}"
+        if data["how"] != "restated":
+            return f"{went}; {data['detail']}" if data["detail"] else went
+        before, after = (cut(data[f"statement_{one}"] or "", SHOWN_STATEMENT) for one in ("before", "after"))
+        return f"{went}; it said {before}, and says {after}"
+    if "rests_on" in data:
+        by = " by everlean's proof" if data["by"] == "us" else ""
+        rests = f"; its proof cites {', '.join(data['rests_on'])} with a sorry" if data["rests_on"] else ""
+        return f"filled{by}: {place}{rests}"
+    return f"{'open again' if data['reopened'] else 'new'}: {place}; {cut(about.statement, SHOWN_STATEMENT)}"
 
 
 def _text_of_proof(kind: str, data: Mapping[str, Any], proof: Proof | None) -> str:
@@ -430,36 +246,58 @@ def message(items: Sequence[Item]) -> Message:
     """Return the message that tells these items; the same items have the same id."""
     ids = [item.id for item in items]
     kinds = Counter(item.kind for item in items)
+    lines = [line for (_, commit), its in groupby(items, _place) for line in _lines(commit, list(its))]
     return _message(
         ids[0] if len(ids) == 1 else event_id("notification", *ids),
-        items[0].text if len(items) == 1 else _summary(items, kinds),
+        "\n".join(lines),
+        title=_title(items),
         counts=kinds,
         items=items,
     )
 
 
+def _title(items: Sequence[Item]) -> str:
+    """Return the same title for all messages about a repository: Zulip makes it the topic."""
+    named = {
+        one.about.get("repository", "") if isinstance(one.about, dict) else one.about.repository
+        for one in items
+    }
+    only = named.pop() if len(named) == 1 else ""
+    return f"Sorries of {only.rpartition('/')[2]}" if only else "everlean"
+
+
+def _place(item: Item) -> tuple[str, Commit | None]:
+    """Return what items have in common that are told together: a commit of a repository."""
+    return item.about.repository if isinstance(item.about, AboutSorry) else "", item.commit
+
+
+def _lines(commit: Commit | None, items: Sequence[Item]) -> Iterator[str]:
+    """Yield the lines about items that have their commit in common, which may be none."""
+    mark = ""
+    if commit is not None:
+        mark = "- "
+        repository, _ = _place(items[0])
+        by = by_text(commit.author, pull_request_of(commit.subject))
+        yield _harmless(f"{repository} {commit.sha[:10]} by {by}: {commit.subject}")
+    for item in items[:MOST_NAMED]:
+        yield f"{mark}{item.text}"
+    if more := and_more(len(items) - MOST_NAMED):
+        yield f"{mark}{more.strip()}"
+    if commit is not None and commit.url:
+        yield commit.url
+
+
 def digest_message(found: Front, *, identity: str) -> Message:
-    """Return the message that has the report's first screen as its text, a line below the other."""
+    """Return the message that has the report's first screen as a letter."""
     text = "\n".join(_harmless(line) for line in digest(found))
-    return _message(identity, text, counts={"digest": 1}, items=())
+    return _message(identity, text, title="Sorries: the digest", counts={"digest": 1}, items=())
 
 
-def _message(identity: str, text: str, *, counts: Mapping[str, int], items: Sequence[Item]) -> Message:
+def _message(
+    identity: str, text: str, *, title: str, counts: Mapping[str, int], items: Sequence[Item]
+) -> Message:
     body = MessageBody(SCHEMA, identity, platform.node(), text, dict(counts), list(items))
-    return Message(id=identity, body=printable_json(body, default=plain).encode())
-
-
-_WORDS = {
-    "proof_verified": "proof verified",
-    "proof_doubted": "verified proof in doubt",
-    "model_promoted": "model promoted",
-    "repository_failing": "repository failing",
-}
-
-
-def _summary(items: Sequence[Item], kinds: Counter[str]) -> str:
-    counted = ", ".join(f"{number} x {_WORDS[kind]}" for kind, number in kinds.items())
-    return f"{counted}. The first: {items[0].text}"
+    return Message(identity, printable_json(body, default=plain).encode(), title, text)
 
 
 _ORDERS = str.maketrans({"<": "\u2039", ">": "\u203a", "@": "\uff20"})
@@ -480,9 +318,6 @@ EVERY_S = 60.0
 """Shortest time between two messages to a channel: a flood of proofs is one message, and is told within a minute."""
 FAILING_FOR_S = 86400.0
 """So long a repository fails before people are told: forges are back from an outage within a day."""
-WEBHOOK_S = 10.0
-COMMAND_S = 30.0
-"""Time limits of one attempt; a command may have to start an interpreter and send mail."""
 _RETRY = Backoff(5.0, 3600.0, jitter=0.2)
 
 log = structlog.get_logger("daemon.results.notifications")
@@ -703,7 +538,8 @@ class Notifications:
 
 def _kinds(settings: Settings, name: NotifyChannel) -> tuple[str, ...]:
     """Return the kinds of a channel, as its events name them."""
-    return settings.notify.webhook.kinds if name == "webhook" else settings.notify.command.kinds
+    kinds: tuple[str, ...] = getattr(settings.notify, name).kinds
+    return kinds
 
 
 def _news(

@@ -108,7 +108,10 @@ class Schedule(Section):
     quiet: Quiet = Field(default_factory=Quiet)
 
 
-NotifyKind = Literal["proof_verified", "proof_doubted", "model_promoted", "repository_failing"]
+NotifyKind = Literal[
+    "sorry_opened", "sorry_filled", "sorry_restated", "sorry_disproved",
+    "proof_verified", "proof_doubted", "model_promoted", "repository_failing",
+]  # fmt: skip
 NOTIFY_KINDS: tuple[NotifyKind, ...] = get_args(NotifyKind)
 _NotifiedKinds = Annotated[tuple[NotifyKind, ...], BeforeValidator(table_list), Field(min_length=1)]
 
@@ -187,8 +190,8 @@ class Webhook(Section):
     url: Annotated[Text, AfterValidator(_configured_url)] = Field("", examples=["https://example.org/hook"])
     """Address of the webhook; http is accepted for this machine only. `""`: systemd's credential
     `everlean-notify-url`, else `$EVERLEAN_NOTIFY_URL`, else there is no webhook. A URL that is itself a secret (a
-    user name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here. Set it to be told by a
-    service of your own, or by a bridge to a chat"""
+    user name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here. Set it to feed a service of
+    your own; for chats there is `[notify.apprise]`"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
     """Events that the webhook receives. Shorten it to hear less"""
 
@@ -199,10 +202,21 @@ class Command(Section):
     run: Annotated[tuple[Text, ...], BeforeValidator(table_list), AfterValidator(command_line)] = Field(
         (), examples=[["/usr/local/bin/tell", "--here"]]
     )
-    """The program and its arguments; a path is relative to this file. `[]`: no command. Set it to be told by mail, or
-    on this desktop"""
+    """The program and its arguments; a path is relative to this file. `[]`: no command. Set it to be told on this
+    desktop, or to run a script of yours"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
     """Events that the command receives. Shorten it to hear less"""
+
+
+class Apprise(Section):
+    """[notify.apprise]: chats, mail and what else apprise knows."""
+
+    urls_file: Annotated[Text, AfterValidator(key_file)] = Field("", examples=["notify-urls"])
+    """A file of mode 600 with apprise's addresses in one line, separated by commas. `""`: systemd's credential
+    `everlean-notify-apprise`, else `$EVERLEAN_NOTIFY_APPRISE`, else nothing is sent. Set it to be told in Zulip, Slack
+    or by mail"""
+    kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["sorry_filled"]])
+    """Events that these services receive. Shorten it to hear less"""
 
 
 class Notify(Section):
@@ -214,6 +228,7 @@ class Notify(Section):
     where they look at the page"""
     webhook: Webhook = Field(default_factory=Webhook)
     command: Command = Field(default_factory=Command)
+    apprise: Apprise = Field(default_factory=Apprise)
 
 
 class Metrics(Section):

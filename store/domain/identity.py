@@ -168,13 +168,24 @@ def pull_request_of(subject: str) -> int | None:
 
 def line_url(repository: str, sha: str, path: str, line: int) -> str:
     """Return the address of a line at a commit, by the repository's key; "" where its forge is none that is known."""
+    base, forge = _base_url(repository)
+    return f"{base}/{_BLOBS[forge]}/{quote(sha)}/{quote(path)}#L{line}" if base else ""
+
+
+def commit_url(repository: str, sha: str) -> str:
+    """Return the address of a commit; see `line_url`."""
+    base, forge = _base_url(repository)
+    return f"{base}/{'-/' if forge == 'gitlab' else ''}commit/{quote(sha)}" if base else ""
+
+
+def _base_url(repository: str) -> tuple[str, str]:
+    """Return a repository's address and its forge; "" for both where it is none that is known."""
     host, _, name = repository.partition("/")
     forge, _, domain = host.partition(".")
-    middle = _FORGES.get(forge)
-    if middle is None or not domain or "/" not in name:
-        return ""
-    return f"https://{host}/{quote(name)}/{middle}/{quote(sha)}/{quote(path)}#L{line}"
+    if forge not in _BLOBS or not domain or "/" not in name:
+        return "", ""
+    return f"https://{host}/{quote(name)}", forge
 
 
-_FORGES = {"github": "blob", "gitlab": "-/blob", "codeberg": "src/commit"}
+_BLOBS = {"github": "blob", "gitlab": "-/blob", "codeberg": "src/commit"}
 """The forges whose addresses are known, by how their hosts begin ("gitlab.com", "github.example.org")."""

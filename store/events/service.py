@@ -94,7 +94,7 @@ class ConfigRejected(EventBody):
     errors: tuple[str, ...]
 
 
-NotifyChannel = Literal["webhook", "command"]
+NotifyChannel = Literal["webhook", "command", "apprise"]
 NotifyProblem = Literal["unreachable", "timeout", "refused", "failed", "misconfigured"]
 
 

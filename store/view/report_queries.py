@@ -13,12 +13,27 @@ from store.view import queries
 from store.view.counts import SorryCounts, counted_branches, on_counted_branch, sorry_counts, theorem_counts
 from store.view.queries import on_watched_branch
 from store.view.reading import columns, make_all, read
-from store.view.rows import IN_SOURCE, CheckpointRow, NotifierRow, PolledRepository, ProofRow, SorryRow
+from store.view.rows import (
+    IN_SOURCE,
+    CheckpointRow,
+    CommitRow,
+    NotifierRow,
+    PolledRepository,
+    ProofRow,
+    SorryRow,
+)
 
 
 def notifiers(db: sqlite3.Connection) -> list[NotifierRow]:
     """Return the channels that ever were switched on, by name."""
     return read(db, NotifierRow, "notifiers", order="channel")
+
+
+def commit(db: sqlite3.Connection, repository: str, branch: str, sha: str) -> CommitRow | None:
+    """Return a commit of a branch."""
+    conditions = ["repository = ?", "branch = ?", "sha = ?"]
+    rows = read(db, CommitRow, "commits", conditions=conditions, parameters=[repository, branch, sha])
+    return rows[0] if rows else None
 
 
 TURNS = ("opened", "reopened", "filled", "removed", "restated", "became an axiom", "unchecked", "hidden")

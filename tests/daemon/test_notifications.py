@@ -8,6 +8,8 @@ import hashlib
 import hmac
 import json
 import os
+import re
+import socketserver
 import sys
 import threading
 import time
@@ -18,26 +20,35 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus
 
 import pytest
 
 from daemon.place.lock import make_folder
 from daemon.process.periodic import Periodic, notification_rows
-from daemon.results import notifications
-from daemon.results.notifications import KEY_VARIABLE, URL_VARIABLE, Notifications
+from daemon.results import channels, notifications
+from daemon.results.apprise_sender import send
+from daemon.results.channels import APPRISE_VARIABLE, KEY_VARIABLE, URL_VARIABLE
+from daemon.results.notifications import Notifications
 from daemon.settings import Settings, parse
+from daemon.settings.schema import NOTIFY_KINDS
 from daemon.state.context import Context
 from daemon.state.store_service import StoreService
 from store.backoff import Backoff
 from store.documents.problems import Problem
-from store.events.repositories import RepositoryFailed, RepositoryRecovered
+from store.events.base import EventBody
+from store.events.places import SorryPlace
+from store.events.repositories import BranchCreated, RepositoryFailed, RepositoryRecovered
+from store.events.scans import SorryEvent, SorryFilled, SorryOpened, SorryRemoved
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
 from store.view import report_queries
 from store.view.rows import NotifierRow
 from tests.support.events import (
     REPOSITORY,
+    attempt,
     declaration,
+    observed,
     place,
     proof_found,
     proof_rejected,
@@ -91,8 +102,10 @@ def receiver(*answers: int) -> Iterator[Receiver]:
                 made.bodies.append(body)
             self.send_response(status)
             self.send_header("Location", "http://127.0.0.1:1/elsewhere")
-            self.send_header("Content-Length", "0")
+            content = b"" if status == 204 else b"ok"  # as Slack says it
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            self.wfile.write(content)
 
         def log_message(self, *_arguments: object) -> None:
             """Nothing: a test's output is its own."""
@@ -192,7 +205,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "_RETRY", Backoff(0.05, 3600.0, jitter=0.2))
     monkeypatch.setattr(notifications, "LOOK_S", 0.2)
     monkeypatch.setattr(notifications, "EVERY_S", 0.0)
-    for variable in (URL_VARIABLE, KEY_VARIABLE, "CREDENTIALS_DIRECTORY"):
+    for variable in (URL_VARIABLE, KEY_VARIABLE, APPRISE_VARIABLE, "CREDENTIALS_DIRECTORY"):
         monkeypatch.delenv(variable, raising=False)
 
 
@@ -213,6 +226,77 @@ async def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path:
             assert "webhook-signature" not in at.headers[0]
 
 
+FORGE = "github.com/ada/logic"
+
+
+def on_forge(body: EventBody) -> NewEvent:
+    return NewEvent(f"repository:{FORGE}", body.model_copy(update={"repository": FORGE}))
+
+
+def turn(kind: type[SorryEvent], name: str, commit: str, *, branch: str = "main", **more: Any) -> NewEvent:
+    """Return the event of a turn in the life of the sorry of a declaration."""
+    if kind is SorryOpened:
+        more |= {"place": spot(name), "reopened": False}
+    return on_forge(kind(repository="", branch=branch, sha=commit, sorry=identity(name), **more))
+
+
+def spot(name: str) -> SorryPlace:
+    scan = scanned("A.lean", [declaration(name)], with_sorry=[name])
+    return place(scan, scan.sorries[0], blob=sha("blob", name))
+
+
+def identity(name: str) -> str:
+    return sha("sorry", name)[:16]
+
+
+async def test_what_became_of_sorries_is_told_by_commit_with_its_author_and_its_address(
+    tmp_path: Path,
+) -> None:
+    first, second = sha("first"), sha("second")
+    author = {"author": "Ada <ada@example.org>", "subject": "Prove it (#7)"}
+    restated = {"how": "restated", "statement_before": ": 1 = 2", "statement_after": ": True"}
+    with receiver() as at:
+        async with deployment(tmp_path, webhook(at.url)) as here:
+            await here.store.append(
+                [
+                    on_forge(watched()),
+                    *(
+                        on_forge(
+                            BranchCreated(repository="", branch=name, tip=first, is_default=name == "main")
+                        )
+                        for name in ("main", "other")
+                    ),
+                    on_forge(observed(first)),
+                    *(turn(SorryOpened, name, first) for name in ("easy", "hard", "wrong", "gone")),
+                    on_forge(observed(second, parent=first).model_copy(update=author)),
+                    on_forge(observed(second, parent=first, branch="other")),
+                    turn(SorryFilled, "easy", second, by="people", proof=None),
+                    turn(SorryRemoved, "hard", second, **restated),
+                    turn(SorryRemoved, "gone", second),
+                    turn(SorryOpened, "fresh", second),
+                    turn(SorryOpened, "fresh", second, branch="other"),
+                    on_forge(attempt(identity("wrong"), spot("wrong"), commit=first, outcome="disproved")),
+                    on_forge(attempt(identity("fresh"), spot("fresh"), commit=second, outcome="exhausted")),
+                ]
+            )
+            await here.until_row(lambda row: row.messages == 1)
+            await asyncio.sleep(0.3)
+        (message,) = at.messages
+    assert message["text"].split("\n") == [
+        f"{FORGE} {second[:10]} by Ada ‹ada＠example.org›, #7: Prove it (#7)",
+        "- filled: easy, A.lean:2",
+        "- restated, with no sorry any more: hard, A.lean:2; it said : 1 = 2, and says : True",
+        "- new: fresh, A.lean:2; True",
+        f"https://{FORGE}/commit/{second}",
+        f"false as it stands: wrong, A.lean:2 in {FORGE}; Lean accepted a proof of the negation",
+    ]
+    assert message["counts"] == dict.fromkeys(
+        ("sorry_filled", "sorry_restated", "sorry_opened", "sorry_disproved"), 1
+    )
+    filled = message["events"][0]
+    assert (filled["about"]["declaration"], filled["commit"]["author"]) == ("easy", author["author"])
+
+
 async def test_a_digest_is_sent_when_it_is_due_and_not_again_before_the_next_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,9 +315,9 @@ async def test_a_digest_is_sent_when_it_is_due_and_not_again_before_the_next_is(
             (message,) = at.messages
             assert (message["counts"], message["events"]) == ({"digest": 1}, [])
             first, second, *_ = message["text"].split("\n")
-            assert first.startswith("everlean from ")
-            assert first.endswith("No sorry is open in 1 watched repository.")
-            assert second == "no new sorry; none filled."
+            assert first == "No sorry is open in 1 watched repository."
+            assert second.startswith("From 20")
+            assert second.endswith(": no new sorry and none filled.")
             assert (row.told, row.position) == (0, begun.position)
             assert (row.digest_at or "") > (begun.digest_at or "") > ""
             await here.prove()
@@ -343,9 +427,10 @@ async def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_toget
             assert row.told == 6
             together = at.messages[1]
             assert together["counts"] == {"proof_verified": 5}
-            assert together["text"].startswith(
-                "5 x proof verified. The first: proof verified (no kernel replay): a in"
-            )
+            lines = together["text"].split("\n")
+            assert [line.startswith("proof verified (no kernel replay): a in") for line in lines] == [
+                True
+            ] * 5
             assert len({item["id"] for item in together["events"]}) == 5
             assert together["id"] not in {item["id"] for item in together["events"]}
 
@@ -390,7 +475,7 @@ async def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_
             await here.until_row(lambda row: row.problem)
         # Stopped while the receiver refuses, and started with other settings.
         async with deployment(tmp_path, webhook(at.url)) as here:
-            await here.until_row(lambda row: len(row.kinds) == 4)
+            await here.until_row(lambda row: len(row.kinds) == len(NOTIFY_KINDS))
             at.answers.clear()
             await here.until_row(lambda row: row.messages == 1)
             assert at.told() == ["proof_verified"]
@@ -487,7 +572,7 @@ def test_no_one_at_the_other_end_holds_nothing_up(tmp_path: Path) -> None:
 async def test_a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_up_no_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifications, "WEBHOOK_S", 1.0)
+    monkeypatch.setattr(channels, "WEBHOOK_S", 1.0)
     with receiver() as at:
         text = webhook(at.url)
         async with deployment(tmp_path, text) as here:
@@ -514,6 +599,80 @@ async def test_a_name_from_a_repository_cannot_call_people_in_a_chat(tmp_path: P
         (item,) = at.messages[0]["events"]
         assert not set("<>@\x1b\n") & set(item["text"] + at.messages[0]["text"])
         assert item["about"]["reason"] == reason
+
+
+# --- apprise -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def mail_server() -> Iterator[Receiver]:
+    """A mail server that takes one message a connection."""
+    made = Receiver()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"220 here\r\n")
+            while line := self.rfile.readline():
+                if line.upper().startswith(b"DATA"):
+                    self.wfile.write(b"354 go on\r\n")
+                    made.bodies.append(b"".join(iter(self.rfile.readline, b".\r\n")))
+                self.wfile.write(b"221 bye\r\n" if line.upper().startswith(b"QUIT") else b"250 yes\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        made.url = f"127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield made
+        server.shutdown()
+        thread.join()
+
+
+SERVICES = {
+    "zulip": ("zulip://bot@leanprover/" + "a" * 32 + "/sorries", "zulip:NotifyZulip.notify_url"),
+    "slack": ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#lean", "slack:NotifySlack.webhook_url"),
+    "mail": ("mailto://{mail}?from=everlean@example.org&to=ada@example.org", ""),
+}
+"""Addresses as docs/recipes.md has them, and what apprise knows of where they lead."""
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # apprise's own
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_chat_and_a_mailbox_get_the_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, leads = SERVICES[name]
+    with receiver(200) as at, mail_server() as mail:
+        if leads:
+            module, _, attribute = leads.partition(":")
+            monkeypatch.setattr(f"apprise.plugins.{module}.{attribute}", at.url)
+        given = {
+            "urls": address.format(mail=mail.url),
+            "title": "Sorries of logic",
+            "text": "one\n- two",
+        }
+        assert send(given) == []
+    (body,) = at.bodies + mail.bodies
+    said = unquote_plus(body.decode())
+    assert "Sorries of logic" in said
+    assert re.search(r"one(\\n|\r?\n)- two", said)
+
+
+async def test_each_service_is_sent_the_message_and_one_that_fails_is_named_without_its_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receiver() as at:
+        hook = at.url.removeprefix("http://")
+        monkeypatch.setenv(APPRISE_VARIABLE, f"json://ada:hushhush@{hook},hush://hushhush")
+        async with deployment(tmp_path, "", waits=False) as here:
+            await here.until_row(lambda row: row.kinds, "apprise")
+            await here.prove()
+            row = await here.until_row(lambda row: row.problem, "apprise")
+            assert row.reason == "apprise ended with status 1: address 2 is none that apprise knows"
+            monkeypatch.setenv(APPRISE_VARIABLE, f"json://ada:hushhush@{hook}")
+            await here.until_row(lambda row: row.messages == 1, "apprise")
+            log = await here.store.look_up(lambda log: "".join(event.data_json for event in log.read()))
+            assert "hush" not in log
+    told = at.messages[-1]
+    assert told["title"] == "Sorries of logic"
+    assert told["message"].startswith("proof verified (no kernel replay): a in ")
 
 
 # --- the command ---------------------------------------------------------------------------------------------
@@ -567,7 +726,7 @@ async def test_a_command_that_fails_is_run_again_and_its_last_words_are_kept(tmp
 async def test_a_command_that_hangs_is_killed_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifications, "COMMAND_S", 5.0)
+    monkeypatch.setattr(channels, "COMMAND_S", 5.0)
     program = (
         "import subprocess, time\n"
         "child = subprocess.Popen(['sleep', '1000'])\n"

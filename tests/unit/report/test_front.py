@@ -219,18 +219,26 @@ def test_what_was_accepted_and_not_verified_stands_on_the_first_screen_while_it_
     assert f"Accepted, not verified {where} everlean proofs show {only.proof}" in index
     lines = digest(screen(view))
     line = f"- Logic.new (github.com/ada/logic Logic/Basic.lean:8): everlean proofs show {only.proof}"
-    assert lines[lines.index("Accepted, not verified:") + 1] == line
+    assert lines[lines.index("Accepted, but not all of it could be checked:") + 1] == line
 
 
 def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
     made = screen(view_of(week()))
     lines = digest(made)
     assert lines[:2] == [
-        "everlean from 2000-01-01 to 2100-01-01: 3 sorries are open and 1 is verified in 2 of 2 watched repositories.",
-        "4 new sorries; 1 filled by people; 1 was there when their branches were first read.",
+        "3 sorries are open and 1 is verified in 2 of 2 watched repositories.",
+        "From 2000-01-01 to 2100-01-01: 4 new sorries, 1 filled by people and 1 was there when their branches were first "
+        "read.",
     ]
     headings = [line for line in lines if line.endswith(":")]
-    assert headings == ["Shown false:", "Patches ready:", "New:", "Filled:", "Needs attention:", "Oldest:"]
+    assert headings == [
+        "Filled:",
+        "New:",
+        "False as they stand, since Lean accepted the negation:",
+        "Verified, and ready to apply:",
+        "The oldest:",
+        "Needs your attention:",
+    ]
     (ready,) = made.waiting.ready
     patch = f"everlean proofs apply {ready.proof.proof}, no kernel replay"
     assert f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): {patch}" in lines

@@ -1,0 +1,40 @@
+"""Hand a message to the services that apprise knows: a process of its own, with the message on standard input.
+
+Addresses are secrets: they come by standard input too, and are printed only as apprise masks them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+
+_NEXT = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]*://)")
+"""A comma before an address; there may be others within one."""
+
+
+def send(given: Mapping[str, str]) -> list[str]:
+    """Send a message to each address once; return what went wrong, for people."""
+    from apprise import Apprise, NotifyFormat
+
+    # Its own log has addresses whole.
+    logging.getLogger("apprise").setLevel(logging.CRITICAL)
+    failed = []
+    for number, url in enumerate(_NEXT.split(given["urls"]), 1):
+        services = Apprise()
+        if not services.add(url):
+            failed.append(f"address {number} is none that apprise knows")
+            continue
+        failed += [
+            f"{service.service_name} did not take the message"
+            for service in services
+            if not service.notify(body=given["text"], title=given["title"], body_format=NotifyFormat.TEXT)
+        ]
+    return failed
+
+
+if __name__ == "__main__":
+    if failures := send(json.load(sys.stdin)):
+        sys.exit("; ".join(failures))
