@@ -225,11 +225,9 @@ def test_what_was_accepted_and_not_verified_stands_on_the_first_screen_while_it_
 def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
     made = screen(view_of(week()))
     lines = digest(made)
-    assert lines[:2] == [
-        "3 sorries are open and 1 is verified in 2 of 2 watched repositories.",
-        "From 2000-01-01 to 2100-01-01: 4 new sorries, 1 filled by people and 1 was there when their branches were first "
-        "read.",
-    ]
+    assert lines[0] == "3 sorries are open and 1 is verified in 2 of 2 watched repositories."
+    changed = "4 new sorries, 1 filled by people and 1 was there when their branches were first read"
+    assert lines[1] == f"From 2000-01-01 to 2100-01-01: {changed}."
     headings = [line for line in lines if line.endswith(":")]
     assert headings == [
         "Filled:",
