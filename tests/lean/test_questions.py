@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate import answers, export
+from pipeline.gate import answers
 from pipeline.gate.answers import Answer, differences
 from pipeline.gate.lake_checks import QUESTIONS, ask_exactly, axioms_of
+from pipeline.lean import export
 from pipeline.lean.build.lake import LakeRunner, build
+from pipeline.lean.program_text import program_text
 
-SCRIPT = QUESTIONS.read_text("utf-8")
+SCRIPT = program_text(QUESTIONS, "Nodes").decode()
 A = """namespace N
 def two : Nat := 2
 theorem gap : two = 3 := sorry

@@ -92,7 +92,7 @@ def test_the_index_takes_what_is_built_and_uvx_runs_the_wheel(tmp_path: Path) ->
     def tool(name: str, *words: str | Path) -> str:
         # What people set for pip and uv, for an index of their own, is in the environment.
         own = {**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON": sys.executable}
-        return run(tools / name, *words, **own)
+        return run(tools / name, *words, cwd=ROOT, **own)
 
     tool("pip", "install", "--quiet", "build", "twine", "uv")
     out = tmp_path / "dist"
