@@ -69,6 +69,18 @@ def test_a_valid_file_that_names_what_is_not_here_is_told_so(folder: StateFolder
         assert told in answer.err
 
 
+def test_a_setting_and_a_table_are_explained_and_a_near_name_is_suggested(folder: StateFolder) -> None:
+    one = folder.everlean("config", "explain", "notify.digest", "--json").json["settings"]
+    assert [(item["table"], item["default"], item["limits"]) for item in one] == [
+        ("[notify]", '"7d"', "0s to 90d")
+    ]
+    table = folder.everlean("config", "explain", "notify.apprise").out
+    assert "notify.apprise.urls_file" in table
+    assert "notify.apprise.kinds" in table
+    unknown = folder.everlean("config", "explain", "digest")
+    assert (unknown.code, "is notify.digest meant?" in unknown.err) == (1, True)
+
+
 def test_show_gives_every_setting_with_its_origin(folder: StateFolder) -> None:
     folder.config.write_text('[daemon]\nstate_dir = "state"\n[poll]\nevery = "90s"\n[[repos]]\nurl = "./r"\n')
     document = folder.everlean("config", "show", "--json").json

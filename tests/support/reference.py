@@ -14,19 +14,16 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType, UnionType
-from typing import Any, Union, get_args, get_origin
+from types import ModuleType
+from typing import Any
 
 import typer.main
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from daemon.cli.app import build
 from daemon.cli.context import ExitCode
 from daemon.http import metrics
 from daemon.leandojo.names import NAMES
-from daemon.settings.schema import ConfigFile
-from daemon.settings.types import Duration, Size, toml_of
+from daemon.settings.explained import explained, tables
 from pipeline.serve import measures
 from store.documents import ladder
 from store.documents.ladder import RungKind
@@ -39,8 +36,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 BEGIN, END = "<!-- make docs -->\n", "<!-- end -->\n"
 build()
 COMMON = ("--as-of", "--config", "--json", "--help")
-"""Options of almost every verb, which the head of the page explains; `--repo` too, where it says the same."""
-SAME = "Only this repository: its key or the end of it."
+"""Options of almost every verb, which the head of the page explains."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -56,17 +52,12 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def verb_part(name: str, command: Any) -> str:
-    """Return what is generated of a verb: its usage, its help, its arguments and its options."""
-    arguments = [item for item in command.params if not item.opts[0].startswith("-")]
-    options = [item for item in command.params if item.opts[0].startswith("-") and not item.hidden]
-    common = [item for item in options if item.opts[0] in COMMON or item.help == SAME]
-    also = [f"`{item.opts[0]}`" for item in common if item.opts[0] not in ("--config", "--help")]
-    usage = " ".join(["everlean", name, *(_metavar(item) for item in arguments)])
-    rows = [f"- `{_metavar(item)}`: {item.help}" for item in arguments]
-    rows += [f"- `{_spelled(item)}`: {item.help}" for item in options if item not in common]
-    lines = [f"`{usage}`", "", f"{command.help}" + (f" Also: {', '.join(also)}." if also else "")]
-    if rows:
-        lines += ["", *rows]
+    """Return what is generated of a verb: how it is called, what it does, an example; `--help` has the rest."""
+    shown = [
+        item for item in command.params if not getattr(item, "hidden", False) and item.opts[0] not in COMMON
+    ]
+    words = [_metavar(item) if not item.opts[0].startswith("-") else f"[{_spelled(item)}]" for item in shown]
+    lines = [f"`{' '.join(['everlean', name, *words])}`", "", str(command.help)]
     if command.epilog:
         example = command.epilog.removeprefix("Example: ")
         lines += ["", f"Example: `{example}`"]
@@ -85,7 +76,7 @@ def _metavar(argument: Any) -> str:
 
 
 def _spelled(option: Any) -> str:
-    name = ", ".join(sorted(option.opts, key=len, reverse=True))
+    name = max(option.opts, key=len)
     return name if option.is_flag else f"{name} {option.metavar or 'N'}"
 
 
@@ -112,61 +103,15 @@ def exit_codes_part() -> str:
     return "\n".join(["| code | name | meaning |", "|---|---|---|", *rows, ""])
 
 
-def tables(model: type[BaseModel] = ConfigFile, path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield every table of config.toml as its heading and its model."""
-    for name, field in model.model_fields.items():
-        key = f"{path}{field.alias or name}"
-        inner, is_list = _table(field)
-        if inner is not None:
-            yield (f"[[{key}]]" if is_list else f"[{key}]"), inner
-            yield from tables(inner, f"{key}.")
-
-
-def _table(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
-    """Return the model of a table's field, if it is one, and whether it is a list of tables."""
-    annotation = field.annotation
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
-    if get_origin(annotation) is tuple:
-        first = get_args(annotation)[0]
-        if isinstance(first, type) and issubclass(first, BaseModel):
-            return first, True
-    assert get_origin(annotation) not in (Union, UnionType) or not any(
-        isinstance(one, type) and issubclass(one, BaseModel) for one in get_args(annotation)
-    )
-    return None, False
-
-
-def table_part(model: type[BaseModel]) -> str:
-    """Return a table's settings: key, default with its limits, meaning and when to change it."""
-    meanings = attribute_docs(model)
-    rows = ["| setting | default | meaning, and when to change it |", "|---|---|---|"]
-    for name, field in model.model_fields.items():
-        inner, is_list = _table(field)
-        if inner is not None and not is_list:
-            continue  # it has a part of its own
-        key = field.alias or name
-        default = (
-            "required"
-            if field.is_required()
-            else f"`{toml_of(field, field.get_default(call_default_factory=True))}`"
-        ) + _limits(field)
-        rows.append(f"| `{key}` | {default} | {_cell(meanings[name])} |")
+def table_part(heading: str) -> str:
+    """Return a table's settings: key, default with its limits, and what it is in a sentence."""
+    rows = ["| setting | default | what it is |", "|---|---|---|"]
+    rows += [
+        f"| `{one.key}` | {one.default_said} | {_cell(one.in_a_sentence)} |"
+        for one in explained()
+        if one.table == heading
+    ]
     return "\n".join([*rows, ""])
-
-
-def _limits(field: FieldInfo) -> str:
-    """Return what a setting may be, in brackets behind its default; "" where nothing limits it."""
-    found: dict[str, object] = {}
-    for marker in field.metadata:
-        if isinstance(marker, Duration | Size):
-            return f" ({marker})"
-        found |= {bound: getattr(marker, bound) for bound in ("ge", "gt", "le") if hasattr(marker, bound)}
-    if "ge" in found and "le" in found:
-        return f" ({found['ge']} to {found['le']})"
-    words = {"ge": "at least", "gt": "more than", "le": "at most"}
-    said = ", ".join(f"{word} {found[bound]}" for bound, word in words.items() if bound in found)
-    return f" ({said})" if said else ""
 
 
 def _cell(text: str) -> str:
@@ -242,7 +187,7 @@ def parts() -> dict[str, dict[str, str]]:
             "Exit codes": exit_codes_part(),
             **{f"`everlean {name}`": verb_part(name, command) for name, command in commands()},
         },
-        "configuration.md": {heading: table_part(model) for heading, model in tables()},
+        "configuration.md": {heading: table_part(heading) for heading, _ in tables()},
         "editors.md": {"Numbers": metrics_part(measures)},
         "notebooks.md": {"The tables": tables_part()},
         "leandojo.md": {"The names": names_part()},

@@ -8,18 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from daemon.cli.answer import Answer
-from daemon.cli.context import GROUPS, Call, ExitCode, verb
+from daemon.cli.context import GROUPS, Call, CliError, ExitCode, verb
 from daemon.cli.render import note, say, styled
 from store.text import clean, counted
 
 if TYPE_CHECKING:
     from daemon.settings import Settings
+    from daemon.settings.explained import Explained
     from daemon.settings.in_force import SettingInForce
 
-GROUPS["config"] = "Check the configuration, or show it."
+GROUPS["config"] = "Check the configuration, show it, or explain a setting."
 _ERROR = re.compile(r"(?P<file>.*?):(?P<line>\d+): (?P<setting>.*?): (?P<message>.*)", re.DOTALL)
 
 
@@ -102,6 +105,38 @@ def _parsed(line: str) -> Mistake:
     if match is None:
         return Mistake(None, None, None, line)
     return Mistake(match["file"], int(match["line"]), match["setting"], match["message"])
+
+
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    settings: list[Explained]
+
+
+@verb("config explain", Meanings)
+def explain(
+    call: Call,  # noqa: ARG001 - it asks nothing of a daemon
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SETTING", help="A setting such as notify.digest, or a table such as notify."),
+    ],
+) -> Answer:
+    """Explain a setting, or all of a table: its default, its limits, when to change it."""
+    from daemon.settings.explained import explained
+
+    every = explained()
+    found = [one for one in every if one.name == name or one.table.strip("[]") == name]
+    if not found:
+        names = {one.name for one in every} | {one.table.strip("[]") for one in every}
+        near = get_close_matches(name, names, 1) or [one for one in sorted(names) if one.endswith(f".{name}")]
+        meant = f"; is {near[0]} meant?" if near else "; `everlean config show` lists all"
+        raise CliError(f'no setting and no table is called "{name}"{meant}')
+
+    def write() -> None:
+        for one in found:
+            say(f"{styled(one.name, 'bold')} = {one.default_said.replace('`', '')}")
+            say(f"  {one.meaning}")
+
+    return Answer(Meanings(found), write)
 
 
 @verb("config show", InForce)
