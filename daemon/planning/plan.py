@@ -51,7 +51,8 @@ from store.events.models import (
     EvaluationFinished,
 )
 from store.events.proofs import AttemptFinished
-from store.view import queries
+from store.events.traces import CommitTraced
+from store.view import queries, transfers
 
 _FEW = 64
 """So many jobs are put in their places one by one; with more, sorting all is quicker."""
@@ -265,6 +266,8 @@ class _Change:
     job: str = ""
     models: bool = False
     lane: str = ""
+    traced: bool = False
+    """a commit's trace: what it proves may be what another repository asks"""
 
 
 class Planner:
@@ -459,6 +462,8 @@ class Planner:
         changes -= later
         about = {change.repository for change in changes}
         models = any(change.models for change in changes)
+        if any(change.traced for change in changes):
+            about |= transfers.asking(view)
         for change in changes:
             if change.job:
                 for row in queries.jobs_by_prefix(view, change.job):
@@ -536,6 +541,8 @@ def _change(body: EventBody) -> _Change | None:
     if isinstance(body, AttemptFinished) or (isinstance(body, JobStarted) and body.kind == "prove"):
         repository, branch = body.repository or "", body.branch or ""
         return _Change(repository=repository, lane=prove_lane(repository, branch))
+    if isinstance(body, CommitTraced):
+        return _Change(repository=body.repository, traced=True)
     for name in ("repository", "proof", "job"):
         if about := getattr(body, name, None):
             return _Change(**{name: about})

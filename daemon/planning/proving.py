@@ -1,5 +1,8 @@
 """Plan proof jobs: each open sorry is due at the first rung of the ladder at which it was not tried.
 
+A declaration whose statement is proved elsewhere (`store.view.transfers`) is due at rung 0, again whenever something
+else states the same: that is tried first there, and costs a few tactics.
+
 Most worth its time first: what was never tried; then what was, on its next rung; then what is tried again since a model
 or a budget is another one. Of each of these first the sorries on whose declarations most theorems rest, as the branch's
 trace says (`Resting`), then the nearest to a proof (the fewest goals left). A rung whose jobs are not tried
@@ -34,10 +37,10 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.globs import path_filter
 from store.backoff import Backoff
 from store.documents.by_design import by_design
-from store.domain.identity import job_id
+from store.domain.identity import job_id, short_hash
 from store.events.projects import Project, project_of
 from store.text import listed
-from store.view import queries, trace_queries
+from store.view import queries, trace_queries, transfers
 from store.view.impact import MOST_COUNTED, Counting, Declared
 from store.view.queries import SorryProgress
 from store.view.rows import BranchRow, SorryRow, TraceRow
@@ -255,9 +258,10 @@ class Proving:
 
         A declaration's go together as long as a job takes them: work on one is work on all of them.
         """
-        alike: dict[tuple[int, int, str], dict[tuple[str, str], list[_Wanted]]] = {}
+        alike: dict[tuple[int, int, str, str], dict[tuple[str, str], list[_Wanted]]] = {}
         for one in sorted(wanted, key=lambda wanted: wanted.order):
-            rungs = alike.setdefault((one.rank, one.rung.number, one.rung.model), {})
+            rung = one.rung
+            rungs = alike.setdefault((one.rank, rung.number, rung.model, rung.budget_key), {})
             rungs.setdefault((one.row.path, one.row.declaration), []).append(one)
         for declarations in alike.values():
             rung = next(iter(declarations.values()))[0].rung
@@ -286,8 +290,13 @@ class Proving:
                 found = queries.sorries_to_prove(self._view, **about, rung=rung.number)
                 rows |= {row.sorry: row for row in found}
             left.append((rung, untried))
+        stated = self._stated(repo, branch)
         for rung, untried in reversed(left):
+            if not rung.number and stated:
+                self._add_stated(due, stated, rung, repo, branch, project)
             for sorry in untried:
+                if not rung.number and sorry in stated:
+                    continue
                 # A sorry that closed between the two queries has no row; the next plan does not have it either.
                 row = rows.get(sorry)
                 if row is not None and project_of(row.path, branch.lake_projects) == project:
@@ -317,10 +326,45 @@ class Proving:
             ):
                 goals, rests = _goals(so_far), resting.get(sorry, 0)
                 wanted[sorry] = [
-                    _Wanted(row, rung, max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW), goals, rests)
+                    _Wanted(
+                        row,
+                        rung,
+                        _NEW
+                        if sorry in stated and not rung.number
+                        else max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW),
+                        goals,
+                        rests,
+                    )
                     for at, (row, rung) in enumerate(ways)
                 ]
         return wanted
+
+    def _stated(self, repo: Repo, branch: BranchRow) -> dict[str, str]:
+        """Return, by sorry, a name for what is known to state the same elsewhere: another one once that changes."""
+        found: dict[str, list[str]] = {}
+        for row in transfers.transfers(self._view, repository=repo.key, branch=branch.branch):
+            found.setdefault(row.sorry, []).append(f"{row.full_name} {row.repository} {row.proof}")
+        return {sorry: short_hash(*sorted(names)) for sorry, names in found.items()}
+
+    def _add_stated(
+        self,
+        due: dict[str, list[tuple[SorryRow, Rung]]],
+        stated: Mapping[str, str],
+        rung: Rung,
+        repo: Repo,
+        branch: BranchRow,
+        project: Project,
+    ) -> None:
+        """Add rung 0 with what states the same, where it was not tried with that."""
+        about = {"repository": repo.key, "branch": branch.branch, "prover": rung.prover, "model": rung.model}
+        rows = queries.sorries_to_prove(self._view, **about, budget="", rung=rung.number)
+        tried = queries.budgets_tried(self._view, sorries=stated, prover=rung.prover, rung=rung.number)
+        for row in rows:
+            if row.sorry in stated and project_of(row.path, branch.lake_projects) == project:
+                key = f"{rung.budget_key}/beside {stated[row.sorry]}"
+                if (row.sorry, row.blob, key) not in tried:
+                    with_stated = rung.model_copy(update={"budget_key": key})
+                    due.setdefault(row.sorry, []).append((row, with_stated))
 
     def _taken(self, repo: Repo, branch: str) -> set[tuple[str, str]]:
         """Return the files and declarations that agents work on; the end of each lease is waited for."""

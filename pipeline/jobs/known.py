@@ -15,6 +15,7 @@ from pipeline.jobs.specs import (
     OpenSorry,
     ProveKnown,
     ScanKnown,
+    Stated,
     StatedGoal,
     TraceKnown,
 )
@@ -24,7 +25,7 @@ from store.domain.matching import LivingSorry
 from store.domain.records import Seen, TraceGap
 from store.events.places import SorryPlace
 from store.text import cut
-from store.view import queries, trace_queries
+from store.view import queries, trace_queries, transfers
 from store.view.rows import SorryGoalRow
 
 MOST_PROOFS = 3
@@ -112,8 +113,8 @@ def known_to_prove(
     sorries: Collection[str],
     with_attempts: bool = False,
 ) -> ProveKnown:
-    """Return the known proofs of the same statements as these sorries have, and the lemmas that a search may cite;
-    `with_attempts`: and the newest attempts on them.
+    """Return the known proofs of the same statements as these sorries have, what states the same elsewhere, and the
+    lemmas that a search may cite; `with_attempts`: and the newest attempts on them.
 
     Raises:
         LogError: the view cannot be read.
@@ -122,7 +123,7 @@ def known_to_prove(
     for row in queries.known_proofs(view, repository=repository, sorries=sorries):
         offered = found.setdefault(row.sorry, {})
         if row.tactics and len(offered) < MOST_PROOFS:
-            offered.setdefault(row.tactics, KnownProof(row.proof, row.tactics))
+            offered.setdefault(row.tactics, KnownProof(f"the tactics of proof {row.proof}", row.tactics))
     lemmas: dict[str, Lemma] = {}
     for one in queries.citable_proofs(view, repository=repository, branch=branch, most=MOST_LEMMAS):
         if one.tactics:
@@ -130,9 +131,28 @@ def known_to_prove(
             lemmas.setdefault(one.sorry, lemma)
     return ProveKnown(
         proofs={sorry: tuple(offered.values()) for sorry, offered in found.items()},
+        stated=_stated_elsewhere(view, repository, branch, sorries),
         lemmas=tuple(lemmas.values()),
         attempts=_attempts(view, sorries) if with_attempts else {},
     )
+
+
+def _stated_elsewhere(
+    view: sqlite3.Connection, repository: str, branch: str, sorries: Collection[str]
+) -> dict[str, tuple[Stated, ...]]:
+    found: dict[str, list[Stated]] = {}
+    for row in transfers.transfers(view, repository=repository, branch=branch, sorries=sorries):
+        # A theorem of another repository may be one of a package, whose name a file may know, or of none.
+        one = Stated(
+            row.full_name,
+            f"{row.repository}, {row.path}",
+            row.imported or row.package or row.repository == repository,
+            row.statement,
+            row.goal,
+            row.proof,
+        )
+        found.setdefault(row.sorry, []).append(one)
+    return {sorry: tuple(all_[:MOST_PROOFS]) for sorry, all_ in found.items()}
 
 
 def _attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, tuple[EarlierAttempt, ...]]:

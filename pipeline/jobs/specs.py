@@ -156,7 +156,7 @@ class BuildSpec(Spec):
 
 # ---- trace: Lean's account of every file of a commit
 
-TRACER_VERSION = "3"
+TRACER_VERSION = "4"
 """Raise it when a trace would say something else of the same file: all is then traced again."""
 
 
@@ -299,10 +299,31 @@ MOST_LEMMAS = 1000
 
 @dataclass(frozen=True, slots=True)
 class KnownProof:
-    """A known proof: its id and its tactics, in order."""
+    """A known proof: what it is, for people, and its tactics, in order."""
 
-    proof: str
+    said: str
     tactics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A proved theorem that states the same as a sorry's declaration (`store.view.transfers`).
+
+    Attributes:
+        name: the full name.
+        place: repository and file, for people.
+        citable: the sorry's file may know it by its name.
+        statement: the theorem as its source has it, up to its proof; "" if unknown.
+        goal: Lean's text of it; "" if unknown.
+        proof: what stands behind its `:=`; "" if unknown.
+    """
+
+    name: str
+    place: str
+    citable: bool
+    statement: str
+    goal: str
+    proof: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,11 +366,13 @@ class ProveKnown(Spec):
 
     Attributes:
         proofs: the repository's known proofs by sorry, without duplicates.
+        stated: by sorry, theorems that state the same; the nearest first.
         lemmas: those that the branch's searches may cite, one proof a sorry, the newest first.
         attempts: the earlier attempts by sorry, the newest last; for a program alone.
     """
 
     proofs: dict[str, tuple[KnownProof, ...]] = Field(default_factory=dict)
+    stated: dict[str, tuple[Stated, ...]] = Field(default_factory=dict)
     lemmas: tuple[Lemma, ...] = ()
     attempts: dict[str, tuple[EarlierAttempt, ...]] = Field(default_factory=dict)
 

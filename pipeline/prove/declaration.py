@@ -376,7 +376,7 @@ class DeclarationProver:
             left = self.budget.seconds - sum(effort.seconds for effort in failed)
             budget = replace(self.budget, nodes=len(one.tactics), seconds=left, calls=None)
             found = await Search(self.session, SearchMethod(RecallProposer(one)), budget).run(state, goal=at)
-            effort = replace(found, detail=f"by the tactics of proof {one.proof}").after(*failed)
+            effort = replace(found, detail=f"by {one.said}").after(*failed)
             if found.script and not await self._place(effort, found.script, likely):
                 return None
             failed = [effort]

@@ -36,6 +36,7 @@ from pipeline.lean.source.worktree import read_inside
 from pipeline.models.errors import CorpusError, DatasetError
 from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
+from pipeline.prove.lemmas import recalled
 from pipeline.prove.rungs import Engine, ModelHealth, engine
 from pipeline.prove.tree import Tree
 from store.domain.identity import proof_id
@@ -157,7 +158,7 @@ class ProveJob:
                 engine=rung,
                 slots=self._declarations,
                 seed=given.seed,
-                known=known.proofs,
+                known=recalled(known),
                 lemmas=known.lemmas,
             )
             try:

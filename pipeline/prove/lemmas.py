@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from pipeline.jobs.specs import MOST_LEMMAS, Budget, KnownProof, Lemma
+from pipeline.jobs.specs import MOST_LEMMAS, Budget, KnownProof, Lemma, ProveKnown, Stated
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, hypotheses, shape, split_goals, strip_parentheses
 from pipeline.lean.pool.session import Session, State
@@ -30,6 +30,34 @@ from pipeline.models.tactics.goals import NAME, statement
 from pipeline.prove.effort import Effort
 from pipeline.prove.graph import Candidate, Failures, Proposer, TacticRequest
 from pipeline.prove.search import Search, SearchMethod
+from store.domain.identity import bare_statement, normalise, short_hash
+
+
+def recalled(known: ProveKnown) -> dict[str, tuple[KnownProof, ...]]:
+    """Return, by sorry, the proofs to try first: of what states the same elsewhere, then of the repository's own."""
+    return {
+        sorry: (
+            *(proof for one in known.stated.get(sorry, ()) for proof in transferred(one)),
+            *known.proofs.get(sorry, ()),
+        )
+        for sorry in (*known.stated, *(known.proofs.keys() - known.stated.keys()))
+    }
+
+
+def transferred(one: Stated) -> Iterator[KnownProof]:
+    """Yield proofs by a theorem that states the same: by its name, where that may be known, and by its proof's text.
+
+    What it asks for beside its conclusion is among the hypotheses, under whatever names.
+    """
+    said = f"{one.name} ({one.place}), which states the same"
+    if one.citable:
+        yield KnownProof(said, (f"exact {one.name} ..",))
+        yield KnownProof(said, (f"apply {one.name} <;> assumption",))
+    if one.proof:
+        # Without the name that it has there: of the text alone depends what it is.
+        name = f"{_local_name(one.name)}_{short_hash(one.proof)[:8]}"
+        for text in _texts(name, one.goal, bare_statement(normalise(one.statement)), one.proof):
+            yield KnownProof(f"the proof of {said}", (text, f"apply {name} <;> assumption"))
 
 
 class RecallProposer(Proposer):
@@ -81,8 +109,12 @@ _OPENING, _CLOSING = "([{⟨⦃", ")]}⟩⦄"
 
 def name_of(lemma: Lemma) -> str:
     """Return a lemma's local name: the end of its full name, and its proof's id."""
-    last = _NOT_IN_A_NAME.sub("_", lemma.declaration.rpartition(".")[2]).strip("_0123456789")
-    return f"{last or 'known'}_{lemma.proof[:8]}"
+    return f"{_local_name(lemma.declaration)}_{lemma.proof[:8]}"
+
+
+def _local_name(declaration: str) -> str:
+    last = _NOT_IN_A_NAME.sub("_", declaration.rpartition(".")[2]).strip("_0123456789")
+    return last or "known"
 
 
 @lru_cache(maxsize=1024)
@@ -93,12 +125,16 @@ def texts_of(lemma: Lemma) -> tuple[str, ...]:
     second is the source's statement, which Lean may be able to read when it cannot read its own output.
     """
     lines = "".join(f"\n  {line}" for tactic in lemma.tactics for line in tactic.split("\n"))
-    texts = (f"have {name_of(lemma)} {one} := by{lines}" for one in _stated(lemma))
+    return _texts(name_of(lemma), lemma.goal, lemma.statement, f"by{lines}")
+
+
+def _texts(name: str, goal: str, statement: str, proof: str) -> tuple[str, ...]:
+    texts = (f"have {name} {one} := {proof}" for one in _stated(goal, statement))
     return tuple(text for text in texts if len(text) <= LONGEST and not complaints(text, judged=True))
 
 
-def _stated(lemma: Lemma) -> tuple[str, ...]:
-    found = (_as_printed(lemma.goal), _as_written(lemma.statement))
+def _stated(goal: str, statement: str) -> tuple[str, ...]:
+    found = (_as_printed(goal), _as_written(statement))
     return tuple(dict.fromkeys(_any_level(one) for one in found if one))
 
 
@@ -172,8 +208,9 @@ def nearest(lemmas: Iterable[Lemma], goal: Goal) -> tuple[Lemma, ...]:
     ranked = sorted((one for one in near if one[0]), key=lambda one: -one[0])
     found: dict[str, Lemma] = {}
     for _, lemma in ranked:
-        if texts_of(lemma) and not any(text in found for text in _stated(lemma)):
-            found |= dict.fromkeys(_stated(lemma), lemma)
+        stated = _stated(lemma.goal, lemma.statement)
+        if texts_of(lemma) and not any(text in found for text in stated):
+            found |= dict.fromkeys(stated, lemma)
     return tuple(itertools.islice(dict.fromkeys(found.values()), CITING_MOST))
 
 

@@ -22,13 +22,16 @@ declarations, which have a line (from 1) and a column (from 0, in code points):
 * `uses CONSTANT CONSTANT…`: what the value or proof of one that the file made mentions
 * `home CONSTANT MODULE LINE COLUMN LINE COLUMN`: where one that is used, or what it belongs to, has its name; MODULE is
   empty for this file, and the place is there only if it is known
+* `export LINE`: the types below, by `Nodes.lean`, their universe parameters called by their numbers
+* `states CONSTANT TERM`: a theorem that the file declares, and its type in the export
+* `proves CONSTANT TERM`: a theorem that it imports, and its type, which is that of one of the file's
 * `unread`: the imports failed, and the messages say how; nothing else follows
 * `end`
 
 Written for Lean 4.9 and later, with what all of these have.
 -/
 
-open Lean Elab
+open Lean Elab Nodes
 
 namespace Trace
 
@@ -49,14 +52,6 @@ def shown (ctx : ContextInfo) (mctx : MetavarContext) (goals : List MVarId) : IO
     return text.pretty
   return toString goals.length :: texts
 
-/-- Look a term up. A function of its own, as in `Questions.lean`: Lean would compile a map here, and run it uncompiled. -/
-@[noinline] def look (m : PersistentHashMap Expr Bool) (e : Expr) : Bool :=
-  (m.find? e).isSome
-
-/-- Insert a term; see `look`. -/
-@[noinline] def put (m : PersistentHashMap Expr Bool) (e : Expr) : PersistentHashMap Expr Bool :=
-  m.insert e true
-
 /-- The constants in a term. Since Lean 4.17 each sorry is a function of a name that says where it stands; this name's
 own constants are nobody's premises. -/
 def used (e : Expr) : Array Name := Id.run do
@@ -71,8 +66,8 @@ def used (e : Expr) : Array Name := Id.run do
     | [] => todo := []
     | e :: rest =>
       todo := rest
-      if !look seen e then
-        seen := put seen e
+      if !(look seen e).isSome then
+        seen := put seen e true
         match e with
         | .const name _ => if !found.contains name then found := found.push name
         | .app f a =>
@@ -203,10 +198,61 @@ def cited (c : ConstantInfo) : Array Name :=
   | .opaqueInfo v => used v.value
   | _ => #[]
 
+/-- A constant's type, its universe parameters called by their numbers. -/
+def plainType (c : ConstantInfo) : Expr :=
+  let (_, levels) := c.levelParams.foldl (fun (n, all) _ => (n + 1, all ++ [Level.param (Name.num .anonymous n)])) (1, [])
+  c.type.instantiateLevelParams c.levelParams levels
+
+/-- The constant that a type's conclusion begins with. -/
+def headOf (type : Expr) : Name :=
+  match type.getForallBody.getAppFn with
+  | .const name _ => name
+  | _ => Name.anonymous
+
+/-- Whether it may be a theorem that others can name. One that a `module` imports may be an axiom to it. -/
+def isCitable (c : ConstantInfo) : Bool :=
+  match c with
+  | .thmInfo _ => !c.name.isInternal
+  | .axiomInfo v => !v.isUnsafe && !c.name.isInternal
+  | _ => false
+
+/-- Tell of the types of the file's theorems, and of the imported theorems with such a type; return these. -/
+def statements (out : IO.FS.Handle) (env : Environment) (own : Array ConstantInfo) : IO (Array Name) := do
+  let mut theorems : Array (ConstantInfo × Expr) := #[]
+  let mut types : PersistentHashMap Expr Bool := {}
+  let mut heads : NameSet := {}
+  for c in own do
+    match c, declared env c.name with
+    | .thmInfo _, _ :: _ =>
+      let type := plainType c
+      theorems := theorems.push (c, type)
+      types := put types type true
+      heads := heads.insert (headOf type)
+    | _, _ => pure ()
+  if theorems.size == 0 then
+    return #[]
+  let wanted := types
+  let begins := heads
+  let found := env.constants.fold (fun (all : Array (ConstantInfo × Expr)) _ c =>
+    if isCitable c && begins.contains (headOf c.type) && (env.getModuleIdxFor? c.name).isSome then
+      let type := plainType c
+      if (look wanted type).isSome && !(cited c).contains ``sorryAx then all.push (c, type) else all
+    else all) #[]
+  let mut writer : Writer := { lines := #[metaLine] }
+  for (word, all) in [("states", theorems), ("proves", found)] do
+    for (c, type) in all do
+      let (term, written) := StateT.run (exprNode type) writer
+      for line in written.lines do
+        say out "export" [line]
+      writer := { written with lines := #[] }
+      say out word [toString c.name, term]
+  return found.map fun (c, _) => c.name
+
 /-- Tell of the constants that the file made, and of the homes of those that they and the tactics use. -/
 def constants (out : IO.FS.Handle) (env : Environment) (named : Array Name) : IO Unit := do
   let own := env.constants.foldStage2 (fun (all : Array ConstantInfo) _ c => all.push c) #[]
-  let mut used := named
+  let proved ← statements out env own
+  let mut used := named ++ proved
   for c in own do
     say out "made" (toString c.name :: declared env c.name)
     let names := cited c

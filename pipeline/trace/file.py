@@ -312,6 +312,8 @@ class FileTracer:
             uses = [site(name) for name in names]
             unknown |= {use.full_name: None for use in uses if use.site is None}
             gaps += proof.lacking(source)
+            stated = answer.types.get(proof.made, "")
+            alike = [site(name) for name in answer.proved.get(stated, ())]
             theorems.append(
                 TracedTheorem(
                     full_name=proof.item.record.name,
@@ -321,6 +323,9 @@ class FileTracer:
                     tactics=tuple(tactics(source, proof, answer.names, site)),
                     premises=tuple(uses),
                     sorry=_SORRY in names or proof.warned_of_sorry,
+                    type=stated,
+                    alike=tuple(use for use in alike if self._is_of_others(use)),
+                    proof=source.proof(proof.item),
                 )
             )
         gaps += other_gaps(data, answer.commands, found)
@@ -350,6 +355,10 @@ class FileTracer:
             return ConstantUse(name)
         start, end = home.place
         return ConstantUse(name, (path, (start.line, start.column + 1), (end.line, end.column + 1)))
+
+    def _is_of_others(self, use: ConstantUse) -> bool:
+        """Return whether a constant is a package's or Lean's, by its definition's site."""
+        return use.site is not None and use.site[0] not in self._tree.files
 
     def _file(
         self,

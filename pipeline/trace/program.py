@@ -23,13 +23,16 @@ from pipeline.lean.client.errors import (
 )
 from pipeline.lean.client.messages import Message, Position, Severity
 from pipeline.lean.client.process import run_to_end
+from pipeline.lean.export import read_export
 from pipeline.lean.goal_text import joined
+from pipeline.lean.program_text import program_text
 from pipeline.lean.source.imports import lean_options, module_of, module_path, source_folders
 
 PROGRAM = Path(__file__).with_name("Trace.lean")
 _COMPILED, _ANSWER = "Trace.olean", "answer"
 _MOST_BYTES = 512 * 1024 * 1024
 _MOST = 2**31
+_DIGEST = 16
 UNREAD = (ValueError, LookupError)
 """What reading raises at an answer that is none: what a file has Lean run may write there as it likes."""
 _INSIDE = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))
@@ -83,13 +86,20 @@ class Home(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What Lean says of a file: its commands, the places of names in their order, what each constant that the file made
-    uses, the homes of all that are used, and the goals of sorries by the byte at which each begins."""
+    uses, the homes of all that are used, and the goals of sorries by the byte at which each begins.
+
+    `types` are those of the theorems that the file declares, each by a digest that theorems have in common where Lean
+    calls their types the same, whatever their bound variables and universes are called; `proved` names, by such a
+    digest, the theorems that the file imports.
+    """
 
     commands: tuple[Command, ...]
     names: tuple[Name, ...] = ()
     uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     homes: Mapping[str, Home] = field(default_factory=dict)
     sorries: Mapping[int, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    proved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 async def compiled(lean: LeanBackend, *, memory_bytes: int | None, limit_s: float) -> bytes:
@@ -104,7 +114,7 @@ async def compiled(lean: LeanBackend, *, memory_bytes: int | None, limit_s: floa
         tempfile.TemporaryDirectory(prefix="everlean-trace-", ignore_cleanup_errors=True) as folder,
         tempfile.TemporaryDirectory(prefix="everlean-trace-", ignore_cleanup_errors=True) as nowhere,
     ):
-        (text,) = _written(folder, {PROGRAM.name: PROGRAM.read_bytes()})
+        (text,) = _written(folder, {PROGRAM.name: program_text(PROGRAM, "Nodes")})
         status, said = await run_to_end(
             lean,
             ("-R", folder, "-o", f"{folder}/{_COMPILED}", text),
@@ -205,6 +215,33 @@ def read(lines: Iterator[str], data: bytes) -> Answer:
 
 
 @dataclass(slots=True)
+class _Types:
+    """The types of theorems: an export, and the numbers that they have in it."""
+
+    export: list[str] = field(default_factory=list)
+    states: dict[str, int] = field(default_factory=dict)
+    proves: dict[str, int] = field(default_factory=dict)
+
+    def take(self, word: str, texts: Sequence[str]) -> None:
+        if word == "export":
+            self.export.append(texts[0])
+        else:
+            name, term = texts
+            (self.states if word == "states" else self.proves)[name] = int(term)
+
+    def digests(self) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+        """Return the types of those that the file declares by name, and those that it imports by their types."""
+        if not self.states:
+            return {}, {}
+        export = read_export(self.export)
+        types = {name: export.type_of((), term).hex()[:_DIGEST] for name, term in self.states.items()}
+        proved: dict[str, list[str]] = {}
+        for name, term in sorted(self.proves.items()):
+            proved.setdefault(export.type_of((), term).hex()[:_DIGEST], []).append(name)
+        return types, {one: tuple(names) for one, names in proved.items()}
+
+
+@dataclass(slots=True)
 class _Told:
     """An answer in the making. Places are in the file's own bytes as soon as they are taken."""
 
@@ -217,6 +254,7 @@ class _Told:
     made: dict[str, int | None] = field(default_factory=dict)
     uses: dict[str, tuple[str, ...]] = field(default_factory=dict)
     homes: dict[str, Home] = field(default_factory=dict)
+    types: _Types = field(default_factory=_Types)
     unread: bool = False
     ended: bool = False
     _dropped: list[int] = field(init=False)
@@ -247,6 +285,8 @@ class _Told:
                 self.uses[texts[0]] = tuple(texts[1:])
             case "home":
                 self.homes[texts[0]] = _home(texts[1], texts[2:])
+            case "export" | "states" | "proves":
+                self.types.take(word, texts)
             case "unread":
                 self.unread = True
             case "end":
@@ -260,12 +300,15 @@ class _Told:
         if self.unread:
             wrong = next((one.data for one in self.messages if one.is_error), "its header does not parse")
             raise ImportsRefused(wrong)
+        types, proved = self.types.digests()
         return Answer(
             tuple(self._commands()),
             tuple(sorted(self.names)),
             self.uses,
             self.homes,
             {at: joined(goals) for at, goals in self.sorries.items()},
+            types,
+            proved,
         )
 
     def _commands(self) -> Iterator[Command]:

@@ -15,6 +15,7 @@ from pipeline.lean.source.scanner import Located, locate
 from store.domain.keywords import THEOREM_KINDS, WITHOUT_CONSTANT, is_nameless
 from store.domain.records import Position, Premise
 
+_LONGEST_PROOF = 2000
 _DOJO_KINDS = {"lemma": "lemma", "alias": "stdtacticaliasalias"}
 
 
@@ -73,6 +74,11 @@ class FileSource:
         assigned = ":=" if self.code.startswith(":=", item.stated) else ""
         text = self.clean(item.start, item.stated)
         return f"{text} {assigned}".rstrip()
+
+    def proof(self, item: Located) -> str:
+        """Return what stands behind a theorem's `:=`, without comments; "" where it has none or a long one."""
+        text = self.clean(item.stated, item.end).removeprefix(":=").strip()
+        return text if self.code.startswith(":=", item.stated) and len(text) <= _LONGEST_PROOF else ""
 
     def premises(self) -> tuple[Premise, ...]:
         """Return what proofs may use, in the order of the text; one without a name has None there."""

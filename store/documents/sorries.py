@@ -17,12 +17,13 @@ from store.documents.grades import IN_DOUBT
 from store.domain.identity import line_url
 from store.log.envelope import Moment, now_text
 from store.text import clean, parse_time
-from store.view import queries
+from store.view import queries, transfers
 from store.view.counts import counted_branches
 from store.view.impact import Impact
 from store.view.reading import read
 from store.view.rows import SORRY_STATES, ClaimRow, SorryGoalRow, SorryRow, SorryStepRow
 from store.view.schema import Row
+from store.view.transfers import Transfer
 
 SorryKey = tuple[str, str, str]
 """Repository, branch and sorry."""
@@ -41,6 +42,20 @@ class Goal(SorryGoalRow):
 @dataclass(frozen=True, slots=True)
 class Claim(ClaimRow):
     SHOWN: ClassVar = ("claim", "agent", "by", "since", "until")
+
+
+@dataclass(frozen=True, slots=True)
+class StatedElsewhere(Transfer):
+    """A theorem that states what the declaration does, and is proved."""
+
+    SHOWN: ClassVar = ("full_name", "repository", "path", "imported", "package")
+
+    @property
+    def text(self) -> str:
+        """Its name and where it is, in one line."""
+        if not self.package:
+            return clean(f"{self.full_name} in {self.path} of {self.repository}")
+        return clean(f"{self.full_name} in {self.path}{'' if self.imported else ', to be imported'}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,8 @@ class Sorry(SorryRow):
     """The branches of a listing that have it, `branch` first."""
     url: str
     """Address of its line at its commit; empty where its forge is none whose addresses are known."""
+    elsewhere: list[StatedElsewhere]
+    """Where its declaration's statement is proved, the nearest first; of one sorry that is shown alone."""
     history: list[Step]
     """Oldest first."""
 
@@ -142,7 +159,7 @@ def describe_sorries(
         moment: when claims have to stand; None: now.
         impacts: what rests on their declarations, where it was computed.
         branches: those that have them, where each is one row: see `distinct`.
-        histories: with the steps of their lives.
+        histories: with the steps of their lives, and where else what they ask is proved.
     """
     ids = json.dumps(sorted({row.sorry for row in sorries}))
     goals: dict[SorryKey, SorryGoalRow] = {
@@ -163,6 +180,11 @@ def describe_sorries(
         order = "seq, repository, branch"
         for step in _of_sorries(view, SorryStepRow, "sorry_steps", ids, order=order):
             lives[step.repository, step.branch, step.sorry].append(of_row(Step, step))
+    elsewhere: dict[str, dict[str, StatedElsewhere]] = defaultdict(dict)
+    if histories:
+        for one in transfers.transfers(view, sorries={row.sorry for row in sorries}):
+            shown = of_row(StatedElsewhere, one)
+            elsewhere[one.sorry].setdefault(shown.text, shown)
 
     def document(row: SorryRow) -> Sorry:
         key = row.repository, row.branch, row.sorry
@@ -179,6 +201,7 @@ def describe_sorries(
             impact=(impacts or {}).get(key),
             branches=(branches or {}).get(key, [row.branch]),
             url=line_url(row.repository, row.updated_sha, row.path, row.line),
+            elsewhere=[*elsewhere.get(row.sorry, {}).values()],
             history=lives.get(key, []),
         )
 

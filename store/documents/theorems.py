@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from store.documents.document import of_row
+from store.view import transfers
 from store.view.reading import read
 from store.view.rows import DeclarationRow, TheoremRow, TheoremVersionRow
 
@@ -49,6 +50,8 @@ class Version:
 class Theorem(TheoremRow):
     place: Place | None
     """Null once deleted; of twins in one file, the first."""
+    upstream: list[str]
+    """What packages and Lean call a theorem that states the same, each with its file; only of one that is proved."""
     history: list[Version]
     """Oldest first."""
 
@@ -80,6 +83,10 @@ def describe_theorems(view: sqlite3.Connection, theorems: Sequence[TheoremRow]) 
     ):
         key = spot.repository, spot.branch, spot.path, spot.theorem
         places.setdefault(key, of_row(Place, spot))
+    upstream: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    for known in transfers.upstream(view, names={row.name for row in present}):
+        of = known.repository, known.branch, known.path, known.name
+        upstream[of].append(f"{known.upstream} in {known.upstream_path}")
     return [
         of_row(
             Theorem,
@@ -87,6 +94,7 @@ def describe_theorems(view: sqlite3.Connection, theorems: Sequence[TheoremRow]) 
             place=places.get((row.repository, row.branch, row.path, row.identity))
             if row.state == "present"
             else None,
+            upstream=upstream.get((row.repository, row.branch, row.path, row.name), []),
             history=history[row.repository, row.branch, row.theorem],
         )
         for row in theorems

@@ -84,7 +84,7 @@ def split_key(full_name: str, statement: str | None) -> str:
     name, attributes or modifiers that LeanDojo's statements begin with (`@[simp] theorem foo (n : Nat) : … :=`): a
     renamed theorem states the same.
     """
-    if statement is not None and (text := _bare_statement(normalise(statement))):
+    if statement is not None and (text := bare_statement(normalise(statement))):
         return short_hash("statement of a theorem", text)
     return short_hash("name of a theorem", full_name)
 
@@ -98,7 +98,7 @@ _HEAD = re.compile(
 _TAIL = re.compile(r" ?:=(?: by)?$")
 
 
-def _bare_statement(text: str) -> str:
+def bare_statement(text: str) -> str:
     """Cut a normalised statement down to binders and type, if it begins with a declaration's head.
 
     Whatever name it has there, which need not be the theorem's: `to_additive` makes two of one text.

@@ -288,7 +288,9 @@ class TracedTheorem:
     is what an import said: None for nothing, infinity for a proof that holds a sorry; written as "Infinity".
 
     `premises` are the constants of the whole proof, also of one by a term. `sorry`: Lean said that it rests on a sorry
-    of its own, which a proof by a term has no step to show.
+    of its own, which a proof by a term has no step to show. `type` is a digest that theorems share whose types are the
+    same to Lean, "" where it is not known, `alike` are the theorems of packages and of Lean that share it and that the
+    file imports, and `proof` is the text of its proof, "" where it is long.
     """
 
     full_name: str
@@ -302,6 +304,9 @@ class TracedTheorem:
     extra: Mapping[str, Any] = field(default_factory=dict)
     premises: tuple[ConstantUse, ...] = ()
     sorry: bool = False
+    type: str = ""
+    alike: tuple[ConstantUse, ...] = ()
+    proof: str = ""
 
     def as_json(self) -> dict[str, Any]:
         optional = {"url": self.url, "commit": self.commit}
@@ -316,6 +321,9 @@ class TracedTheorem:
             **{name: value for name, value in optional.items() if value is not None},
             **({"premises": [item.as_json() for item in self.premises]} if self.premises else {}),
             **({"sorry": True} if self.sorry else {}),
+            **({"type": self.type} if self.type else {}),
+            **({"alike": [item.as_json() for item in self.alike]} if self.alike else {}),
+            **({"proof": self.proof} if self.proof else {}),
             **_extra(self.extra),
         }
 
@@ -334,6 +342,9 @@ class TracedTheorem:
             extra=data.get("extra", {}),
             premises=tuple(ConstantUse.from_json(item) for item in data.get("premises", ())),
             sorry=data.get("sorry", False),
+            type=data.get("type", ""),
+            alike=tuple(ConstantUse.from_json(item) for item in data.get("alike", ())),
+            proof=data.get("proof", ""),
         )
 
 

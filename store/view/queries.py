@@ -529,6 +529,18 @@ def untried(
     return [sorry for (sorry,) in db.execute(statement, about)]
 
 
+def budgets_tried(
+    db: sqlite3.Connection, *, sorries: Iterable[str], prover: str, rung: int
+) -> set[tuple[str, str, str]]:
+    """Return the budgets of the attempts on sorries: each as the sorry, its file's blob and the budget's name."""
+    rows = db.execute(
+        "SELECT DISTINCT sorry, blob, budget FROM attempts WHERE sorry IN (SELECT value FROM json_each(?)) "
+        "AND prover = ? AND rung = ?",
+        (json.dumps(sorted(sorries)), prover, rung),
+    )
+    return {(sorry, blob, budget) for sorry, blob, budget in rows}
+
+
 def _pairs(db: sqlite3.Connection, statement: str, *values: str) -> list[tuple[str, int]]:
     return [(row[0], row[1]) for row in db.execute(statement, values)]
 

@@ -196,6 +196,32 @@ class TheoremPremiseRow:
     def_end_column: int | None
 
 
+@table(
+    "theorem_types",
+    key=("content", "theorem", "position"),
+    indexes=(
+        Index("theorem_types_by_digest", ("digest",), where="proved = 1"),
+        Index("theorem_types_open", ("content", "full_name"), where="proved = 0"),
+        Index("theorem_types_upstream", ("content",), where="position > 0"),
+    ),
+)
+class TheoremTypeRow:
+    """What a traced theorem states: Lean's type, by a digest that others share whose type is the same.
+
+    `position` is 0 for the theorem itself, and counts from 1 the theorems of packages and of Lean with that type that
+    its file imports. `proof` is its text, where the trace has it.
+    """
+
+    content: int
+    theorem: int
+    position: int
+    digest: str
+    full_name: str
+    path: str
+    proved: bool
+    proof: str
+
+
 @table("split_members", key=("split", "of", "key"), only_key=True)
 class SplitMemberRow:
     """The side of a split that a theorem is on, for life. `side`: train, val, test.

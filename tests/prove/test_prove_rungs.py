@@ -225,8 +225,8 @@ def test_a_known_proof_is_tried_first_and_a_wrong_one_does_no_harm(tmp_path: Pat
     tried = attempt_all(tmp_path, engine, known=known)
     first, second, third = (tried[name] for name in ("first", "second", "third"))
     assert first.proof is not None
-    assert (first.proof.tactics, first.detail) == (("intro h", "exact h"), "by the tactics of proof k1")
+    assert (first.proof.tactics, first.detail) == (("intro h", "exact h"), "by k1")
     assert second.proof is not None
-    assert (second.proof.tactics, second.detail) == (("simp_all",), "by the tactics of proof k3")
+    assert (second.proof.tactics, second.detail) == (("simp_all",), "by k3")
     assert second.effort.nodes == 2, "what was in vain before it counts"
     assert (third.outcome, third.detail) == ("exhausted", "no tactic is left to try")

@@ -182,10 +182,15 @@ class Outcome:
 
 @dataclass
 class Workshop:
-    """A git repository with its log. `commit` makes a commit and scans it, `trace` runs the trace job on the tip."""
+    """A git repository with its log. `commit` makes a commit and scans it, `trace` runs the trace job on the tip.
+
+    `beside` another one its log and view are that one's.
+    """
 
     root: Path
     lean: LeanBackend
+    repository: str = KEY
+    beside: Workshop | None = None
     scanned: str | None = None
     runs: int = 0
 
@@ -193,14 +198,17 @@ class Workshop:
         self.tree = self.root / "tree"
         self.tree.mkdir(parents=True)
         git(self.tree, "init", "-q", "-b", "main")
-        self.log = EventLog.open(self.root / "events.db")
-        self.view = View.open(self.root / "database.db", self.log.reader())
-        self.view.catch_up()
-        self.db = queries.connect(self.root / "database.db")
+        if self.beside is None:
+            self.log = EventLog.open(self.root / "events.db")
+            self.view = View.open(self.root / "database.db", self.log.reader())
+            self.view.catch_up()
+            self.db = queries.connect(self.root / "database.db")
+        else:
+            self.log, self.view, self.db = self.beside.log, self.beside.view, self.beside.db
         watched = RepositoryWatched(
             projects=(),
-            repository=KEY,
-            url=URL,
+            repository=self.repository,
+            url=self.url,
             branches=(),
             include=("**/*.lean",),
             exclude=(),
@@ -208,12 +216,19 @@ class Workshop:
             enabled=True,
             opt_out=False,
         )
-        self.log.append(
-            [NewEvent(f"repository:{KEY}", watched, actor="test")], expect={f"repository:{KEY}": Expect.ANY}
-        )
+        self.log.append([NewEvent(self.stream, watched, actor="test")], expect={self.stream: Expect.ANY})
         self.view.catch_up()
 
+    @property
+    def url(self) -> str:
+        return f"https://{self.repository}"
+
+    @property
+    def stream(self) -> str:
+        return f"repository:{self.repository}"
+
     def close(self) -> None:
+        """Close the log and view, also those beside."""
         self.db.close()
         self.view.close()
         self.log.close()
@@ -240,13 +255,13 @@ class Workshop:
         self.runs += 1
         folder = self.root / f"scan-{self.runs}"
         parameters = ScanSpec(
-            repository=KEY,
+            repository=self.repository,
             branch="main",
             sha=self.sha,
             base=self.scanned,
             include=("**/*.lean",),
             exclude=(),
-            known=known_to_scan(self.db, repository=KEY, branch="main"),
+            known=known_to_scan(self.db, repository=self.repository, branch="main"),
         )
         spec = JobSpec("scan-1", "scan", 1, folder, parameters, mirror=self.tree / ".git")
         # In this process: it is the trace job whose own life is looked at.
@@ -260,18 +275,18 @@ class Workshop:
     def parameters(self, **changes: Any) -> dict[str, Any]:
         """What the daemon would give a trace job of the tip."""
         return {
-            "repository": KEY,
+            "repository": self.repository,
             "branch": "main",
             "sha": self.sha,
             "worktree": str(self.tree),
             "lean": self.lean,
-            "url": URL,
-            "name": "me/logic",
+            "url": self.url,
+            "name": "/".join(self.repository.split("/")[1:]),
             "include": ["**/*.lean"],
             "exclude": [],
             "file_timeout_s": 60,
             "limits": PoolLimits(processes=2),
-            "known": known_to_trace(self.db, repository=KEY, branch="main"),
+            "known": known_to_trace(self.db, repository=self.repository, branch="main"),
             **changes,
         }
 
@@ -345,7 +360,7 @@ class Workshop:
             for item in items
         ]
         blobs = {file.name: file for file in staging.glob("?" * 64)} if staging.is_dir() else {}
-        self.log.append(events, expect={f"repository:{KEY}": Expect.ANY}, blobs=blobs)
+        self.log.append(events, expect={self.stream: Expect.ANY}, blobs=blobs)
         self.view.catch_up()
 
     # --- what the database says ---------------------------------------------------------------------------

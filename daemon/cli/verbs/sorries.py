@@ -288,6 +288,7 @@ def _show_one(item: Sorry, paths: Paths) -> None:
                 "\n".join([*map(_goal_line, clean_block(goal.goal).split("\n")), f"({by})"]) if goal else "",
             ),
             ("rests on it", _rests(item.impact)),
+            ("proved too as", "\n".join(one.text for one in item.elsewhere)),
             ("proof", item.verified_proof or ""),
         )
     )

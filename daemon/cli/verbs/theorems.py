@@ -16,6 +16,7 @@ from store.documents.lookup import resolve, theorems_called
 from store.documents.theorems import Theorem, Version, describe_theorems
 from store.text import ago, clean
 from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
+from store.view.transfers import UpstreamRow
 
 GROUPS["theorems"] = "List theorems and lemmas, or show the whole life of one."
 COLUMNS: list[Column[DeclarationRow]] = [
@@ -24,6 +25,13 @@ COLUMNS: list[Column[DeclarationRow]] = [
     Column("NAME", lambda row: row.name, shrink=True, name=True),
     Column("SORRIES", lambda row: str(row.n_sorries or "-")),
     Column("STATEMENT", lambda row: row.statement, shrink=True),
+]
+
+UPSTREAM: list[Column[UpstreamRow]] = [
+    Column("LINE", lambda row: str(row.line)),
+    Column("NAME", lambda row: row.name, shrink=True, name=True),
+    Column("UPSTREAM", lambda row: row.upstream, shrink=True),
+    Column("THERE IN", lambda row: row.upstream_path, shrink=True),
 ]
 
 
@@ -35,6 +43,11 @@ class Theorems:
     """whether `--limit` left some out"""
     too_large: list[TooLargeRow]
     """where the limits of `[scan]` left declarations out"""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    theorems: list[UpstreamRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +103,16 @@ def list_(
     )
 
 
+@verb("theorems upstream", Upstream, past=True)
+def upstream(call: Call, repo: Repo = None) -> Listing[UpstreamRow]:
+    """List the theorems that a package, or Lean, has too, by the types in the newest traces."""
+    from store.view import transfers
+
+    with call.view() as database:
+        rows = transfers.upstream(database, repository=resolve(database, repo))
+    return Listing(rows, UPSTREAM, Upstream(rows), empty=nothing("theorem", repo), group=place)
+
+
 @verb("theorems show", Life, past=True)
 def show(
     call: Call,
@@ -120,6 +143,7 @@ def _show(found: list[Theorem]) -> None:
                 ("repository", f"{item.repository} ({item.branch})"),
                 ("statement", clean(item.statement)),
                 ("sorries", str(spot.n_sorries) if spot and spot.n_sorries else ""),
+                ("upstream too", clean("; ".join(item.upstream))),
             )
         )
         say(styled("history", "bold"))

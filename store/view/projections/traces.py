@@ -217,6 +217,27 @@ def _add_content(db: sqlite3.Connection, content: int, digest: str, file: Traced
             for position, use in enumerate(theorem.premises)
         ],
     )
+    db.executemany(
+        "INSERT INTO theorem_types (content, theorem, position, digest, full_name, path, proved, proof) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (content, number, position, theorem.type, *one)
+            for number, theorem in enumerate(file.theorems)
+            if theorem.type
+            for position, one in enumerate(_stating(file.path, theorem))
+        ],
+    )
+
+
+def _stating(path: str, theorem: TracedTheorem) -> list[tuple[str, str, int, str]]:
+    """Return the name, file, whether it is proved, and proof of a theorem and of those that state the same."""
+    proved = int(not _has_sorry(theorem))
+    alike = [(use.full_name, use.site[0], 1, "") for use in theorem.alike if use.site is not None]
+    return [(theorem.full_name, path, proved, theorem.proof if proved else ""), *alike]
+
+
+def _has_sorry(theorem: TracedTheorem) -> bool:
+    return theorem.sorry or any(holds_sorry(step.tactic) for step in theorem.tactics)
 
 
 def _site(use: ConstantUse) -> tuple[Any, ...]:
@@ -236,7 +257,7 @@ def _theorem_row(content: int, index: int, theorem: TracedTheorem) -> tuple[Any,
         *theorem.start,
         *theorem.end,
         len(theorem.tactics),
-        int(theorem.sorry or any(holds_sorry(step.tactic) for step in theorem.tactics)),
+        int(_has_sorry(theorem)),
         theorem.url,
         theorem.commit,
     )

@@ -48,6 +48,7 @@ from tests.support.events import (
     proof_rejected,
     scanned,
     sha,
+    watched,
 )
 from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
 from tests.support.planning import LEAN, Told, failed, interrupted
@@ -96,11 +97,11 @@ class World(planning.World):
         ]
         return [*first, body, *opened, commit_scanned(sha(1))]
 
-    def cite(self, file: TracedFile) -> EventBody:
+    def cite(self, file: TracedFile, repository: str = REPOSITORY) -> EventBody:
         """Return what a trace says of a file."""
         trace = self.stage(json.dumps(file.as_json()).encode())
         return FileTraced(
-            repository=REPOSITORY, line=branch_line(BRANCH), sha=sha(1), path=file.path, error=None,
+            repository=repository, line=branch_line(BRANCH), sha=sha(1), path=file.path, error=None,
             n_theorems=len(file.theorems), n_premises=0, n_tactics=0, trace=trace, key="",
         )  # fmt: skip
 
@@ -192,6 +193,37 @@ def test_what_a_rung_left_without_a_proof_is_due_at_the_next_one(world: World) -
     assert (second.key, second.paid) == (HUB_KEY, False), "a hub's model is gated perhaps"
     assert second.lane == first.lane
     assert shown(world.plan(world.tried("a", second))) == [(0, ["b"])], "and when all were tried nothing is"
+
+
+def stating(world: World, types: Mapping[str, str], *, repository: str, sorry: bool) -> list[EventBody]:
+    """A trace of theorems with these types."""
+    theorems = tuple(
+        TracedTheorem(name, "", (line, 1), (line, 9), (), sorry=sorry, type=one, proof="" if sorry else "rfl")
+        for line, (name, one) in enumerate(types.items(), 1)
+    )
+    file = TracedFile("A.lean", (), (), theorems)
+    return [
+        world.cite(file, repository),
+        closing(head(sha(1), repository=repository, branch=BRANCH), [file]),
+    ]
+
+
+def test_what_is_proved_in_another_repository_is_tried_again_each_time_that_more_states_the_same(
+    world: World,
+) -> None:
+    world.configure("rungs = [0]")
+    (first,) = world.plan(
+        world.open("a", "b"), stating(world, {"a": "t", "b": "u"}, repository=REPOSITORY, sorry=True)
+    ).due
+    assert world.plan(world.tried("a", first), world.tried("b", first)).due == ()
+    for known in ({"there": "t"}, {"there": "t", "too": "t"}):
+        (again,) = world.plan(stating(world, known, repository="x/y/z", sorry=False)).due
+        assert shown(Plan.of([again])) == [(0, ["a"])]
+        assert asked(again, ProveSpec).budget == asked(first, ProveSpec).budget
+        assert world.plan(world.tried("a", again)).due == ()
+    assert world.plan(stating(world, {"a": "t", "b": "u"}, repository="u/v/w", sorry=True)).due == ()
+    quiet = watched(repository="u/v/w", opt_out=True)
+    assert world.plan(quiet, stating(world, {"mine": "u"}, repository="u/v/w", sorry=False)).due == ()
 
 
 def test_who_has_a_proof_goes_no_further_unless_it_was_rejected(world: World) -> None:

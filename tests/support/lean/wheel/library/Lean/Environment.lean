@@ -70,6 +70,10 @@ instance : Hashable Level := ⟨Level.hash⟩
 @[extern "l_Lean_Expr_binderInfo"] opaque Expr.binderInfo (e : Expr) : BinderInfo := .default
 @[extern "lean_expr_has_loose_bvar"] opaque Expr.hasLooseBVar (e : Expr) (i : Nat) : Bool := false
 @[extern "l_Lean_Expr_getUsedConstants"] opaque Expr.getUsedConstants (e : Expr) : Array Name := .empty
+@[extern "l_Lean_Expr_getForallBody"] opaque Expr.getForallBody (e : Expr) : Expr := .bvar 0
+@[extern "l_Lean_Expr_getAppFn"] opaque Expr.getAppFn (e : Expr) : Expr := .bvar 0
+@[extern "l_Lean_Expr_instantiateLevelParams"] opaque Expr.instantiateLevelParams (e : Expr) (names : List Name)
+  (levels : List Level) : Expr := e
 @[extern "l_Lean_Expr_find_x3f"] opaque Expr.find? (p : Expr → Bool) (e : Expr) : Option Expr := none
 instance : BEq Expr := ⟨Expr.eqv⟩
 instance : Hashable Expr := ⟨Expr.hash⟩

@@ -1,0 +1,135 @@
+"""Theorems that state the same: what an open sorry asks and another theorem proves, and what a package has too.
+
+"The same" is Lean's type, by the digest of the newest traces (`TheoremTypeRow`): the same constants by name, whatever
+bound variables, their brackets and universes are called. It need not be provable in the same way, and a constant of
+that name may be another one elsewhere: what is found is a candidate and no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from store.view.reading import make_all
+from store.view.rows import IN_SOURCE
+
+
+def _of_branch(line: str, branch: str) -> str:
+    """Return an SQL condition: a line of our own traces is of this branch (`trace_queries.branch_line`)."""
+    return (
+        f"({line} = 'branch:' || {branch} "
+        f"OR substr({line}, 1, length({branch}) + 8) = 'branch:' || {branch} || ':')"
+    )
+
+
+def _is_traced(files: str) -> str:
+    """Return an SQL condition: a file stands on its line, and in a closed trace that no one withdrew."""
+    return (
+        f"{files}.until_seq IS NULL AND EXISTS (SELECT 1 FROM traces WHERE traces.repository = {files}.repository "
+        f"AND traces.line = {files}.line AND traces.state = 'current' AND traces.seq >= {files}.from_seq)"
+    )
+
+
+_ASKED = f"""
+FROM sorries AS s
+CROSS JOIN (SELECT DISTINCT repository, line FROM traces WHERE state = 'current' AND source = 'lean') AS l
+    ON l.repository = s.repository AND {_of_branch("l.line", "s.branch")}
+CROSS JOIN traced_files AS f
+    ON f.repository = l.repository AND f.line = l.line AND f.path = s.path AND f.until_seq IS NULL
+CROSS JOIN theorem_types AS m ON m.content = f.content AND m.full_name = s.declaration AND m.proved = 0
+CROSS JOIN theorem_types AS o ON o.digest = m.digest AND o.proved = 1
+CROSS JOIN traced_files AS g ON g.content = o.content AND {_is_traced("g")}
+LEFT JOIN traced_theorems AS t ON t.content = o.content AND t."index" = o.theorem AND o.position = 0
+LEFT JOIN traced_tactics AS p ON p.content = o.content AND p.theorem = t."index" AND p."index" = 0
+WHERE s.state = 'open' AND (g.repository = s.repository OR NOT EXISTS (
+    SELECT 1 FROM repositories WHERE repositories.repository = g.repository AND opt_out))
+"""
+# A proof of the whole takes the place of a sorry where there is no other.
+_ALONE = f"""
+AND (SELECT count(*) FROM sorries AS n WHERE n.repository = s.repository AND n.branch = s.branch AND n.path = s.path
+     AND n.declaration = s.declaration AND n.{IN_SOURCE}) = 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A theorem that states what the declaration of a sorry does, and is proved.
+
+    `imported`: the sorry's file is known to import it, or declares it. `package`: it is a package's or Lean's, as a
+    file of `repository` sees it. `statement` is as its source has it, `goal` Lean's text of it; both and `proof` are ""
+    where they are not known.
+    """
+
+    sorry: str
+    full_name: str
+    repository: str
+    path: str
+    imported: bool
+    package: bool
+    statement: str
+    goal: str
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRow:
+    """A theorem of a repository that a package, or Lean, has too: by which name and in which file."""
+
+    repository: str
+    branch: str
+    path: str
+    line: int
+    name: str
+    upstream: str
+    upstream_path: str
+
+
+def transfers(
+    db: sqlite3.Connection,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+    sorries: Collection[str] | None = None,
+) -> list[Transfer]:
+    """Return what is proved elsewhere of what open sorries ask; the nearest first of each.
+
+    Of a declaration with several sorries nothing is returned: none of them asks for the whole.
+    """
+    given: dict[str, str | None] = {"repository": repository, "branch": branch}
+    conditions = [f"s.{name} = :{name}" for name, value in given.items() if value is not None]
+    if sorries is not None:
+        given["sorries"] = json.dumps(sorted(sorries))
+        conditions.append("s.sorry IN (SELECT value FROM json_each(:sorries))")
+    rows = db.execute(
+        "SELECT DISTINCT s.sorry, o.full_name, g.repository, o.path, o.content = m.content, o.position > 0, "
+        "coalesce(t.statement, ''), coalesce(p.state_before, ''), o.proof "
+        f"{_ASKED} AND {' AND '.join(conditions)} {_ALONE} "
+        "ORDER BY s.sorry, o.content = m.content DESC, g.repository = s.repository DESC, o.position > 0 DESC, "
+        "o.full_name, g.repository, o.path",
+        given,
+    )
+    return make_all(Transfer, rows)
+
+
+def asking(db: sqlite3.Connection) -> set[str]:
+    """Return the repositories with an open sorry whose statement is proved elsewhere."""
+    return {repository for (repository,) in db.execute(f"SELECT DISTINCT s.repository {_ASKED}")}
+
+
+def upstream(
+    db: sqlite3.Connection, *, repository: str | None = None, names: Collection[str] | None = None
+) -> list[UpstreamRow]:
+    """Return the theorems, proved ones, that a package or Lean has too, by repository, branch, file and line."""
+    rows = db.execute(
+        "SELECT d.repository, d.branch, d.path, d.line, d.name, o.full_name, o.path FROM theorem_types AS o "
+        "CROSS JOIN theorem_types AS m ON m.content = o.content AND m.theorem = o.theorem AND m.position = 0 "
+        f"CROSS JOIN traced_files AS f ON f.content = o.content AND {_is_traced('f')} "
+        "CROSS JOIN declarations AS d ON d.name = m.full_name AND d.repository = f.repository AND d.path = f.path "
+        f"AND {_of_branch('f.line', 'd.branch')} "
+        "WHERE o.position > 0 AND m.proved = 1 AND (:repository IS NULL OR d.repository = :repository) "
+        "AND (:names IS NULL OR d.name IN (SELECT value FROM json_each(:names))) ORDER BY 1, 2, 3, 4, 6",
+        {"repository": repository, "names": None if names is None else json.dumps(sorted(names))},
+    )
+    return make_all(UpstreamRow, rows)
