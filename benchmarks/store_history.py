@@ -1,7 +1,7 @@
 """A long, lifelike log for `benchmarks/store.py`: what a daemon records of repositories that people work on.
 
-The mix is that of the 300 real commits in docs/benchmarks.md ("The daemon on real commits", the last 100 commits of
-three repositories), to which proving is added as the daemon does it: every sorry of a changed file is attempted
+The mix is that of the 300 real commits in docs/design/benchmarks.md ("The daemon on real commits", the last 100 of each
+of three repositories), to which proving is added as the daemon does it: every sorry of a changed file is attempted
 again, sixteen a job. For each commit, on average:
 
     4.3 files scanned, of 12.8 declarations each (28,839 declarations in 2,256 files there), a proof changed in each

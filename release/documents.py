@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-_LINK = re.compile(r"\[([^\]]*)\]\((?:\.\./)[^)]*\)")
+_LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#]*)[^)]*\)")
 _COMMON = ("--as-of", "--config", "--json", "--help")
 _HEAD = """\
 .TH EVERLEAN 1
@@ -107,13 +108,19 @@ def _roff(text: str) -> str:
 
 def write_pages(folder: Path) -> None:
     """Write every page and picture of docs/ into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in DOCS.iterdir():
+    for path in DOCS.rglob("*.*"):
+        place = folder / path.relative_to(DOCS)
+        place.parent.mkdir(parents=True, exist_ok=True)
         content = path.read_bytes()
         if path.suffix == ".md":
-            content = _LINK.sub(r"\1", content.decode()).encode()
-        (folder / path.name).write_bytes(content)
-        (folder / path.name).chmod(0o644)
+            content = _LINK.sub(partial(_kept, path.parent), content.decode()).encode()
+        place.write_bytes(content)
+        place.chmod(0o644)
+
+
+def _kept(folder: Path, link: re.Match[str]) -> str:
+    """Return a link as it is where it leads to another page, else its text."""
+    return link[0] if (folder / link[2]).resolve().is_relative_to(DOCS) else link[1]
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def _no_gpu(device: str, table: str, devices: Path) -> str:
     if device != "cuda" or cuda_is_there(devices=devices):
         return ""
     return (
-        f"no GPU is to be seen ({devices / NVIDIA} is not there): give the service access to one"
+        f"no GPU was found ({devices / NVIDIA} is not there): give the service access to one"
         f' (docs/install.md), or write device = "cpu" under {table}'
     )
 

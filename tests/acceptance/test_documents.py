@@ -16,7 +16,7 @@ from tests.support.reference import commands, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERLEAN = Path(sys.executable).with_name("everlean")
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/*.md")])
 READING_VERBS = ("status", "repos", "sorries", "theorems", "proofs", "jobs", "events", "curriculum")
 
 

@@ -69,7 +69,7 @@ def test_a_page_without_the_place_of_a_generated_part_is_an_error() -> None:
             generated(broken, found)
 
 
-PAGES = [*DOCS.parent.glob("*.md"), *DOCS.glob("*.md")]
+PAGES = [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md")]
 
 
 def without_code(page: Path) -> str:

@@ -23,7 +23,7 @@ SYSTEM_FILES = {
     "usr/share/bash-completion/completions/everlean",
     "usr/share/doc/everlean/gpu-amd.conf",
     "usr/share/doc/everlean/gpu.conf",
-    *(f"usr/share/doc/everlean/{path.name}" for path in (ROOT / "docs").iterdir()),
+    *(f"usr/share/doc/everlean/{path.relative_to(ROOT / 'docs')}" for path in (ROOT / "docs").rglob("*.*")),
     "usr/share/fish/vendor_completions.d/everlean.fish",
     "usr/share/man/man1/everlean.1",
     "usr/share/zsh/site-functions/_everlean",
@@ -65,12 +65,12 @@ def test_all_but_the_application_is_staged_and_taken_away_again(tmp_path: Path) 
     )
     pages = tmp_path / "usr/share/doc/everlean"
     linked = {
-        target
-        for page in pages.glob("*.md")
+        page.parent / target
+        for page in pages.rglob("*.md")
         for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text("utf-8"))
     }
     assert len(linked) > 20
-    assert [target for target in linked if not (pages / target).is_file()] == []
+    assert [target for target in linked if not target.is_file()] == []
     manual = (tmp_path / "usr/share/man/man1/everlean.1").read_text("utf-8")
     for name in ("everlean sorries show ID", "\\-\\-fail\\-on", ".B 75"):
         assert name in manual

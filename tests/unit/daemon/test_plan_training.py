@@ -546,7 +546,7 @@ def test_what_training_lacks_is_named_with_its_remedy(
 ) -> None:
     monkeypatch.setattr("daemon.health.requirements.find_spec", lambda name: name)  # the libraries are there
     on_a_gpu = world.configure(train="new_theorems = 10").train.model_copy(update={"device": "cuda"})
-    assert "no GPU is to be seen" in why_not_trainable(on_a_gpu, devices=tmp_path)
+    assert "no GPU was found" in why_not_trainable(on_a_gpu, devices=tmp_path)
     (tmp_path / "nvidiactl").touch()
     assert why_not_trainable(on_a_gpu, devices=tmp_path) == ""
     assert why_not_trainable(world.settings.train, devices=tmp_path / "none") == ""
