@@ -126,7 +126,7 @@ def _found(
             checks=ALL_PASSED,
             not_checked=("kernel",),
             axioms=("propext",),
-            grade="not_replayed",
+            grade="L0",
             kernel="",
             version=CheckedVersion(sha=at.sha, blob=place.blob, byte_start=place.byte_start),
             patch=digest(PATCH),
@@ -134,7 +134,8 @@ def _found(
             material=None,
         )
     elif outcome < 0.9:
-        verdict = ProofChecked(**common, checks=CHECKS, not_checked=("axioms",), patch=digest(PATCH))
+        unsure = {"not_checked": ("axioms",), "disagreement": ""}
+        verdict = ProofChecked(**common, **unsure, checks=CHECKS, patch=digest(PATCH))
     else:
         verdict = ProofRejected(
             **common,

@@ -419,7 +419,7 @@ class RepositoryJobs:
         for row in doubted.values():
             # A second kernel that came since may be without them.
             if row.branch in branches and self._look.judges.newer(row.checked_at):
-                sha, toolchain = row.checked_sha, row.judge
+                sha, toolchain = row.checked_sha, row.judge or row.toolchain
                 anew = (sha, self._look.judges.second_since)
                 yield _ToCheck(row, sha, row.checked_blob, row.checked_start, toolchain, " again", anew)
 

@@ -18,7 +18,7 @@ import structlog
 
 from daemon.state.context import Context
 from daemon.state.store_service import StoreFailedError, StoreService
-from store.documents.grades import grade_text
+from store.documents.grades import IN_DOUBT, grade_text
 from store.documents.sorries import place_text
 from store.events.base import EventBody
 from store.events.bumps import BumpFinished
@@ -189,6 +189,8 @@ def _doubted(view: sqlite3.Connection, body: ProofDoubted) -> str:
 
 def _checked(view: sqlite3.Connection, body: ProofChecked) -> str:
     missing = ", ".join(body.not_checked)
+    if body.disagreement:
+        return f"{IN_DOUBT}: {_named(view, body.sorry)}: {body.disagreement}"
     return f"checked, not verified: {_named(view, body.sorry)}; could not be judged: {missing}"
 
 

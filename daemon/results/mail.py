@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
-from store.documents.grades import DOUBT, IN_DOUBT, doubt_text
+from store.documents.grades import IN_DOUBT, doubt_reason, doubt_text
 from store.log.reader import LogReader
 from store.text import clean
 from store.view.rows import ProofRow
@@ -69,8 +69,9 @@ def messages_of(rows: Iterable[ProofRow], log: LogReader) -> dict[str, str]:
 
 
 def in_doubt(row: ProofRow) -> str:
-    """Say of a verified proof that all kernels which vouch for it have known faults."""
-    return f"{doubt_text(row.doubts)}. {DOUBT[0].upper()}{DOUBT[1:]}; it was not refuted, and has to be checked again."
+    """Say why a proof is in doubt: all kernels that vouch for it have known faults, or kernels do not agree on it."""
+    why = doubt_reason(row.state)
+    return f"{doubt_text(row.doubts)}. {why[0].upper()}{why[1:]}; it was not refuted, and has to be checked again."
 
 
 def mail_id(row: ProofRow, author: str) -> str:
@@ -86,7 +87,7 @@ def first_line(row: ProofRow, author: str) -> bytes:
 
 def mail(row: ProofRow, text: bytes, author: str) -> bytes:
     """Return the mail of a proof; `text` is its recorded patch."""
-    kind = (f" {IN_DOUBT}" if row.doubts else "") if row.state == "verified" else f" {row.state}"
+    kind = ("" if row.state == "verified" else f" {row.state}") + (f" {IN_DOUBT}" if row.doubts else "")
     head = (
         f"From: {author}\n"
         f"Subject: [PATCH{kind}] {title_of(row)}\n"

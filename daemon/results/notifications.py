@@ -64,6 +64,7 @@ _KIND_OF = {
     "attempt_finished": "sorry_disproved",
     "proof_verified": "proof_verified",
     "proof_doubted": "proof_doubted",
+    "proof_checked": "proof_doubted",
     "checkpoint_promoted": "model_promoted",
     "repository_failing": "repository_failing",
 }
@@ -230,6 +231,8 @@ def _text_of_proof(kind: str, data: Mapping[str, Any], proof: Proof | None) -> s
     more = f"{proof.text}; everlean proofs show {proof.proof}"
     if kind == "proof_verified" and proof.state == "verified":
         return f"proof verified ({proof.graded}): {more}"
+    if kind == "proof_checked" and data["disagreement"] and proof.reason == data["disagreement"]:
+        return f"proof in doubt ({proof.reason}): {more}"
     if kind == "proof_doubted" and proof.doubts and proof.doubts == data["advisories"]:
         return f"verified proof in doubt ({', '.join(proof.doubts)}): {more}"
     return ""

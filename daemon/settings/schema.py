@@ -450,8 +450,8 @@ class Lean(Section):
     second_kernel: Annotated[Text, AfterValidator(_program)] = "auto"
     """Program that judges the export of a proof beside Lean's own kernel, as its path or its name on `PATH`: nanoda,
     or one that takes the path of an export in lean4export's format and ends with 0 (accepts), 1 (refuses) or 2
-    (declines). `auto`: `nanoda_bin` of the toolchain or on `PATH`, else the toolchain's `leanchecker --from-export`;
-    `off`: none. Set it to have another checker judge each proof, `off` where it takes too long"""
+    (declines). `auto`: the kernels that the toolchain brings, which are six from Lean 4.35 on; else `nanoda_bin` on
+    `PATH`; `off`: none. Set it to have another checker judge each proof too, `off` where it takes too long"""
     repls: Integer = Field(2, ge=1, le=256)
     """Lean processes at the same time inside a job that searches or traces, and in the server for editors. Raise
     it with the cores and the memory"""

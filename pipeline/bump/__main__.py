@@ -724,7 +724,7 @@ def _told(one: Mend) -> str:
     if one.verdict == "checked":
         return f"{one.declaration}: {one.how}; NOT VERIFIED: {' '.join(one.reason.split())}"
     doubts = f"; {doubt_text(one.doubts)}" if one.doubts else ""
-    grade = f"{JUDGED[one.grade or 'not_replayed']}{f', by {one.kernel}' if one.kernel else ''}{doubts}"
+    grade = f"{JUDGED[one.grade or 'L0']}{f', by {one.kernel}' if one.kernel else ''}{doubts}"
     return f"{one.declaration}: {one.how}; {grade}; axioms: {', '.join(one.axioms) or 'none'}"
 
 

@@ -169,7 +169,7 @@ def witnesses(grade: str, kernel: str, toolchain: str) -> tuple[Kernel, ...]:
 
     Those that replayed all of it, by the event's `kernel`; where none did, the Lean that compiled it.
     """
-    names = [one for one in kernel.split(", ") if one] if grade == "replayed_closure" else []
+    names = [one for one in kernel.split(", ") if one] if grade != "L0" else []
     return tuple(_kernel(one, toolchain) for one in names or [LEAN])
 
 
@@ -180,7 +180,9 @@ def _kernel(said: str, toolchain: str) -> Kernel:
         release = ""
     if said in _OF_THE_TOOLCHAIN:
         return Kernel(said, release)
-    name, _, version = said.partition(" ")
+    name, of, version = said.rpartition(" of ")
+    if not of:
+        name, _, version = said.partition(" ")
     return Kernel(NANODA if name.startswith(NANODA) else name, version)
 
 

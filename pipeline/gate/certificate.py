@@ -77,7 +77,7 @@ class Certificate(Part):
     material: Material
     axioms: tuple[str, ...]
     toolchain: str
-    grade: Literal["replayed_closure"]
+    grade: Literal["L1", "L2"]
     kernels: tuple[str, ...]
     checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
@@ -145,7 +145,7 @@ def _made(log: LogReader, found: ProofFound, event: StoredEvent) -> Certificate:
         raise CertificateError(f"event {event.seq}: it is about another proof than the one that was found")
     if (why := why_not_verified(body)) is not None:
         raise CertificateError(f"proof {found.proof}: it is not verified: {why}")
-    if body.grade != "replayed_closure":
+    if body.grade == "L0":
         raise CertificateError(
             f"proof {found.proof}: {GRADES[body.grade]}, and a certificate needs a kernel's replay of all that the"
             " proof rests on; `[lean] second_kernel` names a program that can"

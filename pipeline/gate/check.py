@@ -192,6 +192,7 @@ def _conclusion(
         sorry=proof.sorry,
         checks=checks,
         not_checked=verdict.not_checked,
+        disagreement=verdict.disagreement,
         patch=patch,
         job=spec.job,
     )

@@ -38,7 +38,15 @@ from pipeline.gate.axioms import ALLOWED_AXIOMS, read_axioms
 from pipeline.gate.headers import not_in_header
 from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.gate.references import Place, ends_at, place_of
-from pipeline.gate.second_kernel import Judged, SecondKernel, find_second_kernel, judge_export
+from pipeline.gate.second_kernel import (
+    ExportKernel,
+    Judged,
+    Panel,
+    Word,
+    find_kernels,
+    judge_export,
+    release_of,
+)
 from pipeline.gate.source_checks import parts_below, taken_further_down
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BUILD_BOUNDS, MOST_PROCESSES, Bounds, LakeRunner, Outcome, build
@@ -61,9 +69,10 @@ from store.text import end_of
 class Finding:
     """The result of one check.
 
-    `axioms`, and of them those that use sorry (`sorried`), where Lean named them. `grade` is how far a kernel replayed
-    what the proof rests on; `refused`: a kernel refused a module of it, so that nothing there counts as verified.
-    `material` is what was asked about, once the statement is found to be the same.
+    `axioms`, and of them those that use sorry (`sorried`), where Lean named them. `grade` is how far kernels judged
+    what the proof rests on; `refused`: one refused a part of it, so that nothing there counts as verified;
+    `disagreement` says which kernel refused what others accept. `material` is what was asked about, once the
+    statement is found to be the same.
     """
 
     step: StepName
@@ -72,8 +81,9 @@ class Finding:
     evidence: str
     axioms: tuple[str, ...] | None = None
     sorried: tuple[str, ...] = ()
-    grade: Grade = "not_replayed"
+    grade: Grade = "L0"
     refused: bool = False
+    disagreement: str = ""
     material: Material | None = None
 
 
@@ -548,65 +558,38 @@ class _Inquiry:
             yield judge_axioms(after, printed, declaration=self.declaration, by=self.by, library=self.library)
             yield self._statement(before, after, below, hashes)
             kernel = self._kernel(module, below)
-            second = find_second_kernel(self.second_kernel, self.runner)
-            judged = None if isinstance(second, str) else self._judged(second, module, after)
+            panel = find_kernels(self.second_kernel, self.runner, toolchain=self.toolchain)
+            judged = self._judged(panel.kernels, module, after)
         if kernel.verdict == "failed" and not self._replay(module).ok:
             # Its refusal speaks against the proof only if it takes the module without the proof.
             evidence = f"{kernel.evidence}; and it refuses it without the proof too"
             kernel = dataclasses.replace(kernel, verdict="not_checked", evidence=evidence)
-        if isinstance(second, str) or judged is None:
-            told = f"{kernel.evidence}; no second kernel: {second}"
-            yield dataclasses.replace(kernel, evidence=told)
-        else:
-            yield self._with_second(kernel, second, judged, module, before)
+        # As of a refusal by Lean's own: it speaks against the proof only if the export is taken without it.
+        refusing = tuple(one for one in panel.kernels if judged[one].word == "refused")
+        without = self._judged(refusing, module, before)
+        yield joint_finding(kernel, panel, judged, without)
 
-    def _judged(self, second: SecondKernel, module: str, answer: Answer) -> Judged:
-        """Have a second kernel judge the present build's constant with all that it rests on."""
+    def _judged(
+        self, kernels: Sequence[ExportKernel], module: str, answer: Answer
+    ) -> dict[ExportKernel, Judged]:
+        """Have kernels judge the present build's constant with all that it rests on."""
+        if not kernels:
+            return {}
         with asked_exactly(
             self.runner, module=module, declaration=self.declaration, scope="closure"
         ) as found:
             if isinstance(found, str):
-                return Judged("could not", found)
+                return dict.fromkeys(kernels, Judged("could not", found))
             whole, export = found
             if other := not_of_the_proof(whole, answer):
-                return Judged("could not", other)
+                return dict.fromkeys(kernels, Judged("could not", other))
             axioms = sorted(".".join(name) for name in whole.export.axioms)
-            judged = judge_export(second, export, axioms=axioms, runner=self.runner, bounds=KERNEL_BOUNDS)
-            if judged.word != "accepted":
-                return judged
-            return Judged(
-                "accepted", f"{len(whole.export.declared)} constants, {export.stat().st_size} bytes"
-            )
-
-    def _with_second(
-        self, kernel: Finding, second: SecondKernel, judged: Judged, module: str, before: Answer
-    ) -> Finding:
-        """Add a second kernel's word to that of Lean's own."""
-        if judged.word == "could not":
-            told = f"{kernel.evidence}; not judged by a second kernel, {second.name}: {judged.why}"
-            return dataclasses.replace(kernel, evidence=told)
-        if judged.word == "accepted":
-            told = f"{second.name} accepts the export of the proof with all that it rests on ({judged.why})"
-            evidence = f"{told}; {kernel.evidence}"
-            if kernel.verdict == "failed" or kernel.refused:
-                return dataclasses.replace(kernel, evidence=evidence)
-            # Only who replayed all of it is named beside the grade that says so.
-            by = f"{kernel.by}, {second.name}" if kernel.grade == "replayed_closure" else second.name
-            return Finding("kernel", "passed", by, evidence, grade="replayed_closure")
-        told = f"{second.name} refuses the export of the proof ({judged.why})"
-        if kernel.verdict == "failed":
-            return dataclasses.replace(kernel, evidence=f"{kernel.evidence}; {told}")
-        without = self._judged(second, module, before)
-        if without.word == "accepted":
-            return Finding("kernel", "failed", second.name, told, refused=True)
-        # As of a refusal by Lean's own: it speaks against the proof only if the module is taken without it.
-        told += f"; and it does not accept it without the proof: {without.why}"
-        if second.is_lean_s:
-            # Lean's kernel has judged the modules themselves; what it cannot read of an export says nothing of them.
-            return dataclasses.replace(kernel, evidence=f"{kernel.evidence}; {told}")
-        return dataclasses.replace(
-            kernel, verdict="not_checked", by=second.name, evidence=told, grade="not_replayed", refused=True
-        )
+            told = f"{len(whole.export.declared)} constants, {export.stat().st_size} bytes"
+            judged = {}
+            for one in kernels:
+                word = judge_export(one, export, axioms=axioms, runner=self.runner, bounds=KERNEL_BOUNDS)
+                judged[one] = Judged("accepted", told) if word.word == "accepted" else word
+            return judged
 
     def _asked(self, module: str) -> Answer | str:
         """Return the toolchain's answer on the present build; a text says why there is none that counts."""
@@ -664,13 +647,13 @@ class _Inquiry:
             )
         ran = self._replay(module)
         if ran.ending == "timeout":
-            return Finding("kernel", "not_checked", CHECKER, f"{module}: {ran.explain(MODULE_BOUNDS)}")
+            return Finding("kernel", "not_checked", self._checker, f"{module}: {ran.explain(MODULE_BOUNDS)}")
         if not _tells_of(ran, module):
             why = f"{CHECKER} {_asked_for(module)} tells nothing of {module}: {end_of(ran.output)[-300:]}"
-            return Finding("kernel", "not_checked", CHECKER, why)
+            return Finding("kernel", "not_checked", self._checker, why)
         if not ran.ok:
             why = f"{CHECKER} refuses {module} ({ran.explain(MODULE_BOUNDS)}): {end_of(ran.output)[-300:]}"
-            return Finding("kernel", "failed", CHECKER, why, refused=True)
+            return Finding("kernel", "failed", self._checker, why, refused=True)
         # Those with quoted names last: what is replayed with them may be more than is below the proof.
         names = sorted((one.name for one in below if _asked_for(one.name)), key=lambda name: "«" in name)
         ends = time.monotonic() + _CLOSURE_S
@@ -684,18 +667,23 @@ class _Inquiry:
             if not ran.ok:
                 why = f"{CHECKER} refuses what {module} imports, one of {', '.join(some)}"
                 told = f"{why} ({ran.explain(bounds)}): {end_of(ran.output)[-300:]}"
-                return Finding("kernel", "not_checked", CHECKER, told, grade="replayed_module", refused=True)
+                return Finding("kernel", "not_checked", self._checker, told, refused=True)
             done += len(some)
         told = f"`{CHECKER} {_asked_for(module)}`: every declaration replayed"
         if done < len(below):
             told += f"; of the {len(below)} modules below it that the project or its packages bring, {done} replayed"
-            return Finding("kernel", "passed", CHECKER, told, grade="replayed_module")
+            return Finding("kernel", "not_checked", self._checker, told)
         told += (
             f", and those of all {done} modules below it that the project or its packages bring"
             if done
             else ""
         )
-        return Finding("kernel", "passed", CHECKER, told, grade="replayed_closure")
+        return Finding("kernel", "passed", self._checker, told, grade="L1")
+
+    @property
+    def _checker(self) -> str:
+        """The name of the toolchain's replay, with its version."""
+        return f"{CHECKER} of {release_of(self.toolchain)}"
 
     def _replay(self, module: str) -> Outcome:
         checker = self.runner.program.parent / CHECKER
@@ -886,6 +874,86 @@ def judge_axioms(
     also = f"; not answered: {printed}" if isinstance(printed, str) else ", and by #print axioms"
     evidence = f"{rests}, by {QUESTIONS.name} in another process that reads the built modules{also}"
     return Finding("axioms", "passed", by, evidence, axioms=axioms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Vote:
+    """A kernel's word, and whether one that refuses accepts the file without the proof: then the proof is at fault."""
+
+    name: str
+    word: Word
+    told: str
+    of_the_proof: bool = False
+
+
+def joint_finding(
+    replayed: Finding,
+    panel: Panel,
+    judged: Mapping[ExportKernel, Judged],
+    without: Mapping[ExportKernel, Judged],
+) -> Finding:
+    """Return what all kernels that judged say together.
+
+    All of them have to agree. Where one refuses what another accepts nobody knows, and nothing is verified. What all
+    refuse is refused, if one of them accepts the file without the proof.
+
+    Args:
+        replayed: the replay of the modules by the toolchain's checker.
+        judged: of each kernel of the panel what it says of the export of the proof.
+        without: of each that refused, what it says of the one without the proof.
+    """
+    lean_accepts = replayed.verdict == "passed"
+    votes = [_vote(one, judged[one], without.get(one)) for one in panel.kernels]
+    told = _told_of(votes, panel.lacking)
+    if lean_accepts or replayed.refused:
+        word: Word = "accepted" if lean_accepts else "refused"
+        votes.append(_Vote(replayed.by, word, replayed.evidence, of_the_proof=replayed.verdict == "failed"))
+    names = {one: [vote.name for vote in votes if vote.word == one] for one in ("accepted", "refused")}
+    evidence = f"{told}; {replayed.evidence}" if judged else f"{replayed.evidence}; {told}"
+    if names["refused"]:
+        against = ", ".join(names["refused"])
+        if names["accepted"]:
+            said = f"kernels do not agree: {against} refuses, {', '.join(names['accepted'])} accepts"
+            return Finding(
+                "kernel", "not_checked", against, f"{said}; {evidence}", refused=True, disagreement=said
+            )
+        if any(vote.of_the_proof for vote in votes):
+            return Finding("kernel", "failed", against, evidence, refused=True)
+        return Finding("kernel", "not_checked", against, evidence, refused=True)
+    if not names["accepted"]:
+        return dataclasses.replace(replayed, evidence=evidence)
+    # Lean's own replay first, as it was made first.
+    by = ", ".join(sorted(names["accepted"], key=lambda name: name != replayed.by))
+    all_of_lean_s = panel.whole and all(judged[one].word == "accepted" for one in panel.kernels)
+    return Finding("kernel", "passed", by, evidence, grade="L2" if all_of_lean_s else "L1")
+
+
+def _vote(kernel: ExportKernel, judged: Judged, without: Judged | None) -> _Vote:
+    if judged.word != "refused" or without is None:
+        return _Vote(kernel.name, judged.word, judged.why)
+    if without.word == "accepted":
+        return _Vote(kernel.name, "refused", judged.why, of_the_proof=True)
+    told = f"{judged.why}; and it does not accept it without the proof: {without.why}"
+    return _Vote(kernel.name, "refused", told)
+
+
+def _told_of(votes: Sequence[_Vote], lacking: str) -> str:
+    """Return for people what kernels said of an export: who refuses first, and those that accept together."""
+    told = [
+        f"{vote.name} refuses the export of the proof ({vote.told})"
+        for vote in votes
+        if vote.word == "refused"
+    ]
+    if accepting := [vote for vote in votes if vote.word == "accepted"]:
+        names = ", ".join(vote.name for vote in accepting)
+        accepts = "accepts" if len(accepting) == 1 else "accept"
+        told.append(
+            f"{names} {accepts} the export of the proof with all that it rests on ({accepting[0].told})"
+        )
+    told += [f"not judged by {vote.name}: {vote.told}" for vote in votes if vote.word == "could not"]
+    if lacking:
+        told.append(lacking if votes else f"no second kernel: {lacking}")
+    return "; ".join(told)
 
 
 def _unjudged(by: str, why: str, *, compiled: bool) -> Iterator[Finding]:

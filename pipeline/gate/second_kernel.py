@@ -1,10 +1,10 @@
-"""A second kernel: a program that judges the export of a proof with all that the proof rests on.
+"""Kernels that judge the export of a proof with all that the proof rests on, beside the one that compiled it.
 
-It reads the export alone and nothing that the project built, in the sandbox, without a network. Its exit status is its
-word, as those of the Lean Kernel Arena have it: 0 accepts, 2 declines (it does not know something in the export), any
-other refuses. A program with `nanoda` in its name gets the path of a configuration, as nanoda reads it; the toolchain's
-`leanchecker` gets the export by `--from-export` (lean4#15050), which is Lean's own kernel once more; any other program
-gets the path of the export.
+Each reads the export alone and nothing that the project built, in the sandbox, without a network. Lean 4.35 brings
+five (lean4#14990 to #15153), beside a `leanchecker` that takes an export; `lake check --paranoid` calls them with the
+same words. Of a program that `[lean] second_kernel` names the exit status is its word, as those of the Lean Kernel
+Arena have it: 0 accepts, 2 declines (it does not know something in the export), any other refuses. One with `nanoda` in
+its name gets the path of a configuration, as nanoda reads it, any other the path of the export.
 """
 
 from __future__ import annotations
@@ -13,66 +13,143 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from pipeline.lean.build.lake import Bounds, LakeRunner
+from pipeline.lean.toolchain.versions import VersionError, is_at_most, parse_version
 from store.log.envelope import utc_text
 
 NANODA = "nanoda_bin"
-LEANCHECKER = "leanchecker"
-_FROM_EXPORT = "--from-export"
 AUTO, OFF = "auto", "off"
+BUNDLED_SINCE = ("v4.35.0-rc2", "nightly-2026-09-16")
+"""The first toolchains that bring all of `BUNDLED`."""
 _ASKED = Bounds(timeout_s=20.0, memory_bytes=2**30, processes=64)
 _VERSION = re.compile(r"[\w.-]{1,40} v?\d[\w.+-]{0,40}")
 _DECLINED = 2
+_PANIC = "PANIC"
 
 Word = Literal["accepted", "refused", "could not"]
 
 
 @dataclass(frozen=True, slots=True)
-class SecondKernel:
-    """A program and what it says of itself.
+class ExportKernel:
+    """A program, by a name with its version for the evidence, and how it is asked and understood.
 
-    `name` is its name with its version, for the evidence; `takes`: nanoda's configuration, or the export, with or
-    without an option.
+    `option` stands before the path of the export, where it is not a `configuration` that it reads. It `accepts` with
+    exit status 0 and these words ("": none are needed), and refuses with one of the statuses `refusals` (none: any
+    that is neither 0 nor 2) and the words `refuses`. `aborts`: a panic of its runtime shall end it. `bundled`: the
+    toolchain brings it.
     """
 
     program: Path
     name: str
-    takes: Literal["configuration", "option", "path"]
+    option: tuple[str, ...] = ()
+    configuration: bool = False
+    accepts: str = ""
+    refuses: str = ""
+    refusals: frozenset[int] = frozenset()
+    aborts: bool = True
+    bundled: bool = False
 
-    @property
-    def is_lean_s(self) -> bool:
-        """Return whether it is Lean's own kernel."""
-        return self.takes == "option"
+
+_FROM_EXPORT = ("--from-export",)
+_ACCEPTS, _REFUSES = "Lean default kernel accepts the solution", "rejects the solution"
+_ONE = frozenset({1})
+BUNDLED = (
+    ExportKernel(Path("leanchecker"), "", _FROM_EXPORT, accepts=_ACCEPTS, refuses=_REFUSES, refusals=_ONE),
+    ExportKernel(
+        Path("leanchecker-paranoid"), "", _FROM_EXPORT, accepts=_ACCEPTS, refuses=_REFUSES, refusals=_ONE
+    ),
+    # With a panic that ends it, it has no words left for what it refuses.
+    ExportKernel(
+        Path("lean4lean"),
+        "",
+        ("--import",),
+        accepts="checked [0-9]+ declarations",
+        refusals=_ONE,
+        aborts=False,
+    ),
+    ExportKernel(Path(NANODA), "", configuration=True),
+    ExportKernel(Path("con-leche"), "", accepts="con-leche: accepted [0-9]+ declarations", refusals=_ONE),
+    ExportKernel(Path("con-ron"), "", accepts="con-ron: accepted [0-9]+ declarations", refusals=_ONE),
+)
+"""What Lean 4.35 brings, by the names of the programs; `find_kernels` says where and which version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The kernels that judge an export; `whole` if all that its Lean should bring are among them.
+
+    `lacking` says for people what is missing, "" where nothing is.
+    """
+
+    kernels: tuple[ExportKernel, ...]
+    whole: bool
+    lacking: str
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a second kernel said, with the reason where it did not accept."""
+    """What a kernel said of an export, with the reason where it did not accept."""
 
     word: Word
     why: str
 
 
-def find_second_kernel(setting: str, runner: LakeRunner) -> SecondKernel | str:
-    """Return the program that `[lean] second_kernel` means, or one sentence on why there is none.
+def find_kernels(setting: str, runner: LakeRunner, *, toolchain: str) -> Panel:
+    """Return the kernels that `[lean] second_kernel` means for this toolchain.
 
-    `auto` is nanoda, the toolchain's own or the one on PATH; without it the toolchain's leanchecker, where that one
-    takes an export. A name is looked up on PATH.
+    Those that it brings, and the program that the setting names; by `auto`, where it brings none, the nanoda in its
+    folder or on PATH.
     """
     if setting == OFF:
-        return 'switched off: [lean] second_kernel = "off"'
+        return Panel((), False, 'switched off: [lean] second_kernel = "off"')
+    found, missing = _bundled(runner, toolchain)
+    whole = bool(found) and not missing
+    if setting == AUTO and found:
+        return Panel(found, whole, missing)
+    more = _named_by(setting, runner)
+    if isinstance(more, str):
+        return Panel(found, whole, "; ".join(filter(None, (missing, more))))
+    return Panel((*found, more), whole, missing)
+
+
+def _bundled(runner: LakeRunner, toolchain: str) -> tuple[tuple[ExportKernel, ...], str]:
+    """Return the kernels that a toolchain brings, and which it should bring and does not."""
+    if not any(is_at_most(one, toolchain) for one in BUNDLED_SINCE):
+        return (), ""
+    release = release_of(toolchain)
+    found, missing = [], []
+    for one in BUNDLED:
+        program = runner.program.with_name(str(one.program))
+        if not program.is_file():
+            missing.append(program.name)
+            continue
+        # Lean's own programs answer no question for a version: they are the toolchain's.
+        name = " ".join((program.name, *one.option[:1])) if one.option == _FROM_EXPORT else program.name
+        name = _named(program, runner) if one.configuration else f"{name} of {release}"
+        found.append(replace(one, program=program, name=name, bundled=True))
+    lacking = f"{release} lacks {', '.join(missing)}" if missing else ""
+    return tuple(found), lacking
+
+
+def release_of(toolchain: str) -> str:
+    """Return the version that a toolchain's programs have, as `v4.35.0`; the text itself where it is none."""
+    try:
+        return parse_version(toolchain).release
+    except VersionError:
+        return toolchain.strip()
+
+
+def _named_by(setting: str, runner: LakeRunner) -> ExportKernel | str:
+    """Return the program that a setting names, a name looked up on PATH; a text says why there is none."""
     own = runner.program.with_name(NANODA)
     if setting == AUTO:
         found = str(own) if own.is_file() else shutil.which(NANODA)
         missing = f"no {NANODA} in the toolchain or on PATH"
-        checker = own.with_name(LEANCHECKER)
-        if found is None and checker.is_file() and _FROM_EXPORT in _help(checker, runner):
-            return SecondKernel(checker, f"{LEANCHECKER} {_FROM_EXPORT}", "option")
     else:
         found = shutil.which(setting)
         missing = f"{setting}, which [lean] second_kernel names, is no program here"
@@ -82,8 +159,7 @@ def find_second_kernel(setting: str, runner: LakeRunner) -> SecondKernel | str:
     if program.is_relative_to(runner.project.resolve()):
         return f"{program} lies in the project that it would judge"
     # By the name that was asked for: behind a link a program may have another.
-    takes: Literal["configuration", "path"] = "configuration" if "nanoda" in Path(found).name else "path"
-    return SecondKernel(program, _named(program, runner), takes)
+    return ExportKernel(program, _named(program, runner), configuration="nanoda" in Path(found).name)
 
 
 def second_since(setting: str) -> str:
@@ -96,21 +172,23 @@ def second_since(setting: str) -> str:
 
 
 def judge_export(
-    kernel: SecondKernel, export: Path, *, axioms: Sequence[str], runner: LakeRunner, bounds: Bounds
+    kernel: ExportKernel, export: Path, *, axioms: Sequence[str], runner: LakeRunner, bounds: Bounds
 ) -> Judged:
     """Have the kernel judge an export. `axioms` are those that it may hold."""
     given = export
-    if kernel.takes == "configuration":
+    if kernel.configuration:
         given = export.with_name("nanoda.json")
         given.write_text(_configuration(export, axioms), "utf-8")
-    asking = runner.with_(readable=(kernel.program,), writable=(), environment={})
-    option = (_FROM_EXPORT,) if kernel.takes == "option" else ()
-    ran = asking.execute((str(kernel.program), *option, str(given)), bounds=bounds)
-    said = " ".join(ran.end(300).split())
+    environment = {"LEAN_ABORT_ON_PANIC": "1"} if kernel.bundled and kernel.aborts else {}
+    asking = runner.with_(readable=(kernel.program,), writable=(), environment=environment)
+    ran = asking.execute((str(kernel.program), *kernel.option, str(given)), bounds=bounds)
+    told = f"{ran.explain(bounds)}: {' '.join(ran.end(300).split()) or 'nothing'}"
     if ran.ok:
-        return Judged("accepted", "")
-    told = f"{ran.explain(bounds)}: {said or 'nothing'}"
-    refused = ran.ending == "exited" and ran.status != _DECLINED
+        if re.search(kernel.accepts, ran.output) and not (kernel.bundled and _PANIC in ran.output):
+            return Judged("accepted", "")
+        return Judged("could not", f"it does not say that it accepts; {told}")
+    refuses = ran.status in kernel.refusals if kernel.refusals else ran.status != _DECLINED
+    refused = ran.ending == "exited" and refuses and re.search(kernel.refuses, ran.output)
     return Judged("refused" if refused else "could not", told)
 
 
@@ -131,12 +209,7 @@ def _configuration(export: Path, axioms: Sequence[str]) -> str:
 
 def _named(program: Path, runner: LakeRunner) -> str:
     """Return the program's name, with the version with which its help begins, where it does."""
-    found = _VERSION.fullmatch(_help(program, runner).partition("\n")[0])
-    return found[0] if found else program.name
-
-
-def _help(program: Path, runner: LakeRunner) -> str:
-    """Return what the program prints when it is asked for help; "" where that fails."""
     asking = runner.with_(readable=(program,), writable=(), environment={})
     ran = asking.execute((str(program), "--help"), bounds=_ASKED)
-    return ran.output.strip() if ran.ok else ""
+    found = _VERSION.fullmatch(ran.output.strip().partition("\n")[0]) if ran.ok else None
+    return found[0] if found else program.name

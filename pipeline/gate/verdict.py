@@ -52,8 +52,10 @@ class Verdict:
     conditional_on: tuple[str, ...] = ()
     needs_replay: str | None = None
     """Why a replay of the closure is required too, if it is."""
-    grade: Grade = "not_replayed"
+    grade: Grade = "L0"
     kernel: str = ""
+    disagreement: str = ""
+    """Which kernel refuses what others accept, if one does."""
     material: Material | None = None
 
     @property
@@ -69,7 +71,7 @@ class Verdict:
         passed = {check.step for check in self.checks if check.verdict == "passed"}
         # A step may be judged twice, by the scanner and by Lean: both have to pass it.
         unjudged = set(self.not_checked)
-        replayed = self.needs_replay is None or self.grade == "replayed_closure"
+        replayed = self.needs_replay is None or self.grade != "L0"
         return (
             self.failed is None and replayed and passed.issuperset(REQUIRED) and unjudged.isdisjoint(REQUIRED)
         )
@@ -247,11 +249,12 @@ class Gate:
         verdict, evidence = finding.verdict, finding.evidence
         if finding.step == "kernel":
             self.verdict.grade = finding.grade
-            self.verdict.kernel = finding.by if finding.grade != "not_replayed" else ""
+            self.verdict.kernel = finding.by if finding.grade != "L0" else ""
+            self.verdict.disagreement = finding.disagreement
             if finding.refused and self.verdict.needs_replay is None:
                 self.verdict.needs_replay = "a kernel refuses a module of it"
             needed = self.verdict.needs_replay
-            if needed is not None and verdict != "failed" and finding.grade != "replayed_closure":
+            if needed is not None and verdict != "failed" and finding.grade == "L0":
                 verdict, evidence = "not_checked", f"{needed}; {evidence}"
         self._add(finding.step, verdict, finding.by, evidence)
         if verdict == "failed":

@@ -124,12 +124,12 @@ class Judgement(BaseModel):
     not_checked: list[str] = Field(description="Checks that could not be made; their findings say why.")
     axioms: list[str] = Field(description="What the proof rests on, where it was accepted.")
     grade: Grade | None = Field(
-        description="How far a kernel replayed what the proof rests on, where it was accepted: replayed_closure, all "
-        "of it; replayed_module, its own module; not_replayed."
+        description="How far kernels judged what the proof rests on, where it was accepted: L0, not all of "
+        "it; L1, all of it; L2, all kernels that come with its Lean accept it."
     )
     kernel: str = Field(description="The programs that replayed it; empty where none did.")
     in_doubt: str = Field(
-        description="Why nobody vouches for an accepted proof: its kernels all have known faults; else empty."
+        description="Why nobody vouches for a proof: its kernels all have known faults, or do not agree; else empty."
     )
     conditional_on: list[str] = Field(description="Declarations with a sorry that it rests on.")
     toolchain: str = Field(description="Of the Lean that judged; empty where none did.")
@@ -329,7 +329,9 @@ async def judge(
             if isinstance(body, ProofVerified | ProofChecked | ProofRejected):
                 verdict = body
     doubt = ""
-    if isinstance(verdict, ProofVerified):
+    if isinstance(verdict, ProofChecked):
+        doubt = verdict.disagreement
+    elif isinstance(verdict, ProofVerified):
         doubt = await asyncio.to_thread(_doubt, verdict, made.lean.toolchain, workspace.spec.lean.advisories)
     return _judgement(verdict, running.failed, made.lean, doubt=doubt, seconds=time.monotonic() - began)
 
@@ -380,4 +382,6 @@ def _words(verdict: Verdict | None, failed: Failure | None, lean: LeanBackend) -
             f"no Lean judged it: {lean.detail}",
             "ask again when it is there; see `everlean doctor`",
         )
+    if verdict.disagreement:
+        return "unknown", verdict.disagreement, "the findings say why"
     return "unknown", "nothing failed, and not everything could be judged", "the findings say why"

@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from store.text import listed
 
 GRADES: Mapping[str, str] = {
-    "not_replayed": "no kernel replay",
-    "replayed_module": "kernel replayed its module only",
-    "replayed_closure": "kernel replayed all",
+    "L0": "L0: no kernel replayed all",
+    "L1": "L1: kernel replayed all",
+    "L2": "L2: all kernels of its Lean accept it",
 }
 """Each grade (`store.events.proofs.Grade`) in words, the lowest first."""
 JUDGED: Mapping[str, str] = {
-    "not_replayed": "accepted by Lean; no kernel replayed it",
-    "replayed_module": "accepted by Lean; a kernel replayed its own module, and not all that it imports",
-    "replayed_closure": "verified by Lean",
+    "L0": "accepted by Lean; no kernel replayed all that it rests on",
+    "L1": "verified by Lean",
+    "L2": "verified by Lean, and by all kernels that come with it",
 }
-"""Each grade in what leaves this machine: only the highest is called verified there."""
+"""Each grade in what leaves this machine: only what a kernel replayed is called verified there."""
 IN_DOUBT = "IN DOUBT"
 DOUBT = "every kernel that vouches for it has a known fault"
+_DISAGREEMENT = "a kernel refuses what another accepts, so that one of them is wrong"
 DOUBT_REMEDY = "use a Lean without the faults: the proof is then checked again by itself"
 """What to do about proofs in doubt."""
 _OF_LEAN = "leanchecker"
@@ -34,10 +35,15 @@ def kernel_text(grade: str, kernel: str) -> str:
     """Return a grade in words with the kernels that made it, and whether one is not Lean's; "" of no grade."""
     if grade not in GRADES:
         return ""
-    second = any(one != _OF_LEAN for one in kernel.split(", ") if one)
+    second = any(not one.startswith(_OF_LEAN) for one in kernel.split(", ") if one)
     return f"{GRADES[grade]}{f', by {kernel}' if kernel else ''}{'' if second else '; no second kernel'}"
 
 
+def doubt_reason(state: str) -> str:
+    """Return why a proof of this state is in doubt, if it is: a candidate was judged and is not verified for it."""
+    return DOUBT if state == "verified" else _DISAGREEMENT
+
+
 def doubt_text(doubts: Sequence[str]) -> str:
-    """Return in words that advisories put a proof in doubt; "" without any."""
+    """Return in words what puts a proof in doubt: advisories, or kernels that do not agree; "" without any."""
     return f"{IN_DOUBT}: {listed(doubts, 2)}" if doubts else ""

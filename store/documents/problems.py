@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from store.documents.grades import DOUBT, DOUBT_REMEDY
+from store.documents.grades import DOUBT_REMEDY, doubt_reason
 from store.documents.jobs import try_again
 from store.documents.repositories import HEALTHY_STATES, Repository, because, projects_missing
 from store.text import ago, clean, counted, headline, listed
@@ -102,8 +102,8 @@ class ProblemCode(enum.StrEnum):
     """more sorries or declarations than `[scan]` allows; the rest is counted only. Raise the limit, or
     exclude the file."""
     PROOFS_IN_DOUBT = "proofs_in_doubt"
-    """all kernels that vouch for a verified proof have [known faults](certificates.md#recall). Raise the project's Lean
-    version: the proof is then checked again by itself."""
+    """all kernels that vouch for a verified proof have [known faults](certificates.md#recall), or kernels do not agree
+    on a candidate. Raise the project's Lean version: the proof is then checked again by itself."""
     CLOCK_SET = "clock_set"
     """the clock was set. Let time synchronisation run."""
     MACHINE_SLEPT = "machine_slept"
@@ -189,10 +189,10 @@ def _lean_problems(lean: str, detail: str) -> list[Problem]:
 
 
 def doubt_problems(rows: Sequence[ProofRow]) -> list[Problem]:
-    """Return, by repository, that verified proofs are in doubt."""
+    """Return, by repository, that verified proofs are in doubt, and that kernels do not agree on candidates."""
     found = []
-    for repository, number in Counter(row.repository for row in rows).items():
-        message = f"{counted(number, 'verified proof')} in doubt: {DOUBT}"
+    for (repository, state), number in Counter((row.repository, row.state) for row in rows).items():
+        message = f"{counted(number, f'{state} proof')} in doubt: {doubt_reason(state)}"
         code = ProblemCode.PROOFS_IN_DOUBT
         found.append(problem(code, message, DOUBT_REMEDY, severity="warning", subject=repository))
     return found

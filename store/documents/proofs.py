@@ -103,7 +103,7 @@ def judged(row: ProofRow) -> tuple[Word, str]:
         return "waiting", "the gate has not judged it yet"
     if row.state == "verified":
         return "accepted", row.reason
-    return "unknown", f"could not be checked: {', '.join(row.not_checked)}"
+    return "unknown", row.reason or f"could not be checked: {', '.join(row.not_checked)}"
 
 
 def worth(row: ProofRow) -> tuple[int, int, str]:
@@ -115,7 +115,7 @@ def proof_label(row: ProofRow) -> str:
     """Return the state; of a verified proof its grade too."""
     if row.state == "verified":
         return f"{row.state}, {grade_text(row.grade, row.doubts)}"
-    return row.state
+    return ", ".join(filter(None, (row.state, doubt_text(row.doubts))))
 
 
 def best_of_each_sorry(proofs: Iterable[Proof]) -> list[Proof]:

@@ -13,11 +13,12 @@ from store.events.base import BlobRef, Digest, EventBody, Part, Sha
 
 StepName = Literal["text", "shape", "compile", "axioms", "statement", "kernel"]
 CheckVerdict = Literal["passed", "failed", "not_checked"]
-Grade = Literal["replayed_closure", "replayed_module", "not_replayed"]
-"""How far a kernel replayed what a verified proof rests on.
+Grade = Literal["L0", "L1", "L2"]
+"""How far a verified proof was judged, in the field's words.
 
-`replayed_closure`: its module, and every module below it but the toolchain's and those of trusted packages;
-`replayed_module`: its module alone; `not_replayed`: nothing, so that the Lean that compiled it is the only witness.
+`L0`: axioms and what the kernel does not see, so that the Lean that compiled it is the only witness; `L1`: a kernel
+replayed, or judged the export of, its module and every one below it but the toolchain's and those of trusted packages;
+`L2`: each kernel that comes with its Lean accepts the export of the proof with all that it rests on.
 """
 
 
@@ -109,7 +110,8 @@ class Check(Part):
 class ProofChecked(EventBody):
     """No check failed, but a required one could not be made: the proof stays a candidate.
 
-    `patch` is the patch file's text.
+    `patch` is the patch file's text. `disagreement` names the kernels that refuse what others accept, "" where all that
+    judged agree: then the proof is in doubt.
     """
 
     type: ClassVar[str] = "proof_checked"
@@ -117,6 +119,7 @@ class ProofChecked(EventBody):
     sorry: str
     checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
+    disagreement: str
     patch: BlobRef
     job: str
 
@@ -205,8 +208,8 @@ class Material(Part):
 class ProofVerified(EventBody):
     """Lean accepted it: every required check passed.
 
-    `kernel` names the programs that replayed it or judged its export (Lean's own `leanchecker`, a second kernel with
-    its version), commas between, "" where none did. `version` is what was checked, since a proof is checked again
+    `kernel` names the programs that replayed it or judged its export, each with its version or the toolchain's, commas
+    between, "" where none did. `version` is what was checked, since a proof is checked again
     where its branch has gone on. `toolchain` is the Lean that judged. `material` is what the verdict is about, None
     where not all of it could be read.
     """

@@ -425,8 +425,8 @@ def proofs_to_check(db: sqlite3.Connection) -> list[ProofRow]:
 
 
 def doubted_proofs(db: sqlite3.Connection) -> list[ProofRow]:
-    """Return the verified proofs that are in doubt, oldest first."""
-    conditions = ["state = 'verified'", "doubts_json <> '[]'"]
+    """Return the proofs that are in doubt, oldest first: verified ones, and candidates on which kernels disagree."""
+    conditions = ["state IN ('verified', 'candidate')", "doubts_json <> '[]'"]
     return read(db, ProofRow, "proofs", conditions=conditions, order="found_at, proof")
 
 

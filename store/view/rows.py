@@ -517,8 +517,7 @@ class ProofRow:
     """What could not be judged here."""
     axioms: list[str]
     grade: str
-    """How far a kernel replayed what it rests on: `replayed_closure`, `replayed_module` or `not_replayed`;
-    empty until it is verified."""
+    """How far kernels judged what it rests on: `L0`, `L1` or `L2`; empty until it is verified."""
     kernel: str
     """The programs that replayed it."""
     judge: str
@@ -534,7 +533,8 @@ class ProofRow:
     speaks_of_more: int
     """How many of these are left out."""
     doubts: list[str]
-    """The advisories on all kernels that vouch for it: it is in doubt until it is checked again."""
+    """The advisories on all kernels that vouch for it, or that kernels do not agree: it is in doubt until it is checked
+    again."""
     checked_sha: str
     """The commit at which it was last verified; `checked_blob` and `checked_start` are the file and the place
     there."""

@@ -30,6 +30,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.gate.lake_checks import KERNEL_BOUNDS, asked_exactly
+from pipeline.gate.second_kernel import AUTO, BUNDLED_SINCE, find_kernels, judge_export
+from pipeline.lean.backend import Sandbox
+from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.build.trees import remove_tree
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.versions import VersionError, parse_version
@@ -120,6 +124,48 @@ def programs(site: Site) -> str:
     if missing:
         raise NotHeldError(f"Questions.lean does not answer: {', '.join(sorted(missing))}")
     return f"{', '.join(one.name for one in sources)} compile; {len(lines)} lines of answer"
+
+
+def kernels(site: Site, sandbox: Sandbox = "bubblewrap") -> str:
+    """Have each kernel that the toolchain brings judge a proof, and a wrong proof of the same."""
+    compiler = site.lean()
+    project = site.folder / "kernels"
+    built = project / ".lake/build/lib/lean"
+    built.mkdir(parents=True, exist_ok=True)
+    (project / "Tiny.lean").write_text(
+        "theorem tiny (p q : Prop) (h : p ∧ q) : q ∧ p := ⟨h.2, h.1⟩\n", "utf-8"
+    )
+    site.must(compiler, "-o", built / "Tiny.olean", "Tiny.lean", cwd=project)
+    runner = LakeRunner(site.sysroot / "bin" / "lake", site.sysroot, sandbox, project)
+    panel = find_kernels(AUTO, runner, toolchain=site.toolchain)
+    brought = [one for one in panel.kernels if one.bundled]
+    site.need(brought, f"a toolchain that brings kernels, from {BUNDLED_SINCE[0]} on")
+    with asked_exactly(runner, module="Tiny", declaration="tiny", scope="closure") as found:
+        if isinstance(found, str):
+            raise NotHeldError(found)
+        _, export = found
+        wrong = export.with_name("wrong.ndjson")
+        wrong.write_text(with_a_wrong_proof(export.read_text("utf-8")), "utf-8")
+        bad = [panel.lacking] if panel.lacking else []
+        for one in brought:
+            for file, word in ((export, "accepted"), (wrong, "refused")):
+                judged = judge_export(one, file, axioms=(), runner=runner, bounds=KERNEL_BOUNDS)
+                site.say(f"{one.name}, {file.name}: {judged.word} {judged.why}")
+                if judged.word != word:
+                    bad.append(f"{one.name} on {file.name}: {judged.word}, not {word}: {judged.why}")
+    if bad:
+        raise NotHeldError("; ".join(bad))
+    return f"{', '.join(one.name for one in brought)} accept a proof and refuse a wrong one"
+
+
+def with_a_wrong_proof(export: str) -> str:
+    """Return an export whose last theorem has its own statement as its proof, which is none."""
+    lines = export.splitlines()
+    last = max(at for at, line in enumerate(lines) if line.startswith('{"thm"'))
+    record = json.loads(lines[last])
+    record["thm"]["value"] = record["thm"]["type"]
+    lines[last] = json.dumps(record, separators=(",", ":"))
+    return "\n".join([*lines, ""])
 
 
 def marked_tests(site: Site) -> str:
@@ -326,7 +372,7 @@ def grades(project: Project, proofs: Sequence[dict[str, Any]], *, checker: bool)
     verified = [one for one in proofs if one["state"] == "verified"]
     counts = Counter(f"{one['grade']} by {one['kernel'] or 'no kernel'}" for one in verified)
     told = "; ".join(f"{count} verified, {grade}" for grade, count in counts.items())
-    if checker and any(one["grade"] != "replayed_closure" for one in verified):
+    if checker and any(one["grade"] == "L0" for one in verified):
         raise NotHeldError(f"the toolchain has a leanchecker, and not all is replayed: {told}")
     return told
 
@@ -446,6 +492,7 @@ def steps(projects: Iterable[Project]) -> list[Step]:
         Step("machine", 60, machine),
         Step("toolchain", 900, toolchain),
         Step("lean", 60, lean),
+        Step("kernels", 300, kernels),
         Step("programs", 300, programs),
         Step("tests", 900, marked_tests),
         Step("latency", 600, latency),

@@ -21,7 +21,7 @@ from daemon.place.lock import holder
 from pipeline.lean.source.manifest import read_manifest
 from pipeline.lean.source.scanner import scan_source
 from tests.acceptance import real_lean
-from tests.acceptance.real_lean import choose, grades, main, perform, prepare, steps
+from tests.acceptance.real_lean import choose, grades, kernels, main, perform, prepare, steps
 from tests.acceptance.real_lean_projects import PROJECTS, REALS, SMALL, Project, requiring_mathlib
 from tests.acceptance.real_lean_site import (
     NotHeldError,
@@ -29,10 +29,13 @@ from tests.acceptance.real_lean_site import (
     Result,
     Site,
     Step,
+    make,
     table,
 )
 from tests.support.daemon.remote import Remote
 from tests.support.lean.real_gate import TOOLCHAIN, real_elan
+from tests.support.lean.second_kernel import KERNELS, bring_kernels
+from tests.support.lean.toolchain import sysroot_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / ".github" / "workflows" / "acceptance.yml"
@@ -279,17 +282,15 @@ def test_the_commit_of_mathlib_is_what_the_tag_of_this_version_names(
 # --- what the gate has to have said ---------------------------------------------------------------------------
 
 
-def proof(declaration: str, state: str = "verified", grade: str = "replayed_closure") -> dict[str, Any]:
-    kernel = "leanchecker" if grade == "replayed_closure" else ""
+def proof(declaration: str, state: str = "verified", grade: str = "L1") -> dict[str, Any]:
+    kernel = "leanchecker" if grade == "L1" else ""
     made = {"declaration": declaration, "state": state, "grade": grade, "kernel": kernel, "label": state}
     skipped = {"step": "kernel", "verdict": "not_checked", "evidence": "no checker"}
     return {**made, "reason": "", "checks": [skipped]}
 
 
 def test_a_proof_of_a_false_statement_fails_the_step_whatever_the_others_are() -> None:
-    assert (
-        grades(SMALL, [proof("Small.by_rfl")], checker=True) == "1 verified, replayed_closure by leanchecker"
-    )
+    assert grades(SMALL, [proof("Small.by_rfl")], checker=True) == "1 verified, L1 by leanchecker"
     for state in ("verified", "candidate", "conditional"):
         with pytest.raises(NotHeldError, match=f"FALSE STATEMENTS HAVE PROOFS.*Small.wrong.*{state}"):
             grades(SMALL, [proof("Small.by_rfl"), proof("Small.wrong", state)], checker=True)
@@ -299,10 +300,36 @@ def test_a_proof_of_a_false_statement_fails_the_step_whatever_the_others_are() -
 def test_a_proof_that_is_not_verified_or_not_replayed_where_it_could_be_fails_the_step() -> None:
     with pytest.raises(NotHeldError, match=r"Small\.windows: candidate: kernel: no checker"):
         grades(SMALL, [proof("Small.by_rfl"), proof("Small.windows", "candidate")], checker=True)
-    once = [proof("Small.by_rfl", grade="not_replayed")]
-    assert grades(SMALL, once, checker=False) == "1 verified, not_replayed by no kernel"
+    once = [proof("Small.by_rfl", grade="L0")]
+    assert grades(SMALL, once, checker=False) == "1 verified, L0 by no kernel"
     with pytest.raises(NotHeldError, match="not all is replayed"):
         grades(SMALL, once, checker=True)
+
+
+# --- the kernels that Lean brings -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("real_lean")
+def test_each_kernel_has_to_accept_a_proof_and_to_refuse_a_wrong_one(tmp_path: Path) -> None:
+    """Lean 4.35.0 itself writes the export; stand-ins for its kernels refuse what the wrong one has."""
+    home = real_elan(tmp_path)
+    programs = sysroot_of(home, TOOLCHAIN) / "bin"
+    (site,) = prepare(tmp_path / "out", [VERSION], home, again=False)
+
+    def made() -> tuple[str, str]:
+        result = make(site, Step("kernels", 60, lambda site: kernels(site, sandbox="none")))
+        return result.verdict, result.reason
+
+    assert made() == ("not reached", "needs a toolchain that brings kernels, from v4.35.0-rc2 on")
+    (programs / "leanchecker").touch()
+    bring_kernels(programs)
+    verdict, reason = made()
+    assert verdict == "failed"
+    assert "leanchecker-paranoid --from-export of v4.35.0 on wrong.ndjson: accepted, not refused" in reason
+    bring_kernels(programs, says=dict.fromkeys(KERNELS, "look"))
+    assert made()[0] == "held"
+    (programs / "con-ron").unlink()
+    assert made() == ("failed", "v4.35.0 lacks con-ron")
 
 
 # --- on Lean 4.35.0 itself, with a library of our own, and stand-ins for elan and lake ------------------------
@@ -325,7 +352,11 @@ def test_every_step_holds_on_lean_itself_but_what_lean_s_own_library_is_needed_f
 ) -> None:
     home, out = real_elan(tmp_path), tmp_path / "out"
     monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
-    chosen = [step for step in steps([without_the_library(SMALL)]) if step.name not in ("tests", "latency")]
+    chosen = [
+        step
+        for step in steps([without_the_library(SMALL)])
+        if step.name not in ("kernels", "tests", "latency")
+    ]
     results = perform(prepare(out, [VERSION], home, again=False), chosen, out, ["a test"])
     said = {one.step: f"{one.verdict}: {one.reason}" for one in results}
     assert said["small-lake"] == "held: lake build is green, in which 7 declarations have a sorry"

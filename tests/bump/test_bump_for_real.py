@@ -59,13 +59,16 @@ def test_a_mend_is_verified_in_what_is_handed_over_and_consequences_are_left(
     assert (alone.verdict, alone.axioms, alone.grade, alone.doubts) == (
         "verified",
         (),
-        "not_replayed",
+        "L0",
         ("x#1",),
     )
     assert (beside.verdict, beside.grade) == ("checked", "")
     assert "these modules do not build: Beyond, Definition, Statement" in beside.reason
     told = "".join(one["message"] for one in found.series)
-    assert "renamed_lemma: renamed constants; accepted by Lean; no kernel replayed it; IN DOUBT: x#1" in told
+    assert (
+        "renamed_lemma: renamed constants; accepted by Lean; no kernel replayed all that it rests on; IN DOUBT: x#1"
+        in told
+    )
     assert "beside_it: renamed constants; NOT VERIFIED: with the patches" in told
     assert "cites_it: proof, which follows from helper" in told
 

@@ -394,7 +394,7 @@ def test_what_is_handed_over_is_built_in_the_time_that_is_left_and_unjudged_with
     spec, limits = job_spec(tmp_path, lean), list[float]()
     it = job.Bump(spec, Reporter(spec, io.StringIO()), [])
     mend = Mend(path="A.lean", declaration="a", how="h", verdict="verified", reason="", axioms=("propext",),
-                grade="replayed_closure", kernel="leanchecker", doubts=())  # fmt: skip
+                grade="L1", kernel="leanchecker", doubts=())  # fmt: skip
 
     def build(building: Building, _: LakeRunner) -> tuple[BuildLog, object]:
         limits.append(building._given.timeout_s)

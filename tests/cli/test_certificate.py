@@ -126,7 +126,7 @@ def test_a_certificate_says_what_was_proved_on_what_and_who_replayed_it(file: Pa
     assert (document["declaration"], document["commit"]) == ("Demo.mine", judged.found.sha)
     assert document["material"]["statement"] == "(p q : Prop) (h : p ∧ q) : q ∧ p"
     assert document["material"]["lean"]["name"] == "Demo.mine"
-    assert (document["grade"], document["kernels"]) == ("replayed_closure", ["leanchecker"])
+    assert (document["grade"], document["kernels"]) == ("L1", ["leanchecker of v4.34.1"])
     assert document["patch_sha256"] == hashlib.sha256(document["patch"].encode()).hexdigest()
     assert {one["path"] for one in document["material"]["inputs"]} == {"lean-toolchain", "lakefile.toml"}
 
@@ -159,8 +159,7 @@ def test_the_same_log_gives_the_same_bytes_and_show_says_it_in_words(state: Stat
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"grade": "not_replayed", "kernel": ""}, "no kernel replay"),
-        ({"grade": "replayed_module"}, "kernel replayed its module only"),
+        ({"grade": "L0", "kernel": ""}, "L0: no kernel replayed all"),
         ({"material": None}, "no hashes of what was checked are recorded"),
         ({"checks": ()}, "no check of"),
     ],
@@ -305,7 +304,7 @@ def other_patch_and_hash(document: dict[str, Any]) -> None:
 
 
 def weaker_grade(document: dict[str, Any]) -> None:
-    document["grade"] = "not_replayed"
+    document["grade"] = "L0"
 
 
 def no_kernel(document: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def found(proof: str = SECOND, **changes: Any) -> ProofFound:
 
 def verified(folder: StateFolder, proof: str = SECOND, **changes: Any) -> ProofVerified:
     body = ProofVerified(
-        proof=proof, sorry=SORRY, checks=ALL_PASSED, not_checked=(), axioms=(), grade="replayed_closure",
+        proof=proof, sorry=SORRY, checks=ALL_PASSED, not_checked=(), axioms=(), grade="L1",
         kernel="leanchecker", version=CheckedVersion(sha=TIP, blob=BLOB, byte_start=10),
         patch=folder.blob(PATCH.encode()), job="check-second", toolchain="v4.21.0", material=None,
     )  # fmt: skip

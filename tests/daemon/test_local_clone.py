@@ -92,7 +92,7 @@ class World:
         ))  # fmt: skip
         header = PatchHeader(
             sorry=sorry, proof=proof, repository=KEY, sha=self.sha, declaration=f"Demo.{name}",
-            prover="tactics, rung 0", toolchain="t", verified=state == "verified", grade="replayed_closure",
+            prover="tactics, rung 0", toolchain="t", verified=state == "verified", grade="L1",
             kernel="leanchecker", axioms=(), not_checked=(),
         )  # fmt: skip
         filled = splice(data, replacement)
@@ -100,14 +100,14 @@ class World:
         patch = self.folder.blob(build_patch(header, path=PATH, before=data, after=filled, blobs=blobs))
         if state == "verified":
             self.folder.add(stream, ProofVerified(
-                proof=proof, sorry=sorry, checks=ALL_PASSED, not_checked=(), axioms=(), grade="replayed_closure",
+                proof=proof, sorry=sorry, checks=ALL_PASSED, not_checked=(), axioms=(), grade="L1",
                 kernel="leanchecker", version=CheckedVersion(sha=self.sha, blob=blob, byte_start=start), patch=patch,
                 job="check-1", toolchain="t", material=None,
             ))  # fmt: skip
         else:
             self.folder.add(stream, ProofChecked(
-                proof=proof, sorry=sorry, checks=(), not_checked=("kernel",), patch=patch,
-                job="check-1",
+                proof=proof, sorry=sorry, checks=(), not_checked=("kernel",), disagreement="",
+                patch=patch, job="check-1",
             ))  # fmt: skip
         if write:
             self.folder.write()

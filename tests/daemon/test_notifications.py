@@ -220,7 +220,7 @@ async def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path:
             assert (item["kind"], item["about"]["proof"]) == ("proof_verified", proof)
             assert (item["about"]["repository"], item["about"]["path"]) == (REPOSITORY, "A.lean")
             assert message["id"] == item["id"] == at.headers[0]["webhook-id"]
-            assert message["text"].startswith("proof verified (no kernel replay): a in ")
+            assert message["text"].startswith("proof verified (L0: no kernel replayed all): a in ")
             event = (await here.store.look_up(lambda log: log.last(1, types=("proof_verified",))))[0]
             assert (item["id"], item["seq"], row.position) == (event.event_id, event.seq, event.seq)
             assert "webhook-signature" not in at.headers[0]
@@ -428,9 +428,9 @@ async def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_toget
             together = at.messages[1]
             assert together["counts"] == {"proof_verified": 5}
             lines = together["text"].split("\n")
-            assert [line.startswith("proof verified (no kernel replay): a in") for line in lines] == [
-                True
-            ] * 5
+            assert [
+                line.startswith("proof verified (L0: no kernel replayed all): a in") for line in lines
+            ] == [True] * 5
             assert len({item["id"] for item in together["events"]}) == 5
             assert together["id"] not in {item["id"] for item in together["events"]}
 
@@ -672,7 +672,7 @@ async def test_each_service_is_sent_the_message_and_one_that_fails_is_named_with
             assert "hush" not in log
     told = at.messages[-1]
     assert told["title"] == "Sorries of logic"
-    assert told["message"].startswith("proof verified (no kernel replay): a in ")
+    assert told["message"].startswith("proof verified (L0: no kernel replayed all): a in ")
 
 
 # --- the command ---------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def recorded(row: ProofRow, before: bytes = BEFORE, after: bytes = AFTER) -> byt
         prover="tactics, rung 0, job prove-1",
         toolchain="leanprover/lean4:v4.28.0",
         verified=row.state == "verified",
-        grade="replayed_closure",
+        grade="L1",
         kernel="leanchecker",
         axioms=("propext",),
         not_checked=(),
@@ -71,7 +71,7 @@ def test_git_am_makes_a_commit_with_the_author_the_subject_and_the_evidence(remo
     lines = remote.git("show", "--no-patch", "--format=%b").splitlines()
     assert lines[0] == "A proof of Demo.ℕ_t, found by everlean and verified by Lean"
     for told in (
-        "Grade: kernel replayed all, by leanchecker; no second kernel",
+        "Grade: L1: kernel replayed all, by leanchecker; no second kernel",
         "Axioms: propext",
         f"Everlean-Commit: {'1' * 40}",
         "Everlean-Prover: tactics, rung 0, job prove-1",

@@ -178,7 +178,7 @@ def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> Wo
 def verified(found: ProofFound, **changes: Any) -> ProofVerified:
     body = ProofVerified(
         proof=PROOF, sorry="5a" * 8, checks=ALL_PASSED, not_checked=(), axioms=("propext",),
-        grade="replayed_closure", kernel="leanchecker",
+        grade="L1", kernel="leanchecker",
         version=CheckedVersion(sha=found.sha, blob=found.blob, byte_start=found.byte_start), patch=digest(PATCH),
         job="check-1", toolchain=found.toolchain, material=None,
     )  # fmt: skip
@@ -216,7 +216,7 @@ def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(worl
     for evidence in (
         "found by a program", "- Lean: `leanprover/lean4:v4.21.0`", "- found by: `generator, rung 2, with ",
         "- model: `tactics-3`", "- seed: `7`", "- axioms: `propext`", "1,000 tokens", "$0.0125", "`compile`: passed",
-        "- kernel: `kernel replayed all, by leanchecker; no second kernel`",
+        "- kernel: `L1: kernel replayed all, by leanchecker; no second kernel`",
         "opt_out_authors", world.sha,
     ):  # fmt: skip
         assert evidence in pull["body"]
@@ -309,11 +309,8 @@ def test_checked_again_where_the_branch_has_gone_on_it_is_proposed_there(world: 
     assert "sorry" not in after
 
 
-@pytest.mark.parametrize(("grade", "kernel"), [("replayed_module", "leanchecker"), ("not_replayed", "")])
-def test_only_a_replay_of_all_that_it_rests_on_is_called_verified(
-    world: World, grade: str, kernel: str
-) -> None:
-    world.tell(verified(world.found, grade=grade, kernel=kernel))
+def test_only_a_replay_of_all_that_it_rests_on_is_called_verified(world: World) -> None:
+    world.tell(verified(world.found, grade="L0", kernel=""))
     assert world.pr().exit_code == 0
     (pull,) = world.pulls
     said = pull["title"] + pull["body"] + world.remote.git("log", "-1", "--format=%B", BRANCH)

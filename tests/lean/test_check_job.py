@@ -57,9 +57,9 @@ def test_all_required_checks_passed_is_what_verifies_and_the_evidence_names_what
     assert digest in by_lake[2]
     assert "by Questions.lean" in axioms[2]
     assert "and by #print axioms" in axioms[2]
-    assert (verdict.grade, verdict.kernel) == ("replayed_closure", "leanchecker")
+    assert (verdict.grade, verdict.kernel) == ("L1", "leanchecker of v4.34.1")
     assert "sha256" in statement[2]
-    assert kernel[1] == "leanchecker"
+    assert kernel[1] == "leanchecker of v4.34.1"
     assert kernel[2].startswith("`leanchecker A`: every declaration replayed; no second kernel: ")
 
 

@@ -342,7 +342,7 @@ def test_what_lean_accepts_is_accepted_when_checked_and_when_submitted(
     assert (answer["verdict"], answer["axioms"]) == ("accepted", ["propext"])
     assert answer["toolchain"] == TOOLCHAIN
     verdict = lean.judged(lean.submit(proof=PROOF)["proof"])
-    assert (verdict["verdict"], verdict["grade"]) == ("accepted", "replayed_closure")
+    assert (verdict["verdict"], verdict["grade"]) == ("accepted", "L1")
     _, shown = lean.call("show_certificate", proof=verdict["proof"])
     assert (shown["certificate"]["verdict"], shown["certificate"]["proof"]) == ("verified", verdict["proof"])
     first, second = lean.pair

@@ -126,7 +126,7 @@ def test_what_passes_every_check_of_lean_s_is_accepted(lean: Served, tools: Cred
     answer = check(lean, SWAP)
     assert answer["verdict"] == "accepted", answer
     assert (answer["axioms"], answer["toolchain"]) == (["propext"], TOOLCHAIN)
-    assert (answer["grade"], answer["kernel"]) == ("replayed_closure", "leanchecker")
+    assert (answer["grade"], answer["kernel"]) == ("L1", "leanchecker of v4.34.1")
     assert (answer["reason"], answer["remedy"]) == ("", "")
     assert answer["in_doubt"] == "IN DOUBT: lean4#1"
     assert answer["sorry"]["line"] == 4

@@ -108,6 +108,7 @@ def citing(reference: BlobRef) -> ProofChecked:
         sorry="s",
         checks=CHECKS,
         not_checked=(),
+        disagreement="",
         patch=reference,
         job="j",
     )

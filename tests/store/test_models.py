@@ -53,7 +53,7 @@ def test_type_checkers_know_rows_and_columns(folder: StateFolder) -> None:
     assert [one.sorry for one in sorries] == [SORRY]
     assert (path, proof.axioms) == ("Demo.lean", ["propext"])
     assert proof.checks[0]["verdict"] == "passed"
-    assert proof.grade == "not_replayed"
+    assert proof.grade == "L0"
     assert found == proof
     with pytest.raises(AttributeError):
         Sorry.sate  # type: ignore[attr-defined] # noqa: B018

@@ -360,7 +360,7 @@ def proof_verified(found: ProofFound) -> ProofVerified:
         checks=ALL_PASSED,
         not_checked=(),
         axioms=("propext",),
-        grade="not_replayed",
+        grade="L0",
         kernel="",
         version=CheckedVersion(sha=found.sha, blob=found.blob, byte_start=found.byte_start),
         patch=digest(PATCH),
@@ -388,6 +388,7 @@ def proof_checked(found: ProofFound) -> ProofChecked:
         sorry=found.sorry,
         checks=CHECKS,
         not_checked=("axioms",),
+        disagreement="",
         patch=digest(PATCH),
         job="check-0000000000000000",
     )
@@ -403,7 +404,7 @@ def bump_bodies() -> list[EventBody]:
     ]  # fmt: skip
     mend = Mend(
         path="A.lean", declaration="a", how="renamed constants", verdict="verified", reason="", axioms=(),
-        grade="replayed_closure", kernel="leanchecker", doubts=(),
+        grade="L1", kernel="leanchecker", doubts=(),
     )  # fmt: skip
     return [
         BumpAsked(repository=REPOSITORY, bump="b1", by="ada", **raises),
@@ -760,7 +761,7 @@ def proof_row(**changes: Any) -> ProofRow:
         proof="d0" * 8, sorry="5a" * 8, repository="github.com/o/n", branch="main", sha="a" * 40, path="A.lean",
         blob="b" * 40, byte_start=0, byte_end=5, declaration="one", declaration_text_hash="", replacement="rfl",
         tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", state="verified",
-        checks=[], not_checked=[], axioms=[], grade="replayed_closure", kernel="leanchecker", judge="v4.21.0",
+        checks=[], not_checked=[], axioms=[], grade="L1", kernel="leanchecker", judge="v4.21.0",
         statement="", lean_statement="", not_in_header=None, speaks_of=[], speaks_of_more=0,
         doubts=[], checked_sha="1" * 40,
         checked_blob="b" * 40, checked_start=0, conditional_on=[], reason="", patch_sha256=None, pull_request_url=None,

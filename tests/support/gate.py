@@ -81,6 +81,7 @@ class GateProject:
         self.project.mkdir(parents=True)
         (self.project / "lakefile.toml").write_text('name = "x"\n', "utf-8")
         self.tools = make_credulous(folder / "toolchain", leanchecker=leanchecker)
+        self.toolchain = TOOLCHAIN
 
     def backend(self, lean: Lean = "credulous") -> LeanBackend:
         if lean == "none":
@@ -88,7 +89,7 @@ class GateProject:
         sysroot = self.tools.sysroot
         program = (str(sysroot / "bin" / "lean"),)
         return LeanBackend(
-            "server", program, "a Lean that says yes", TOOLCHAIN, sandbox="none", sysroot=str(sysroot)
+            "server", program, "a Lean that says yes", self.toolchain, sandbox="none", sysroot=str(sysroot)
         )
 
     def found(self, case: Case, *, lean: Lean = "credulous") -> ProofFound:

@@ -210,13 +210,13 @@ def fill(folder: StateFolder) -> None:
     folder.add(f"proof:{PROOF}", ProofVerified(
         proof=PROOF, sorry=SORRY, not_checked=("kernel",),
         checks=tuple(check(step, "passed") for step in ("axioms", "compile", "text", "shape", "statement")),
-        axioms=("propext",), grade="not_replayed", kernel="",
+        axioms=("propext",), grade="L0", kernel="",
         version=CheckedVersion(sha=TIP, blob=BLOB, byte_start=10), patch=folder.blob(PATCH.encode()), job="check-1",
         toolchain="v4.21.0", material=None,
     ))  # fmt: skip
     folder.add(f"proof:{CANDIDATE}", ProofChecked(
         proof=CANDIDATE, sorry=OTHER_SORRY, checks=(check("compile", "not_checked"),),
-        not_checked=("compile",), patch=folder.blob(b"A candidate\n" + PATCH.encode()), job="check-2",
+        not_checked=("compile",), disagreement="", patch=folder.blob(b"A candidate\n" + PATCH.encode()), job="check-2",
     ))  # fmt: skip
 
 

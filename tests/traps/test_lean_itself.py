@@ -135,7 +135,7 @@ NIGHTLY = {
 )
 def test_an_honest_proof_passes_every_question(lean: RealGate, case: Case) -> None:
     verdict = lean.verified(case)
-    assert (verdict.grade, verdict.not_checked) == ("not_replayed", ("kernel",))
+    assert (verdict.grade, verdict.not_checked) == ("L0", ("kernel",))
     assert set(verdict.axioms) <= {"propext", "Classical.choice", "Quot.sound"}
 
 
@@ -150,7 +150,7 @@ def test_a_real_second_kernel_judges_what_lean_exports(
 ) -> None:
     provide(NANODA)
     verdict = lean.verified(HONEST["recursion"], second_kernel=NANODA)
-    assert (verdict.grade, verdict.not_checked) == ("replayed_closure", ())
+    assert (verdict.grade, verdict.not_checked) == ("L1", ())
     assert verdict.kernel.startswith(f"{NANODA} ")
 
 
@@ -302,7 +302,7 @@ HONEST_IN_MODULES = {
 )
 def test_an_honest_proof_in_a_module_file_passes_every_question(lean: RealGate, case: Case) -> None:
     verdict = lean.verified(case)
-    assert (verdict.grade, verdict.not_checked) == ("not_replayed", ("kernel",))
+    assert (verdict.grade, verdict.not_checked) == ("L0", ("kernel",))
 
 
 def test_what_a_module_file_does_not_see_is_no_proof_there(lean: RealGate) -> None:

@@ -17,7 +17,7 @@ from daemon.cli.options import ProofId, Repo
 from daemon.cli.render import fields, note, say, styled, table
 from store.documents.attempts import Attempt
 from store.documents.document import of_row
-from store.documents.grades import DOUBT
+from store.documents.grades import doubt_reason
 from store.documents.lookup import proof_named, resolve, search_named, sorries_named
 from store.documents.proofs import Proof, best_of_each_sorry, describe_proofs, of_each_text, proof_label
 from store.text import ago, clean, clean_block, counted
@@ -205,7 +205,7 @@ def _doubt(row: ProofRow) -> str:
     from pipeline.gate.advisories import shipped
 
     known = {one.id: f"{one.id}: {one.title}" for one in shipped()}
-    return "\n".join([DOUBT, *(known.get(one, clean(one)) for one in row.doubts)])
+    return "\n".join([doubt_reason(row.state), *(known.get(one, clean(one)) for one in row.doubts)])
 
 
 def _show_text(call: Call, row: ProofRow) -> None:

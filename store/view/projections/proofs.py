@@ -23,6 +23,9 @@ REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
 LEAN_S = frozenset(("compile", "axioms"))
 NOT_LEAN = frozenset(("scanner", "nobody"))
 
+_DISAGREEMENT = "kernels do not agree"
+"""What puts a candidate in doubt."""
+
 _JUDGED = "checked_at = ?, checked_job = ?, checks_json = ?"
 
 
@@ -105,9 +108,16 @@ def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked
     if known is not None and known.state == "candidate" and known.checked_at is None:
         proof_judged(db, verdict="checked")
     db.execute(
-        f"UPDATE proofs SET {_JUDGED}, not_checked_json = ?, patch_sha256 = ? WHERE proof = ? "
-        "AND state = 'candidate'",
-        (*_judged(event, body), as_json(body.not_checked), body.patch.sha256, body.proof),
+        f"UPDATE proofs SET {_JUDGED}, not_checked_json = ?, patch_sha256 = ?, reason = ?, doubts_json = ? "
+        "WHERE proof = ? AND state = 'candidate'",
+        (
+            *_judged(event, body),
+            as_json(body.not_checked),
+            body.patch.sha256,
+            body.disagreement,
+            as_json((_DISAGREEMENT,) if body.disagreement else ()),
+            body.proof,
+        ),
     )
 
 

@@ -1,9 +1,11 @@
-"""A stand-in for a second kernel: reads nanoda's configuration, or an export's path, and says what it was told to say.
+"""Stand-ins for kernels that judge exports: each takes the words of the real one's command line, and no others.
 
     make_kernel(folder / "nanoda_bin", says="refuse")
+    bring_kernels(tools / "bin", refuse=("con-ron",))         # as Lean 4.35 brings them
 
-It reads the export as our own reader does, and permits only the axioms of the configuration. `refuse` refuses every
-theorem whose statement holds `only` (""; every one), `decline`, `crash` and `hang` are the ways not to judge.
+They read the export as our own reader does, and say and end as the real ones do. `refuse` refuses every export that
+holds `only` (""; every one), `look` a theorem that has its own statement as its proof. `decline`, `crash` and `hang`
+are the ways not to judge, `silent` ends well without a word. nanoda permits only the axioms of its configuration.
 """
 
 # ruff: noqa: T201 - a program prints
@@ -11,15 +13,61 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 _ROOT = Path(__file__).resolve().parents[3]
-Says = Literal["accept", "refuse", "decline", "crash", "hang"]
+Says = Literal["accept", "refuse", "look", "decline", "crash", "hang", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Speech:
+    """How a program is asked, and what it says and ends with; `option` stands before the export's path."""
+
+    option: tuple[str, ...]
+    accepts: str
+    refuses: str
+    status: int
+    declines: str = "Declined: something unknown"
+
+
+_LEAN_S = _Speech(
+    ("--from-export",),
+    "Lean default kernel accepts the solution",
+    "Lean default kernel rejects the solution: (kernel) declaration type mismatch",
+    1,
+)
+_SPEECHES = {
+    "leanchecker": _LEAN_S,
+    "leanchecker-paranoid": _LEAN_S,
+    "lean4lean": _Speech(
+        ("--import",), "checked {} declarations", "uncaught exception: declaration type mismatch", 1
+    ),
+    "con-leche": _Speech(
+        (),
+        "con-leche: accepted {} declarations (--verified)",
+        "con-leche: invalid: type mismatch in theorem mine",
+        1,
+        "con-leche: not implemented yet: something unknown",
+    ),
+    "con-ron": _Speech(
+        (),
+        "con-ron: accepted {} declarations (--verified)",
+        "con-ron: rejected: type mismatch in declaration",
+        1,
+        "con-ron: declined: something unknown",
+    ),
+}
+KERNELS = (*_SPEECHES, "nanoda_bin")
+"""The programs that Lean 4.35 brings."""
+_WRONG = re.compile(r'"type":(\d+),"value":\1\b')
+_ANY = _Speech((), "Checked {} declarations with no errors", "thread 'main' panicked: type mismatch", 101)
 
 
 def make_kernel(program: Path, *, says: Says = "accept", only: str = "", name: str = "") -> Path:
@@ -33,27 +81,49 @@ def make_kernel(program: Path, *, says: Says = "accept", only: str = "", name: s
     return program
 
 
+def bring_kernels(folder: Path, *, says: dict[str, Says] | None = None, only: str = "") -> None:
+    """Put into a toolchain's programs the kernels that Lean 4.35 brings; its replay of modules stays what it was."""
+    modules = folder / "leanchecker-modules"
+    if not modules.exists():
+        (folder / "leanchecker").rename(modules)
+    for name in KERNELS:
+        make_kernel(folder / name, says=(says or {}).get(name, "accept"), only=only)
+    judge = (folder / "leanchecker").rename(folder / "leanchecker-export")
+    text = f'#!/bin/sh\n[ "$1" = --from-export ] && exec {judge} "$@"\nexec {modules} "$@"\n'
+    (folder / "leanchecker").write_text(text, "utf-8")
+    (folder / "leanchecker").chmod(0o755)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Be the program: what it says, of which theorems, its version, its name, and what it was called with."""
-    says, only, version, name, given = arguments
-    if given == "--help":
+    says, only, version, name, *given = arguments
+    speech = _SPEECHES.get(name, _ANY)
+    if speech is _ANY and given == ["--help"]:
         print(f"{name} {version}\n\nA stand-in for a kernel")
         return 0
+    *option, file = given
+    if tuple(option) != speech.option:
+        print(f"usage: {name} {' '.join(speech.option)} FILE", file=sys.stderr)
+        return 3
     if says == "hang":
         time.sleep(600)
     if says == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     if says == "decline":
-        print("Declined: something unknown")
+        print(speech.declines)
         return 2
-    permitted, export = None, Path(given)
+    if says == "silent":
+        return 0
+    permitted, export = None, Path(file)
     if "nanoda" in name:
-        configuration = json.loads(Path(given).read_text("utf-8"))
+        configuration = json.loads(export.read_text("utf-8"))
         permitted, export = configuration["permitted_axioms"], Path(configuration["export_file_path"])
-    return _judge(export.read_text("utf-8"), permitted, only if says == "refuse" else None)
+    text = export.read_text("utf-8")
+    refuses = (says == "refuse" and only in text) or (says == "look" and _WRONG.search(text) is not None)
+    return _judge(text, permitted, refuses, speech)
 
 
-def _judge(text: str, permitted: list[str] | None, refused: str | None) -> int:
+def _judge(text: str, permitted: list[str] | None, refuses: bool, speech: _Speech) -> int:
     from pipeline.lean.export import read_export
 
     export = read_export(text.split("\n")[:-1])
@@ -64,8 +134,10 @@ def _judge(text: str, permitted: list[str] | None, refused: str | None) -> int:
     if export.undeclared:
         print(f"not declared: {sorted(export.undeclared)}")
         return 101
-    if refused is not None and refused in text:
-        print("thread 'main' panicked: type mismatch")
-        return 101
-    print(f"Checked {len(export.declared)} declarations with no errors")
+    if refuses:
+        if speech.option == ("--import",) and os.environ.get("LEAN_ABORT_ON_PANIC"):
+            os.abort()  # so does lean4lean, whose printer of errors panics
+        print(speech.refuses)
+        return speech.status
+    print(speech.accepts.format(len(export.declared)))
     return 0

@@ -39,7 +39,7 @@ def without_checker(court: GateProject) -> None:
 def test_a_replay_of_all_modules_is_the_first_grade_and_names_the_kernel(court: GateProject) -> None:
     case = Case(PROOF, file="import Good\n" + FILE, others={"Good.lean": "-- honest\n"})
     verdict = court.verified(case)
-    assert (verdict.grade, verdict.kernel) == ("replayed_closure", "leanchecker")
+    assert (verdict.grade, verdict.kernel) == ("L1", "leanchecker of v4.34.1")
     assert "all 1 modules below it" in evidence(verdict)
     assert first_line(court, verdict).endswith("verified by Lean")
 
@@ -78,22 +78,22 @@ def test_without_a_replay_the_grade_says_so_however_the_project_reads(
     """Whether a project can bypass the kernel cannot be read off its text."""
     without_checker(court)
     verdict = court.verified(Case(PROOF, **edit))  # type: ignore[arg-type]
-    assert (verdict.grade, verdict.kernel, verdict.not_checked) == ("not_replayed", "", ("kernel",))
-    assert first_line(court, verdict).endswith("accepted by Lean; no kernel replayed it")
+    assert (verdict.grade, verdict.kernel, verdict.not_checked) == ("L0", "", ("kernel",))
+    assert first_line(court, verdict).endswith("accepted by Lean; no kernel replayed all that it rests on")
 
 
 def test_a_module_that_the_checker_cannot_name_lowers_the_grade(court: GateProject) -> None:
     case = Case(PROOF, file="import «Evil-x»\n" + FILE, others={"Evil-x.lean": "-- no text gives it away\n"})
     verdict = court.verified(case)
-    assert (verdict.grade, verdict.kernel) == ("replayed_module", "leanchecker")
-    assert "not all that it imports" in first_line(court, verdict)
+    assert (verdict.grade, verdict.kernel) == ("L0", "")
+    assert "of the 1 modules below it that the project or its packages bring, 0 replayed" in evidence(verdict)
 
 
 def test_a_quoted_module_is_replayed_by_the_plain_part_of_its_name(court: GateProject) -> None:
     """The checker reads no quotes; it replays all below a name, and says what."""
     others = {"Demo/week-1/Sets.lean": "-- honest\n"}
     verdict = court.verified(Case(PROOF, file="import Demo.«week-1».Sets\n" + FILE, others=others))
-    assert (verdict.grade, verdict.kernel) == ("replayed_closure", "leanchecker")
+    assert (verdict.grade, verdict.kernel) == ("L1", "leanchecker of v4.34.1")
     refused = {"Demo/week-1/Sets.lean": UNCHECKED}
     case = Case(PROOF, file="import Demo.«week-1».Sets\n" + FILE, others=refused, rules=(REFUSED,))
     assert "one of Demo.«week-1».Sets" in evidence(court.candidate(case))
@@ -107,7 +107,7 @@ def test_a_checker_that_the_project_built_is_not_run(court: GateProject) -> None
     own.write_text(f"#!/bin/sh\ntouch {court.folder / 'ran'}\n")
     own.chmod(0o755)
     verdict = court.verified(Case(PROOF))
-    assert (verdict.grade, verdict.not_checked) == ("not_replayed", ("kernel",))
+    assert (verdict.grade, verdict.not_checked) == ("L0", ("kernel",))
     assert not (court.folder / "ran").exists()
 
 
@@ -151,7 +151,7 @@ def with_package(court: GateProject, *, trusted: bool, key: str = "") -> Case:
 
 
 def test_published_packages_of_lean_s_own_organisations_are_not_replayed(court: GateProject) -> None:
-    assert court.verified(with_package(court, trusted=True)).grade == "replayed_closure"
+    assert court.verified(with_package(court, trusted=True)).grade == "L1"
 
 
 def test_any_other_package_is_replayed_like_the_project(court: GateProject) -> None:

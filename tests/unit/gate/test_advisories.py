@@ -18,7 +18,7 @@ from pipeline.gate.advisories import (
 )
 
 
-def faults(kernel: str, toolchain: str, grade: str = "replayed_closure") -> set[str]:
+def faults(kernel: str, toolchain: str, grade: str = "L1") -> set[str]:
     return {one.id for one in against(witnesses(grade, kernel, toolchain), shipped())}
 
 
@@ -71,12 +71,17 @@ def test_a_kernel_that_nobody_has_looked_at_is_no_witness() -> None:
     assert "lean4#14807" in faults("nanoda_bin 9.9.9", "v4.35.0"), "no release without it is known"
 
 
-@pytest.mark.parametrize(("grade", "kernel"), [("replayed_module", "leanchecker"), ("not_replayed", "")])
-def test_where_no_kernel_replayed_all_the_lean_that_compiled_it_is_the_witness(
-    grade: str, kernel: str
-) -> None:
-    assert [str(one) for one in witnesses(grade, kernel, "v4.32.0")] == ["lean v4.32.0"]
-    assert faults(kernel, "v4.35.0", grade) == set()
+def test_where_no_kernel_replayed_all_the_lean_that_compiled_it_is_the_witness() -> None:
+    assert [str(one) for one in witnesses("L0", "", "v4.32.0")] == ["lean v4.32.0"]
+    assert faults("", "v4.35.0", "L0") == set()
+
+
+def test_a_kernel_of_a_toolchain_has_the_version_that_its_name_says() -> None:
+    named = "leanchecker of v4.32.1, leanchecker --from-export of v4.35.0, lean4lean of v4.35.0, nanoda_bin 0.4.17"
+    assert [str(one) for one in witnesses("L2", named, "v4.30.0")] == [
+        "leanchecker v4.32.1", "leanchecker --from-export v4.35.0", "lean4lean v4.35.0", "nanoda 0.4.17"
+    ]  # fmt: skip
+    assert faults(named, "v4.35.0", "L2") == set()
 
 
 def test_the_shipped_file_names_a_source_for_each_fault() -> None:

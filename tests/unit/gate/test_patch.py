@@ -15,7 +15,7 @@ from store.events.proofs import Grade
 from tests.support.daemon.remote import Remote, git
 
 
-def header(*, verified: bool = False, grade: Grade = "replayed_closure", kernel: str = "") -> PatchHeader:
+def header(*, verified: bool = False, grade: Grade = "L1", kernel: str = "") -> PatchHeader:
     return PatchHeader(
         sorry="aa",
         proof="bb",
@@ -105,10 +105,10 @@ def test_no_line_of_a_patch_s_header_has_a_character_that_a_terminal_acts_on() -
 @pytest.mark.parametrize(
     ("verified", "grade", "said", "graded"),
     [
-        (True, "replayed_closure", "and verified by Lean", "kernel replayed all"),
-        (True, "replayed_module", "a kernel replayed its own module, and not all", "its module only"),
-        (True, "not_replayed", "accepted by Lean; no kernel replayed it", "no kernel replay"),
-        (False, "not_replayed", "it is not verified", None),
+        (True, "L1", "and verified by Lean", "kernel replayed all"),
+        (True, "L2", "and verified by Lean, and by all kernels that come with it", "all kernels of its Lean"),
+        (True, "L0", "accepted by Lean; no kernel replayed all", "L0: no kernel replayed all"),
+        (False, "L0", "it is not verified", None),
     ],
 )
 def test_the_first_line_says_whether_it_was_verified_and_by_which_grade(
@@ -120,7 +120,7 @@ def test_the_first_line_says_whether_it_was_verified_and_by_which_grade(
     first = patch.splitlines()[0]
     assert said in first
     assert first.startswith("A proof of" if verified else "A candidate for")
-    assert ("verified" in first) is (not verified or grade == "replayed_closure")
+    assert ("verified" in first) is (not verified or grade != "L0")
     second = header(verified=True, grade=grade, kernel="leanchecker, nanoda_bin 0.4.10")
     assert "Grade: " + kernel_text(grade, second.kernel) in second.lines()
     assert kernel_text(grade, second.kernel).endswith(", by leanchecker, nanoda_bin 0.4.10")

@@ -140,7 +140,7 @@ def test_the_first_screen_answers_what_a_maintainer_asks(view_of: Fill) -> None:
     view = view_of(week())
     text = said(pages_of(view)["index.html"])
     top, rest = text.split("Open sorries, by repository and file")
-    ready = f"everlean proofs apply {screen(view).waiting.ready[0].proof.proof}, no kernel replay"
+    ready = f"everlean proofs apply {screen(view).waiting.ready[0].proof.proof}, L0: no kernel replayed all"
     for words in (
         "3 sorries are open and 1 is verified in 2 of 2 watched repositories.",
         "4 new sorries; 1 filled by people; 1 was there when their branches were first read.",
@@ -238,7 +238,7 @@ def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
         "Needs your attention:",
     ]
     (ready,) = made.waiting.ready
-    patch = f"everlean proofs apply {ready.proof.proof}, no kernel replay"
+    patch = f"everlean proofs apply {ready.proof.proof}, L0: no kernel replayed all"
     assert f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): {patch}" in lines
 
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 DECIDED = {
     "kernel replayed all": "store/documents/grades.py",
-    "no kernel replay": "store/documents/grades.py",
+    "no kernel replayed all": "store/documents/grades.py",
     "accepted by Lean; no kernel": "store/documents/grades.py",
     "IN DOUBT": "store/documents/grades.py",
     "vouches for it has a known fault": "store/documents/grades.py",

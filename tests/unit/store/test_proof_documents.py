@@ -27,22 +27,33 @@ JUDGED: list[tuple[dict[str, Any], str, str, str]] = [
         "conditional",
     ),
     (
-        {"state": "rejected", "reason": "compile: no", "grade": "replayed_closure", **CHECKED},
+        {"state": "rejected", "reason": "compile: no", "grade": "L1", **CHECKED},
         "rejected",
         "compile: no",
         "rejected",
     ),
     (
-        {"state": "verified", "grade": "replayed_closure", **CHECKED},
+        {"state": "verified", "grade": "L1", **CHECKED},
         "accepted",
         "",
-        "verified, kernel replayed all",
+        "verified, L1: kernel replayed all",
     ),
     (
-        {"state": "verified", "grade": "replayed_module", "doubts": ["lean4#1"], **CHECKED},
+        {"state": "verified", "grade": "L2", "doubts": ["lean4#1"], **CHECKED},
         "accepted",
         "",
-        "verified, kernel replayed its module only, IN DOUBT: lean4#1",
+        "verified, L2: all kernels of its Lean accept it, IN DOUBT: lean4#1",
+    ),
+    (
+        {
+            "state": "candidate",
+            "reason": "kernels do not agree: a refuses, b accepts",
+            "doubts": ["kernels do not agree"],
+            **CHECKED,
+        },
+        "unknown",
+        "kernels do not agree: a refuses, b accepts",
+        "candidate, IN DOUBT: kernels do not agree",
     ),
 ]
 
@@ -62,8 +73,8 @@ def test_a_verified_proof_is_worth_most_and_of_two_the_one_that_a_kernel_replaye
     rows = [
         proof_row(proof=name, state=state, grade=grade)
         for name, state, grade in (
-            ("whole", "verified", "replayed_closure"),
-            ("none", "verified", "not_replayed"),
+            ("whole", "verified", "L1"),
+            ("none", "verified", "L0"),
             ("waits", "candidate", ""),
             ("on another", "conditional", ""),
             ("no", "rejected", ""),
