@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -142,9 +141,9 @@ _KNOWN = (
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Limit Lightning to warnings, without those that do not apply here; no progress bars without a terminal."""
+    """Limit Lightning to warnings, without those that do not apply here; transformers draws no progress bars."""
     before = {name: logging.getLogger(name).level for name in _LOGGERS}
-    bars = transformers_logging.is_progress_bar_enabled() and not sys.stderr.isatty()
+    bars = transformers_logging.is_progress_bar_enabled()
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     if bars:
