@@ -6,6 +6,7 @@ trace them, searches, checks what it found, and writes patches. Then Ada proves 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -17,13 +18,14 @@ from pathlib import Path
 from daemon.place.paths import Paths
 from examples.harness import (
     EXAMPLES,
+    ROOT,
     WIDTH,
     DemoError,
     begin,
     commit,
     cut,
     everlean,
-    main,
+    finished,
     new_daemon,
     new_repository,
     say,
@@ -37,6 +39,13 @@ from tests.support.lean.wheel.lean import VERSION
 PROJECT = EXAMPLES / "small-project"
 BY_HAND = "rw [Nat.add_assoc, Nat.add_comm b c, ← Nat.add_assoc]"
 _GREEN, _RED, _DIM, _PLAIN = "\033[32m", "\033[31m", "\033[2m", "\033[0m"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
+    arguments = parser.parse_args()
+    return finished(lambda: run(arguments.directory.resolve()))
 
 
 def run(directory: Path) -> None:
@@ -201,4 +210,4 @@ def _dim(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(run, __doc__))
+    sys.exit(main())

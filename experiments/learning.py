@@ -33,7 +33,7 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import embed, load_encoder
 from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.training import data_module, on_cuda
+from pipeline.models.retriever.training import data_module, device_for
 from pipeline.report.charts import Series, line_chart
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -109,14 +109,15 @@ def matrices(experiment: Learning, lab: Lab) -> dict[str, list[Matrix]]:
 
 
 def _measured(experiment: Learning, lab: Lab) -> dict[str, list[Known]]:
-    arms = {_trial(experiment, one, seed): one for seed in experiment.seeds for one in _arms(experiment)}
-    for trial in lab.each([*arms]):
-        _Run(experiment, arms[trial], trial, lab).run()
     rows: dict[str, list[Known]] = {}
-    for trial, one in arms.items():
-        known = lab.finished(trial)
-        assert known is not None
-        rows.setdefault(one.label, []).append(known)
+    for seed in experiment.seeds:
+        for one in _arms(experiment):
+            trial = _trial(experiment, one, seed)
+            if lab.finished(trial) is None:
+                _Run(experiment, one, trial, lab).run()
+            known = lab.finished(trial)
+            assert known is not None
+            rows.setdefault(one.label, []).append(known)
     return rows
 
 
@@ -341,7 +342,7 @@ class _Run:
 
     def run(self) -> None:
         names = [task.name for task in self._tasks]
-        self._lab.say(f"  {', '.join(names)}")
+        self._lab.say(f"{self._trial.arm}, seed {self._trial.seed}: {', '.join(names)}")
         match self._arm.learned:
             case "in turn":
                 self._in_turn()
@@ -482,7 +483,7 @@ def learn_adapter(base: Path, task: TaskData, config: RetrieverConfig, rank: int
     steps = config.max_epochs * batches.steps_per_epoch
     if out.exists():
         return steps
-    device = torch.device("cuda" if on_cuda(config) else "cpu")
+    device = device_for(config)
     with torch.random.fork_rng(devices=[]), quiet_libraries():
         torch.manual_seed(config.seed)
         encoder = load_encoder(base)

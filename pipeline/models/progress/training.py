@@ -293,8 +293,6 @@ class ProgressTrainer:
         kept: Any = trainer.model
         self.model = kept
         made = self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
-        # Other processes may still be reading the best epoch's weights, which are removed with the run.
-        wait(self.model.device)
         return made
 
     def write(self, folder: Path) -> None:

@@ -25,13 +25,13 @@ MODULES: dict[ModelKind, str] = {
     "progress": "train_progress",
 }
 OFTEN: dict[ModelKind, dict[str, Any]] = {
-    "retriever": {"checkpoint_every_n_steps": 1},
+    "retriever": {"save_minutes": 0.0},
     "tactics": {"save_minutes": 0.0},
     "progress": {"save_minutes": 0.0},
 }
 """What has a training save each step."""
 SELDOM: dict[ModelKind, dict[str, Any]] = {
-    "retriever": {"checkpoint_every_n_steps": 1000},
+    "retriever": {},
     "tactics": {},
     "progress": {},
 }
