@@ -241,7 +241,7 @@ class Tools:
             chosen = rows[0].sorry
             attempts = describe_attempts(database, [chosen]).get(chosen, [])
             proofs = describe_proofs(database, queries.proofs(database, sorry=chosen))
-            documents = describe_sorries(database, rows)
+            documents = describe_sorries(database, rows, elsewhere=True)
         sources = (_source(item, instance, lines=source) for item in documents) if source else ()
         return OneSorry(
             branches=[shown_sorry(item, agent=agent, claim=claim) for item in documents],

@@ -341,10 +341,11 @@ class Proving:
 
     def _stated(self, repo: Repo, branch: BranchRow) -> dict[str, str]:
         """Return, by sorry, a name for what is known to state the same elsewhere: another one once that changes."""
-        found: dict[str, list[str]] = {}
-        for row in transfers.transfers(self._view, repository=repo.key, branch=branch.branch):
-            found.setdefault(row.sorry, []).append(f"{row.full_name} {row.repository} {row.proof}")
-        return {sorry: short_hash(*sorted(names)) for sorry, names in found.items()}
+        found = transfers.transfers(self._view, repository=repo.key, branch=branch.branch)
+        return {
+            sorry: short_hash(*(f"{row.full_name} {row.repository} {row.proof}" for row in rows))
+            for sorry, rows in found.items()
+        }
 
     def _add_stated(
         self,

@@ -131,28 +131,27 @@ def known_to_prove(
             lemmas.setdefault(one.sorry, lemma)
     return ProveKnown(
         proofs={sorry: tuple(offered.values()) for sorry, offered in found.items()},
-        stated=_stated_elsewhere(view, repository, branch, sorries),
+        stated={
+            sorry: tuple(_stated_elsewhere(row, repository) for row in rows)
+            for sorry, rows in transfers.transfers(
+                view, repository=repository, branch=branch, sorries=sorries
+            ).items()
+        },
         lemmas=tuple(lemmas.values()),
         attempts=_attempts(view, sorries) if with_attempts else {},
     )
 
 
-def _stated_elsewhere(
-    view: sqlite3.Connection, repository: str, branch: str, sorries: Collection[str]
-) -> dict[str, tuple[Stated, ...]]:
-    found: dict[str, list[Stated]] = {}
-    for row in transfers.transfers(view, repository=repository, branch=branch, sorries=sorries):
-        # A theorem of another repository may be one of a package, whose name a file may know, or of none.
-        one = Stated(
-            row.full_name,
-            f"{row.repository}, {row.path}",
-            row.imported or row.package or row.repository == repository,
-            row.statement,
-            row.goal,
-            row.proof,
-        )
-        found.setdefault(row.sorry, []).append(one)
-    return {sorry: tuple(all_[:MOST_PROOFS]) for sorry, all_ in found.items()}
+def _stated_elsewhere(row: transfers.Transfer, repository: str) -> Stated:
+    return Stated(
+        row.full_name,
+        f"{row.repository}, {row.path}",
+        # A package of another repository may be one of this, too.
+        row.imported or row.package or row.repository == repository,
+        row.statement,
+        row.goal,
+        row.proof,
+    )
 
 
 def _attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, tuple[EarlierAttempt, ...]]:

@@ -104,7 +104,7 @@ class Sorry(SorryRow):
     url: str
     """Address of its line at its commit; empty where its forge is none whose addresses are known."""
     elsewhere: list[StatedElsewhere]
-    """Where its declaration's statement is proved, the nearest first; of one sorry that is shown alone."""
+    """Where its declaration's statement is proved, the nearest first; empty in a listing."""
     history: list[Step]
     """Oldest first."""
 
@@ -150,6 +150,7 @@ def describe_sorries(
     impacts: Impacts | None = None,
     branches: Branches | None = None,
     histories: bool = False,
+    elsewhere: bool = False,
 ) -> list[Sorry]:
     """Return the documents of sorries, in their order; the number of questions does not grow with theirs.
 
@@ -159,7 +160,8 @@ def describe_sorries(
         moment: when claims have to stand; None: now.
         impacts: what rests on their declarations, where it was computed.
         branches: those that have them, where each is one row: see `distinct`.
-        histories: with the steps of their lives, and where else what they ask is proved.
+        histories: with the steps of their lives.
+        elsewhere: with what states the same and is proved.
     """
     ids = json.dumps(sorted({row.sorry for row in sorries}))
     goals: dict[SorryKey, SorryGoalRow] = {
@@ -180,11 +182,7 @@ def describe_sorries(
         order = "seq, repository, branch"
         for step in _of_sorries(view, SorryStepRow, "sorry_steps", ids, order=order):
             lives[step.repository, step.branch, step.sorry].append(of_row(Step, step))
-    elsewhere: dict[str, dict[str, StatedElsewhere]] = defaultdict(dict)
-    if histories:
-        for one in transfers.transfers(view, sorries={row.sorry for row in sorries}):
-            shown = of_row(StatedElsewhere, one)
-            elsewhere[one.sorry].setdefault(shown.text, shown)
+    known = transfers.transfers(view, sorries={row.sorry for row in sorries}) if elsewhere else {}
 
     def document(row: SorryRow) -> Sorry:
         key = row.repository, row.branch, row.sorry
@@ -201,7 +199,7 @@ def describe_sorries(
             impact=(impacts or {}).get(key),
             branches=(branches or {}).get(key, [row.branch]),
             url=line_url(row.repository, row.updated_sha, row.path, row.line),
-            elsewhere=[*elsewhere.get(row.sorry, {}).values()],
+            elsewhere=[of_row(StatedElsewhere, one) for one in known.get(row.sorry, [])],
             history=lives.get(key, []),
         )
 

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from store.view.reading import make_all
 from store.view.rows import IN_SOURCE
 
+MOST = 3
+"""The maximum of theorems for a sorry: what is farther than these makes it due no more."""
+
 
 def _of_branch(line: str, branch: str) -> str:
     """Return an SQL condition: a line of our own traces is of this branch (`trace_queries.branch_line`)."""
@@ -92,8 +95,8 @@ def transfers(
     repository: str | None = None,
     branch: str | None = None,
     sorries: Collection[str] | None = None,
-) -> list[Transfer]:
-    """Return what is proved elsewhere of what open sorries ask; the nearest first of each.
+) -> dict[str, list[Transfer]]:
+    """Return, by sorry, what is proved elsewhere of what open ones ask: the nearest `MOST`, the nearest first.
 
     Of a declaration with several sorries nothing is returned: none of them asks for the whole.
     """
@@ -103,14 +106,20 @@ def transfers(
         given["sorries"] = json.dumps(sorted(sorries))
         conditions.append("s.sorry IN (SELECT value FROM json_each(:sorries))")
     rows = db.execute(
-        "SELECT DISTINCT s.sorry, o.full_name, g.repository, o.path, o.content = m.content, o.position > 0, "
+        "SELECT s.sorry, o.full_name, g.repository, o.path, o.content = m.content, o.position > 0, "
         "coalesce(t.statement, ''), coalesce(p.state_before, ''), o.proof "
         f"{_ASKED} AND {' AND '.join(conditions)} {_ALONE} "
         "ORDER BY s.sorry, o.content = m.content DESC, g.repository = s.repository DESC, o.position > 0 DESC, "
-        "o.full_name, g.repository, o.path",
+        "o.full_name, g.repository, o.path, o.content",
         given,
     )
-    return make_all(Transfer, rows)
+    found: dict[str, dict[tuple[str, str, str], Transfer]] = {}
+    for row in rows:
+        one = Transfer(row[0], row[1], row[2], row[3], bool(row[4]), bool(row[5]), *row[6:])
+        of_sorry = found.setdefault(one.sorry, {})
+        if len(of_sorry) < MOST:
+            of_sorry.setdefault((one.full_name, one.repository, one.path), one)
+    return {sorry: [*ones.values()] for sorry, ones in found.items()}
 
 
 def asking(db: sqlite3.Connection) -> set[str]:

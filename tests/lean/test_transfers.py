@@ -70,10 +70,8 @@ def asking(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def found(asking: Workshop) -> dict[str, list[transfers.Transfer]]:
     names = {row.sorry: row.declaration for row in queries.sorries(asking.db, repository=KEY, branch="main")}
-    all_: dict[str, list[transfers.Transfer]] = {}
-    for row in transfers.transfers(asking.db, repository=KEY, branch="main"):
-        all_.setdefault(names[row.sorry], []).append(row)
-    return all_
+    rows = transfers.transfers(asking.db, repository=KEY, branch="main")
+    return {names[sorry]: found for sorry, found in rows.items()}
 
 
 def test_what_states_the_same_is_found_whatever_its_variables_brackets_and_universes_are_called(
@@ -93,7 +91,7 @@ def test_a_sorry_shows_where_its_statement_is_proved(asking: Workshop) -> None:
     rows = queries.sorries(asking.db, repository=KEY, branch="main")
     told = {
         one.declaration: [where.text for where in one.elsewhere]
-        for one in describe_sorries(asking.db, rows, histories=True)
+        for one in describe_sorries(asking.db, rows, elsewhere=True)
         if one.elsewhere
     }
     assert told == {

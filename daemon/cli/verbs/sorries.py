@@ -191,6 +191,7 @@ def show(call: Call, sorry: SorryId) -> Answer:
                 moment=call.instance.moment,
                 impacts=_resting_on(database, rows, call.instance.paths),
                 histories=True,
+                elsewhere=True,
             ),
             describe_attempts(database, [chosen]).get(chosen, []),
             describe_proofs(database, queries.proofs(database, sorry=chosen)),
