@@ -6,7 +6,6 @@ trace them, searches, checks what it found, and writes patches. Then Ada proves 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,14 +17,13 @@ from pathlib import Path
 from daemon.place.paths import Paths
 from examples.harness import (
     EXAMPLES,
-    ROOT,
     WIDTH,
     DemoError,
     begin,
     commit,
     cut,
     everlean,
-    finished,
+    main,
     new_daemon,
     new_repository,
     say,
@@ -39,13 +37,6 @@ from tests.support.lean.wheel.lean import VERSION
 PROJECT = EXAMPLES / "small-project"
 BY_HAND = "rw [Nat.add_assoc, Nat.add_comm b c, ← Nat.add_assoc]"
 _GREEN, _RED, _DIM, _PLAIN = "\033[32m", "\033[31m", "\033[2m", "\033[0m"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
-    arguments = parser.parse_args()
-    return finished(lambda: run(arguments.directory.resolve()))
 
 
 def run(directory: Path) -> None:
@@ -210,4 +201,4 @@ def _dim(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, __doc__))

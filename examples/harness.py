@@ -69,10 +69,15 @@ class NoLeanError(DemoError):
     """The demo needs Lean, and there is none."""
 
 
+def own_folder() -> Path:
+    """Return the folder of the demo that runs, which no other demo clears."""
+    return ROOT / "demo-run" / Path(sys.argv[0]).stem
+
+
 def main(run: Callable[[Path], None], about: str | None) -> int:
     """Run a demo in the folder that the command line names; return the exit status."""
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
+    parser.add_argument("--directory", type=Path, default=own_folder(), help="where the run lives")
     return finished(lambda: run(parser.parse_args().directory.resolve()))
 
 

@@ -16,8 +16,6 @@ from experiments.file import ExperimentError, Learning, Proving, read
 from pipeline.models.errors import LearningError
 from store.errors import LogError
 
-RESULTS = Path(__file__).resolve().parent / "results"
-
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments", description="Run an experiment.")
@@ -25,9 +23,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--folder", type=Path, help="for its log and checkpoints, on a local disk (else experiments-run/NAME)"
     )
-    parser.add_argument(
-        "--out", type=Path, default=RESULTS, help="for NAME.md and NAME.svg (else %(default)s)"
-    )
+    parser.add_argument("--out", type=Path, help="for NAME.md and NAME.svg (else that folder)")
     parser.add_argument(
         "--data", type=Path, help="the folder of the files of `source: premises`, in place of the file's"
     )
@@ -47,7 +43,7 @@ def main(given: Sequence[str] | None = None) -> int:
                     result = learning.run(experiment, lab)
                 case Proving():
                     result = proving.run(experiment, lab)
-            page = results.write(result, experiment, lab, text, options.out, str(options.file))
+            page = results.write(result, experiment, lab, text, options.out or folder, str(options.file))
     except (ExperimentError, LearningError, LogError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -18,7 +18,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -171,6 +171,18 @@ class Lab:
         )
         self._append(body, event_id("figures of an experiment", trial.identity, what))
         return found
+
+    def each(self, trials: Sequence[Trial]) -> Iterator[Trial]:
+        """Yield the trials of which the log lacks something, each once it is said how far the run is."""
+        due = [trial for trial in trials if self.finished(trial) is None]
+        began = time.monotonic()
+        for number, trial in enumerate(due):
+            left = ""
+            if number:
+                minutes = (time.monotonic() - began) / number * (len(due) - number) / 60
+                left = f", about {max(1, round(minutes))} min left"
+            self.say(f"{number + 1} of {len(due)}: {trial.arm}, seed {trial.seed}{left}")
+            yield trial
 
     def finish(self, trial: Trial, order: Sequence[str]) -> None:
         """Record that everything of a trial is measured."""

@@ -109,15 +109,14 @@ def matrices(experiment: Learning, lab: Lab) -> dict[str, list[Matrix]]:
 
 
 def _measured(experiment: Learning, lab: Lab) -> dict[str, list[Known]]:
+    arms = {_trial(experiment, one, seed): one for seed in experiment.seeds for one in _arms(experiment)}
+    for trial in lab.each([*arms]):
+        _Run(experiment, arms[trial], trial, lab).run()
     rows: dict[str, list[Known]] = {}
-    for seed in experiment.seeds:
-        for one in _arms(experiment):
-            trial = _trial(experiment, one, seed)
-            if lab.finished(trial) is None:
-                _Run(experiment, one, trial, lab).run()
-            known = lab.finished(trial)
-            assert known is not None
-            rows.setdefault(one.label, []).append(known)
+    for trial, one in arms.items():
+        known = lab.finished(trial)
+        assert known is not None
+        rows.setdefault(one.label, []).append(known)
     return rows
 
 
@@ -342,7 +341,7 @@ class _Run:
 
     def run(self) -> None:
         names = [task.name for task in self._tasks]
-        self._lab.say(f"{self._trial.arm}, seed {self._trial.seed}: {', '.join(names)}")
+        self._lab.say(f"  {', '.join(names)}")
         match self._arm.learned:
             case "in turn":
                 self._in_turn()

@@ -54,15 +54,18 @@ def run(experiment: Proving, lab: Lab) -> Result:
         ExperimentError: a repository cannot be worked on, or no such Lean is here.
         LearningError: a model cannot be trained.
     """
+    trials = [
+        _trial(experiment, name, arm, seed)
+        for seed in experiment.seeds
+        for name, arm in experiment.arms.items()
+    ]
+    for trial in lab.each(trials):
+        _measure(experiment, experiment.arms[trial.arm], trial, lab)
     rows: dict[str, list[Known]] = {}
-    for seed in experiment.seeds:
-        for name, arm in experiment.arms.items():
-            trial = _trial(experiment, name, arm, seed)
-            if lab.finished(trial) is None:
-                _measure(experiment, arm, trial, lab)
-            known = lab.finished(trial)
-            assert known is not None
-            rows.setdefault(name, []).append(known)
+    for trial in trials:
+        known = lab.finished(trial)
+        assert known is not None
+        rows.setdefault(trial.arm, []).append(known)
     return _result(experiment, rows)
 
 
@@ -74,7 +77,6 @@ def _trial(experiment: Proving, name: str, arm: Prover, seed: int) -> Trial:
 
 
 def _measure(experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
-    lab.say(f"{trial.arm}, seed {trial.seed}")
     given = experiment.theorems
     done: set[str] = set()
     solve: Callable[..., Mapping[str, float]]
@@ -89,7 +91,7 @@ def _measure(experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
     for budget in experiment.budgets:
         known = lab.once(trial, f"budget {budget}", partial(solve, budget, but_not=frozenset(done)))
         done |= {name for name, proved in known.items() if proved}
-        lab.say(f"  budget {budget}: {len(done)} proved in all")
+        lab.say(f"  budget {budget}: {len(done)} of {len(known)} proved")
     lab.finish(trial, [f"budget {budget}" for budget in experiment.budgets])
 
 

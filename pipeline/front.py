@@ -36,12 +36,14 @@ class Front:
     sorries, without those that were there when their branch was first read, which `first_read` counts; `went` the
     others by what became of them. `opened`, `filled` and `changed` (of `CHANGED`) are the newest. `open` and `verified`
     count the sorries in the source, without those `elsewhere`, which only other branches have, and the `not_taken`,
-    which the limits of [scan] leave out; `repositories` are those that have one.
+    which the limits of [scan] leave out; `repositories` are those that have one. `recorded` counts
+    the theorems of imports and traces where nothing is watched.
     """
 
     since: str
     until: str
     watched: int
+    recorded: int
     open: int
     verified: int
     elsewhere: int
@@ -92,10 +94,12 @@ def front(
         here, key=lambda row: (row.written_at or row.opened_at, row.repository, row.path, row.line)
     )[:MOST_OLDEST]
     resting = resting_on(view, oldest, no_blueprint, most_theorems=MOST_COUNTED)
+    watched = len(queries.repositories(view, watched_only=True))
     return Front(
         since=since,
         until=until,
-        watched=len(queries.repositories(view, watched_only=True)),
+        watched=watched,
+        recorded=0 if watched else report_queries.recorded_theorems(view),
         open=total.by_state["open"],
         verified=total.by_state["verified"],
         elsewhere=total.elsewhere,
@@ -128,7 +132,8 @@ def _not_taken(rows: Iterable[TooLargeRow]) -> int:
 def lead(front: Front) -> str:
     """Say in one sentence how many sorries are open, and how many verified."""
     if not front.watched:
-        return "No repository is watched."
+        recorded = f" {counted(front.recorded, 'theorem')} of imports and traces are recorded."
+        return f"No repository is watched.{recorded if front.recorded else ''}"
     among = counted(front.watched, "watched repository")
     if not (front.open or front.verified or front.elsewhere or front.not_taken):
         return f"No sorry is open in {among}."

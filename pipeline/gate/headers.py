@@ -40,7 +40,9 @@ def not_in_header(statement: str, variables: Sequence[Variable]) -> tuple[str, .
     if colon is None:
         return None
     if forall := _FORALL.match(statement, colon.end()):
-        written += _group(statement, forall.end())[0]
+        bound, end = _group(statement, forall.end())
+        # `∀ x ∈ s` is a variable and an arrow behind it.
+        written += bound if statement[end : end + 1] in ("", ":", ",") else [*bound, ("(", "")]
     if not written:
         # An arrow has no name, and no more has what a macro's `variable` brings.
         named = (n for n, one in enumerate(variables, 1) if one.name or one.bracket != "(")
@@ -74,7 +76,7 @@ def _is(written: tuple[str, str], variable: Variable) -> bool:
 
 
 def _group(text: str, at: int) -> tuple[list[tuple[str, str]], int]:
-    """Return the brackets and names of the binders from a place on, and where they end: at a colon, a comma, a word."""
+    """Return the brackets and names of the binders from a place on, and where they end: at a colon, comma or symbol."""
     found: list[tuple[str, str]] = []
     while True:
         while at < len(text) and text[at].isspace():
@@ -83,7 +85,7 @@ def _group(text: str, at: int) -> tuple[list[tuple[str, str]], int]:
             return found, at
         if text[at] not in _OPENS:
             name = _NAMES.match(text, at)
-            if name is None:
+            if name is None or not (name[0][0] in "_«" or name[0][0].isalpha()):
                 return found, at
             found.append(("(", _given(name.group())))
             at = name.end()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -131,8 +130,8 @@ _KNOWN = (
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Leave out warnings that do not apply here, and without a terminal progress bars."""
-    bars = transformers_logging.is_progress_bar_enabled() and not sys.stderr.isatty()
+    """Leave out warnings that do not apply here, and progress bars of transformers."""
+    bars = transformers_logging.is_progress_bar_enabled()
     if bars:
         transformers_logging.disable_progress_bar()
     try:

@@ -273,7 +273,12 @@ def file (out : IO.FS.Handle) (path : String) (home : Name) (options : Options) 
   let input := Parser.mkInputContext text path
   let (header, start, messages) ← Parser.parseHeader input
   -- As the language server does: to others the modules that a `module` imports do not say where they declare what.
-  let (env, messages) ← processHeader header (options.set `Elab.inServer true) messages input
+  let options' := options.set `Elab.inServer true
+  -- `import all` is of modules of the same project, which Lean knows by this module's name. The first Leans do not ask.
+  let (env, messages) ← (by
+    first
+    | exact processHeader header options' messages input (mainModule := home)
+    | exact processHeader header options' messages input : IO (Environment × MessageLog))
   if messages.hasErrors then
     for m in messages.toList do
       message out m

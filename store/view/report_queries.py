@@ -29,6 +29,11 @@ def notifiers(db: sqlite3.Connection) -> list[NotifierRow]:
     return read(db, NotifierRow, "notifiers", order="channel")
 
 
+def recorded_theorems(db: sqlite3.Connection) -> int:
+    """Count the theorems of all imports and traces."""
+    return int(db.execute("SELECT count(*) FROM traced_theorems").fetchone()[0])
+
+
 def commit(db: sqlite3.Connection, repository: str, branch: str, sha: str) -> CommitRow | None:
     """Return a commit of a branch."""
     conditions = ["repository = ?", "branch = ?", "sha = ?"]

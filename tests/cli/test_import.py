@@ -38,6 +38,9 @@ def test_a_database_can_be_imported_before_the_daemon_ever_ran(folder: StateFold
     assert folder.everlean("status", "--json").json["log"]["view_position"] == document["position"]
     assert folder.everlean("db", "verify").code == 0
     assert folder.everlean("db", "check").code == 0
+    assert folder.everlean("report", "--out", "report").code == 0
+    report = (folder.root / "report" / "index.html").read_text(encoding="utf-8")
+    assert f"{document['totals']['theorems']} theorems of imports and traces are recorded" in report
 
 
 def test_with_a_mistake_in_the_configuration_nothing_is_imported_anywhere(folder: StateFolder) -> None:

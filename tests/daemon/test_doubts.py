@@ -10,6 +10,7 @@ import pytest
 
 from daemon.results.doubts import settle_doubts
 from daemon.results.mail import mail, mail_id
+from daemon.results.notifications import described
 from daemon.scheduling.maintenance import Maintenance
 from daemon.settings import load
 from daemon.state.context import Context
@@ -19,10 +20,19 @@ from pipeline.gate.advisories import Advisory, shipped
 from store.documents.status import describe_view
 from store.events.proofs import ProofDoubted
 from store.log.envelope import NewEvent
+from store.log.reader import LogReader
 from store.view import queries
 from tests.support.daemon.deployment import Deployment
-from tests.support.events import proof_found, proof_row, proof_verified, stage
-from tests.support.state_folder import PROOF, StateFolder, fill, make_folder, sorry_place
+from tests.support.events import proof_checked, proof_found, proof_row, proof_verified, stage
+from tests.support.state_folder import (
+    CANDIDATE,
+    OTHER_SORRY,
+    PROOF,
+    StateFolder,
+    fill,
+    make_folder,
+    sorry_place,
+)
 
 
 @pytest.fixture
@@ -94,6 +104,31 @@ def test_every_reader_that_says_verified_says_that_it_is_in_doubt(state: StateFo
         told = digest(front(view, since="2020-01-01", until="2030-01-01", problems=problems))
     assert any("IN DOUBT: lean4#14484" in line for line in told)
     assert any("1 verified proof in doubt" in line for line in told)
+
+
+def test_every_reader_of_a_candidate_says_that_kernels_do_not_agree_on_it(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
+    fill(folder)
+    said = "kernels do not agree: con-ron of v4.35.0 refuses, lean4lean of v4.35.0 accepts"
+    checked = proof_checked(proof_found(OTHER_SORRY, sorry_place("b", line=1), commit="1" * 40))
+    patch = folder.blob(b"A candidate\n")
+    unsure = {"disagreement": said, "proof": CANDIDATE, "patch": patch, "job": "check-3"}
+    folder.add(f"proof:{CANDIDATE}", checked.model_copy(update=unsure))
+    folder.write()
+    for words in (["proofs", "--all"], ["proofs", "show", CANDIDATE]):
+        assert "candidate, IN DOUBT: kernels do not agree" in folder.everlean(*words).out, words
+    assert said in folder.everlean("proofs", "show", CANDIDATE).out
+    problems = folder.everlean("status", "--json").json["problems"]
+    (problem,) = [one for one in problems if one["code"] == "proofs_in_doubt"]
+    assert problem["message"].startswith("1 candidate proof in doubt: a kernel refuses what another accepts")
+    with (
+        queries.connect(folder.state / "database.db") as view,
+        LogReader.open(folder.state / "events.db") as log,
+    ):
+        (row,) = queries.doubted_proofs(view)
+        (item,) = described(view, [*log.read_stream(f"proof:{CANDIDATE}")][-1:])
+    assert (item.kind, item.text.startswith(f"proof in doubt ({said}): Demo.beta")) == ("proof_doubted", True)
+    assert "[PATCH candidate IN DOUBT] Not verified: " in mail(row, b"A candidate\n", "me").decode()
 
 
 def test_a_patch_says_it_in_its_subject_and_its_first_lines_and_is_written_anew() -> None:

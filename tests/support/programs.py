@@ -1,4 +1,4 @@
-"""Python programs as processes of their own, for tests, without loading torch and transformers anew: ten seconds of each.
+"""Python programs as processes of their own, for tests, without loading torch anew: ten seconds of each.
 
 done = programs.start(PROGRAM, folder_of_data, 3, folder=tmp_path / "said").wait()
 assert (done.returncode, done.stderr) == (0, "")

@@ -225,7 +225,14 @@ def train_task(
     )
     with quiet_libraries():
         trainer = _Trainer(
-            learner, data, config, protection, device, list(report_to) or saves.report_to, callbacks
+            learner,
+            data,
+            config,
+            protection,
+            device,
+            saves.folder,
+            list(report_to) or saves.report_to,
+            callbacks,
         )
     steps = running.run(trainer, on_step, saves)
     # A checkpoint is always float32, whatever the run's precision.
@@ -295,6 +302,7 @@ class _Trainer(Trainer):  # type: ignore[misc]
         config: RetrieverConfig,
         protection: Protection,
         device: torch.device,
+        folder: Path,
         report_to: str | list[str],
         callbacks: Sequence[TrainerCallback],
     ) -> None:
@@ -311,6 +319,7 @@ class _Trainer(Trainer):  # type: ignore[misc]
         super().__init__(
             model=learner,
             args=TrainingArguments(
+                output_dir=str(folder),
                 max_steps=total,
                 per_device_train_batch_size=1,  # a batch is an item of the dataset
                 gradient_accumulation_steps=data.accumulate,

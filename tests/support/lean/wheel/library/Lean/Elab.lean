@@ -217,7 +217,7 @@ structure Frontend.State where
   commands : Array Syntax
 @[extern "l_Lean_Elab_processHeader"] opaque processHeader (header : Syntax) (options : Options) (messages : MessageLog)
   (input : Parser.InputContext) (trustLevel : UInt32 := 0) (plugins : Array System.FilePath := .empty)
-  (leakEnv : Bool := false) (home : Name := .anonymous) : IO (Environment × MessageLog)
+  (leakEnv : Bool := false) (mainModule : Name := .anonymous) : IO (Environment × MessageLog)
 @[extern "l_Lean_Elab_IO_processCommands"] opaque IO.processCommands (input : Parser.InputContext)
   (start : Parser.ModuleParserState) (state : Command.State) : IO Frontend.State
 end Elab
