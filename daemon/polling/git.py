@@ -112,15 +112,26 @@ class Git(GitProcess):
                 heads[name.removeprefix("refs/heads/")] = value
         return RemoteRefs(default, heads)
 
+    async def shallow_clone(self, url: str, *, folder: Path, contents: str = "blob:none") -> Path:
+        """Make a bare clone in `folder` of the newest commit of the remote's default branch; return its path.
+
+        `contents`: git's filter of the files whose contents are fetched.
+
+        Raises:
+            RemoteError: the remote cannot be read.
+        """
+        clone = folder / "clone.git"
+        shallow = ("--quiet", "--bare", "--depth", "1", f"--filter={contents}", "--no-tags")
+        await self._run("clone", *shallow, "--", url, str(clone), url=url, timeout_s=self._long_s)
+        return clone
+
     async def file_of(self, url: str, path: str, *, folder: Path) -> str | None:
         """Return a small text file of the remote's default branch, None where it has none; nothing else is fetched.
 
         Raises:
             RemoteError: the remote cannot be read.
         """
-        clone = folder / "clone.git"
-        shallow = ("--quiet", "--bare", "--depth", "1", "--filter=blob:none", "--no-tags")
-        await self._run("clone", *shallow, "--", url, str(clone), url=url, timeout_s=self._long_s)
+        clone = await self.shallow_clone(url, folder=folder)
         done = await self._try("show", f"HEAD:{path}", mirror=clone, url=url)
         return done.out.decode(errors="replace") if done.status == 0 else None
 

@@ -35,7 +35,7 @@ new_theorems = 1
 [train.retriever]
 model_name = "{retriever}"
 batch_size = 2
-max_epochs = 30
+max_epochs = 12
 early_stopping_patience = 100
 fisher_samples = 2
 max_seq_len = 64

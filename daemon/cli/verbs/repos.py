@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from daemon.cli.answer import Answer, Column, Listing
 from daemon.cli.completion import repositories
-from daemon.cli.context import GROUPS, Call, CliError, files, verb
+from daemon.cli.context import GROUPS, Call, CliError, ExitCode, files, verb
 from daemon.cli.options import Repo
 from daemon.cli.render import note, say
 from daemon.place.instance import Instance, command
@@ -27,14 +28,17 @@ from store.documents.repositories import (
     projects_said,
 )
 from store.documents.status import Week
+from store.domain.identity import slug
 from store.text import ago, clean, counted, listed
 from store.view.rows import LARGER, too_large_said
 
 if TYPE_CHECKING:
+    from daemon.polling.discovery import Candidate, Named
     from daemon.settings.watchlist import LeftOut
 
 GROUPS["repos"] = (
-    "List repositories: state, tips, polls, traces. Add one to the watchlist, remove one, accept another in its place."
+    "List repositories: state, tips, polls, traces. Find others, add one to the watchlist, remove one, accept another"
+    " in its place."
 )
 AS_OWNER = "write it as its owner (sudo), or name another file with --config"
 
@@ -221,6 +225,104 @@ def accept(
     command(call.instance, "/poll", {"repository": key})
     told = f"{key} is number {done['forge_id']} from now on; it is polled now"
     return Answer(Accepted(str(key), int(done["forge_id"])), told)
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    repositories: list[Candidate]
+    """those that are not in the watchlist, with most stars first"""
+    watched: int
+    """how many more are in it, opted out or not"""
+    problems: dict[str, str]
+    """by source, why it could not be asked"""
+
+
+class Source(StrEnum):
+    RESERVOIR = "reservoir"
+    REQUIRED = "required"
+    GITHUB = "github"
+
+
+@verb("repos discover", Discovered)
+def discover(
+    call: Call,
+    sources: Annotated[
+        list[Source] | None,
+        typer.Option("--source", help="Ask only this source; may be repeated.", show_choices=True),
+    ] = None,
+    lists: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--list", metavar="FILE", help="Also the repositories of a file of SorryDB; may be repeated."
+        ),
+    ] = None,
+    index: Annotated[
+        str | None,
+        typer.Option("--index", metavar="URL", help="A copy of Reservoir's index, a git repository."),
+    ] = None,
+) -> Listing[Any]:
+    """Find Lean 4 repositories that you could watch; the watchlist stays as it is.
+
+    Asked are Reservoir's index, the manifests of what you watch (`required`), and GitHub's search, which needs a token.
+    """
+    from daemon.polling import discovery
+    from store import sorrydb
+
+    asked = sources or [*Source]
+    named = dict[str, list[discovery.Named]]()
+    with files("name a file of SorryDB"):
+        for path in lists or ():
+            named[path.name] = [discovery.Named(url) for url in sorrydb.read(path).branches]
+    if Source.REQUIRED in asked:
+        named |= _required(call)
+    outside, problems = discovery.ask_outside(
+        call.settings,
+        index=(index or discovery.RESERVOIR) if Source.RESERVOIR in asked else None,
+        github=Source.GITHUB in asked,
+        say=lambda line: note(f"everlean: {clean(line)}"),
+    )
+    for source, why in problems.items():
+        note(f"everlean: {source}: {clean(why)}")
+    found, watched = discovery.candidates(
+        {**outside, **named}, known=[repo.key for repo in call.settings.repos]
+    )
+    columns: list[Column[Candidate]] = [
+        Column("REPOSITORY", lambda one: one.repository, shrink=True),
+        Column("TOOLCHAIN", lambda one: one.toolchain or "-", spare=1),
+        Column("STARS", lambda one: "-" if one.stars is None else f"{one.stars:,}"),
+        Column("NAMED BY", lambda one: listed(one.sources, 2), shrink=True),
+    ]
+    return Listing(
+        found,
+        columns,
+        Discovered(found, watched, problems),
+        empty="every repository that they name is watched already" if watched else "they name no repository",
+        total=f"{counted(len(found), 'repository')}, and {watched:,} that you watch; `everlean repos add URL` adds one",
+        code=ExitCode.FAILURE if problems and not (found or watched) else ExitCode.OK,
+    )
+
+
+def _required(call: Call) -> dict[str, list[Named]]:
+    """Return what each watched repository requires at the tip of its default branch, by who requires it."""
+    from daemon.polling.discovery import required_by
+
+    paths = call.instance.paths
+    if not paths.database_db.exists():
+        return {}
+    found = {}
+    with call.view(quiet=True) as database:
+        for one in described_repositories(database):
+            manifests = {
+                project.manifest
+                for head in one.heads
+                if head.branch == one.default_branch
+                for project in head.lake_projects
+                if project.manifest
+            }
+            mirror = paths.mirrors / f"{slug(one.repository)}.git"
+            if one.watched and manifests and mirror.is_dir():
+                found[one.repository] = required_by(mirror, sorted(manifests))
+    return found
 
 
 def _takes_effect(instance: Instance) -> str:

@@ -46,6 +46,33 @@ class FakeRepository:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """A repository that the search knows. `created` is a day, `toolchain` "" where it has none."""
+
+    name: str
+    created: str
+    size_kb: int = 10
+    toolchain: str = "leanprover/lean4:v4.35.0\n"
+    stars: int = 0
+    fork: bool = False
+    archived: bool = False
+
+    @property
+    def node_id(self) -> str:
+        return f"R_{self.name}"
+
+    def node(self) -> dict[str, Any]:
+        """Return what GraphQL says of it."""
+        return {
+            "url": f"https://github.com/{self.name}",
+            "isArchived": self.archived,
+            "isFork": self.fork,
+            "stargazerCount": self.stars,
+            "toolchain": {"text": self.toolchain} if self.toolchain else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A request that came in, and the status that it got."""
 
@@ -97,6 +124,8 @@ class GitHubServer:
         """Whose the token is."""
         self.failures: list[Failure] = []
         """What fails once, in any order."""
+        self.found: list[Found] = []
+        """What its search knows."""
         self.fork_ready_after = 0
         """How many questions about a new fork's branches are answered with 404."""
         self._repositories: dict[str, FakeRepository] = {}
@@ -222,6 +251,12 @@ class GitHubServer:
         words = unquote(parts.path).strip("/").split("/")
         if words == ["user"]:
             return _Answer(200, {"login": self.login}) if known else _Answer(401, {"message": "Requires it"})
+        if words == ["search", "repositories"]:
+            return self._search(parse_qs(parts.query))
+        if words == ["graphql"]:
+            ids = (body or {})["variables"]["ids"]
+            nodes = {one.node_id: one.node() for one in self.found}
+            return _Answer(200, {"data": {"nodes": [nodes.get(one) for one in ids]}})
         repository: FakeRepository | None = None
         if words[0] == "repos" and len(words) >= 3:
             name, rest = "/".join(words[1:3]).lower(), words[3:]
@@ -247,6 +282,19 @@ class GitHubServer:
             return _Answer(202, self._about(self._fork(repository)))
         writes = Writes(self._writable[repository.name.lower()], others=self._writable)
         return _Answer(*writes.answer(method, rest, parts.query, body or {}))
+
+    def _search(self, query: dict[str, list[str]]) -> _Answer:
+        """Answer a search for a language, days and sizes, of which a thousand are given at most."""
+        ranges = dict(word.split(":") for word in query["q"][0].split())
+        (page,), (size,) = query["page"], query["per_page"]
+        first, last = ranges["created"].split("..")
+        low, high = map(int, ranges.get("size", f"0..{2**31}").split(".."))
+        have = [one for one in self.found if first <= one.created <= last and low <= one.size_kb <= high]
+        begin = (int(page) - 1) * int(size)
+        if begin >= 1000:
+            return _Answer(422, {"message": "Only the first 1000 search results are available"})
+        items = [{"node_id": one.node_id} for one in have[begin : begin + int(size)]]
+        return _Answer(200, {"total_count": len(have), "incomplete_results": False, "items": items})
 
     def _fork(self, repository: FakeRepository) -> FakeRepository:
         """Return the fork by the token's owner; create it if missing."""
