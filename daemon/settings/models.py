@@ -541,7 +541,7 @@ class Train(Section):
     )
     """How far recall@10 may fall, in percentage points, on any task that the checkpoint in use was measured on, over
     the same frozen test set. A checkpoint that loses more, and not by chance, is refused, and so is one without these
-    measurements ([the rule](how-it-works.md#what-may-be-promoted)). The first checkpoint of a model is promoted
+    measurements ([the rule](design/how-it-works.md#what-may-be-promoted)). The first checkpoint of a model is promoted
     whatever its figures, but a retriever finds no premises before it finds more than BM25. The other models have
     tolerances of their own. Raise it where what is new matters more than what was learned"""
     report_to: Literal["none", "tensorboard"] = "none"
@@ -566,7 +566,7 @@ class Train(Section):
     of the rows (0.25). Rows of earlier repositories are replayed, the share `replay_share` (0.25) of all. `lr` is
     2e-5 unless it is set, for LoRA 2e-4. With `lora_by_repository` (`false`) each repository has an adapter of its
     own. A model that can think before it answers is told not to, unless `enable_thinking`. `grpo` is the table
-    `[train.tactics.grpo]`, training with [Lean's reward](how-it-works.md#training-with-leans-reward): `enabled`
+    `[train.tactics.grpo]`, training with [Lean's reward](design/how-it-works.md#training-with-leans-reward): `enabled`
     (default `false`), `goals` (theorems with a tactic that a trace must have; 100), the fields of `GrpoSpec`
     (`pipeline/jobs/specs.py`), and `trl` for arguments of TRL's `GRPOConfig`. Enable it to have rung 2"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)

@@ -12,57 +12,11 @@ from pathlib import Path
 import pytest
 
 from daemon.settings import parse
-from tests.support.reference import commands, tables
+from tests.support.reference import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERLEAN = Path(sys.executable).with_name("everlean")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/*.md")])
-READING_VERBS = ("status", "repos", "sorries", "theorems", "proofs", "jobs", "events", "curriculum")
-
-
-def named_verbs() -> set[tuple[str, ...]]:
-    """Every `everlean VERB` that stands as code in a document, with its sub-verb where it has one."""
-    found: set[tuple[str, ...]] = set()
-    groups = {"db", "config", "proofs", "jobs", "sorries", "theorems", "import", "export"}
-    for document in DOCUMENTS:
-        text = document.read_text(encoding="utf-8")
-        code = re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
-        # A command stands at the start of its line, but for a prompt, sudo or a folder; the rest is prose or output.
-        for words in re.findall(
-            r"^(?:\$ )?(?:sudo )?\S*?\beverlean ([a-z]+\b(?!:)(?: [a-z]+(?:-[a-z]+)?)?)",
-            "\n".join(code),
-            re.MULTILINE,
-        ):
-            verb = tuple(words.split())
-            found.add(verb if verb[0] in groups else verb[:1])
-    return found
-
-
-def test_every_verb_that_a_document_names_exists() -> None:
-    verbs = named_verbs()
-    assert len(verbs) >= 12
-    known = {tuple(name.split()) for name, _ in commands()} | {("help",)}
-    groups = {name[:1] for name in known}
-    assert verbs - known - groups == set()
-
-
-def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_inside_the_repository_leads_somewhere(document: Path) -> None:
-    missing = []
-    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", document.read_text(encoding="utf-8")):
-        # The README's badge leads to the forge's own page beside the files.
-        if "://" in target or target.startswith("../../actions/"):
-            continue
-        page = document.parent / target if target else document
-        if not page.exists() or (anchor and anchor not in anchors(page)):
-            missing.append(f"{target}#{anchor}")
-    assert missing == []
 
 
 def test_every_page_is_reachable_from_the_readme() -> None:

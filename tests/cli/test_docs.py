@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import typer
+import typer.main
+from click.testing import CliRunner
 
-from daemon.cli.app import VERBS
+from daemon.cli.app import VERBS, build, in_order
 from daemon.cli.context import VERBS as LOADED
-from tests.support.reference import BEGIN, DOCS, commands, generated, parts
+from tests.support.reference import BEGIN, DOCS, END, commands, generated, parts
 from tests.support.state_folder import PROOF, StateFolder
 from tests.support.verbs import hold_to_schema
 
@@ -69,7 +72,7 @@ def test_a_page_without_the_place_of_a_generated_part_is_an_error() -> None:
             generated(broken, found)
 
 
-PAGES = [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md")]
+PAGES = [page for place in ("*.md", "docs/**/*.md", "examples/*/*.md") for page in DOCS.parent.glob(place)]
 
 
 def without_code(page: Path) -> str:
@@ -91,15 +94,32 @@ def test_every_link_leads_to_a_file_and_a_heading_that_there_is(page: Path) -> N
         assert not anchor or anchor in anchors(there), link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_verb_that_a_page_names_is_there(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    blocks = "".join(re.findall(r"^```.*?^```$", text, flags=re.MULTILINE | re.DOTALL))
-    named = re.findall(r"`everlean ([a-z]+)", text)
-    named += re.findall(
-        r"^(?:sudo (?:-H )?-u everlean |venv/bin/)?everlean ([a-z]+)", blocks, flags=re.MULTILINE
-    )
-    assert set(named) - set(VERBS) <= {"help"}
+def command_lines(page: Path) -> set[str]:
+    """Return each command of ours that a page has as code, without what a shell does with it.
+
+    What is generated is how verbs are called; a script of LeanDojo's has options of its own.
+    """
+    text = re.sub(f"{BEGIN}.*?{END}", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(r"\\\n\s*", "", text)
+    blocks = re.findall(r"^```.*?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    lines += [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+    before = r"(?:\$ )?(?:sudo (?:-H )?(?:-u \S+ )?)?(?:uvx )?(?:venv/bin/)?"
+    starts = before + r"everlean ((?!\[|VERB|help|leandojo run)[^|>;#&…(<]*)"
+    return {found[1].strip() for line in lines if (found := re.match(starts, line.strip()))}
+
+
+def test_every_command_of_a_page_has_only_verbs_and_options_that_there_are() -> None:
+    app = typer.main.get_command(build())
+    wrong: dict[str, str] = {}
+    for page in PAGES:
+        for line in command_lines(page):
+            words = in_order(shlex.split(line))
+            result = CliRunner().invoke(app, [*words, "--help"], prog_name="everlean")
+            if result.exit_code != 0:
+                wrong[f"{page.name}: {line}"] = result.output.strip() or repr(result.exception)
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
