@@ -32,14 +32,19 @@ class Proof(ProofRow):
     """The attempt that found it; null where its job ended before that was recorded."""
 
     @property
+    def statements(self) -> dict[str, str]:
+        """Return what people are told of the source's words and of what Lean made of them, by name."""
+        return statement_facts(
+            self.statement, self.lean_statement, self.not_in_header, self.speaks_of, self.speaks_of_more
+        )
+
+    @property
     def facts(self) -> dict[str, str]:
         """Return what people are told of how it was found and judged, by name; what is empty is left out."""
         found = self.attempt
         judges = dict.fromkeys(check["by"] for check in self.checks if check["verdict"] != "not_checked")
         facts = {
-            **statement_facts(
-                self.statement, self.lean_statement, self.not_in_header, self.speaks_of, self.speaks_of_more
-            ),
+            **self.statements,
             "found by": f"{self.prover}, rung {self.rung}, with {self.toolchain or 'no toolchain'}",
             "model": "" if found is None else found.model,
             "weights": "" if found is None else found.weights_text,

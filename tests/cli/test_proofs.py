@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from store.events.base import EventBody
-from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, ProofRejected, ProofVerified
+from store.events.proofs import (
+    AttemptFinished,
+    CheckedVersion,
+    LeanStatement,
+    Material,
+    ProofFound,
+    ProofRejected,
+    ProofVerified,
+)
 from store.events.repositories import BranchDeleted
 from store.events.scans import FileRemoved, FileScanned, SorryFilled, SorryRemoved
 from tests.support.events import ALL_PASSED
@@ -51,6 +59,23 @@ def tell(folder: StateFolder, *bodies: EventBody) -> None:
         proof = getattr(body, "proof", None)
         folder.add(f"proof:{proof}" if proof else f"repository:{REPOSITORY}", body)
     folder.write()
+
+
+def test_a_sorry_and_its_proof_show_lean_s_statement_and_what_its_header_lacks(filled: StateFolder) -> None:
+    lean = LeanStatement(
+        name="Demo.alpha", type="∀ (hyp : False), A", whole=True, sha256="a" * 64, not_in_header=("(hyp : False)",),
+        below=(), more=0,
+    )  # fmt: skip
+    material = Material(
+        statement=": A", lean=lean, statement_sha256="b" * 64, file_sha256="c" * 64, inputs=(), modules=0,
+        modules_sha256="d" * 64,
+    )  # fmt: skip
+    tell(filled, verified(filled, PROOF, material=material))
+    for words in (("proofs", "show", PROOF), ("sorries", "show", SORRY)):
+        told = " ".join(filled.everlean(*words).out.split())
+        assert "Lean's statement Demo.alpha : ∀ (hyp : False), A not in its header (hyp : False)" in told, (
+            words
+        )
 
 
 def listed(folder: StateFolder, *options: str) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.gate.second_kernel import NANODA
 from store.events.proofs import ProofChecked
-from tests.support.gate import FILE, Case
+from tests.support.gate import FILE, Case, GateProject
 from tests.support.lean.real_gate import RealGate
 
 PROOF = "exact ⟨h.2, h.1⟩"
@@ -348,6 +348,62 @@ def test_a_command_that_a_macro_makes_another_of_is_not_proved(lean: RealGate) -
     macro = "macro_rules | `(theorem $n:declId : False := by $_:tacticSeq) => `(theorem $n : True := trivial)"
     case = Case("trivial", file=f"{macro}\ntheorem mine : False := by\n  HOLE\n", declaration="mine")
     assert "rests on no sorry, so it is not what the sorry is in" in reason(lean.candidate(case), "axioms")
+
+
+LOOKS_LIKE_ANOTHER = {
+    "a local notation": (
+        'local notation "Two" => 1\ntheorem mine : 1 = Two := by\n  HOLE\n',
+        ("rfl", ": 1 = Two", "@Eq.{1} Nat (@OfNat.ofNat.{0} Nat 1 (instOfNatNat 1)) (@OfNat.ofNat.{0} Nat 1"),
+    ),
+    "a namespace's own False": (
+        "namespace Demo\ndef False : Prop := True\ntheorem mine : False := by\n  HOLE\nend Demo\n",
+        ("exact True.intro", ": False", "Demo.False"),
+    ),
+    "a name that an open brings": (
+        "def Weird.Claim : Prop := True\nopen Weird\ntheorem mine : Claim := by\n  HOLE\n",
+        ("exact True.intro", ": Claim", "Weird.Claim"),
+    ),
+    "an instance of the file's own": (
+        "local instance odd : LE Nat := ⟨fun _ _ => True⟩\ntheorem mine : 3 ≤ 2 := by\n  HOLE\n",
+        ("exact True.intro", ": 3 ≤ 2", "@LE.le.{0} Nat odd "),
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "words"), LOOKS_LIKE_ANOTHER.values(), ids=LOOKS_LIKE_ANOTHER.keys())
+def test_a_statement_that_reads_like_another_is_shown_as_lean_has_it(
+    lean: RealGate, file: str, words: tuple[str, str, str]
+) -> None:
+    proof, source, leans = words
+    name = "Demo.mine" if "namespace Demo" in file else "mine"
+    material = lean.verified(Case(proof, file=file, declaration=name)).material
+    assert material is not None
+    assert material.lean is not None
+    assert (material.statement, material.lean.type.startswith(leans)) == (source, True), material.lean.type
+
+
+LAST = "\n  exact ⟨h.2, h.1⟩"
+HIDES = {
+    "a notation with a comment's sign in its token": (
+        'local notation:65 a:65 " +-- " b:66 => And.left (And.intro a b)\n',
+        f"have := h +-- sorry{LAST}",
+    ),
+    "a notation with a string's mark in its token": (
+        'local notation "tell\\"" a => a\n',
+        f'have : p := tell"sorry -- "{LAST}',
+    ),
+    "a minus behind an arrow": ("", f"have : ∃ n : Nat, n = n := by\n    refine ⟨?_, rfl⟩ <--sorry{LAST}"),
+    "a raw string behind a number": (
+        "def two (_ : Nat) (_ : String) (_ : p) : p := by assumption\n",
+        f'have := two 0r"\\" sorry -- "{LAST}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("head", "proof"), HIDES.values(), ids=HIDES.keys())
+def test_no_token_hides_a_sorry_of_the_proof(court: GateProject, head: str, proof: str) -> None:
+    """Lean reads the longest token that there is, where the scanner sees a comment or a string begin."""
+    court.rejected(Case(proof, file=head + FILE), step="text")
 
 
 def test_what_a_variable_line_brings_is_seen_beside_the_source_s_words(lean: RealGate) -> None:

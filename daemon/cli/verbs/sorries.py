@@ -246,7 +246,8 @@ def _rests(impact: Impact | None) -> str:
 
 def _show(found: OneSorry, paths: Paths) -> None:
     for item in found.branches:
-        _show_one(item, paths)
+        proof = next((one for one in found.proofs if one.proof == item.verified_proof), None)
+        _show_one(item, paths, proof)
     if found.attempts:
         say()
         say(styled("attempts", "bold"))
@@ -267,7 +268,7 @@ def _show(found: OneSorry, paths: Paths) -> None:
         )
 
 
-def _show_one(item: Sorry, paths: Paths) -> None:
+def _show_one(item: Sorry, paths: Paths, proof: Proof | None) -> None:
     from pipeline.jobs.written import Sources
 
     false = ": the statement is false as it stands, by a proof of its negation" if item.disproved else ""
@@ -291,6 +292,11 @@ def _show_one(item: Sorry, paths: Paths) -> None:
             ("rests on it", _rests(item.impact)),
             ("proved too as", "\n".join(one.text for one in item.elsewhere)),
             ("proof", item.verified_proof or ""),
+            *(
+                (name, clean(text))
+                for name, text in (proof.statements if proof else {}).items()
+                if name != "statement"
+            ),
         )
     )
     if item.in_source and (source := _source(item, paths)):
