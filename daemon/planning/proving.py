@@ -325,18 +325,12 @@ class Proving:
                 and not (so_far is not None and so_far.settled)
             ):
                 goals, rests = _goals(so_far), resting.get(sorry, 0)
-                wanted[sorry] = [
-                    _Wanted(
-                        row,
-                        rung,
-                        _NEW
-                        if sorry in stated and not rung.number
-                        else max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW),
-                        goals,
-                        rests,
-                    )
-                    for at, (row, rung) in enumerate(ways)
-                ]
+                wanted[sorry] = []
+                for at, (row, rung) in enumerate(ways):
+                    rank = max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW)
+                    if sorry in stated and not rung.number:
+                        rank = _NEW  # what states the same was not tried, whatever was
+                    wanted[sorry].append(_Wanted(row, rung, rank, goals, rests))
         return wanted
 
     def _stated(self, repo: Repo, branch: BranchRow) -> dict[str, str]:

@@ -9,8 +9,9 @@ import pytest
 
 from store.domain.identity import theorem_id
 from store.domain.life import TheoremAfter, TheoremBefore, TheoremStep, counted
+from store.domain.records import ConstantUse, TracedFile, TracedTheorem
 from store.events.scans import TheoremsFollowed
-from tests.support.state_folder import REPOSITORY, scan
+from tests.support.state_folder import OTHER_SORRY, REPOSITORY, record_traced, scan
 
 NEXT, LAST = "c" * 40, "e" * 40
 ALPHA = theorem_id(REPOSITORY, "Demo.alpha", "0" * 16)
@@ -137,3 +138,18 @@ def test_what_is_not_known_or_not_clear_is_an_error_with_its_remedy(grown: Any) 
     assert "name one by its id" in unclear.err
     assert "A.lean" in unclear.err
     assert "B.lean" in unclear.err
+
+
+def test_what_states_the_same_is_told_of_a_sorry_and_of_a_theorem(filled: Any) -> None:
+    symm = ConstantUse("Eq.symm", (".lake/packages/lean4/src/lean/Init/Core.lean", (1, 1), (1, 8)))
+    theorems = tuple(
+        TracedTheorem(name, "", (line, 1), (line, 9), (), sorry=sorry, type=name, alike=(symm,))
+        for line, (name, sorry) in enumerate({"Demo.alpha": False, "Demo.beta": True}.items(), 1)
+    )
+    record_traced(filled, [TracedFile("Demo.lean", (), (), theorems)], repository=REPOSITORY)
+    where = "Eq.symm in .lake/packages/lean4/src/lean/Init/Core.lean"
+    (row,) = filled.everlean("theorems", "upstream", "--json").json["theorems"]
+    assert (row["name"], row["upstream"], row["line"]) == ("Demo.alpha", "Eq.symm", 1)
+    assert "Demo.alpha" in filled.everlean("theorems", "upstream").out
+    assert f"upstream too  {where}" in filled.everlean("theorems", "show", "Demo.alpha").out
+    assert f"proved too as  {where}" in filled.everlean("sorries", "show", OTHER_SORRY).out
