@@ -22,7 +22,7 @@ from store.documents.schema import attribute_docs
 @dataclass(frozen=True, slots=True)
 class Explained:
     table: str
-    """"[notify.webhook]" or "[[repos]]\""""
+    """its heading, such as [notify.webhook] or [[repos]]"""
     key: str
     default: str | None
     """as one would write it; null where it is required"""
