@@ -315,12 +315,12 @@ def _data(bench: Bench, config: RetrieverConfig, pairs: int, *, seed: int = 0) -
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A run: its median seconds of a step, peak of memory in GiB, weights, and EWC's lambda at its end."""
+    """A run: its median seconds of a step, peak of memory in GiB, weights, and what its strategy counted."""
 
     step: float
     peak: float | None
     weights: int
-    strength: float
+    progress: tuple[float, ...]
 
 
 def _train(bench: Bench, config: RetrieverConfig, name: str, *, steps: int, seed: int = 0) -> Trained:
@@ -333,12 +333,11 @@ def _train(bench: Bench, config: RetrieverConfig, name: str, *, steps: int, seed
             times.append(time.perf_counter())
 
     bench.forget_peak()
-    made = train_task(config.model_name, data, config, run=bench.folder / "runs" / name, on_step=on_step)
+    model, _ = train_task(config.model_name, data, config, run=bench.folder / "runs" / name, on_step=on_step)
     later = times[bench.sizes.warm :]
     took = [after - before for before, after in itertools.pairwise(later)]
-    weights = sum(weights.numel() for weights in made.encoder.parameters())
-    lambdas = made.curve.points("ewc/lambda")
-    return Trained(statistics.median(took), bench.peak(), weights, lambdas[-1][1] if lambdas else 0.0)
+    weights = sum(weights.numel() for weights in model.parameters())
+    return Trained(statistics.median(took), bench.peak(), weights, model.protection.progress())
 
 
 def measure_training(bench: Bench) -> Iterator[Row]:
@@ -391,10 +390,13 @@ def measure_ewc(bench: Bench) -> Iterator[Row]:
     took, peak = time.perf_counter() - began, bench.peak()
     del encoder
     found = _train(bench, config, "second", steps=sizes.ewc_steps, seed=1)
+    _, loss, penalty = found.progress
     what = f"Fisher information of {sizes.fisher_samples} examples, {found.weights:,} weights"
     yield Row("ewc", what, took, "s")
     yield Row("ewc", "Fisher information: peak memory", peak, "GiB")
-    yield Row("ewc", f"lambda for a share of {config.lambda_value:g}", found.strength, "")
+    yield Row(
+        "ewc", f"lambda for a share of {config.lambda_value:g}", config.lambda_value * loss / penalty, ""
+    )
     yield Row("ewc", f"{size} pairs with the penalty", size / found.step, "pairs/s")
     yield Row("ewc", f"{size} pairs with the penalty: peak memory", found.peak, "GiB")
 

@@ -506,7 +506,7 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
 def about() -> dict[str, Any]:
     """Say what it is measured on."""
     said = machine()
-    names = ("torch", "transformers", "accelerate")
+    names = ("torch", "transformers", "pytorch-lightning")
     return said | {"packages": {name: metadata.version(name) for name in names}, "threads": 1}
 
 

@@ -33,7 +33,7 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import embed, load_encoder
 from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.training import data_module, device_for
+from pipeline.models.retriever.training import data_module, on_cuda
 from pipeline.report.charts import Series, line_chart
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -482,7 +482,7 @@ def learn_adapter(base: Path, task: TaskData, config: RetrieverConfig, rank: int
     steps = config.max_epochs * batches.steps_per_epoch
     if out.exists():
         return steps
-    device = device_for(config)
+    device = torch.device("cuda" if on_cuda(config) else "cpu")
     with torch.random.fork_rng(devices=[]), quiet_libraries():
         torch.manual_seed(config.seed)
         encoder = load_encoder(base)

@@ -106,7 +106,7 @@ def _full(text: str) -> str:
 
 _TO_ASK = ("torch", "transformers", "safetensors", "peft")
 _TO_TRAIN = {
-    "retriever": ("torch", "transformers", "accelerate", "safetensors", "yaml"),
+    "retriever": ("torch", "transformers", "pytorch_lightning", "safetensors", "yaml"),
     "tactics": (*_TO_ASK, "trl", "datasets", "accelerate"),
     "progress": _TO_ASK,
 }

@@ -639,7 +639,7 @@ class LeanAgent(BaseAgent):
         train = self.settings.train
         config = training_config or TrainingConfig.from_dict(train.retriever)
         usual, given = RetrieverConfig(), config.translated().to_dict()
-        device = given.pop("device")
+        device, gpus = given.pop("device"), given.pop("num_gpus")
         if device == "auto":
             device = "cuda" if train.device != "cpu" and cuda_is_there() else "cpu"
         update = {
@@ -647,7 +647,7 @@ class LeanAgent(BaseAgent):
             "new_theorems": 1,
             "retriever": {name: one for name, one in given.items() if one != getattr(usual, name)},
             "device": device,
-            "gpus": max(train.gpus, config.num_gpus),
+            "gpus": max(train.gpus, gpus),
         }
         self.settings = self.settings.model_copy(update={"train": train.model_copy(update=update)})
         self.generator = str(generator) or self.settings.prove.generator.model or self.GENERATOR

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -121,7 +122,17 @@ def dtype_of(wanted: DType, device: torch.device, *, adapter: bool) -> torch.dty
     return torch.bfloat16 if wanted == "bfloat16" else torch.float32
 
 
+_LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
 _KNOWN = (
+    # Batches follow from a step's number, so nothing has to be restored.
+    r".*your dataloader is not resumable",
+    r".*does not have many workers which may be a bottleneck",
+    r".*You have overridden `transfer_batch_to_device` in `LightningModule`",
+    r".*smaller than the logging interval",
+    # Of an attempt that began at the same step.
+    r".*Experiment logs directory",
+    # Lightning's own use of PyTorch.
+    r".*`isinstance\(treespec, LeafSpec\)` is deprecated",
     r"torch\.distributed\.nn\.functional\.all_gather is deprecated",
     # PEFT's own use of transformers.
     r"`is_gradient_checkpointing` is deprecated",
@@ -130,8 +141,11 @@ _KNOWN = (
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Leave out warnings that do not apply here, and progress bars of transformers."""
+    """Limit Lightning to warnings, without those that do not apply here; transformers draws no progress bars."""
+    before = {name: logging.getLogger(name).level for name in _LOGGERS}
     bars = transformers_logging.is_progress_bar_enabled()
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     if bars:
         transformers_logging.disable_progress_bar()
     try:
@@ -140,5 +154,7 @@ def quiet_libraries() -> Iterator[None]:
                 warnings.filterwarnings("ignore", message=message)
             yield
     finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
         if bars:
             transformers_logging.enable_progress_bar()

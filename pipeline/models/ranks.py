@@ -19,14 +19,9 @@ def world() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def rank() -> int:
-    """Return which of the processes that learn together this one is, from 0."""
-    return int(os.environ.get("RANK", "0"))
-
-
 def is_first() -> bool:
-    """Return whether this process is the one that writes."""
-    return rank() == 0
+    """Return whether this process is the one that writes. Lightning gives those that it starts no RANK."""
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def join(*, timeout_s: float) -> None:
@@ -37,14 +32,14 @@ def join(*, timeout_s: float) -> None:
     """
     import torch
 
-    cuda = torch.cuda.is_available()
+    cuda, rank = torch.cuda.is_available(), int(os.environ["RANK"])
     if cuda:
-        torch.cuda.set_device(rank())
+        torch.cuda.set_device(rank)
     torch.distributed.init_process_group(
         "nccl" if cuda else "gloo",
         # A file and no port, which another program may take before these do.
         init_method=f"file://{os.environ[MEETING]}",
-        rank=rank(),
+        rank=rank,
         world_size=world(),
         timeout=timedelta(seconds=timeout_s),
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import CSVLogger
 from transformers import TrainerCallback
 
 from pipeline.models.chain import Chain
@@ -16,6 +18,7 @@ from pipeline.models.curve import CURVE, read_curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
 from pipeline.models.retriever.learning import learn
+from pipeline.models.retriever.training import Watchers
 from pipeline.models.running import run, trackers
 from pipeline.models.tactics.grpo import as_documented
 from pipeline.models.tactics.rows import Row, Rows
@@ -78,7 +81,6 @@ def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
     class Trains:
         args = SimpleNamespace(report_to=["wandb"])
         state = SimpleNamespace(global_step=1)
-        model = torch.nn.Linear(1, 1)
 
         def remove_callback(self, _callback: Any) -> None: ...
 
@@ -94,17 +96,25 @@ def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
     assert finished == ["of the training"]
 
 
-def test_a_callback_is_told_of_a_retriever_s_run(tmp_path: Path) -> None:
-    heard: list[float] = []
+def test_lightning_s_loggers_and_callbacks_are_told_of_a_retriever_s_run(tmp_path: Path) -> None:
+    class Heard(pl.Callback):
+        steps = 0
 
-    class Heard(TrainerCallback):  # type: ignore[misc]
-        def on_log(self, *_: Any, logs: dict[str, float] | None = None, **__: Any) -> None:
-            heard.extend([logs["loss"]] if logs and "loss" in logs else [])
+        def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+            self.steps = trainer.global_step
 
-    chain = Chain(tmp_path / "chain")
-    config = small_config(make_tiny_retriever(tmp_path / "tiny"), batch_size=8, against_forgetting="none")
+    heard, chain = Heard(), Chain(tmp_path / "chain")
+    logger = CSVLogger(tmp_path / "logs", name="", version="run")
+    config = small_config(
+        make_tiny_retriever(tmp_path / "tiny"),
+        batch_size=8,
+        accumulate_grad_batches=1,
+        against_forgetting="none",
+    )
     task = TaskData("a", write_dataset(tmp_path / "a", theorems=40, files=3))
-    made = learn(task, chain, config, parent=None, callbacks=[Heard()])
+    made = learn(task, chain, config, parent=None, watchers=Watchers([logger], [heard]))
+    assert heard.steps == made.steps > 0
+    with (tmp_path / "logs" / "run" / "metrics.csv").open() as file:
+        logged = [float(row["loss_train"]) for row in csv.DictReader(file) if row["loss_train"]]
     losses = read_curve((chain.path(made.checkpoint) / CURVE).read_bytes())["loss"]
-    assert heard == pytest.approx([value for _, value in losses])
-    assert len(heard) == made.steps > 0
+    assert logged == pytest.approx([value for _, value in losses])

@@ -20,7 +20,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 LARGE_FOLDER = 3000
 """Lines of a folder, with all below it, from which on its own layers are declared in pyproject.toml."""
 CLOSURES = ROOT / "tests/unit/import_closures.toml"
-HEAVY = {"torch", "numpy", "transformers", "trl", "peft", "datasets"}
+HEAVY = {"torch", "numpy", "transformers", "trl", "peft", "pytorch_lightning", "lightning", "datasets"}
 
 
 WHOLE = """

@@ -19,15 +19,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytorch_lightning as pl
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from pipeline.models.datasets import Position, Theorem, theorems
 from pipeline.models.errors import DatasetError, EmptySplitError
@@ -198,7 +200,7 @@ class Batch:
     `label` is 1 where a column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"):
     float32, shape (B, D). `ignore` marks columns that do not count for a row: bool, shape (B, D). Ids and masks are
     int64, shape (B, length) and (C, length). `premises` are the own documents' indices in the corpus, `pairs` the rows'
-    numbers. The lengths of the texts are known without a look at the device; `step` is the batch's number.
+    numbers. The lengths of the texts are known without a look at the device.
     """
 
     context_ids: Tensor
@@ -212,13 +214,12 @@ class Batch:
     scale: float = 1.0
     context_lengths: tuple[int, ...] = ()
     premise_lengths: tuple[int, ...] = ()
-    step: int = 0
 
     def __len__(self) -> int:
         return len(self.pairs)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """Return the batch on a device."""
+        """Return the batch on a device. Lightning calls it."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
@@ -267,8 +268,8 @@ def shared(rows: int, world: int) -> Shares:
     return Shares(rows, tuple(places[first : first + own] for first in range(0, len(places), own)))
 
 
-class Batches:
-    """The steps of one process of `world`, by number."""
+class Batches(IterableDataset[Batch]):
+    """The steps from `start_step` to `end_step` of one process of `world`, as an iterable and by number."""
 
     def __init__(
         self,
@@ -288,6 +289,8 @@ class Batches:
         multiple_of: int = 1,
         rank: int = 0,
         world: int = 1,
+        start_step: int = 0,
+        end_step: int | None = None,
         pairs: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Args:
@@ -306,11 +309,13 @@ class Batches:
             multiple_of: an epoch has a multiple of so many steps (or, where it has fewer in all, what it has), so that
                 accumulated gradients never cross from one epoch into the next.
             rank, world: which process of how many this is.
+            start_step, end_step: the steps to iterate over; no end means for ever.
             pairs: the places of examples, each with one of its premises; None: each with all.
 
         Raises:
             DatasetError: no step uses a premise of the corpus, or there are fewer pairs than one step takes.
         """
+        super().__init__()
         self.corpus = corpus
         self.examples = tuple(example for example in examples if example.positives)
         self._tokens = tokens
@@ -324,6 +329,7 @@ class Batches:
         self._seed = seed
         self._loss = loss
         self._rank, self._world = rank, world
+        self.start_step, self.end_step = start_step, end_step
         self.pairs = list(pairs or ()) or [
             (number, positive)
             for number, example in enumerate(self.examples)
@@ -346,12 +352,19 @@ class Batches:
         self._lengths = np.array([lengths[number] for number, _ in self.pairs], dtype=np.int64)
         self._epoch: tuple[int, npt.NDArray[np.int64]] | None = None
 
+    def __iter__(self) -> Iterator[Batch]:
+        worker = get_worker_info()
+        step = self.start_step + (worker.id if worker else 0)
+        stride = worker.num_workers if worker else 1
+        while self.end_step is None or step < self.end_step:
+            yield self.at(step)
+            step += stride
+
     def at(self, step: int) -> Batch:
         """Return this process's part of a step (from 0, through the epochs)."""
         numbers = self._order(step // self.steps_per_epoch)[step % self.steps_per_epoch]
         # What is drawn follows from the step alone: each process draws for all, and so knows all columns.
-        made = self.of(numbers, _generator(self._seed, _STEPS, step), rank=self._rank, world=self._world)
-        return replace(made, step=step)
+        return self.of(numbers, _generator(self._seed, _STEPS, step), rank=self._rank, world=self._world)
 
     def of(self, numbers: npt.NDArray[np.int64], rng: np.random.Generator, *, rank: int, world: int) -> Batch:
         """Return a process's part of a step that learns some pairs, by their numbers: those of all processes."""
@@ -440,8 +453,12 @@ def _generator(seed: int, stream: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, 0, 0, number]))
 
 
-class RetrievalDataModule:
-    """LeanDojo's data module: the same arguments, and a corpus with the splits train, val and test."""
+class RetrievalDataModule(pl.LightningDataModule):
+    """LeanDojo's data module: the same arguments, and a corpus with the splits train, val and test.
+
+    `train` yields `Batch`es that depend on (seed, step) alone and begin at the trainer's step, so that a run that was
+    interrupted continues with the batches that it would have had. The other splits yield lists of `Example`.
+    """
 
     def __init__(
         self,
@@ -475,6 +492,7 @@ class RetrievalDataModule:
             CorpusError: the corpus cannot be used.
             CheckpointError: the model has no tokenizer.
         """
+        super().__init__()
         self.data_path = Path(data_path)
         self.num_negatives = num_negatives
         self.num_in_file_negatives = num_in_file_negatives
@@ -540,6 +558,7 @@ class RetrievalDataModule:
         *,
         rank: int = 0,
         world: int = 1,
+        start_step: int = 0,
         batch_size: int | None = None,
         multiple_of: int | None = None,
     ) -> Batches:
@@ -566,4 +585,41 @@ class RetrievalDataModule:
             multiple_of=multiple_of or self.accumulate,
             rank=rank,
             world=world,
+            start_step=start_step,
         )
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        trainer = self.trainer
+        rank, world, done = (
+            (trainer.global_rank, trainer.world_size, trainer.global_step * trainer.accumulate_grad_batches)
+            if trainer is not None
+            else (0, 1, 0)
+        )
+        batches = self.batches(rank=rank, world=world, start_step=done)
+        # To the end of the epoch: a trainer without a limit would else never reach one.
+        batches.end_step = (done // batches.steps_per_epoch + 1) * batches.steps_per_epoch
+        return DataLoader(
+            batches,
+            batch_size=None,
+            num_workers=self.num_workers,
+            pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
+        )
+
+    def val_dataloader(self) -> DataLoader[list[Example]]:
+        return self._evaluated("val")
+
+    def test_dataloader(self) -> DataLoader[list[Example]]:
+        return self._evaluated("test")
+
+    def predict_dataloader(self) -> DataLoader[list[Example]]:
+        return self._evaluated("test")
+
+    def _evaluated(self, split: str) -> DataLoader[list[Example]]:
+        # Each process takes its share; none is measured twice.
+        steps = self.examples(split)
+        if self.trainer is not None:
+            steps = steps[self.trainer.global_rank :: self.trainer.world_size]
+        size = self.eval_batch_size
+        # Lightning refuses a process without a batch, so one that has no step has an empty one.
+        batches = [list(steps[first : first + size]) for first in range(0, len(steps) or 1, size)]
+        return DataLoader(batches, batch_size=None, collate_fn=list)  # type: ignore[arg-type] # a list is a dataset

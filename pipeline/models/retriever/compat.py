@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -35,12 +36,12 @@ from pipeline.models.errors import (
 )
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import file_digest, writing
-from pipeline.models.ranks import is_first, world
+from pipeline.models.ranks import is_first
 from pipeline.models.retriever.config import (
     LEANDOJO_ALONE,
     AgainstForgetting,
+    FromMinusOne,
     Loss,
-    Mode,
     Precision,
     RetrieverConfig,
 )
@@ -48,7 +49,7 @@ from store.files import sync_tree, write_whole
 from store.leandojo import DynamicDatabase, Repository
 
 if TYPE_CHECKING:
-    from transformers import TrainerCallback
+    from pipeline.models.retriever.training import Watchers
 
 _RAID = Path(os.environ.get("RAID_DIR") or "raid")
 DATA = _RAID / "data"
@@ -102,10 +103,8 @@ class TrainingConfig(RetrieverConfig):
     `batch_size` is of each GPU.
 
     Accepted because LeanDojo's files have them, and without effect here: `single_repo` and `num_repos` (LeanDojo
-    ignores them too), `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all),
-    `early_stopping_monitor` and its mode (training ends when `checkpoint_monitor` rises no more), `log_every_n_steps`
-    (a curve has 512 points at most), `num_sanity_val_steps` and `tokenizer_model_name` (a model is trained with its own
-    tokenizer).
+    ignores them too), `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all)
+    and `tokenizer_model_name` (a model is trained with its own tokenizer).
     """
 
     lr: PositiveNumber = 1e-3
@@ -120,13 +119,8 @@ class TrainingConfig(RetrieverConfig):
     run_progressive_training: bool = True
     single_repo: bool = True
     num_repos: Positive = 1
-    num_gpus: Count = 1
     tokenizer_model_name: str = "google/byt5-small"
-    early_stopping_monitor: str = "Recall@10_val"
-    early_stopping_mode: Mode = "max"
-    checkpoint_save_top_k: int = -1
-    log_every_n_steps: Positive = 1
-    num_sanity_val_steps: int = 0
+    checkpoint_save_top_k: FromMinusOne = -1
 
     def translated(self) -> RetrieverConfig:
         """Return the configuration of our trainings that does the same."""
@@ -224,23 +218,21 @@ class RetrievalTrainer:
         config: TrainingConfig | None = None,
         checkpoints: str | Path = CHECKPOINTS,
         *,
-        report_to: str | Sequence[str] = "none",
-        callbacks: Sequence[TrainerCallback] = (),
+        watchers: Watchers | None = None,
         say: Callable[[str], object] = print,
     ) -> None:
         """Args:
         config: how to train; None for LeanDojo's defaults.
         checkpoints: the folder of the chain.
-        report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.
-        callbacks: transformers' or of its shape, told of each run.
-        say: takes a line of text for each repository; of several processes the first one's.
+        watchers: Lightning's loggers and callbacks, told of each run.
+        say: takes a line of text for each repository; in the program itself, not in the processes of further GPUs.
 
         Raises:
             ConfigError: the configuration has "replay", for which nothing is left where all is learned again.
         """
-        from pipeline.models.running import trackers
+        from pipeline.models.retriever.training import NO_WATCHERS
 
-        self._told: dict[str, Any] = {"report_to": trackers(report_to), "callbacks": tuple(callbacks)}
+        self._watchers = watchers or NO_WATCHERS
         self.config = config or TrainingConfig()
         self._ours = self.config.translated()
         if "replay" in self._ours.ways:
@@ -249,12 +241,8 @@ class RetrievalTrainer:
                 'with those before it, so that nothing is left to replay. Take "ewc" or "ewc+average", or LeanAgent'
             )
         self.chain = Chain(Path(checkpoints))
-        self._say = say if is_first() else (lambda _line: None)
-        if self.config.num_gpus > 1 == world():
-            self._say(
-                f"num_gpus is {self.config.num_gpus}, and one process learns with the batch of all: start the program "
-                f"with `torchrun --nproc-per-node {self.config.num_gpus}`"
-            )
+        self._first = is_first()
+        self._say = say if self._first else (lambda _line: None)
 
     @property
     def head(self) -> str | None:
@@ -307,7 +295,7 @@ class RetrievalTrainer:
             task = self._export(repos[: number + 1], database, Path(data_path))
             if number == 0 and start is None:
                 parent, config = self._first_parent(task, [_task_of(one) for one in repos])
-            made = learn(task, self.chain, config, parent=parent, **self._told)
+            made = learn(task, self.chain, config, parent=parent, watchers=self._watchers)
             parent = made.checkpoint
             self._set_head(parent)
             scores = self._measure(self.chain.path(parent), task)
@@ -316,6 +304,8 @@ class RetrievalTrainer:
                 self._say(f"{task.name}: {warning}")
             found_scores = scores if isinstance(scores, Scores) else None
             learned.append(LearnedRepository(task.name, task.dataset, made, found_scores))
+        if learned and not self._first:
+            shutil.rmtree(learned[-1].dataset)
         return learned
 
     def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Scores]:
@@ -355,14 +345,10 @@ class RetrievalTrainer:
         return scores
 
     def _export(self, repos: Sequence[Repository], database: DynamicDatabase, folder: Path) -> TaskData:
-        from pipeline.models.retriever.training import device_for
-        from pipeline.models.running import wait
-
-        device = device_for(self._ours)
-        wait(device)  # another process may still read the dataset of the repository before
-        if is_first():
-            database.export_merged_data(repos, folder)
-        wait(device)
+        if not self._first:
+            # Another process may still read the dataset of the repository before: each has a copy of its own.
+            folder = folder.with_name(f".{folder.name}-{os.environ['LOCAL_RANK']}")
+        database.export_merged_data(repos, folder)
         about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
         return TaskData(_task_of(repos[-1]), folder, int(about["everlean"]["position"]))
 

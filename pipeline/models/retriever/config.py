@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from pipeline.models.config import (
     BelowOne,
@@ -23,6 +25,7 @@ from pipeline.models.config import (
 )
 from pipeline.models.errors import ConfigError
 
+FromMinusOne = Annotated[int, Field(ge=-1)]
 Loss = Literal["mse", "contrastive"]
 AgainstForgetting = Literal[
     "none", "ewc", "replay", "average", "ewc+replay", "ewc+average", "replay+average", "ewc+replay+average"
@@ -30,24 +33,16 @@ AgainstForgetting = Literal[
 FisherLabels = Literal["empirical", "sampled"]
 Schedule = Literal["cosine", "constant"]
 Mode = Literal["min", "max"]
-Monitor = Literal["Recall@1_val", "Recall@10_val", "MRR"]
 Switch = Literal["auto", "on", "off"]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"]
 LEANDOJO_ALONE: Mapping[str, object] = {
     "run_progressive_training": True,
     "single_repo": True,
     "num_repos": 1,
-    "num_gpus": 1,
     "tokenizer_model_name": "google/byt5-small",
-    "early_stopping_monitor": "Recall@10_val",
-    "early_stopping_mode": "max",
     "checkpoint_save_top_k": -1,
-    "log_every_n_steps": 1,
-    "num_sanity_val_steps": 0,
 }
 """Fields of LeanDojo's configuration that are none of ours, with LeanDojo's defaults."""
-MEASURES: Mapping[str, str] = {"Recall@1_val": "recall@1", "Recall@10_val": "recall@10", "MRR": "mrr"}
-"""What a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1; and our names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +53,6 @@ class RetrieverConfig(Config):
     does):
         batch_size: pairs of a step and a premise, of all GPUs together; a pair's premises are the others' negatives.
         precision: "auto": bfloat16 on a GPU that has it, else float32 (on a GPU TF32); or Lightning's name of one.
-        early_stopping_patience: a run ends after so many validations in which nothing better was kept.
-        checkpoint_every_n_epochs: how often a run of several epochs is validated; the best of these weights are kept.
         gradient_checkpointing: whether a step computes the activations of each group of texts again for its gradient,
             a third more time for a fraction of the memory; "auto": on a GPU.
         num_hard_negatives: of a pair's negatives, so many that the model, as the task finds it, ranks high among those
@@ -68,7 +61,6 @@ class RetrieverConfig(Config):
         lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps. 0: no penalty.
         fisher_samples: examples that EWC's Fisher information is estimated on, shared among all that was learned.
         fisher_labels: of earlier tasks' examples: "empirical", or "sampled" from the model.
-        save_minutes: the most that a killed run loses, and a step; 0: every step is saved.
         average_weight: of the weights after a task in the average with those before it.
         replay_size: rows of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows, below 1.
@@ -89,6 +81,7 @@ class RetrieverConfig(Config):
     batch_size: Positive = 32
     eval_batch_size: Positive = 64
     accumulate_grad_batches: Positive = 1
+    num_gpus: Count = 1
     num_workers: Count = 4
     precision: Precision = "auto"
     gradient_checkpointing: Switch = "auto"
@@ -100,15 +93,19 @@ class RetrieverConfig(Config):
     lambda_value: Number = 0.1
     timeout_seconds: Positive = 31_449_600
     early_stopping_patience: Positive = 5
+    early_stopping_monitor: str = "Recall@10_val"
+    early_stopping_mode: Mode = "max"
     checkpoint_every_n_epochs: Positive = 1
-    checkpoint_monitor: Monitor = "Recall@10_val"
+    checkpoint_monitor: str = "Recall@10_val"
     checkpoint_mode: Mode = "max"
+    log_every_n_steps: Positive = 1
+    num_sanity_val_steps: FromMinusOne = 0
     seed: Seed = 3407
     device: Device = "auto"
     loss: Loss = "contrastive"
     temperature: PositiveNumber = 0.05
     schedule: Schedule = "cosine"
-    save_minutes: Number = 10.0
+    checkpoint_every_n_steps: Positive = 500
     against_forgetting: AgainstForgetting = "ewc+replay+average"
     fisher_samples: Positive = 512
     fisher_labels: FisherLabels = "empirical"
@@ -119,12 +116,14 @@ class RetrieverConfig(Config):
     split: Split = "random"
     baselines: bool = True
 
-    # Intervals of saving, processes, memory, the size of an evaluation's batches, what is measured.
+    # Intervals of saving and logging, processes, GPUs, memory, the size of an evaluation's batches, what is measured.
     no_content: ClassVar[frozenset[str]] = frozenset(
         {
+            "num_gpus",
             "num_workers",
             "timeout_seconds",
-            "save_minutes",
+            "log_every_n_steps",
+            "checkpoint_every_n_steps",
             "eval_batch_size",
             "gradient_checkpointing",
             "baselines",
@@ -164,18 +163,22 @@ def for_a_job(values: Mapping[str, Any]) -> RetrieverConfig:
     """Return the training configuration of a job of the daemon.
 
     Raises:
-        ConfigError: a field is unknown or not taken.
+        ConfigError: a field is unknown or not taken, or says what [train] gpus says.
     """
     for name in LEANDOJO_ALONE:
         if name in values:
-            instead = _INSTEAD.get(name, "")
             raise ConfigError(
-                f"{name} is a field of LeanDojo's TrainingConfig and changes nothing here: remove it{instead}"
+                f"{name} is a field of LeanDojo's TrainingConfig and changes nothing here: remove it"
+                + (
+                    " (lambda_value = 0 trains without a penalty)"
+                    if name == "run_progressive_training"
+                    else ""
+                )
             )
-    return RetrieverConfig.from_dict(values)
-
-
-_INSTEAD = {
-    "run_progressive_training": " (lambda_value = 0 trains without a penalty)",
-    "num_gpus": ", and set [train] gpus",
-}
+    config = RetrieverConfig.from_dict(values)
+    if config.num_gpus > 1:
+        raise ConfigError(
+            f"num_gpus is {config.num_gpus}: how many GPUs a training of the daemon takes is for [train] gpus to "
+            "say, and for those that are free. Remove it, and set that"
+        )
+    return config

@@ -9,8 +9,6 @@ ids of texts for ByT5, the same in training, index and search.
 from __future__ import annotations
 
 import json
-import pickle
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, get_args
@@ -37,6 +35,7 @@ from transformers.utils.hub import cached_file, is_offline_mode
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, NotFetchedError
 from pipeline.models.libraries import UNLOADABLE, quiet_libraries
+from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.text import fitting_state
 from store.text import first_line
 
@@ -110,11 +109,6 @@ _MODES: dict[str, Pooling] = {
 _MODULES = frozenset({"Transformer", "Pooling", "Normalize"})
 _FROM_PADDING = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet"})
 _OF_CKPT = "encoder."
-_UNREADABLE = (
-    *(OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, EOFError),
-    *(pickle.UnpicklingError, zipfile.BadZipFile),
-)
-"""Errors of a file for `torch.load` that is truncated, damaged, or of another kind."""
 _HEAD = "pooler"
 """The layer of BERT's kin above the first token, which the retriever does not use."""
 
@@ -160,18 +154,6 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
     return encoder
 
 
-def save_encoder(encoder: Encoder, folder: Path, *, tokens_of: str | Path) -> None:
-    """Write an encoder, with the tokenizer of a folder or hub name, into a folder, made if need be.
-
-    Raises:
-        OSError: the disk refused, or transformers has no tokenizer to copy; `safetensors.SafetensorError` likewise.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with quiet_libraries():
-        encoder.save_pretrained(folder)
-        AutoTokenizer.from_pretrained(tokens_of).save_pretrained(folder)
-
-
 def load_ckpt(encoder: Encoder, path: Path, model: str | Path) -> None:
     """Load the weights of a `.ckpt` file that LeanDojo wrote into the encoder of its model. No code of it is run.
 
@@ -179,10 +161,7 @@ def load_ckpt(encoder: Encoder, path: Path, model: str | Path) -> None:
         CheckpointError: it is no checkpoint of this model.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            # `torch.load` ignores its checksums.
-            if (damaged := archive.testzip()) is not None:
-                raise zipfile.BadZipFile(f"{damaged} in it is damaged")
+        check_whole(path)
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
         own = {
             name.removeprefix(_OF_CKPT): value for name, value in state.items() if name.startswith(_OF_CKPT)
@@ -190,7 +169,7 @@ def load_ckpt(encoder: Encoder, path: Path, model: str | Path) -> None:
         # Some versions of transformers wrote the embeddings under one of their two names only.
         own.setdefault("encoder.embed_tokens.weight", own.get("shared.weight"))
         encoder.load_state_dict(own, strict=True)
-    except _UNREADABLE as error:
+    except (*UNREADABLE, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{path} is no checkpoint of {model} ({first_line(error)}). Name the folder of a checkpoint, or a .ckpt "
             "file that LeanDojo wrote for this model"

@@ -19,14 +19,13 @@ of a warm-up counts as much as its learning rate is of the full one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
-from pipeline.models.ranks import rank, world
 from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import FisherLabels, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder
@@ -79,7 +78,7 @@ class Penalty:
     def add_gradients(self, model: nn.Module) -> None:
         """Add 2 * lambda * F * (theta - theta*) to the gradients of the model's weights.
 
-        A weight without a gradient in this step gets one.
+        For `on_before_optimizer_step`. A weight without a gradient in this step gets one.
         """
         for name, weight in model.named_parameters():
             term = self._on_device_of(name, weight)
@@ -185,22 +184,16 @@ class ElasticWeights:
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        parts: Sequence[Part],
-        config: RetrieverConfig,
-        losses: RowLosses,
-        on_group: Callable[[int, int], object] = lambda _done, _total: None,
+        self, encoder: Encoder, parts: Sequence[Part], config: RetrieverConfig, losses: RowLosses
     ) -> None:
-        """Take the encoder's weights as the anchor; `on_group` takes (groups of examples done, in all) before each.
+        """Take the encoder's weights as the anchor.
 
         Raises:
             DivergedError: a loss or a gradient is no finite number.
-            Yielded: the job was preempted.
         """
         self.measured: Mapping[str, float] = {}
         self._share = ShareOfLoss(config.lambda_value)
-        fisher, self.warnings = estimated(encoder, parts, config, losses, on_group)
+        fisher, self.warnings = estimated(encoder, parts, config, losses)
         self._penalty = Penalty(fisher, parameters_of(encoder), strength=0.0)
 
     def on_gradients(self, encoder: Encoder, step_size: float, *, measured: bool) -> None:
@@ -231,11 +224,7 @@ class ElasticWeights:
 
 
 def estimated(
-    encoder: Encoder,
-    parts: Sequence[Part],
-    config: RetrieverConfig,
-    losses: RowLosses,
-    on_group: Callable[[int, int], object] = lambda _done, _total: None,
+    encoder: Encoder, parts: Sequence[Part], config: RetrieverConfig, losses: RowLosses
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return the mean of the parts' Fisher information, each with a mean of 1, and warnings of those that have none.
 
@@ -244,24 +233,15 @@ def estimated(
     """
     total: dict[str, Tensor] = {}
     warnings: list[str] = []
-    drawn = [
-        list(sample_groups(part.batches, config, parts=len(parts), rank=rank(), world=world()))
-        for part in parts
-    ]
-    begun = 0
-
-    def told(groups: Sequence[Batch]) -> Iterator[Batch]:
-        nonlocal begun
-        for group in groups:
-            on_group(begun, sum(map(len, drawn)))
-            begun += 1
-            yield group
-
-    for part, groups in zip(parts, drawn, strict=True):
+    rank, world = (
+        (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
+    )
+    for part in parts:
+        groups = sample_groups(part.batches, config, parts=len(parts), rank=rank, world=world)
         each = RetrievalLosses(
             losses, kind=config.loss, labels=part.labels, seed=config.seed, temperature=config.temperature
         )
-        found = merge_over_processes(squared_gradients(encoder, told(groups), each))
+        found = merge_over_processes(squared_gradients(encoder, groups, each))
         values, mean = normalised({name: value / found.examples for name, value in found.sums.items()})
         if mean == 0.0:
             remedy = ". A loss that has reached zero does that; with fisher_labels: sampled it does not"

@@ -25,11 +25,11 @@ from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import RetrieverConfig, for_a_job
 from pipeline.models.retriever.encoder import Encoder, load_encoder
 from pipeline.models.retriever.learning import encoder_of, learn, measure
+from pipeline.models.retriever.training import NO_WATCHERS, tensorboard
 from pipeline.models.training_job import (
     Evaluator,
     OnStep,
     Recorder,
-    StepReports,
     TrainingJob,
     UnmeasuredSplit,
     configured,
@@ -93,8 +93,7 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
             earlier=self.replayed,
             indices=self.indices,
             on_step=on_step,
-            on_held=StepReports(self.reporter, f"estimating what {task.name} must not change"),
-            tensorboard=self.tensorboard,
+            watchers=NO_WATCHERS if self.tensorboard is None else tensorboard(self.tensorboard),
         )
 
     def facts_of(self, folder: Path) -> dict[str, Any]:

@@ -10,32 +10,49 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
+from pipeline.models.errors import NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.measures import Evaluation
+from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
 from pipeline.models.model_files import file_digest, versions
 from pipeline.models.replay import version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
 from pipeline.models.retriever.batches import DRAWN, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import WEIGHTS, Encoder, load_encoder, save_encoder
-from pipeline.models.retriever.index import EmbeddingIndex
-from pipeline.models.retriever.rating import evaluate
+from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder, query_ids
+from pipeline.models.retriever.index import (
+    EmbeddingIndex,
+    accessible_masks,
+    embed_premises,
+    embed_texts,
+    top_k,
+)
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.training import data_module, device_for, train_task, validation_examples
-from pipeline.models.running import OnStep
+from pipeline.models.retriever.training import (
+    NO_WATCHERS,
+    OnStep,
+    Watchers,
+    data_module,
+    on_cuda,
+    train_task,
+    validation_examples,
+)
 from store.files import write_whole
 
-_LIBRARIES = ("torch", "transformers", "accelerate", "numpy")
+_COUNTED = "recall@10"
+"""What promotion looks at."""
+_LIBRARIES = ("torch", "transformers", "pytorch-lightning", "numpy")
 
 
 def plan(
@@ -85,7 +102,7 @@ def learn(
     earlier: Sequence[TaskData] = (),
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
-    **others: Any,
+    watchers: Watchers = NO_WATCHERS,
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
@@ -100,7 +117,7 @@ def learn(
             among them.
         indices: the folder of embedding indices; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all).
-        others: those of `train_task` about whom it tells.
+        watchers: Lightning's loggers and callbacks.
 
     Raises:
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
@@ -109,7 +126,7 @@ def learn(
     step, data, rows = _planned(task, chain, config, parent, earlier)
 
     def make(run: Path) -> Checkpoint:
-        trained = train_task(
+        model, trained = train_task(
             step.start,
             data,
             config,
@@ -117,16 +134,17 @@ def learn(
             rows=rows,
             indices=indices,
             on_step=on_step,
-            **others,
+            watchers=watchers,
         )
 
         def write(folder: Path) -> None:
-            save_encoder(trained.encoder, folder, tokens_of=step.start)
+            model.save(folder)
             trained.curve.write(folder)
 
-        about = {"digest": tensors_digest(trained.encoder.state_dict())}
+        about = {"digest": tensors_digest(model.encoder.state_dict())}
         made = versions(_LIBRARIES)
-        facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, trained.warnings, about)
+        warnings = tuple(trained.warnings)
+        facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, warnings, about)
         return chain.put(step, write, facts)
 
     return chain.once(step, make)
@@ -210,7 +228,8 @@ def encoder_of(checkpoint: Path | str, config: RetrieverConfig) -> Encoder:
         LearningError: it cannot be loaded.
     """
     encoder = load_encoder(checkpoint)
-    torch.nn.Module.to(encoder, device_for(config))
+    if on_cuda(config):
+        torch.nn.Module.to(encoder, "cuda")
     return encoder
 
 
@@ -229,3 +248,82 @@ def _baselines(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(made))
     return made
+
+
+def evaluate(
+    encoder: Encoder,
+    tokens: Tokens,
+    corpus: Corpus,
+    examples: Sequence[Example],
+    *,
+    index: EmbeddingIndex | None = None,
+    max_seq_len: int = 512,
+    query_length: int = 1024,
+    retrieved: int = 100,
+    batch_size: int = 64,
+    seed: int = 3407,
+    rankings: list[list[int]] | None = None,
+    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
+) -> Evaluation:
+    """Rank the accessible premises of every step that has a positive, and rate the rankings.
+
+    Args:
+        encoder: put into evaluation mode meanwhile.
+        tokens: makes ids of texts.
+        corpus: the premises; examples are indices of it.
+        examples: the steps; those without a positive are left out.
+        index: stores the premises' embeddings; None: they are computed and not stored.
+        max_seq_len: tokens of the longest document. Training on longer ones would be another truncation.
+        query_length: tokens of the longest query.
+        retrieved: length of a ranking.
+        batch_size: queries at a time.
+        seed: of the intervals.
+        rankings: is given each step's ranking.
+        on_batch: takes (steps done, steps in all).
+
+    Raises:
+        NothingToMeasureError: no step has a positive.
+        DivergedError: the encoder's weights are no finite numbers.
+    """
+    started = time.monotonic()
+    asked = [example for example in examples if example.positives]
+    if not asked:
+        raise NothingToMeasureError(
+            f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
+            "export?"
+        )
+    vectors, new = embed_premises(encoder, tokens, corpus, max_seq_len, index)
+    rated: list[tuple[float, ...]] = []
+    names = metrics_of(retrieved)
+    for start in range(0, len(asked), batch_size):
+        part = asked[start : start + batch_size]
+        queries = embed_texts(encoder, partial(query_ids, tokens), [one.query for one in part], query_length)
+        ranked = _ranked(queries, vectors, corpus, part, retrieved)
+        rated += [
+            rate(one.positives, ranking, retrieved=retrieved)
+            for one, ranking in zip(part, ranked, strict=True)
+        ]
+        if rankings is not None:
+            rankings += ranked
+        on_batch(start + len(part), len(asked))
+    theorems = [(example.file_path, example.full_name, example.start) for example in asked]
+    return Evaluation(
+        metrics=summarise(rated, theorems, seed=seed, names=names),
+        n=len(asked),
+        theorems=len(set(theorems)),
+        dataset=dataset_digest(corpus, asked),
+        scores=by_theorem(
+            [one[names.index(_COUNTED)] for one in rated], [(one.file_path, one.full_name) for one in asked]
+        ),
+        new_embeddings=new,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _ranked(
+    queries: Tensor, vectors: Tensor, corpus: Corpus, examples: Sequence[Example], retrieved: int
+) -> list[list[int]]:
+    allowed = accessible_masks(
+        corpus, [(example.file_path, example.start) for example in examples], queries.device
+    )
+    return [indices.tolist() for indices, _ in top_k(queries, vectors, allowed, retrieved)]

@@ -21,7 +21,6 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import EmptySplitError
 from pipeline.models.replay import Replay, chosen
 from pipeline.models.retriever.batches import (
-    Batch,
     Batches,
     Example,
     NegativeSampler,
@@ -108,31 +107,6 @@ class ReplayRows(Replay[ReplayPair]):
                 self.tasks.items(), self.steps(), hard, strict=True
             )
         }
-
-
-class Replayed:
-    """What each step of a run learns again, by its number: `replay_share` of its loss, of the task whose turn it is.
-
-    Attributes:
-        batches: of each earlier task, by its name.
-    """
-
-    def __init__(self, rows: ReplayRows | None, tokens: Tokens, config: RetrieverConfig) -> None:
-        """`rows`: None or none: nothing is replayed, as where the configuration does not say so."""
-        self.batches: Mapping[str, Batches] = rows.batches(tokens, config) if rows else {}
-        replays = self.batches and "replay" in config.ways and config.replay_share > 0
-        self._rows = rows if replays else None
-        # As many as make the share of the step's pairs, where batches are small at least one.
-        self._count = max(1, round(config.batch_size * config.replay_share))
-
-    def __call__(self, step: int, rank: int = 0, world: int = 1) -> Batch | None:
-        """Return a process's part of a step's rows, none drawn twice; None for none."""
-        if self._rows is None:
-            return None
-        batches, rng = self.batches[self._rows.turn(step)], self._rows.draws(step)
-        known = len(batches.pairs)
-        numbers = rng.choice(known, min(self._count, known), replace=False)
-        return batches.of(numbers, rng, rank=rank, world=world)
 
 
 def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> tuple[Sequence[ReplayPair], Corpus]:

@@ -1,50 +1,82 @@
-"""LeanDojo-v2's `PremiseRetriever`: its names for our encoder, corpus, index and search."""
+"""The premise retriever as a Lightning module: LeanDojo's interface to our encoder, batches, index and search."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import (
+    AutoTokenizer,
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+)
 
 from pipeline.models.datasets import Position
 from pipeline.models.errors import CheckpointError, CorpusError
+from pipeline.models.libraries import exact_float32, quiet_libraries
+from pipeline.models.measures import METRICS, rate
+from pipeline.models.retriever.batches import Batch, Example
+from pipeline.models.retriever.config import RetrieverConfig, Schedule
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.encoder import (
-    load_ckpt,
-    load_encoder,
-    load_tokens,
-    query_ids,
-    save_encoder,
-)
+from pipeline.models.retriever.encoder import embed, load_ckpt, load_encoder, load_tokens, query_ids
 from pipeline.models.retriever.index import accessible_masks, embed_texts, top_k
+from pipeline.models.retriever.losses import RowLosses, squared_error
+from pipeline.models.retriever.strategies import Protection
 from pipeline.models.text import query_text
 
+MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
+"""The measures that a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
+_logged_of = itemgetter(*map(METRICS.index, ("recall@1", "recall@10", "mrr")))
+"""Returns those of a step's measures, in the order of `MEASURES`."""
+_WARMUP_SHARE = 0.1
+_EWC_EVERY = 10
+"""Steps between two for whose log EWC is measured: that costs some passes over the weights. The last step is one."""
+_PROGRESS = "strategy"  # in Lightning's checkpoints of steps
+_DROPOUT = 0x0D0F  # separates the random numbers of dropout from those of the batches
 
-class PremiseRetriever(nn.Module):
-    """An encoder that finds in a corpus which premises a tactic state needs. `RetrievalTrainer` trains one."""
+
+class PremiseRetriever(pl.LightningModule):
+    """An encoder that learns which premises a tactic state needs, and finds them in a corpus."""
 
     def __init__(
         self,
         model_name: str | Path,
-        lr: float = 0.0,
-        warmup_steps: int = 0,
-        max_seq_len: int = 512,
+        lr: float,
+        warmup_steps: int,
+        max_seq_len: int,
         num_retrieved: int = 100,
         *,
+        losses: RowLosses = squared_error,
+        schedule: Schedule = "cosine",
+        seed: int = 3407,
+        replay_share: float = 0.0,
+        recompute: bool = False,
         query_length: int = 1024,
+        total_steps: int | None = None,
     ) -> None:
         """Load the encoder of a folder or a hub name.
 
         Args:
             model_name: where the weights are from.
-            lr, warmup_steps: of LeanDojo's own training; here without effect.
+            lr: the learning rate after warm-up.
+            warmup_steps: of the optimiser; at most a tenth of a run, or a small task would never leave it.
             max_seq_len: tokens of the longest document.
             num_retrieved: how many premises an evaluation ranks.
+            losses: of a batch's rows (`pipeline.models.retriever.encoder`).
+            schedule: of the learning rate after warm-up.
+            seed: of dropout.
+            replay_share: of the loss, that of replayed examples where a step has them.
+            recompute: whether activations are computed again for a gradient (`encoder.embed`).
             query_length: tokens of the longest query.
+            total_steps: of the optimiser in a whole run. Without it Lightning counts them, and for that it makes the
+                training data's loader before it knows at which step an interrupted run continues.
 
         Raises:
             CheckpointError: there is no such encoder.
@@ -59,7 +91,16 @@ class PremiseRetriever(nn.Module):
         self.num_retrieved = num_retrieved
         self.query_length = query_length
         self.corpus: Corpus | None = None
+        self._losses = losses
+        self._schedule = schedule
+        self._total_steps = total_steps
+        self._seed = seed
+        self._replay_share = replay_share
+        self._recompute = recompute
+        self.protection = Protection(RetrieverConfig(against_forgetting="none"))
+        """May be set, after its `before_task` and `hold`."""
         self._vectors: Tensor | None = None
+        self._rated: list[tuple[float, ...]] = []
 
     @classmethod
     def load(
@@ -85,7 +126,9 @@ class PremiseRetriever(nn.Module):
         else:
             model = cls(ckpt_path, **arguments)
         model.to(device)
-        return model.requires_grad_(False).eval() if freeze else model
+        if freeze:
+            model.freeze()
+        return model
 
     @classmethod
     def load_hf(
@@ -100,7 +143,9 @@ class PremiseRetriever(nn.Module):
         Raises:
             CheckpointError: it cannot be used.
         """
-        model = cls(ckpt_path, max_seq_len=max_seq_len).to(device).eval()
+        model = cls(ckpt_path, 0.0, 0, max_seq_len)
+        model.to(device)
+        model.eval()
         return model if dtype is None else model.to(dtype)
 
     def save(self, folder: Path) -> None:
@@ -109,7 +154,122 @@ class PremiseRetriever(nn.Module):
         Raises:
             OSError: the disk refused, or transformers has no tokenizer to copy; `safetensors.SafetensorError` likewise.
         """
-        save_encoder(self.encoder, folder, tokens_of=self.model_name)
+        folder.mkdir(parents=True, exist_ok=True)
+        with quiet_libraries():
+            self.encoder.save_pretrained(folder)
+            AutoTokenizer.from_pretrained(self.model_name).save_pretrained(folder)
+
+    # --- training -----------------------------------------------------------------------------------------
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, D).
+
+        Where several processes share the step, each embeds its own documents, and all are columns in each of them.
+        """
+        again = self._recompute
+        queries = embed(
+            self.encoder,
+            batch.context_ids,
+            batch.context_mask,
+            lengths=batch.context_lengths,
+            recompute=again,
+        )
+        documents = embed(
+            self.encoder,
+            batch.premise_ids,
+            batch.premise_mask,
+            lengths=batch.premise_lengths,
+            recompute=again,
+        )
+        if batch.label.shape[1] > len(documents):
+            # With gradients: another process's loss pulls at this one's documents. DDP takes the mean of the sums.
+            documents = self.all_gather(documents, sync_grads=True).flatten(0, 1)  # type: ignore[union-attr] # a tensor
+        # In bfloat16 a cosine has two digits, and the temperature multiplies the rounding error by twenty.
+        with torch.autocast(self.device.type, enabled=False), exact_float32():
+            return queries.float() @ documents.float().T
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return the mean loss of the rows, with that of replayed ones."""
+        step = self.trainer.global_step * self.trainer.accumulate_grad_batches
+        step += batch_idx % self.trainer.accumulate_grad_batches
+        # Lightning's checkpoints do not hold the generator's state: the seed follows from the step instead.
+        entropy = np.random.SeedSequence([self._seed, _DROPOUT, step, self.global_rank])
+        torch.manual_seed(int(entropy.generate_state(1)[0]))
+        loss = self._mean_loss(batch)
+        again = self.protection.replayed(step, self.global_rank, self.trainer.world_size)
+        if again is not None:
+            replayed = self._mean_loss(again.to(self.device))
+            loss = (1 - self._replay_share) * loss + self._replay_share * replayed
+        # A progress bar reads the loss in each step, for which the GPU stops.
+        shown = self.trainer.progress_bar_callback is not None
+        # The mean over the processes, which is that of the whole step.
+        self.log("loss_train", loss.detach(), prog_bar=shown, batch_size=len(batch), sync_dist=True)
+        return loss
+
+    def _mean_loss(self, batch: Batch) -> Tensor:
+        return self._losses(self(batch), batch.label, batch.ignore).mean() * batch.scale
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:  # noqa: ARG002
+        # Examples to evaluate are texts; they are embedded where the encoder is.
+        return batch.to(device, non_blocking=True) if isinstance(batch, Batch) else batch
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint[_PROGRESS] = self.protection.progress()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.protection.resume(checkpoint.get(_PROGRESS, ()))
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        share = optimizer.param_groups[0]["lr"] / self.lr if self.lr > 0 else 1.0
+        step = self.trainer.global_step + 1
+        measured = step % _EWC_EVERY == 0 or step == self._total_steps
+        self.protection.on_gradients(self.encoder, share, measured=measured)
+        if self.protection.measured:
+            self.log_dict(dict(self.protection.measured), batch_size=1)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
+        total = self._total_steps = self._total_steps or int(self.trainer.estimated_stepping_batches)
+        # Rounded down: the first step of a warm-up changes no weight, and a tiny task may have only one step.
+        warmup = min(self.warmup_steps, int(total * _WARMUP_SHARE))
+        if self._schedule == "cosine":
+            schedule = get_cosine_schedule_with_warmup(optimizer, warmup, total)
+        else:
+            schedule = get_constant_schedule_with_warmup(optimizer, warmup)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    # --- validation ---------------------------------------------------------------------------------------
+
+    def on_validation_start(self) -> None:
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined] # Lightning sets it
+        self.load_corpus(data.corpus)
+        self.reindex_corpus()
+        self._rated = []
+
+    def validation_step(self, examples: Sequence[Example], batch_idx: int) -> None:  # noqa: ARG002
+        found = self._search(
+            [example.query for example in examples],
+            [(example.file_path, example.start) for example in examples],
+            self.num_retrieved,
+        )
+        self._rated += [
+            _logged_of(rate(example.positives, [place for place, _ in ranked]))
+            for example, ranked in zip(examples, found, strict=True)
+        ]
+
+    def on_validation_epoch_end(self) -> None:
+        """Log LeanDojo's names: recalls in percent, MRR in 0..1, over the steps of all processes."""
+        sums = torch.tensor(self._rated, dtype=torch.float64, device=self.device).reshape(-1, 3).sum(dim=0)
+        counted = torch.cat([sums, sums.new_tensor([len(self._rated)])])
+        total = self.trainer.strategy.reduce(counted, reduce_op="sum")
+        assert isinstance(total, Tensor)
+        if total[3] > 0:
+            first, ten, reciprocal = (total[:3] / total[3]).tolist()
+            # All processes log the same numbers, so Lightning's mean over them is the same too.
+            measured = dict(zip(MEASURES, (100 * first, 100 * ten, reciprocal), strict=True))
+            self.log_dict(measured, sync_dist=True)
+
+    # --- retrieval ----------------------------------------------------------------------------------------
 
     def load_corpus(self, path_or_corpus: str | Path | Corpus) -> None:
         """Set the corpus to retrieve from: a `corpus.jsonl` or a `Corpus`.
@@ -122,7 +282,8 @@ class PremiseRetriever(nn.Module):
 
     def reindex_corpus(self, batch_size: int | None = None) -> None:  # noqa: ARG002 - LeanDojo's signature
         """Embed the corpus with the present weights. `batch_size` is ignored: batches are made by length."""
-        documents = [premise.serialize() for premise in self._known_corpus().all_premises]
+        corpus = self._known_corpus()
+        documents = [premise.serialize() for premise in corpus.all_premises]
         self._vectors = embed_texts(self.encoder, self.tokens, documents, self.max_seq_len)
 
     def retrieve(
@@ -161,17 +322,29 @@ class PremiseRetriever(nn.Module):
             )
         if self._vectors is None:
             self.reindex_corpus()
-        assert self._vectors is not None
-        if not state:
-            return [], []
-        queries = [query_text(one) for one in state]
-        asked = embed_texts(self.encoder, partial(query_ids, self.tokens), queries, self.query_length)
-        allowed = accessible_masks(corpus, list(zip(file_name, theorem_pos, strict=True)), asked.device)
-        found = top_k(asked, self._vectors, allowed, k)
+        found = self._search(list(map(query_text, state)), list(zip(file_name, theorem_pos, strict=True)), k)
         return (
-            [[corpus[place] for place in places.tolist()] for places, _ in found],
-            [scores.tolist() for _, scores in found],
+            [[corpus[place] for place, _ in ranked] for ranked in found],
+            [[score for _, score in ranked] for ranked in found],
         )
+
+    def on_train_batch_end(self, outputs: object, batch: object, batch_idx: int) -> None:  # noqa: ARG002
+        self._vectors = None
+
+    def on_fit_end(self) -> None:
+        # The best epoch's weights, not those of the last validation, may be loaded next.
+        self._vectors = None
+
+    def _search(
+        self, queries: list[str], places: Sequence[tuple[str, Position]], k: int
+    ) -> list[list[tuple[int, float]]]:
+        corpus = self._known_corpus()
+        assert self._vectors is not None
+        if not queries:
+            return []
+        asked = embed_texts(self.encoder, partial(query_ids, self.tokens), queries, self.query_length)
+        found = top_k(asked, self._vectors, accessible_masks(corpus, places, asked.device), k)
+        return [list(zip(indices.tolist(), scores.tolist(), strict=True)) for indices, scores in found]
 
     def _known_corpus(self) -> Corpus:
         if self.corpus is None:

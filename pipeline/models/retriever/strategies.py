@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.models.retriever.batches import Batches
+from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, Tokens, byte_ids, embed
+from pipeline.models.retriever.encoder import Encoder, Tokens, embed
 from pipeline.models.retriever.ewc import ElasticWeights, Part
 from pipeline.models.retriever.fisher import parameters_of
 from pipeline.models.retriever.losses import RowLosses
-from pipeline.models.retriever.replay import Replayed, ReplayRows
+from pipeline.models.retriever.replay import ReplayRows
 
 
 def averaged(start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, share: float) -> dict[str, Tensor]:
@@ -51,9 +51,6 @@ class Protection:
 
     It lives for one task and leaves nothing for the next one. Every process of a run has its own and makes the same
     calls.
-
-    Attributes:
-        replayed: what is learned again.
     """
 
     def __init__(self, config: RetrieverConfig, rows: ReplayRows | None = None) -> None:
@@ -63,8 +60,9 @@ class Protection:
         """
         self._config = config
         self._elastic: ElasticWeights | None = None
-        self._rows = rows
-        self.replayed = Replayed(None, byte_ids, config)
+        self._rows = rows or None
+        self._replays = "replay" in config.ways and config.replay_share > 0
+        self._batches: Mapping[str, Batches] = {}
         self._start: dict[str, Tensor] = {}
 
     def before_task(self, encoder: Encoder, tokens: Tokens) -> None:
@@ -72,42 +70,43 @@ class Protection:
         before the weights of its last step are loaded."""
         if "average" in self._config.ways:
             self._start = {name: value.cpu().clone() for name, value in parameters_of(encoder).items()}
-        self.replayed = Replayed(self._rows, tokens, self._config)
+        if self._rows:
+            self._batches = self._rows.batches(tokens, self._config)
 
-    def hold(
-        self,
-        encoder: Encoder,
-        new: Callable[[], Batches],
-        losses: RowLosses,
-        on_group: Callable[[int, int], object] = lambda _done, _total: None,
-    ) -> None:
+    def hold(self, encoder: Encoder, new: Callable[[], Batches], losses: RowLosses) -> None:
         """Hold the encoder's weights by EWC, where it is chosen: after `before_task`, with the same weights.
 
         Args:
             encoder: where its examples are computed.
             new: makes batches of the task that is to be learned, on whose texts the model itself says what it knows.
             losses: the training's, row by row.
-            on_group: takes (groups of examples done, in all) before each.
 
         Raises:
             DivergedError: a loss or a gradient is no finite number.
-            Yielded: the job was preempted.
         """
         if "ewc" not in self._config.ways or self._config.lambda_value == 0:
             return
-        parts = [
-            Part(name, batches, self._config.fisher_labels) for name, batches in self.replayed.batches.items()
-        ]
+        parts = [Part(name, batches, self._config.fisher_labels) for name, batches in self._batches.items()]
         parts.append(Part(_BASE, new(), "sampled"))
-        self._elastic = ElasticWeights(encoder, parts, self._config, losses, on_group)
+        self._elastic = ElasticWeights(encoder, parts, self._config, losses)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is not protected, for a reader."""
         return () if self._elastic is None else self._elastic.warnings
 
+    def replayed(self, step: int, rank: int = 0, world: int = 1) -> Batch | None:
+        """Return a process's part of the batch replayed in a step, with `replay_share` of its loss; None for none."""
+        if not self._replays or not self._batches or self._rows is None:
+            return None
+        config, batches = self._config, self._batches[self._rows.turn(step)]
+        # As many as make the share of the step's pairs, where batches are small at least one; none is drawn twice.
+        rows = max(1, round(config.batch_size * config.replay_share))
+        rng, known = self._rows.draws(step), len(batches.pairs)
+        return batches.of(rng.choice(known, min(rows, known), replace=False), rng, rank=rank, world=world)
+
     def on_gradients(self, encoder: Encoder, step_size: float = 1.0, *, measured: bool = False) -> None:
-        """Change the gradients of a step: before they are clipped.
+        """Change the gradients of a step: in `on_before_optimizer_step`, before they are clipped.
 
         `step_size` is the step's learning rate as a share of the full one; `measured`: keep what EWC does in it.
         """
@@ -127,7 +126,7 @@ class Protection:
         """
         found = []
         device = next(encoder.parameters()).device
-        for batches in self.replayed.batches.values():
+        for batches in self._batches.values():
             rows = np.arange(min(_ASKED, len(batches.pairs)))
             batch = batches.of(rows, np.random.default_rng(self._config.seed), rank=0, world=1).to(device)
             queries = embed(encoder, batch.context_ids, batch.context_mask)

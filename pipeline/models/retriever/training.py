@@ -1,62 +1,101 @@
-"""Train one task: from one checkpoint's weights to the next one's, with transformers' trainer (`models.running`).
+"""Train one task: from one checkpoint's weights to the next one's, and after a kill from the last step that was saved.
 
-A step's data and the random numbers of its dropout follow from its number (`batches`, `replay`), so on a CPU an
-interrupted run ends with exactly the weights of an uninterrupted one. Several processes share each step, and only
-dropout depends on how many they are: a run may be continued by another number.
+Lightning drives: precision, accumulation, clipping, processes, validation, early stopping, checkpoints of steps. A
+step's data and random numbers follow from its number (`batches`, `retriever`), so on a CPU an interrupted run ends with
+exactly the weights of an uninterrupted one. Several processes share each step, and only dropout depends on how many
+they are: a run may be continued by another number.
+
+    <run>/steps/step=N.ckpt   the newest steps; gone when training is done
+    <run>/epochs/epoch=N.pt   the best epoch's weights, where there is more than one epoch
+    <run>/hard_negatives.pt   of the steps to learn and to replay, as the weights at the run's beginning found them
+    <run>/trained.pt          the trained weights, so that the later steps (average, checkpoint) can be repeated
 """
 
 from __future__ import annotations
 
+import errno
 import math
+import shutil
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pytorch_lightning as pl
 import torch
-from torch import Tensor, distributed, nn
-from torch.utils.data import DataLoader, Dataset
-from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
-from transformers.utils import WEIGHTS_NAME
+from pytorch_lightning.callbacks import Callback, EarlyStopping
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
+from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
+from pytorch_lightning.strategies import DDPStrategy
+from torch import Tensor, distributed
 
 from pipeline.jobs import preemption
-from pipeline.models import running
-from pipeline.models.curve import MOST, Curve
-from pipeline.models.errors import ConfigError, EmptySplitError
-from pipeline.models.libraries import computes_in_bfloat16, device_of, exact_float32, quiet_libraries
-from pipeline.models.ranks import any_of, is_first, of_first, rank, world
-from pipeline.models.retriever.batches import Batch, Example, RetrievalDataModule
-from pipeline.models.retriever.config import MEASURES, RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, embed, load_encoder
+from pipeline.models.curve import LOSS, Curve
+from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, EmptySplitError
+from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries
+from pipeline.models.ranks import any_of, is_first, world
+from pipeline.models.retriever.batches import Example, RetrievalDataModule
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.index import EmbeddingIndex, hard_negatives
-from pipeline.models.retriever.losses import RowLosses, row_losses
-from pipeline.models.retriever.rating import evaluate
-from pipeline.models.retriever.replay import Replayed, ReplayRows
+from pipeline.models.retriever.losses import row_losses
+from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
+from pipeline.models.retriever.saving import (
+    UNREADABLE,
+    BestWeights,
+    StepCheckpoints,
+    WholeFiles,
+    check_finite,
+    check_whole,
+    newest_step,
+    save_whole,
+)
 from pipeline.models.retriever.strategies import Protection
-from pipeline.models.running import OnStep, Saves
 
-_WARMUP_SHARE = 0.1
-_WEIGHT_DECAY = 0.01
-_EWC_EVERY = 10
-"""At least so many steps between two whose EWC is measured: that costs some passes over the weights."""
-_DROPOUT = 0x0D0F  # separates the random numbers of dropout from those of the batches
-_KEPT_BY = "score"
-"""The measure by which an epoch is kept."""
+OnStep = Callable[[int, int], object]
+_MADE = "trained.pt"
+_HARD = "hard_negatives.pt"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """A task's run: the encoder after it, and what is said of it."""
+class Watchers:
+    """Lightning's loggers (TensorBoard, W&B, MLflow and so on) and callbacks of a caller, told of each run."""
 
-    encoder: Encoder
+    loggers: Sequence[Logger] = ()
+    callbacks: Sequence[Callback] = ()
+
+
+NO_WATCHERS = Watchers()
+
+
+def tensorboard(folder: Path) -> Watchers:
+    """Return what writes a run's losses and measures into a folder, as TensorBoard's files.
+
+    Raises:
+        ConfigError: TensorBoard is not installed.
+    """
+    # It loads the trainer of transformers, which nothing else here needs.
+    from pipeline.models.running import trackers
+
+    trackers("tensorboard")
+    return Watchers((TensorBoardLogger(folder.parent, name="", version=folder.name),))
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The summary of a run: optimiser steps, seconds of this process, the device, LeanDojo's validation measures of the
+    kept epoch (empty for a single epoch, and without a val split), warnings, and what was measured on the way."""
+
     steps: int
     seconds: float
     device: str
-    warnings: tuple[str, ...]
+    validation: Mapping[str, float]
+    warnings: Sequence[str]
     curve: Curve
 
 
@@ -95,66 +134,6 @@ def data_module(
     )
 
 
-class Learner(nn.Module):
-    """An encoder that learns: from a step's rows and those that are replayed in it to their mean loss."""
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        losses: RowLosses,
-        protection: Protection,
-        *,
-        replay_share: float = 0.0,
-        recompute: bool = False,
-    ) -> None:
-        """Args:
-        encoder: which learns.
-        losses: of a batch's rows.
-        protection: whose progress is saved with the weights.
-        replay_share: of the loss, that of replayed rows where a step has them.
-        recompute: whether activations are computed again for a gradient (`encoder.embed`).
-        """
-        super().__init__()
-        self.encoder = encoder
-        self._losses = losses
-        self._protection = protection
-        self._replay_share = replay_share
-        self._recompute = recompute
-
-    def forward(self, new: Batch, again: Batch | None = None) -> Tensor:
-        loss = self._mean(new)
-        if again is not None:
-            loss = (1 - self._replay_share) * loss + self._replay_share * self._mean(again)
-        return loss
-
-    def get_extra_state(self) -> tuple[float, ...]:
-        return self._protection.progress()
-
-    def set_extra_state(self, state: Sequence[float]) -> None:
-        self._protection.resume(state)
-
-    def _mean(self, batch: Batch) -> Tensor:
-        device = next(self.encoder.parameters()).device
-        batch = batch.to(device, non_blocking=True)
-        return self._losses(self._cosines(batch), batch.label, batch.ignore).mean() * batch.scale
-
-    def _cosines(self, batch: Batch) -> Tensor:
-        """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, D).
-
-        Where several processes share the step, each embeds its own documents, and all are columns in each of them.
-        """
-        embedded = partial(embed, self.encoder, recompute=self._recompute)
-        queries = embedded(batch.context_ids, batch.context_mask, lengths=batch.context_lengths)
-        documents = embedded(batch.premise_ids, batch.premise_mask, lengths=batch.premise_lengths)
-        if batch.label.shape[1] > len(documents):
-            # With gradients: another process's loss pulls at this one's documents. DDP takes the mean of the sums.
-            gathered: Sequence[Tensor] = distributed.nn.functional.all_gather(documents)
-            documents = torch.cat(list(gathered))
-        # In bfloat16 a cosine has two digits, and the temperature multiplies the rounding error by twenty.
-        with torch.autocast(documents.device.type, enabled=False), exact_float32():
-            return queries.float() @ documents.float().T
-
-
 def train_task(
     start: str | Path,
     data: RetrievalDataModule,
@@ -164,12 +143,9 @@ def train_task(
     rows: ReplayRows | None = None,
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
-    on_held: OnStep = lambda _done, _total: None,
-    tensorboard: Path | None = None,
-    report_to: Sequence[str] = (),
-    callbacks: Sequence[TrainerCallback] = (),
-) -> Trained:
-    """Train a task.
+    watchers: Watchers = NO_WATCHERS,
+) -> tuple[PremiseRetriever, RunSummary]:
+    """Train a task and return the retriever, and the run's summary.
 
     Args:
         start: the folder or hub name of the weights to begin with.
@@ -179,268 +155,315 @@ def train_task(
         rows: of earlier tasks, for replay and EWC.
         indices: the folder of embedding indices, where hard negatives are looked for; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all) after each.
-        on_held: takes (groups done, in all) while EWC estimates what is to be held.
-        tensorboard: the folder for TensorBoard's files; None: none are written, unless they are reported to.
-        report_to: transformers' names of trackers.
-        callbacks: transformers' or of its shape, told of the run.
+        watchers: Lightning's loggers and callbacks.
 
     Raises:
         LearningError: the dataset or a checkpoint cannot be used, a loss was no finite number, or the disk is full.
         Yielded: the job was preempted, and its progress is saved in `run`.
     """
     started = time.monotonic()
-    device = device_for(config)
-    running.wait(device)  # what follows asks the other processes
     # A small task has fewer pairs than a step takes.
     pairs = sum(len(example.positives) for example in data.to_learn)
     data.batch_size = max(1, min(config.batch_size, pairs))
     # A task with fewer batches than are accumulated would never change a weight.
     data.accumulate = 1
     data.accumulate = min(config.accumulate_grad_batches, data.batches().steps_per_epoch)
-    saves = Saves(run / "steps", 60 * config.save_minutes, tensorboard)
-    encoder = load_encoder(start)
-    torch.nn.Module.to(encoder, device)
-    if data.num_hard_negatives:
-        _set_hard_negatives(encoder, data, rows, indices)
-    protection = Protection(config, rows)
-    protection.before_task(encoder, data.tokens)
+    total = config.max_epochs * data.batches().steps_per_epoch // data.accumulate
     losses = row_losses(config.loss, temperature=config.temperature)
-
-    def before_group(done: int, groups: int) -> None:
-        if preemption.wanted() and world() == 1:
-            # One of several would leave the others waiting: they end when the estimate does.
-            raise preemption.Yielded("nothing is learned yet")
-        on_held(done, groups)
-
-    with preemption.region(any_of):
-        protection.hold(encoder, lambda: data.batches(batch_size=1, multiple_of=1), losses, before_group)
-    encoder.to(dtype=_PURE.get(config.precision, torch.float32))
-    learner = Learner(
-        encoder,
-        losses,
-        protection,
-        replay_share=config.replay_share,
+    protection = Protection(config, rows)
+    model = PremiseRetriever(
+        start,
+        config.lr,
+        config.warmup_steps,
+        data.document_length,
+        config.num_retrieved,
+        losses=losses,
+        schedule=config.schedule,
+        seed=config.seed,
+        replay_share=config.replay_share if "replay" in config.ways else 0.0,
         recompute=config.gradient_checkpointing == "on"
-        or (config.gradient_checkpointing == "auto" and device.type == "cuda"),
+        or (config.gradient_checkpointing == "auto" and on_cuda(config)),
+        query_length=data.max_seq_len,
+        total_steps=total,
     )
-    with quiet_libraries():
-        trainer = _Trainer(
-            learner,
-            data,
-            config,
-            protection,
-            device,
-            saves.folder,
-            list(report_to) or saves.report_to,
-            callbacks,
-        )
-    steps = running.run(trainer, on_step, saves)
-    # A checkpoint is always float32, whatever the run's precision.
-    encoder.float().eval()
-    protection.after_task(encoder)
-    return Trained(
-        encoder,
-        steps,
-        time.monotonic() - started,
-        device.type,
-        protection.warnings,
-        Curve.of_history(trainer.state.log_history),
-    )
-
-
-_PURE: Mapping[str, torch.dtype] = {"bf16-true": torch.bfloat16, "64-true": torch.float64}
-"""The type of the weights by precision, where it is not float32."""
+    if data.num_hard_negatives:
+        _set_hard_negatives(model, data, rows, config, run, indices)
+    protection.before_task(model.encoder, data.tokens)
+    model.protection = protection
+    made = _read_trained(run)
+    if made is None:
+        model.to("cuda" if on_cuda(config) else "cpu")
+        protection.hold(model.encoder, lambda: data.batches(batch_size=1, multiple_of=1), losses)
+        model.to("cpu")
+        # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
+        model.train()
+        with preemption.region(any_of):
+            made = _fit(model, data, config, run, lambda done: on_step(done, total), watchers)
+    else:
+        model.load_state_dict(made.pop("weights"))
+    model.eval()
+    # Lightning moves it back to the CPU.
+    model.to("cuda" if on_cuda(config) else "cpu")
+    protection.after_task(model.encoder)
+    curve = Curve.of_state(made.pop("curve"))
+    return model, RunSummary(**made, curve=curve, seconds=time.monotonic() - started)
 
 
 def _set_hard_negatives(
-    encoder: Encoder, data: RetrievalDataModule, rows: ReplayRows | None, indices: Path | None
+    model: PremiseRetriever,
+    data: RetrievalDataModule,
+    rows: ReplayRows | None,
+    config: RetrieverConfig,
+    run: Path,
+    indices: Path | None,
 ) -> None:
-    """Give the steps to learn and those to replay their hard negatives, as the weights at the beginning find them."""
-    index = None if indices is None else EmbeddingIndex.of(indices, encoder, data.document_length)
-    find = partial(
-        hard_negatives,
-        encoder,
-        data.tokens,
-        document_length=data.document_length,
-        query_length=data.max_seq_len,
-        index=index,
-    )
-    steps = [(data.corpus, data.to_learn), *([] if rows is None else rows.steps())]
-    # Two kinds of GPU may round differently, and all processes have to draw the same.
-    data.hard, *earlier = of_first([find(*one) for one in steps] if is_first() else [])
+    """Give the steps to learn and those to replay their hard negatives, found once in a run."""
+    kept = run / _HARD
+    try:
+        check_whole(kept)
+        found: list[Tensor] = torch.load(kept, map_location="cpu", weights_only=True)
+    except UNREADABLE:
+        model.to("cuda" if on_cuda(config) else "cpu")
+        find = partial(
+            hard_negatives,
+            model.encoder,
+            data.tokens,
+            document_length=data.document_length,
+            query_length=data.max_seq_len,
+            index=None
+            if indices is None
+            else EmbeddingIndex.of(indices, model.encoder, data.document_length),
+        )
+        steps = [(data.corpus, data.to_learn), *([] if rows is None else rows.steps())]
+        found = [torch.from_numpy(find(corpus, examples)) for corpus, examples in steps]
+        model.to("cpu")
+        if is_first():
+            save_whole(found, kept)
+    data.hard, *earlier = (one.numpy() for one in found)
     if rows is not None:
         rows.hard = earlier
 
 
-class _Steps(Dataset[tuple[Batch, Batch | None]]):
-    """The steps of a run, by their numbers: one process's part of what each learns, and of what it learns again."""
+def _fit(
+    model: PremiseRetriever,
+    data: RetrievalDataModule,
+    config: RetrieverConfig,
+    run: Path,
+    on_step: Callable[[int], object],
+    watchers: Watchers,
+) -> dict[str, Any]:
+    """Train, save the weights, and return the fields of `RunSummary` except the seconds."""
+    # A single epoch is kept whatever a validation says, and a validation embeds every premise.
+    validate = config.max_epochs > 1 and bool(validation_examples(data))
+    best = (
+        BestWeights(
+            run / "epochs",
+            monitor=_measure("checkpoint_monitor", config.checkpoint_monitor),
+            highest=1.0 if config.checkpoint_monitor == "MRR" else 100.0,
+            mode=config.checkpoint_mode,
+            every_n_epochs=config.checkpoint_every_n_epochs,
+            remembered=lambda: model.protection.remembered(model.encoder),
+        )
+        if validate
+        else None
+    )
+    resumed = newest_step(run / "steps")
+    progress = _Progress(on_step)
+    with quiet_libraries():
+        trainer = _trainer(
+            data, config, run, validate=validate, best=best, progress=progress, watchers=watchers
+        )
+        try:
+            # A file of our own: optimiser states hold more than tensors.
+            trainer.fit(
+                model,
+                datamodule=data,
+                ckpt_path=None if resumed is None else str(resumed[0]),
+                weights_only=False,
+            )
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise CheckpointError(
+                f"the run in {run} cannot be written ({error.strerror}). Make room, then run it again: it continues "
+                "from the saved files"
+            ) from error
+    measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
+    if best is not None and best.epoch is not None:
+        best.load_into(model)
+        measured = best.measured
+    # A checkpoint is always float32, whatever the run's precision.
+    model.float()
+    check_finite(model.state_dict(), "the run")
+    made = {
+        "steps": trainer.global_step,
+        "device": str(trainer.strategy.root_device),
+        "validation": {key: measured[key] for key in MEASURES if key in measured},
+        "warnings": list(model.protection.warnings),
+        "curve": progress.read().state(),
+    }
+    # Other processes may still be reading the best epoch's weights.
+    trainer.strategy.barrier("the best weights are taken")
+    if trainer.is_global_zero:
+        save_whole({"weights": model.state_dict(), **made}, run / _MADE)
+        for folder in ("steps", "epochs"):
+            shutil.rmtree(run / folder, ignore_errors=True)
+    return made
 
-    def __init__(
-        self,
-        data: RetrievalDataModule,
-        total: int,
-        replayed: Replayed,
-    ) -> None:
-        self._new = data.batches(rank=rank(), world=world())
-        self._total = total
-        self._replayed = replayed
 
-    def __len__(self) -> int:
-        return self._total
-
-    def __getitem__(self, step: int) -> tuple[Batch, Batch | None]:
-        return self._new.at(step), self._replayed(step, rank(), world())
+def _read_trained(run: Path) -> dict[str, Any] | None:
+    path = run / _MADE
+    if not path.exists():
+        return None
+    try:
+        check_whole(path)
+        made: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except UNREADABLE:
+        # Damaged after it was written; the run begins anew.
+        path.unlink()
+        return None
+    return made
 
 
-class _Trainer(Trainer):  # type: ignore[misc]
-    """transformers' trainer, whose one epoch is all steps of a run."""
-
-    def __init__(
-        self,
-        learner: Learner,
-        data: RetrievalDataModule,
-        config: RetrieverConfig,
-        protection: Protection,
-        device: torch.device,
-        folder: Path,
-        report_to: str | list[str],
-        callbacks: Sequence[TrainerCallback],
-    ) -> None:
-        epoch = data.batches().steps_per_epoch
-        total = config.max_epochs * epoch // data.accumulate
-        every = epoch // data.accumulate * config.checkpoint_every_n_epochs
-        # A single epoch is kept whatever a validation says, and a validation embeds every premise.
-        validate = config.max_epochs > 1 and bool(validation_examples(data)) and every <= total
-        self._data, self._config, self._protection = data, config, protection
-        self._steps = _Steps(data, total * data.accumulate, protection.replayed)
-        auto = config.precision == "auto"
-        logging = max(1, total // MOST)
-        self._ewc_every = logging * math.ceil(_EWC_EVERY / logging)
-        super().__init__(
-            model=learner,
-            args=TrainingArguments(
-                output_dir=str(folder),
-                max_steps=total,
-                per_device_train_batch_size=1,  # a batch is an item of the dataset
-                gradient_accumulation_steps=data.accumulate,
-                learning_rate=config.lr,
-                lr_scheduler_type="cosine" if config.schedule == "cosine" else "constant_with_warmup",
-                # Rounded down: the first step of a warm-up changes no weight, and a tiny task may have only one.
-                warmup_steps=min(config.warmup_steps, int(total * _WARMUP_SHARE)),
-                weight_decay=_WEIGHT_DECAY,
-                max_grad_norm=config.gradient_clip_val or math.inf,
-                # As often as a curve has points: at each the GPU is waited for.
-                logging_steps=logging,
-                logging_nan_inf_filter=False,
-                eval_strategy="steps" if validate else "no",
-                eval_steps=every,
-                save_strategy="steps" if validate else "no",
-                save_steps=every,
-                load_best_model_at_end=validate,
-                metric_for_best_model=_KEPT_BY,
-                greater_is_better=True,
-                restore_callback_states_from_checkpoint=True,
-                report_to=report_to or "none",
-                disable_tqdm=True,
-                remove_unused_columns=False,
-                seed=config.seed,
-                use_cpu=device.type == "cpu",
-                bf16=config.precision == "bf16-mixed" or (auto and computes_in_bfloat16(device)),
-                fp16=config.precision == "16-mixed",
-                ddp_find_unused_parameters=False,
-                ddp_timeout=config.timeout_seconds,
-                average_tokens_across_devices=False,
+def _trainer(
+    data: RetrievalDataModule,
+    config: RetrieverConfig,
+    run: Path,
+    *,
+    validate: bool,
+    best: BestWeights | None,
+    progress: _Progress,
+    watchers: Watchers,
+) -> pl.Trainer:
+    processes = _devices(config)
+    callbacks: list[Callback] = [progress]
+    if best is not None:
+        callbacks += [
+            EarlyStopping(
+                _measure("early_stopping_monitor", config.early_stopping_monitor),
+                patience=config.early_stopping_patience,
+                mode=config.early_stopping_mode,
             ),
-            callbacks=[
-                *([EarlyStoppingCallback(config.early_stopping_patience)] if validate else []),
-                *callbacks,
-            ],
-            eval_dataset=validation_examples(data) if validate else None,
-        )
+            best,
+        ]
+    callbacks += watchers.callbacks
+    # The last one: it saves the other callbacks' state.
+    callbacks.append(StepCheckpoints(run / "steps", every=config.checkpoint_every_n_steps))
+    cuda = on_cuda(config)
+    chosen = config.precision
+    if chosen == "auto":
+        chosen = "bf16-mixed" if computes_in_bfloat16(device_of(config.device)) else "32-true"
+    precision: dict[str, Any] = {"precision": chosen, "plugins": [WholeFiles()]}
+    if chosen in _PURE_PRECISIONS:
+        precision = {"plugins": [WholeFiles(), _PURE_PRECISIONS[chosen]()]}
+    return pl.Trainer(
+        **precision,
+        accelerator="cuda" if cuda else "cpu",
+        devices=processes,
+        strategy=DDPStrategy(timeout=timedelta(seconds=config.timeout_seconds)) if processes > 1 else "auto",
+        max_epochs=config.max_epochs,
+        limit_train_batches=data.batches().steps_per_epoch,
+        limit_val_batches=1.0 if validate else 0,
+        accumulate_grad_batches=data.accumulate,
+        gradient_clip_val=config.gradient_clip_val or None,
+        reload_dataloaders_every_n_epochs=1,  # each begins at the trainer's step
+        use_distributed_sampler=False,
+        log_every_n_steps=config.log_every_n_steps,
+        num_sanity_val_steps=config.num_sanity_val_steps,
+        deterministic="warn" if cuda else True,
+        callbacks=callbacks,
+        logger=list(watchers.loggers) or False,
+        enable_progress_bar=sys.stdout.isatty(),  # where Lightning draws it
+        enable_model_summary=False,
+        default_root_dir=run,
+    )
 
-    def get_train_dataloader(self) -> DataLoader[Any]:
-        """Return the steps in their order. Not prepared by Accelerate: each process knows its part of a step."""
-        return DataLoader(
-            self._steps,
-            batch_size=1,
-            collate_fn=itemgetter(0),
-            num_workers=self._config.num_workers,
-            pin_memory=self.args.device.type == "cuda",
-        )
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: tuple[Batch, Batch | None],
-        return_outputs: bool = False,  # noqa: ARG002 - transformers' signature
-        num_items_in_batch: Any = None,  # noqa: ARG002
-    ) -> Tensor:
-        new, again = inputs
-        # Another number of processes may have saved other random numbers: the seed follows from the step instead.
-        entropy = np.random.SeedSequence([self._config.seed, _DROPOUT, new.step, rank()])
-        torch.manual_seed(int(entropy.generate_state(1)[0]))
-        loss: Tensor = model(new, again)
-        return loss
+class _AllBFloat16(HalfPrecision):
+    """Weights and computation in bfloat16. Batches, which hold ids and labels of 0 and 1, are not converted."""
 
-    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
-        self.accelerator.unscale_gradients()
-        step, rate = self.state.global_step + 1, self.lr_scheduler.get_last_lr()[0]
-        self._protection.on_gradients(
-            self.model.encoder,
-            rate / self._config.lr,
-            measured=step % self._ewc_every == 0 or step == self.state.max_steps,
-        )
-        return torch.nn.utils.clip_grad_norm_(model.parameters(), self.args.max_grad_norm)
+    def __init__(self) -> None:
+        super().__init__("bf16-true")
 
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "loss" in logs:
-            logs = {**logs, **self._protection.measured}
-        super().log(logs, start_time)
+    def convert_input(self, data: Any) -> Any:
+        return data
 
-    def evaluate(
-        self,
-        eval_dataset: Any = None,  # noqa: ARG002 - transformers' signature
-        ignore_keys: Any = None,  # noqa: ARG002
-        metric_key_prefix: str = "eval",
-    ) -> dict[str, float]:
-        """Measure the weights on the val split, and log it by LeanDojo's names: recalls in percent, MRR in 0..1.
 
-        What an epoch keeps of earlier tasks counts as much as what it has of the new one: else that which forgot most
-        would be kept.
+class _AllFloat64(DoublePrecision):
+    """As above, in float64."""
+
+    def convert_input(self, data: Any) -> Any:
+        return data
+
+
+_PURE_PRECISIONS: Mapping[str, Callable[[], Precision]] = {"bf16-true": _AllBFloat16, "64-true": _AllFloat64}
+
+
+_READ_EVERY = 50
+"""Steps whose losses are read from the device together: it stops each time."""
+
+
+class _Progress(Callback):
+    """Reports each step, and keeps the run's curve, which is saved with the run; of several processes each its own."""
+
+    def __init__(self, on_step: Callable[[int], object]) -> None:
+        self._on_step = on_step
+        self._step = 0
+        self._losses: list[Tensor] = []
+        self._unread: list[tuple[int, dict[str, float], Tensor]] = []
+        self._curve = Curve()
+
+    def read(self) -> Curve:
+        """Return the curve up to the last step.
+
+        Raises:
+            DivergedError: a loss is no finite number.
         """
-        measured, remembered = of_first(self._measured())
-        self.log(dict(measured))
-        config = self._config
-        by = config.checkpoint_monitor
-        score = measured[by] * (1 if config.checkpoint_mode == "max" else -1) / (1 if by == "MRR" else 100)
-        metrics = {f"{metric_key_prefix}_{_KEPT_BY}": score + (remembered or 0.0)}
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        if self.control.should_training_stop and self.state.global_step < self.state.max_steps:
-            # The decision to stop would not be saved with it.
-            self.control.should_save = False
-        return metrics
+        unread, self._unread = self._unread, []
+        losses = torch.stack([loss for *_, loss in unread]).tolist() if unread else []
+        for (step, known, _), loss in zip(unread, losses, strict=True):
+            if not math.isfinite(loss):
+                raise DivergedError(
+                    f"the loss of step {step} is {loss}. The weights have diverged: train with a smaller learning "
+                    "rate, or with precision 32-true"
+                )
+            self._curve.add(step, {LOSS: loss, **known})
+        return self._curve
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        if is_first() and output_dir is not None:
-            Path(output_dir).mkdir(parents=True, exist_ok=True)
-            torch.save(self.model.state_dict(), Path(output_dir, WEIGHTS_NAME))
+    def state_dict(self) -> dict[str, Any]:
+        return {"curve": self.read().state()}
 
-    def _measured(self) -> tuple[dict[str, float], float | None]:
-        data, encoder = self._data, self.model.encoder
-        found = evaluate(
-            encoder,
-            data.tokens,
-            data.corpus,
-            validation_examples(data),
-            max_seq_len=data.document_length,
-            query_length=data.max_seq_len,
-            retrieved=self._config.num_retrieved,
-            batch_size=data.eval_batch_size,
-            seed=self._config.seed,
-        )
-        means = [found.metrics[name].mean for name in MEASURES.values()]
-        shown = [100 * means[0], 100 * means[1], means[2]]
-        return dict(zip(MEASURES, shown, strict=True)), self._protection.remembered(encoder)
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._curve = Curve.of_state(state_dict["curve"])
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+        self._step = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any
+    ) -> None:
+        measured = trainer.callback_metrics
+        self._losses.append(measured["loss_train"])
+        if trainer.global_step == self._step:
+            return
+        self._step = trainer.global_step
+        loss = torch.stack(self._losses).double().mean()
+        measures: dict[str, float] = pl_module.protection.measured  # type: ignore[union-attr,assignment]
+        rate = float(trainer.optimizers[0].param_groups[0]["lr"])
+        self._unread.append((self._step, {**measures, "learning_rate": rate}, loss))
+        self._losses.clear()
+        if len(self._unread) == _READ_EVERY:
+            self.read()
+        # After a preemption saving comes first: the reader of these lines may have exited.
+        if not preemption.wanted():
+            self._on_step(self._step)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+        measured = trainer.callback_metrics
+        if not trainer.sanity_checking:
+            self.read().add(
+                trainer.global_step, {name: float(measured[name]) for name in MEASURES if name in measured}
+            )
 
 
 def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
@@ -451,13 +474,26 @@ def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
         return ()
 
 
-def device_for(config: RetrieverConfig) -> torch.device:
-    """Return the device that a configuration computes on here.
+def _measure(field: str, name: str) -> str:
+    if name not in MEASURES:
+        raise ConfigError(f"{field} is {name!r}: validation measures {', '.join(MEASURES)}")
+    return name
+
+
+def on_cuda(config: RetrieverConfig) -> bool:
+    """Return whether a configuration computes on a GPU here.
 
     Raises:
         ConfigError: it names a GPU and none is here, or its precision needs one.
     """
-    device = device_of(config.device)
-    if device.type != "cuda" and config.precision == "16-mixed":
+    cuda = device_of(config.device).type == "cuda"
+    if not cuda and config.precision == "16-mixed":
         raise ConfigError("precision is '16-mixed', which needs a GPU: take 'bf16-mixed' or '32-true'")
-    return device
+    return cuda
+
+
+def _devices(config: RetrieverConfig) -> int:
+    """Return how many processes train: those that there are, else those that Lightning shall start."""
+    if distributed.is_initialized():
+        return distributed.get_world_size()  # Lightning forgets WORLD_SIZE with each trainer
+    return world() if world() > 1 or not on_cuda(config) else max(1, config.num_gpus)

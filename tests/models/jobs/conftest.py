@@ -25,13 +25,13 @@ MODULES: dict[ModelKind, str] = {
     "progress": "train_progress",
 }
 OFTEN: dict[ModelKind, dict[str, Any]] = {
-    "retriever": {"save_minutes": 0.0},
+    "retriever": {"checkpoint_every_n_steps": 1},
     "tactics": {"save_minutes": 0.0},
     "progress": {"save_minutes": 0.0},
 }
 """What has a training save each step."""
 SELDOM: dict[ModelKind, dict[str, Any]] = {
-    "retriever": {},
+    "retriever": {"checkpoint_every_n_steps": 1000},
     "tactics": {},
     "progress": {},
 }

@@ -248,6 +248,12 @@ def test_texts_are_cut_where_their_kind_is_cut(dataset: Path) -> None:
         assert batch.premise_mask[column].sum() == len(document) == 12
 
 
+def test_loader_processes_give_the_steps_in_order(dataset: Path) -> None:
+    made = batches(dataset, start_step=2, end_step=9)
+    loader = torch.utils.data.DataLoader(made, batch_size=None, num_workers=2)
+    assert [batch.pairs for batch in loader] == [made.at(step).pairs for step in range(2, 9)]
+
+
 def test_a_dataset_without_a_pair_or_with_fewer_than_a_step_takes_is_refused(
     dataset: Path,
 ) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +17,8 @@ from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, D
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.strategies import Protection
+from pipeline.models.retriever.retriever import PremiseRetriever
+from pipeline.models.retriever.training import _Progress
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -55,13 +59,13 @@ def test_a_dataset_that_is_torn_is_named(
 def test_a_gradient_that_is_no_number_in_the_last_step_leaves_no_checkpoint(
     tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spoil(_self: Protection, encoder: torch.nn.Module, _size: float, *, measured: bool) -> None:
-        if measured:  # of so few steps the last one
-            next(encoder.parameters()).grad.fill_(float("nan"))  # type: ignore[union-attr] # after a backward pass
+    def spoil(self: PremiseRetriever, optimizer: object) -> None:
+        if self.trainer.global_step == 5:
+            next(self.parameters()).grad.fill_(float("nan"))  # type: ignore[union-attr] # after a backward pass
 
-    monkeypatch.setattr(Protection, "on_gradients", spoil)
+    monkeypatch.setattr(PremiseRetriever, "on_before_optimizer_step", spoil)
     chain = Chain(tmp_path / "chain")
-    with pytest.raises(DivergedError, match="grad_norm of step 6 is nan"):
+    with pytest.raises(DivergedError, match="weights of the run are no finite numbers"):
         learn(tasks[0], chain, config, parent=None)
     assert not list(chain.folder.glob("[0-9a-f]*"))
 
@@ -70,10 +74,32 @@ def test_a_monitor_that_no_validation_measures_and_a_gpu_that_is_not_there_are_n
     tmp_path: Path, tasks: list[TaskData], model: Path
 ) -> None:
     chain = Chain(tmp_path / "chain")
-    with pytest.raises(ConfigError, match="checkpoint_monitor is 'Recall@5_val': it takes one of"):
-        small_config(model, checkpoint_monitor="Recall@5_val")
+    with pytest.raises(ConfigError, match="early_stopping_monitor is 'Recall@5_val'"):
+        learn(
+            tasks[0],
+            chain,
+            small_config(model, max_epochs=2, early_stopping_monitor="Recall@5_val"),
+            parent=None,
+        )
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="no GPU here"):
             learn(tasks[0], chain, small_config(model, device="cuda"), parent=None)
         with pytest.raises(ConfigError, match="16-mixed"):
             learn(tasks[0], chain, small_config(model, precision="16-mixed"), parent=None)
+
+
+def test_losses_are_read_many_at_a_time_and_the_step_that_diverged_is_named() -> None:
+    told: list[int] = []
+    progress = _Progress(told.append)
+    model: Any = SimpleNamespace(protection=SimpleNamespace(measured={}))
+    trainer: Any = SimpleNamespace(optimizers=[SimpleNamespace(param_groups=[{"lr": 0.1}])])
+
+    def go_on() -> None:
+        for step in range(1, 1000):
+            trainer.global_step = step
+            trainer.callback_metrics = {"loss_train": torch.tensor(math.nan if step == 3 else 0.5)}
+            progress.on_train_batch_end(trainer, model)
+
+    with pytest.raises(DivergedError, match="the loss of step 3 is nan"):
+        go_on()
+    assert told == list(range(1, 50))

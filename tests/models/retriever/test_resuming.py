@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 from pipeline.models import chain as checkpoints, model_files
+from pipeline.models.retriever import training
 from pipeline.models.chain import Chain
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.datasets import TaskData
@@ -38,14 +39,15 @@ def die(*_, **__):
 
 
 def write_half(_content, file):
-    Path(file).write_bytes(b"PK")
+    file.write(b"PK")
+    file.flush()
     die()
 
 
 # What is called at each point, and is the end instead.
 POINTS = {
     "while a step is written": (torch, "save", write_half),
-    "when training is done": (checkpoints.Chain, "put", die),
+    "when training is done": (training.shutil, "rmtree", die),
     "before the checkpoint has its name": (model_files, "sync_tree", die),
     "after the checkpoint has its name": (checkpoints, "sync", die),
 }
@@ -146,7 +148,7 @@ def test_a_run_that_was_killed_ends_with_the_very_weights_of_one_that_was_not(
     make_tiny_retriever(tmp_path / "model", d_model=32, layers=1, dropout=0.2)
     for number, name in enumerate("ab"):
         write_dataset(tmp_path / name, seed=number, alphabet=number, theorems=44, files=3)
-    shared = {"max_epochs": 3, "batch_size": 4, "accumulate_grad_batches": 2, "save_minutes": 0.0}
+    shared = {"max_epochs": 3, "batch_size": 4, "accumulate_grad_batches": 2, "checkpoint_every_n_steps": 2}
     done = programs.start(
         PROGRAM, tmp_path, json.dumps({**shared, **settings}), json.dumps(kills), folder=tmp_path / "said"
     ).wait()

@@ -12,6 +12,7 @@ from pipeline.models.errors import CheckpointError, CorpusError, DivergedError
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import top_k
 from pipeline.models.retriever.retriever import PremiseRetriever
+from pipeline.models.retriever.saving import newest_step, save_whole
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -62,8 +63,11 @@ def test_retrieving_follows_the_weights_and_leaves_the_mode_as_it_was(folder: Pa
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    model.on_train_batch_end(None, None, 0)
+    anew = ask()
+    assert anew != before
     model.reindex_corpus()
-    assert ask() != before
+    assert ask() == anew
 
     def broken(text: str, max_length: int) -> Any:
         raise RuntimeError("no ids")
@@ -155,6 +159,33 @@ def test_a_checkpoint_file_that_is_missing_cut_off_or_of_another_shape_is_named(
         PremiseRetriever.load(tmp_path / "whole.ckpt", "cpu", False, arguments(wide))
 
 
+def rates(folder: Path, total: int, **changes: Any) -> list[float]:
+    model = PremiseRetriever(**arguments(folder, total_steps=total, **changes))
+    made = model.configure_optimizers()
+    found = []
+    for _ in range(total):
+        found.append(made["optimizer"].param_groups[0]["lr"])
+        made["optimizer"].step()
+        made["lr_scheduler"]["scheduler"].step()
+    return found
+
+
+@pytest.mark.parametrize("total", [1, 2, 9])
+def test_every_step_of_a_tiny_task_changes_something(folder: Path, total: int) -> None:
+    assert all(rate > 0 for rate in rates(folder, total))
+
+
+def test_a_warm_up_rises_and_a_cosine_falls_to_nothing(folder: Path) -> None:
+    found = rates(folder, 100)
+    assert found[:11] == pytest.approx([1e-4 * step for step in range(11)])
+    assert found[10:] == sorted(found[10:], reverse=True)
+    assert found[55] == pytest.approx(5e-4)
+    assert rates(folder, 1000)[100:101] == pytest.approx([1e-3], rel=0.05)
+    assert rates(folder, 100, schedule="constant")[10:] == [1e-3] * 90
+    # A thousand steps of warm-up are a tenth of a run of a hundred.
+    assert rates(folder, 100, warmup_steps=1000)[10] == pytest.approx(1e-3)
+
+
 def test_rankings_do_not_depend_on_the_precision_of_training(folder: Path, corpus: Corpus) -> None:
     model = PremiseRetriever.load_hf(folder, 64, "cpu")
 
@@ -172,3 +203,28 @@ def test_scores_that_are_no_numbers_are_an_error_and_no_empty_ranking() -> None:
     documents[1, 0] = float("nan")
     with pytest.raises(DivergedError, match="scores are no numbers"):
         top_k(torch.ones(1, 2), documents, torch.ones(1, 3, dtype=torch.bool), 2)
+
+
+def test_a_step_s_file_that_cannot_be_read_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    assert newest_step(tmp_path / "none") is None
+    for step in (5, 10):
+        save_whole({"state": torch.zeros(1000)}, tmp_path / f"step={step}.ckpt")
+    assert newest_step(tmp_path) == (tmp_path / "step=10.ckpt", 10)
+    newest = tmp_path / "step=10.ckpt"
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:-1000])
+    assert newest_step(tmp_path) == (tmp_path / "step=5.ckpt", 5)
+    newest.write_bytes(one_bit_off(whole))
+    assert torch.load(newest)["state"].any(), "PyTorch does not notice"
+    assert newest_step(tmp_path) == (tmp_path / "step=5.ckpt", 5)
+
+
+def test_a_file_that_cannot_be_written_leaves_the_one_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    save_whole({"a": 1}, path)
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        save_whole({"a": lambda: 1}, path)
+    assert torch.load(path) == {"a": 1}
+    (tmp_path / "blocked").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        save_whole({"a": 2}, tmp_path / "blocked" / "file")

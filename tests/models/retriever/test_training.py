@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +18,13 @@ from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.retriever import training
 from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.config import MEASURES, RetrieverConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.training import Learner, data_module, train_task
+from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
+from pipeline.models.retriever.saving import BestWeights
+from pipeline.models.retriever.strategies import Protection
+from pipeline.models.retriever.training import data_module, train_task
 from tests.models.retriever.conftest import Taught
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
@@ -43,48 +49,93 @@ def test_the_best_epoch_s_weights_are_kept_and_what_is_said_of_them_is_theirs(
     scores, kept = iter(given), iter(remembered)
     seen: list[dict[str, torch.Tensor]] = []
 
-    def measured(self: training._Trainer) -> tuple[dict[str, float], float | None]:
-        seen.append({name: value.clone() for name, value in self.model.encoder.state_dict().items()})
-        return {"Recall@1_val": 0.0, "Recall@10_val": next(scores), "MRR": 0.0}, next(kept)
+    def scored(self: PremiseRetriever) -> None:
+        seen.append({name: value.clone() for name, value in self.encoder.state_dict().items()})
+        score = next(scores)
+        self.log_dict({"Recall@1_val": score / 2, "Recall@10_val": score, "MRR": score / 100})
 
-    monkeypatch.setattr(training._Trainer, "_measured", measured)
+    monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", scored)
+    monkeypatch.setattr(Protection, "remembered", lambda *_: next(kept))
     config = small_config(model, max_epochs=4, against_forgetting="none")
     data = data_module(tasks[0].dataset, config, tokens_of=model)
-    made = train_task(model, data, config, run=tmp_path / "run").encoder
-    assert tensors_digest(made.state_dict()) == tensors_digest(seen[best])
+    made, trained = train_task(model, data, config, run=tmp_path / "run")
+    assert tensors_digest(made.encoder.state_dict()) == tensors_digest(seen[best])
+    assert trained.validation == {
+        "Recall@1_val": given[best] / 2,
+        "Recall@10_val": given[best],
+        "MRR": pytest.approx(given[best] / 100),
+    }
     assert not made.training
+
+
+def test_processes_that_round_differently_keep_the_same_epoch(tmp_path: Path) -> None:
+    kept: list[int | None] = []
+    for own in (0.1, 0.9):
+        best = BestWeights(
+            tmp_path, monitor="MRR", highest=1.0, mode="max", every_n_epochs=1, remembered=partial(float, own)
+        )
+        best.score = 0.6
+        trainer: Any = SimpleNamespace(
+            sanity_checking=False,
+            current_epoch=0,
+            callback_metrics={"MRR": 0.5},
+            is_global_zero=False,
+            strategy=SimpleNamespace(broadcast=lambda _: 0.6, barrier=lambda _: None),
+        )
+        best.on_validation_end(trainer, trainer)
+        kept.append(best.epoch)
+    assert kept == [None, None]
 
 
 def test_a_single_epoch_is_kept_without_a_validation(
     tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    validations: list[int] = []
-    rated = training.evaluate
-
-    def counted(*about: Any, **more: Any) -> Any:
-        validations.append(1)
-        return rated(*about, **more)
-
-    monkeypatch.setattr(training, "evaluate", counted)
-    for epochs, begun in ((1, 0), (2, 2)):
+    validations: list[str] = []
+    monkeypatch.setattr(PremiseRetriever, "on_validation_start", lambda _self: validations.append("begun"))
+    monkeypatch.setattr(PremiseRetriever, "validation_step", lambda *_: None)
+    zeros = dict.fromkeys(MEASURES, 0.0)
+    monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", lambda self: self.log_dict(zeros))
+    for epochs, begun in ((1, []), (2, ["begun", "begun"])):
         config = small_config(model, max_epochs=epochs, against_forgetting="none")
         data = data_module(tasks[0].dataset, config, tokens_of=model)
-        curve = train_task(model, data, config, run=tmp_path / str(epochs)).curve
-        assert len(validations) == begun
-        assert [len(curve.points(name)) for name in MEASURES] == [begun] * 3
+        run = tmp_path / str(epochs)
+        _, trained = train_task(model, data, config, run=run)
+        assert validations == begun
+        assert set(trained.validation) == (set(MEASURES) if begun else set())
+
+
+def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(
+    tmp_path: Path, tasks: list[TaskData], config: RetrieverConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[bool] = []
+
+    def begun(self: PremiseRetriever) -> None:
+        shown.append(self.trainer.progress_bar_callback is not None)
+        raise InterruptedError
+
+    monkeypatch.setattr(PremiseRetriever, "on_fit_start", begun)
+    for stream in ("stdout", "stderr"):
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, stream, terminal)
+            with pytest.raises(InterruptedError):
+                learn(tasks[0], Chain(tmp_path / stream), config, parent=None)
+    # Lightning draws on the standard output.
+    assert shown == [True, False]
 
 
 def test_dropout_is_on_while_a_task_is_learned(
     tmp_path: Path, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: set[bool] = set()
-    forward = Learner.forward
+    forward = PremiseRetriever.forward
 
-    def watched(self: Learner, new: Batch, again: Batch | None) -> torch.Tensor:
+    def watched(self: PremiseRetriever, batch: Batch) -> torch.Tensor:
         modes.update(module.training for module in self.encoder.modules())
-        return forward(self, new, again)
+        return forward(self, batch)
 
-    monkeypatch.setattr(Learner, "forward", watched)
+    monkeypatch.setattr(PremiseRetriever, "forward", watched)
     dropping = make_tiny_retriever(tmp_path / "dropping", d_model=32, layers=1, dropout=0.2)
     config = small_config(dropping, max_epochs=2, against_forgetting="none")
     data = data_module(tasks[0].dataset, config, tokens_of=dropping)
@@ -122,7 +173,7 @@ def test_what_a_run_made_is_not_saved_as_a_checkpoint_once_it_is_damaged(
         patched.setattr(Chain, "put", lambda *_, **__: (_ for _ in ()).throw(InterruptedError))
         with pytest.raises(InterruptedError):
             learn(tasks[0], chain, config, parent=None)
-    [made] = chain.folder.glob(".runs/*/steps/checkpoint-6/pytorch_model.bin")
+    [made] = chain.folder.glob(".runs/*/trained.pt")
     data = bytearray(made.read_bytes())
     data[len(data) // 2] ^= 1
     made.write_bytes(data)
@@ -135,30 +186,32 @@ def test_what_a_run_made_is_not_saved_as_a_checkpoint_once_it_is_damaged(
 def test_a_run_that_is_cut_off_between_an_epoch_s_last_step_and_its_validation_still_validates_it(
     tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = small_config(model, max_epochs=3, save_minutes=0.0, against_forgetting="none")
+    config = small_config(model, max_epochs=3, checkpoint_every_n_steps=1, against_forgetting="none")
 
-    validated: list[int] = []
-    measure = training._Trainer._measured
+    epochs: list[int] = []
+    validated = PremiseRetriever.on_validation_epoch_end
+    begun = PremiseRetriever.on_validation_start
 
     def run(where: str) -> str:
         data = data_module(tasks[0].dataset, config, tokens_of=model)
-        return tensors_digest(train_task(model, data, config, run=tmp_path / where).encoder.state_dict())
+        made, *_ = train_task(model, data, config, run=tmp_path / where)
+        return tensors_digest(made.encoder.state_dict())
 
-    def noted(self: training._Trainer) -> tuple[dict[str, float], float | None]:
-        validated.append(self.state.global_step)
-        return measure(self)
+    def cut(self: PremiseRetriever) -> None:
+        if self.trainer.current_epoch == 1:
+            raise InterruptedError
+        begun(self)
 
-    def cut(self: training._Trainer) -> tuple[dict[str, float], float | None]:
-        if self.state.global_step == 12:
-            raise LookupError
-        return noted(self)
+    def noted(self: PremiseRetriever) -> None:
+        epochs.append(self.trainer.current_epoch)
+        validated(self)
 
-    monkeypatch.setattr(training._Trainer, "_measured", noted)
+    monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", noted)
     whole = run("whole")
-    assert validated == [6, 12, 18]
+    assert epochs == [0, 1, 2]
     with monkeypatch.context() as patched:
-        patched.setattr(training._Trainer, "_measured", cut)
-        with pytest.raises(LookupError):
+        patched.setattr(PremiseRetriever, "on_validation_start", cut)
+        with pytest.raises(InterruptedError):
             run("cut")
     assert run("cut") == whole
-    assert validated == [6, 12, 18, 6, 12, 18]
+    assert epochs == [0, 1, 2, 0, 1, 2]

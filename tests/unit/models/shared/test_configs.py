@@ -75,7 +75,7 @@ def test_what_a_job_of_a_tactic_model_does_not_take_is_said(values: dict[str, An
 
 def test_what_needs_no_training_library_loads_none() -> None:
     """One beside the other: where a dataset is kept, rung 0, what runs beside a model, a corpus."""
-    training = ("torch", "transformers", "trl", "peft", "datasets")
+    training = ("torch", "transformers", "trl", "peft", "pytorch_lightning", "datasets")
     names = (
         *(
             "chain",
