@@ -144,7 +144,7 @@ mutants: $(VENV)/.mutants $(VENV)/.lean435
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.support.mutants $(MUTANTS)
 
 # What runs Lean's own toolchains needs elan and the network, and of the tests' packages only those that the marked tests need.
-ACCEPTANCE ?= --newest 1
+ACCEPTANCE ?= --row --newest 1
 $(VENV)/.acceptance: pyproject.toml constraints.txt $(VENV)/.core
 	$(PIP) install -c constraints.txt pytest pytest-timeout
 	@touch $@

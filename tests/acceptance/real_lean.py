@@ -14,6 +14,7 @@ unless `--elan-home` names where they are. Exit status: 0 if no step failed, 1 i
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform
@@ -26,17 +27,18 @@ import time
 import tomllib
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.gate.lake_checks import KERNEL_BOUNDS, asked_exactly
+from pipeline.gate.lake_checks import KERNEL_BOUNDS, ask_exactly, asked_exactly
 from pipeline.gate.second_kernel import AUTO, BUNDLED_SINCE, find_kernels, judge_export
-from pipeline.lean.backend import Sandbox
+from pipeline.lean.backend import LeanBackend, Sandbox
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.build.trees import remove_tree
 from pipeline.lean.sandbox.command import bubblewrap_problem
-from pipeline.lean.toolchain.versions import VersionError, parse_version
+from pipeline.lean.toolchain.versions import VersionError, is_at_most, parse_version
+from pipeline.trace.program import ask, compiled
 from tests.acceptance.real_lean_projects import MATHLIB, PROJECTS, SMALL, Project, requiring_mathlib
 from tests.acceptance.real_lean_site import (
     ROOT,
@@ -55,6 +57,10 @@ EX_UNAVAILABLE = 69
 RELEASES = "https://api.github.com/repos/leanprover/lean4/releases?per_page=100"
 MARKER = ".everlean-acceptance"
 NEEDS_LEAN = "elan_lean"
+FIRST_WITH_MODULES = "v4.22.0"
+ROW = tuple(f"v4.{minor}.0" for minor in (9, 15, 19, 20, 22, 24, 26, 28, 31, 33, 34, 35))
+"""Versions between which what our Lean programs call has changed."""
+OF_THE_ROW = ("machine", "toolchain", "lean", "kernels", "programs")
 INSTALL = {
     "elan": "curl -sSf https://elan.lean-lang.org/elan-init.sh | sh -s -- -y --default-toolchain none",
     "git": "apt install git",
@@ -95,35 +101,62 @@ def lean(site: Site) -> str:
     return said.splitlines()[0]
 
 
-def programs(site: Site) -> str:
-    """Compile each Lean program of ours, and have the gate's one answer about a small module."""
+def programs(site: Site, sandbox: Sandbox = "bubblewrap") -> str:
+    """Have our Lean programs compiled and asked: the gate's about a module, the tracer's about two files.
+
+    One of these is a `module`, and imports all of another.
+    """
     compiler = site.lean()
-    sources = sorted((ROOT / "pipeline").rglob("*.lean"))
-    folder = site.folder / "programs"
-    folder.mkdir(exist_ok=True)
-    (folder / "Tiny.lean").write_text("theorem tiny (n : Nat) : n + 0 = n := sorry\n", "utf-8")
-    refused = []
-    for source in [*sources, folder / "Tiny.lean"]:
-        if source.parent != folder:  # Lean compiles what lies below the folder that it runs in
-            shutil.copy(source, folder)
-        status, said = site.run(compiler, "-o", f"{source.stem}.olean", source.name, cwd=folder)
-        if status != 0:
-            refused.append(f"{source.name}: {last(said)}")
-    if refused:
-        raise NotHeldError("; ".join(refused))
-    answer, questions = folder / "answer", folder / "Ask.lean"
-    questions.write_text("import Questions\ndef main := Questions.main\n", "utf-8")
-    path = {"LEAN_PATH": f"{site.sysroot / 'lib' / 'lean'}:{folder}"}
-    words = ("nonce", "Tiny", "tiny", "statement", str(2**20))
-    asked = (compiler, "--run", questions, answer, folder / "export", *words)
-    site.must(*asked, cwd=folder, environment=path)
-    lines = answer.read_text("utf-8").splitlines()
-    site.say("\n".join(lines))
-    wanted = {f"lean {site.version.removeprefix('v')}", "sorried tiny", "end nonce"}
-    missing = wanted - {line.replace("\t", " ") for line in lines}
-    if missing:
-        raise NotHeldError(f"Questions.lean does not answer: {', '.join(sorted(missing))}")
-    return f"{', '.join(one.name for one in sources)} compile; {len(lines)} lines of answer"
+    project = site.folder / "programs"
+    built = project / ".lake/build/lib/lean/Demo"
+    built.mkdir(parents=True, exist_ok=True)
+    modern = is_at_most(FIRST_WITH_MODULES, site.toolchain)
+    own = {"Tiny": "theorem tiny (p q : Prop) (h : p ∧ q) : q ∧ p := sorry\n"}
+    if modern:
+        own["Own"] = "module\nprivate theorem inner (p : Prop) (h : p) : p := h\n"
+    (project / "Demo").mkdir(exist_ok=True)
+    # The first Leans with modules ask for this.
+    option = "weak.experimental.module"
+    (project / "lakefile.toml").write_text(f'name = "demo"\n[leanOptions]\n{option} = true\n', "utf-8")
+    for name, text in own.items():
+        (project / "Demo" / f"{name}.lean").write_text(text, "utf-8")
+        words = (f"-D{option}=true", "-o", built / f"{name}.olean", f"Demo/{name}.lean")
+        site.must(compiler, *words, cwd=project)
+    runner = LakeRunner(site.sysroot / "bin" / "lake", site.sysroot, sandbox, project)
+    answer = ask_exactly(runner, module="Demo.Tiny", declaration="tiny")
+    if isinstance(answer, str):
+        raise NotHeldError(answer)
+    if (answer.lean, answer.sorried) != (site.version.removeprefix("v"), ("tiny",)):
+        raise NotHeldError(f"Questions.lean answers for Lean {answer.lean}; by sorry: {answer.sorried}")
+    texts = {
+        "Plain": "import Demo.Tiny\ntheorem plain (p q : Prop) (h : p) : p ∨ q := by\n  exact Or.inl h\n"
+    }
+    if modern:
+        texts["Modern"] = (
+            "module\nimport all Demo.Own\n"
+            "theorem modern (p q : Prop) (h : p) : p ∨ q := by\n  exact Or.inl (inner p h)\n"
+        )
+    backend = LeanBackend(
+        "server", (str(compiler),), "", site.toolchain, sandbox=sandbox, sysroot=str(site.sysroot)
+    )
+    asyncio.run(_traced_alone(backend, project, texts))
+    return f"Questions.lean and Trace.lean answer, about {', '.join(texts)} too"
+
+
+async def _traced_alone(lean: LeanBackend, project: Path, texts: Mapping[str, str]) -> None:
+    """Hold that the tracer tells of each file one step, and where what it cites is declared."""
+    program = await compiled(lean, memory_bytes=None, limit_s=120)
+    for name, text in texts.items():
+        answer = await ask(
+            lean, program, project=project, path=f"Demo/{name}.lean", data=text.encode(), memory_bytes=None,
+            limit_s=120,
+        )  # fmt: skip
+        errors = [one.data for command in answer.commands for one in command.errors]
+        steps_told = sum(len(command.tactics) for command in answer.commands)
+        if errors or steps_told != 1:
+            raise NotHeldError(f"Trace.lean tells {steps_told} steps of {name}; {errors}")
+        if answer.homes.get("Or.inl", ("", None))[1] is None:
+            raise NotHeldError(f"Trace.lean does not tell of {name} where Or.inl is declared")
 
 
 def kernels(site: Site, sandbox: Sandbox = "bubblewrap") -> str:
@@ -562,9 +595,18 @@ def prepare(out: Path, versions: Sequence[str], elan_home: Path | None, *, again
     return sites
 
 
-def perform(sites: Sequence[Site], chosen: Sequence[Step], out: Path, about: Sequence[str]) -> list[Result]:
-    """Make every step for every version, one line each; the table is on the disk after each step."""
-    results: list[Result] = []
+def perform(
+    sites: Sequence[Site],
+    chosen: Sequence[Step],
+    out: Path,
+    about: Sequence[str],
+    before: Iterable[Result] = (),
+) -> list[Result]:
+    """Make every step for every version, one line each; the table is on the disk after each step.
+
+    It begins with the results from before, which are returned too.
+    """
+    results = [*before]
     for site in sites:
         try:
             for number, step in enumerate(chosen, start=1):
@@ -618,6 +660,9 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument(
         "--candidate", action="store_true", help="the release candidate that is newer than those"
+    )
+    found.add_argument(
+        "--row", action="store_true", help=f"before all else our Lean programs alone on {', '.join(ROW)}"
     )
     found.add_argument("--list", action="store_true", help="print the versions as JSON and do nothing")
     found.add_argument(
@@ -687,9 +732,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.limit:
         chosen = [Step(step.name, min(step.seconds, options.limit), step.work) for step in chosen]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the daemon is stopped
-    sites = prepare(out, versions, elan_home, again=bool(options.step))
+    row = [one for one in ROW if one not in versions] if options.row else []
+    sites = prepare(out, [*row, *versions], elan_home, again=bool(options.step))
     about = _about()
-    results = perform(sites, chosen, out, about)
+    alone = [step for step in chosen if step.name in OF_THE_ROW]
+    results = perform(sites[: len(row)], alone, out, about)
+    results = perform(sites[len(row) :], chosen, out, about, results)
     print("\n" + written(results, about, out))
     print(f"Everything that the steps said is in {out}.")
     return 1 if any(one.verdict in ("failed", "timed out") for one in results) else 0

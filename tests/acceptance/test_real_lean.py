@@ -20,8 +20,9 @@ import yaml
 from daemon.place.lock import holder
 from pipeline.lean.source.manifest import read_manifest
 from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.toolchain.versions import parse_version
 from tests.acceptance import real_lean
-from tests.acceptance.real_lean import choose, grades, kernels, main, perform, prepare, steps
+from tests.acceptance.real_lean import choose, grades, kernels, main, perform, prepare, programs, steps
 from tests.acceptance.real_lean_projects import PROJECTS, REALS, SMALL, Project, requiring_mathlib
 from tests.acceptance.real_lean_site import (
     NotHeldError,
@@ -307,6 +308,22 @@ def test_a_proof_that_is_not_verified_or_not_replayed_where_it_could_be_fails_th
 
 
 # --- the kernels that Lean brings -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("real_lean")
+def test_our_lean_programs_answer_about_a_plain_and_a_module_file(tmp_path: Path) -> None:
+    (site,) = prepare(tmp_path / "out", [VERSION], real_elan(tmp_path), again=False)
+    result = make(site, Step("programs", 200, lambda site: programs(site, sandbox="none")))
+    assert (result.verdict, result.reason) == (
+        "held",
+        "Questions.lean and Trace.lean answer, about Plain, Modern too",
+    )
+
+
+def test_a_row_of_versions_has_the_steps_of_our_lean_programs_alone() -> None:
+    known = [step.name for step in steps(PROJECTS)]
+    assert known[: len(real_lean.OF_THE_ROW)] == [*real_lean.OF_THE_ROW]
+    assert [str(parse_version(one)) for one in real_lean.ROW] == [*real_lean.ROW]
 
 
 @pytest.mark.usefixtures("real_lean")
