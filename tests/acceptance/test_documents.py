@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon.settings import parse
-from tests.support.reference import tables
+from daemon.settings.explained import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERLEAN = Path(sys.executable).with_name("everlean")

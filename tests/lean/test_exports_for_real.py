@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.gate.answers import Answer, differences, not_of_the_proof
 from pipeline.gate.lake_checks import MOST_BYTES, asked_exactly
-from pipeline.gate.second_kernel import NANODA, Judged, SecondKernel, judge_export
+from pipeline.gate.second_kernel import NANODA, ExportKernel, Judged, judge_export
 from pipeline.lean.build.lake import Bounds, LakeRunner
 from pipeline.lean.export import _Reader, shown
 from tests.lean.test_questions_for_real import Project
@@ -173,12 +173,12 @@ def test_a_deep_term_is_written_whole(project: Project) -> None:
 
 
 @pytest.fixture
-def nanoda(provide: Callable[[str], Path]) -> SecondKernel:
-    return SecondKernel(provide(NANODA), NANODA, "configuration")
+def nanoda(provide: Callable[[str], Path]) -> ExportKernel:
+    return ExportKernel(provide(NANODA), NANODA, configuration=True)
 
 
 def test_nanoda_accepts_what_lean_accepts_and_refuses_the_rest(
-    project: Project, nanoda: SecondKernel
+    project: Project, nanoda: ExportKernel
 ) -> None:
     with exported(project, "all") as (_, export):
 
