@@ -129,8 +129,8 @@ def _bundled(runner: LakeRunner, toolchain: str) -> tuple[tuple[ExportKernel, ..
             missing.append(program.name)
             continue
         # Lean's own programs answer no question for a version: they are the toolchain's.
-        name = " ".join((program.name, *one.option[:1])) if one.option == _FROM_EXPORT else program.name
-        name = _named(program, runner) if one.configuration else f"{name} of {release}"
+        words = (program.name, *(one.option if one.option == _FROM_EXPORT else ()))
+        name = _named(program, runner) if one.configuration else f"{' '.join(words)} of {release}"
         found.append(replace(one, program=program, name=name, bundled=True))
     lacking = f"{release} lacks {', '.join(missing)}" if missing else ""
     return tuple(found), lacking
