@@ -38,8 +38,7 @@ FORMATS: Mapping[ModelKind, tuple[Format, ...]] = {
 }
 """What each model can be written as, the usual one first."""
 CARD = "README.md"
-# The first one only earlier versions wrote.
-_STAY = ("fisher.safetensors", DESCRIPTION, BASE, "training_args.bin")
+_STAY = (DESCRIPTION, BASE, "training_args.bin")
 _TASKS: Mapping[ModelKind, tuple[str, str]] = {
     "retriever": ("sentence-similarity", "premise retrieval"),
     "tactics": ("text-generation", "tactic prediction"),

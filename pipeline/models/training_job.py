@@ -422,7 +422,6 @@ class TrainingJob(abc.ABC, Generic[C]):
             steps=made.steps,
             weights=made.weights,
             size_bytes=sum((folder / name).stat().st_size for name in weights_of(made.files)),
-            fisher=None,
             curve=self._curve(folder),
             versions=made.versions,
             device=made.device,

@@ -15,9 +15,8 @@ class CheckpointSaved(EventBody):
     `checkpoint` is its id, `parent` the checkpoint that the run started from (None: from `base`, a hub name or
     folder), or of a model that was offered the one in use. `data_seq` is the log position of the training data.
     `weights` is the SHA-256 of the weights' file (of several parts: of the names and SHA-256 of all), safetensors below
-    the artifact folder; it is not in the log. `fisher` is None since no Fisher information is kept. `size_bytes` is
-    that of all parts. `curve` is JSON: of each measure of the training, its loss among them, the steps and the values
-    (`pipeline.models.curve`). None: it was not kept.
+    the artifact folder; it is not in the log. `size_bytes` is that of all parts. `curve` is JSON: of each measure of
+    the training, its loss among them, the steps and the values (`pipeline.models.curve`). None: it was not kept.
     """
 
     type: ClassVar[str] = "checkpoint_saved"
@@ -31,7 +30,6 @@ class CheckpointSaved(EventBody):
     steps: int
     weights: Digest
     size_bytes: int
-    fisher: Digest | None
     curve: BlobRef | None
     versions: dict[str, str]
     device: str

@@ -930,7 +930,6 @@ class CheckpointRow:
     """SHA-256 of the file."""
     size_bytes: int
     """Of the weights."""
-    fisher: str | None
     """SHA-256 of a file that earlier versions kept; else null."""
     curve: str | None
     """SHA-256 of the blob with the training's losses; null where none was kept."""

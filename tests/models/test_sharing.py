@@ -43,13 +43,12 @@ def shared(
         for path in source.iterdir():
             shutil.copy(path, folder / path.name)
         Curve().write(folder)
-        (folder / "fisher.safetensors").write_bytes(b"large, and of no use to others")
 
     chain.put(step, write or copied, TrainingFacts(3, "cpu", 1.5, {"torch": "2"}, about=about or {}))
     row = CheckpointRow(
         checkpoint=ID, model=model, parent=None, base=base or str(source), data_seq=1,
         config={"max_seq_len": 64, "data_max_seq_len": 96, "split": "random"}, seed=7, steps=3,
-        weights=begun(chain.path(ID)), size_bytes=1, fisher=None, curve=None, versions={"torch": "2"}, device="cpu",
+        weights=begun(chain.path(ID)), size_bytes=1, curve=None, versions={"torch": "2"}, device="cpu",
         seconds=1.5, job="train-1", saved_at="2026-01-01", promoted=True, promoted_at=None,
         reason="", refused_at=None, refused_reason="", removed_at=None, removed_reason="",
     )  # fmt: skip
@@ -83,7 +82,7 @@ def test_a_retriever_is_a_folder_of_sentence_transformers(retriever: Shared, tmp
     encoder = T5EncoderModel.from_pretrained(out)
     assert pooling["word_embedding_dimension"] == encoder.config.d_model
     assert json.loads((out / "sentence_bert_config.json").read_text())["max_seq_length"] == 96
-    assert not {path.name for path in out.iterdir()} & {"fisher.safetensors", "checkpoint.json"}
+    assert not (out / "checkpoint.json").exists()
 
 
 def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_machine(

@@ -36,7 +36,6 @@ def checkpoint_saved(
         steps=100,
         weights=short_hash("weights", checkpoint) * 4,
         size_bytes=1 << 20,
-        fisher=None,
         curve=None,
         versions={"torch": "2.7.1"},
         device="cpu",

@@ -32,7 +32,6 @@ def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: Checkpoin
             "steps": body.steps,
             "weights": body.weights,
             "size_bytes": body.size_bytes,
-            "fisher": body.fisher,
             "curve": None if body.curve is None else body.curve.sha256,
             "versions_json": as_json(body.versions),
             "device": body.device,
