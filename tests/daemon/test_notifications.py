@@ -60,7 +60,7 @@ from tests.support.events import (
 )
 from tests.support.models import checkpoint_promoted
 
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 
 
 @dataclass

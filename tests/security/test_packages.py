@@ -105,10 +105,10 @@ def test_the_index_takes_what_is_built_and_uvx_runs_the_wheel(tmp_path: Path) ->
 
 
 def test_every_example_for_a_pull_request_names_the_release_s_tag() -> None:
-    pages = [ROOT / "docs/pull-requests.md", RELEASE / "gitlab.yml"]
+    pages = [ROOT / "docs/pull-requests.md", ROOT / "action.yml", RELEASE / "gitlab.yml"]
     named = re.findall(r"everlean@([\w.]+)|rev: ([\w.]+)", "".join(page.read_text("utf-8") for page in pages))
     assert {first or second for first, second in named} == {f"v{VERSION}"}
-    assert len(named) == 4
+    assert len(named) == 5
 
 
 def test_the_debian_package_has_the_units_users_and_folders_and_starts_nothing(
