@@ -134,8 +134,9 @@ def _found(
             material=None,
         )
     elif outcome < 0.9:
-        unsure = {"not_checked": ("axioms",), "disagreement": ""}
-        verdict = ProofChecked(**common, **unsure, checks=CHECKS, patch=digest(PATCH))
+        verdict = ProofChecked(
+            **common, checks=CHECKS, not_checked=("axioms",), disagreement="", patch=digest(PATCH)
+        )
     else:
         verdict = ProofRejected(
             **common,

@@ -17,7 +17,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -81,7 +81,7 @@ def make_kernel(program: Path, *, says: Says = "accept", only: str = "", name: s
     return program
 
 
-def bring_kernels(folder: Path, *, says: dict[str, Says] | None = None, only: str = "") -> None:
+def bring_kernels(folder: Path, *, says: Mapping[str, Says] | None = None, only: str = "") -> None:
     """Put into a toolchain's programs the kernels that Lean 4.35 brings; its replay of modules stays what it was."""
     modules = folder / "leanchecker-modules"
     if not modules.exists():

@@ -175,8 +175,7 @@ OF_4_35 = (
 )
 
 
-def of_4_35(rule: Rule | None = None) -> Case:
-    return Case(PROOF, rules=(*PROVED.rules, Rule("", lean="4.35.0")) if rule is None else (rule,))
+OF_LEAN_4_35 = Case(PROOF, rules=(*PROVED.rules, Rule("", lean="4.35.0")))
 
 
 @pytest.fixture
@@ -189,7 +188,7 @@ def newer(court: GateProject) -> GateProject:
 def test_where_all_that_lean_brings_accept_the_grade_is_the_highest_and_names_each(
     newer: GateProject,
 ) -> None:
-    verdict = newer.verified(of_4_35())
+    verdict = newer.verified(OF_LEAN_4_35)
     assert (verdict.grade, verdict.kernel) == ("L2", ", ".join(OF_4_35))
     assert f"Grade: L2: all kernels of its Lean accept it, by {verdict.kernel}\n" in header(newer, verdict)
 
@@ -197,7 +196,7 @@ def test_where_all_that_lean_brings_accept_the_grade_is_the_highest_and_names_ea
 @pytest.mark.parametrize("name", ["leanchecker", "leanchecker-paranoid", "lean4lean", "con-leche", "con-ron"])
 def test_one_of_them_that_refuses_puts_the_proof_in_doubt(newer: GateProject, name: str) -> None:
     bring_kernels(newer.tools.sysroot / "bin", says={name: "refuse"}, only=WITH_PROOF)
-    event = newer.candidate(of_4_35())
+    event = newer.candidate(OF_LEAN_4_35)
     assert f"{name} " in event.disagreement.partition(" refuses, ")[0]
     assert event.disagreement.partition(" refuses, ")[2].count(" of v4.35.0") == 5
 
@@ -205,14 +204,14 @@ def test_one_of_them_that_refuses_puts_the_proof_in_doubt(newer: GateProject, na
 @pytest.mark.parametrize("says", ["decline", "crash", "silent"])
 def test_one_of_them_that_does_not_judge_lowers_the_grade(newer: GateProject, says: Says) -> None:
     bring_kernels(newer.tools.sysroot / "bin", says={"con-ron": says})
-    verdict = newer.verified(of_4_35())
+    verdict = newer.verified(OF_LEAN_4_35)
     assert (verdict.grade, verdict.kernel) == ("L1", ", ".join(OF_4_35[:-1]))
     assert "not judged by con-ron of v4.35.0: " in evidence(verdict)
 
 
 def test_a_toolchain_that_lacks_one_of_them_has_not_the_highest_grade(newer: GateProject) -> None:
     (newer.tools.sysroot / "bin" / "lean4lean").unlink()
-    verdict = newer.verified(of_4_35())
+    verdict = newer.verified(OF_LEAN_4_35)
     assert verdict.grade == "L1"
     assert "v4.35.0 lacks lean4lean" in evidence(verdict)
 
@@ -223,4 +222,4 @@ def test_what_all_of_them_refuse_is_rejected(newer: GateProject) -> None:
     modules = newer.tools.sysroot / "bin" / "leanchecker-modules"
     modules.unlink()
     modules.symlink_to("/bin/false")
-    assert "lean4lean of v4.35.0 refuses" in newer.rejected(of_4_35(), step="kernel").reason
+    assert "lean4lean of v4.35.0 refuses" in newer.rejected(OF_LEAN_4_35, step="kernel").reason
