@@ -44,9 +44,12 @@ def emit_json_line(document: DataclassInstance) -> None:
     sys.stdout.flush()
 
 
-def say(text: str = "", *, hang: int | None = None) -> None:
-    """Write a line for people to standard output; on a terminal what does not fit goes on below, from column `hang`."""
-    width = terminal_width() if sys.stdout.isatty() else None
+def say(text: str = "", *, hang: int | None = None, wrap: bool = True) -> None:
+    """Write a line for people to standard output; on a terminal what does not fit goes on below, from column `hang`.
+
+    Code, settings and diffs are written with `wrap` false: people copy them, and a line break of ours would stay in.
+    """
+    width = terminal_width() if wrap and sys.stdout.isatty() else None
     print(text if width is None else "\n".join(_wrapped(line, width, hang) for line in text.split("\n")))
 
 

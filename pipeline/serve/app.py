@@ -277,12 +277,18 @@ def _about_itself(registry: Registry) -> APIRouter:
     return router
 
 
+_AUTHORIZATION = ' -H "Authorization: Bearer $EVERLEAN_SERVE_TOKEN"'
+
+
 async def _routes_page(request: Request) -> HTMLResponse:
-    """List the routes, each with an example as a command."""
+    """List the routes, each with an example as a command, with the token where this request had to carry it."""
+    header = _AUTHORIZATION if "authorization" in request.headers else ""
     lines = [
         "<!doctype html><meta charset=utf-8><title>everlean</title><body style='max-width:50em;margin:2em auto'>"
     ]
     lines += ["<h1>everlean</h1><p><a href=openapi.json>openapi.json</a> has every field."]
+    if header:
+        lines.append("<p>Every request has to carry the token: put it in $EVERLEAN_SERVE_TOKEN first.")
     for path, methods in request.app.openapi()["paths"].items():
         for method, about in methods.items():
             lines.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(about['summary'])}")
@@ -292,7 +298,7 @@ async def _routes_page(request: Request) -> HTMLResponse:
             for example in body.get("examples", {}).values():
                 asked = shlex.quote(json.dumps(example["value"], ensure_ascii=False))
                 where = shlex.quote(f"{request.base_url}{path.removeprefix('/')}")
-                command = f"curl -s {where} -H 'Content-Type: application/json' -d {asked}"
+                command = f"curl -s {where}{header} -H 'Content-Type: application/json' -d {asked}"
                 lines.append(f"<pre style='white-space:pre-wrap'>{escape(command)}</pre>")
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
     return HTMLResponse("\n".join(lines), headers={"Content-Security-Policy": policy})

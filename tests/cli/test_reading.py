@@ -313,6 +313,12 @@ def test_a_terminal_of_any_width_breaks_lines_between_words(filled: StateFolder,
         assert longest in shown.split(), "no word is broken"
 
 
+def test_settings_are_shown_on_a_terminal_as_they_are_copied_from_it(filled: StateFolder) -> None:
+    env = {**environment(filled.root), "TERM": "dumb", "COLUMNS": "40"}
+    piped = filled.everlean("config", "show").out
+    assert on_a_terminal(filled, env, "config", "show").splitlines() == piped.splitlines()
+
+
 def test_reading_changes_nothing_in_the_state_folder(filled: StateFolder) -> None:
     def contents() -> dict[str, bytes]:
         return {

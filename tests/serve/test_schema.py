@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 
 import pytest
@@ -70,3 +70,7 @@ def test_the_documentation_is_there(served: Served) -> None:
     commands = [shlex.split(unescape(one)) for one in re.findall(r"<pre[^>]*>(.*?)</pre>", page)]
     (said,) = [one[-1] for one in commands if json.loads(one[-1]) == examples["said"]["value"]]
     assert served.client.post("/generate", json=json.loads(said)).status_code == 200
+    assert "Bearer" not in page
+    guarded = served.client.get("/docs", headers={"Authorization": "Bearer x"}).text
+    header = escape('-H "Authorization: Bearer $EVERLEAN_SERVE_TOKEN"')
+    assert guarded.count(header) == guarded.count("<pre") > 0

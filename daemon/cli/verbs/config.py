@@ -153,11 +153,12 @@ def show(call: Call) -> Answer:
 
 
 def _show(found: InForce) -> None:
-    say(styled(f"# {found.path}", "dim"))
+    say(styled(f"# {found.path}", "dim"), wrap=False)
     width = max(len(f"{item.name} = {item.toml}") for item in found.settings)
     for item in found.settings:
         origin = f"line {item.line}" if item.line is not None else "default"
-        say(f"{clean(f'{item.name} = {item.toml}'):<{min(width, 60)}}  {styled('# ' + origin, 'dim')}")
+        setting = clean(f"{item.name} = {item.toml}").ljust(min(width, 60))
+        say(f"{setting}  {styled('# ' + origin, 'dim')}", wrap=False)
     for name, folder in found.folders.items():
-        say(styled(f"# {name} folder: {folder}", "dim"))
+        say(styled(f"# {name} folder: {folder}", "dim"), wrap=False)
     say(styled(f"# GitHub token: {found.github_token or 'none'}", "dim"))

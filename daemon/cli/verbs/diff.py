@@ -104,7 +104,7 @@ def diff(
 
     def show() -> None:
         if style == "text":
-            say(_text(found))
+            say(_text(found), wrap=False)
         else:
             # A program reads lines as they are, also where a person looks on.
             print(_FORMATS[style](found))

@@ -215,13 +215,13 @@ def _show_text(call: Call, row: ProofRow) -> None:
     if row.patch_sha256 is None:
         say(styled("replacement", "bold"))
         for line in clean_block(row.replacement).splitlines():
-            say(f"  {line}")
+            say(f"  {line}", wrap=False)
         return
     with call.log() as log:
         changed = changed_lines(log.blob(row.patch_sha256))
     say(styled("change", "bold"))
     for line in clean_block(changed).splitlines():
-        say("  " + styled(line, *_OF_MARK.get(line[:1], ())))
+        say("  " + styled(line, *_OF_MARK.get(line[:1], ())), wrap=False)
 
 
 _OF_MARK = {"+": ("green",), "-": ("red",)}
@@ -380,7 +380,7 @@ def _planned(row: Proof, plan: Plan) -> Answer:
             say(f"  {line}")
         before, now = (data.decode(errors="replace").splitlines() for data in (ground.data, plan.after))
         for line in difflib.unified_diff(before, now, f"a/{row.path}", f"b/{row.path}", lineterm=""):
-            say(clean_block(line))
+            say(clean_block(line), wrap=False)
 
     return Answer(proposal, write)
 

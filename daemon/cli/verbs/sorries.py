@@ -302,7 +302,7 @@ def _show_one(item: Sorry, paths: Paths, proof: Proof | None) -> None:
     if item.in_source and (source := _source(item, paths)):
         say(styled("source", "bold"))
         for line in source:
-            say(f"  {line}")
+            say(f"  {line}", wrap=False)
     say(styled("history", "bold"))
     for step in item.history:
         if step.step == "moved" and not {"file", "rename"} & set(step.detail.partition(":")[0].split(", ")):
