@@ -96,7 +96,7 @@ def test_every_command_of_the_tutorial_works_in_its_order(tmp_path: Path) -> Non
         daemon.process.wait(timeout=40)
     assert daemon.process.returncode == 0, "Ctrl-C ends it"
     assert "-  sorry" in changed
-    assert "+  constructor" in changed
+    assert "+  exact And.comm .." in changed
     assert "not verified" in changed, "the commit says what was not checked"
 
 
