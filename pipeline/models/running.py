@@ -3,12 +3,14 @@
 With `Saves` an interrupted run continues from the last saved step and ends with exactly the weights of an uninterrupted
 one. A saved step counts once all of it is on the disk; then the earlier ones are removed.
 
-    <saves.folder>/checkpoint-<step>/       the model, the optimiser, the random state; and `whole`, written last
+    <saves.folder>/checkpoint-<step>/       the model, the optimiser, the random state; and `whole`, written last, with
+                                            the SHA-256 of each: what a disk has damaged since is passed over
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import shutil
 import time
@@ -33,7 +35,8 @@ from transformers.trainer_utils import SaveStrategy
 from pipeline.jobs import preemption
 from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, disk_reason
 from pipeline.models.libraries import quiet_libraries
-from pipeline.models.ranks import any_of, is_first, meet, world
+from pipeline.models.model_files import changed_file, file_digest, files_in
+from pipeline.models.ranks import any_of, is_first, meet, of_first, world
 from store.files import sync_tree, write_whole
 
 if TYPE_CHECKING:
@@ -80,7 +83,7 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
         saves: where it is saved; None: nowhere.
 
     Raises:
-        DivergedError: a logged loss was no finite number.
+        DivergedError: a logged loss or a trained weight is no finite number.
         CheckpointError: the disk refused; what was saved before stays.
         Yielded: the job was preempted, and the run is saved.
     """
@@ -93,6 +96,8 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
             trainer.train()
         else:
             _run_saved(trainer, saves)
+    check_finite(trainer.model)
+    meet()  # another process may still read the best weights, which go with the run
     return int(trainer.state.global_step)
 
 
@@ -161,6 +166,20 @@ def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:
     return summed / before if before else math.nan
 
 
+def check_finite(model: torch.nn.Module) -> None:
+    """Check the weights that were trained.
+
+    Raises:
+        DivergedError: one is no finite number.
+    """
+    for name, value in model.named_parameters():
+        if value.requires_grad and not bool(torch.isfinite(value).all()):
+            raise DivergedError(
+                f"the trained weights are no finite numbers ({name}): training has diverged. Train with a smaller "
+                "learning rate, or in float32"
+            )
+
+
 def wait(device: torch.device) -> None:
     """Wait for the other processes of the run, where there are any."""
     if world() > 1:
@@ -189,18 +208,20 @@ class _StepReports(TrainerCallback):  # type: ignore[misc]
 
     def on_log(
         self,
-        args: TrainingArguments,  # noqa: ARG002
+        args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,  # noqa: ARG002
         logs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
         for name in _WATCHED:
+            if name == "grad_norm" and args.fp16:
+                continue  # where it overflows, the step is skipped
             value = (logs or {}).get(name)
             if value is not None and not math.isfinite(value):
                 raise DivergedError(
                     f"{name} of step {state.global_step} is {value}: training has diverged. Train with a smaller "
-                    "learning rate, or with dtype float32 and without bf16"
+                    "learning rate, or in float32 throughout"
                 )
 
 
@@ -251,7 +272,8 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
         if is_first():
             saved = self._of(state.global_step)
             sync_tree(saved)
-            write_whole(saved / _WHOLE, "")
+            digests = {name: file_digest(saved / name) for name in files_in(saved)}
+            write_whole(saved / _WHOLE, json.dumps(digests))
             kept = {saved, Path(state.best_model_checkpoint or saved)}
             for other in self._saves.folder.glob("checkpoint-*"):
                 if other not in kept:
@@ -264,16 +286,24 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _newest_whole(folder: Path) -> Path | None:
-    """Return the newest saved step of a run; remove what an interrupted save left."""
+    """Return the newest saved step of a run; remove what an interrupted save left, and what is damaged."""
     found: list[tuple[int, Path]] = []
-    for path in folder.glob("checkpoint-*"):
-        if (path / _WHOLE).exists():
-            found.append((int(path.name.rpartition("-")[2]), path))
-        elif is_first():
-            shutil.rmtree(path)
-    return max(found)[1] if found else None
+    if is_first():
+        for path in folder.glob("checkpoint-*"):
+            try:
+                damaged = changed_file(path, json.loads((path / _WHOLE).read_bytes()))
+            except (FileNotFoundError, ValueError):
+                damaged = (_WHOLE, "")
+            if damaged is None:
+                found.append((int(path.name.rpartition("-")[2]), path))
+            else:
+                shutil.rmtree(path)
+    return of_first(max(found)[1] if found else None)
 
 
 def _is_disk_error(error: BaseException) -> bool:
     # PyTorch turns a disk error on its own files into a RuntimeError.
-    return isinstance(error, OSError | SafetensorError) or "StreamWriter" in str(error)
+    said = str(error)
+    return (
+        isinstance(error, OSError | SafetensorError) or "StreamWriter" in said or "inline_container" in said
+    )

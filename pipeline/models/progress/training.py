@@ -292,10 +292,7 @@ class ProgressTrainer:
         self._curve = Curve.of_history(trainer.state.log_history)
         kept: Any = trainer.model
         self.model = kept
-        made = self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
-        # Other processes may still be reading the best epoch's weights, which are removed with the run.
-        wait(self.model.device)
-        return made
+        return self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
 
     def write(self, folder: Path) -> None:
         """Write the model, its tokenizer and the curve of its training into a folder.

@@ -19,7 +19,7 @@ of a warm-up counts as much as its learning rate is of the full one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -184,16 +184,22 @@ class ElasticWeights:
     """
 
     def __init__(
-        self, encoder: Encoder, parts: Sequence[Part], config: RetrieverConfig, losses: RowLosses
+        self,
+        encoder: Encoder,
+        parts: Sequence[Part],
+        config: RetrieverConfig,
+        losses: RowLosses,
+        on_group: Callable[[int, int], object] = lambda _done, _total: None,
     ) -> None:
-        """Take the encoder's weights as the anchor.
+        """Take the encoder's weights as the anchor; `on_group` takes (groups of examples done, in all) before each.
 
         Raises:
             DivergedError: a loss or a gradient is no finite number.
+            Yielded: the job was preempted.
         """
         self.measured: Mapping[str, float] = {}
         self._share = ShareOfLoss(config.lambda_value)
-        fisher, self.warnings = estimated(encoder, parts, config, losses)
+        fisher, self.warnings = estimated(encoder, parts, config, losses, on_group)
         self._penalty = Penalty(fisher, parameters_of(encoder), strength=0.0)
 
     def on_gradients(self, encoder: Encoder, step_size: float, *, measured: bool) -> None:
@@ -224,7 +230,11 @@ class ElasticWeights:
 
 
 def estimated(
-    encoder: Encoder, parts: Sequence[Part], config: RetrieverConfig, losses: RowLosses
+    encoder: Encoder,
+    parts: Sequence[Part],
+    config: RetrieverConfig,
+    losses: RowLosses,
+    on_group: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return the mean of the parts' Fisher information, each with a mean of 1, and warnings of those that have none.
 
@@ -236,12 +246,23 @@ def estimated(
     rank, world = (
         (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
     )
-    for part in parts:
-        groups = sample_groups(part.batches, config, parts=len(parts), rank=rank, world=world)
+    drawn = [
+        list(sample_groups(part.batches, config, parts=len(parts), rank=rank, world=world)) for part in parts
+    ]
+    begun = 0
+
+    def told(groups: Sequence[Batch]) -> Iterator[Batch]:
+        nonlocal begun
+        for group in groups:
+            on_group(begun, sum(map(len, drawn)))
+            begun += 1
+            yield group
+
+    for part, groups in zip(parts, drawn, strict=True):
         each = RetrievalLosses(
             losses, kind=config.loss, labels=part.labels, seed=config.seed, temperature=config.temperature
         )
-        found = merge_over_processes(squared_gradients(encoder, groups, each))
+        found = merge_over_processes(squared_gradients(encoder, told(groups), each))
         values, mean = normalised({name: value / found.examples for name, value in found.sums.items()})
         if mean == 0.0:
             remedy = ". A loss that has reached zero does that; with fisher_labels: sampled it does not"

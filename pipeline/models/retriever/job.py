@@ -30,6 +30,7 @@ from pipeline.models.training_job import (
     Evaluator,
     OnStep,
     Recorder,
+    StepReports,
     TrainingJob,
     UnmeasuredSplit,
     configured,
@@ -93,6 +94,7 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
             earlier=self.replayed,
             indices=self.indices,
             on_step=on_step,
+            on_held=StepReports(self.reporter, f"estimating what {task.name} must not change"),
             watchers=NO_WATCHERS if self.tensorboard is None else tensorboard(self.tensorboard),
         )
 

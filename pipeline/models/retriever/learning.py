@@ -102,6 +102,7 @@ def learn(
     earlier: Sequence[TaskData] = (),
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
+    on_held: OnStep = lambda _done, _total: None,
     watchers: Watchers = NO_WATCHERS,
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
@@ -117,6 +118,7 @@ def learn(
             among them.
         indices: the folder of embedding indices; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all).
+        on_held: takes (groups done, in all) while EWC estimates what is to be held.
         watchers: Lightning's loggers and callbacks.
 
     Raises:
@@ -134,6 +136,7 @@ def learn(
             rows=rows,
             indices=indices,
             on_step=on_step,
+            on_held=on_held,
             watchers=watchers,
         )
 

@@ -73,22 +73,30 @@ class Protection:
         if self._rows:
             self._batches = self._rows.batches(tokens, self._config)
 
-    def hold(self, encoder: Encoder, new: Callable[[], Batches], losses: RowLosses) -> None:
+    def hold(
+        self,
+        encoder: Encoder,
+        new: Callable[[], Batches],
+        losses: RowLosses,
+        on_group: Callable[[int, int], object] = lambda _done, _total: None,
+    ) -> None:
         """Hold the encoder's weights by EWC, where it is chosen: after `before_task`, with the same weights.
 
         Args:
             encoder: where its examples are computed.
             new: makes batches of the task that is to be learned, on whose texts the model itself says what it knows.
             losses: the training's, row by row.
+            on_group: takes (groups of examples done, in all) before each.
 
         Raises:
             DivergedError: a loss or a gradient is no finite number.
+            Yielded: the job was preempted.
         """
         if "ewc" not in self._config.ways or self._config.lambda_value == 0:
             return
         parts = [Part(name, batches, self._config.fisher_labels) for name, batches in self._batches.items()]
         parts.append(Part(_BASE, new(), "sampled"))
-        self._elastic = ElasticWeights(encoder, parts, self._config, losses)
+        self._elastic = ElasticWeights(encoder, parts, self._config, losses, on_group)
 
     @property
     def warnings(self) -> tuple[str, ...]:

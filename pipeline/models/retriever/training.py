@@ -143,6 +143,7 @@ def train_task(
     rows: ReplayRows | None = None,
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
+    on_held: OnStep = lambda _done, _total: None,
     watchers: Watchers = NO_WATCHERS,
 ) -> tuple[PremiseRetriever, RunSummary]:
     """Train a task and return the retriever, and the run's summary.
@@ -155,6 +156,7 @@ def train_task(
         rows: of earlier tasks, for replay and EWC.
         indices: the folder of embedding indices, where hard negatives are looked for; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all) after each.
+        on_held: takes (groups done, in all) while EWC estimates what is to be held.
         watchers: Lightning's loggers and callbacks.
 
     Raises:
@@ -193,7 +195,17 @@ def train_task(
     made = _read_trained(run)
     if made is None:
         model.to("cuda" if on_cuda(config) else "cpu")
-        protection.hold(model.encoder, lambda: data.batches(batch_size=1, multiple_of=1), losses)
+
+        def before_group(done: int, groups: int) -> None:
+            if preemption.wanted() and world() == 1:
+                # One of several would leave the others waiting: they end when the estimate does.
+                raise preemption.Yielded("nothing is learned yet")
+            on_held(done, groups)
+
+        with preemption.region(any_of):
+            protection.hold(
+                model.encoder, lambda: data.batches(batch_size=1, multiple_of=1), losses, before_group
+            )
         model.to("cpu")
         # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
         model.train()

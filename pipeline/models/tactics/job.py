@@ -317,7 +317,6 @@ def made_by(
         trainer = begin(run / "model", saves.report_to)
         shown = rows()
         fitted = trainer.fit(shown, saves)
-        trainer.check_finite()
         warnings = warn(fitted)
         write, adapters = written(step, chain, trainer.write, by_repository=config.lora_by_repository)
         said = {

@@ -56,7 +56,7 @@ from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
 from pipeline.models.config import Config, Device, Number, Positive, PositiveNumber
 from pipeline.models.curve import Curve
-from pipeline.models.errors import ConfigError, DivergedError, NothingToLearnError
+from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import (
     DType,
     computes_in_bfloat16,
@@ -411,7 +411,6 @@ class RepositoryTrainer(abc.ABC):
             self._report(f"{key['url']} at {key['commit']}: {error}")
         seconds = time.monotonic() - started
         if fitted is not None:
-            self.check_finite()
             self._learned = [*self._learned, key]
             if is_first():
                 place = Path(self.output_dir)
@@ -479,19 +478,6 @@ class RepositoryTrainer(abc.ABC):
         wait(self.device)
         # The first process has prepared the folder.
         return about if is_first() else read_about(folder)
-
-    def check_finite(self) -> None:
-        """Check the trained weights.
-
-        Raises:
-            DivergedError: a weight is no finite number.
-        """
-        for name, value in self.model.named_parameters():
-            if value.requires_grad and not bool(torch.isfinite(value).all()):
-                raise DivergedError(
-                    f"the trained weights are no finite numbers ({name}): training has diverged. Train with a smaller "
-                    "learning rate, or with dtype float32"
-                )
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of TRL's configurations that all trainers share."""

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
@@ -215,3 +216,16 @@ def test_a_run_that_is_cut_off_between_an_epoch_s_last_step_and_its_validation_s
             run("cut")
     assert run("cut") == whole
     assert epochs == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_job_that_is_to_make_way_while_ewc_estimates_does_so_and_learns_nothing(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+    config = small_config(model, max_epochs=1)
+    data = data_module(tasks[0].dataset, config, tokens_of=model)
+    monkeypatch.setattr(preemption, "wanted", lambda: len(seen) > 1)
+    with pytest.raises(preemption.Yielded, match="75"):
+        train_task(model, data, config, run=tmp_path / "run", on_held=lambda *done: seen.append(done))
+    assert seen == [(0, 8), (1, 8)]
+    assert not list(tmp_path.rglob("*.ckpt"))
