@@ -21,6 +21,7 @@ from store.text import clean, printable_json
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+_BARS = "▁▂▃▄▅▆▇█"
 LEAST_WIDTH = 10
 """Of a column that is cut."""
 READABLE_WIDTH = 24
@@ -122,6 +123,13 @@ def table(
             line += text + " " * (width - _width(text) + 2)
         line = line.rstrip()
         say(styled(line, "dim") if number == 0 else line)
+
+
+def sparkline(numbers: Sequence[int]) -> str:
+    """Return a bar for each number, the lowest for the least of them."""
+    least = min(numbers)
+    step = max(max(numbers) - least, 1) / (len(_BARS) - 1)
+    return "".join(_BARS[round((number - least) / step)] for number in numbers)
 
 
 def _narrowed(widths: dict[int, int], over: int) -> dict[int, int]:

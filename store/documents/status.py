@@ -37,6 +37,7 @@ from store.log.reader import LogReader
 from store.text import parse_time
 from store.view import model_queries, queries, report_queries, rows
 from store.view.counts import count_all, disproved
+from store.view.report_queries import Turn
 from store.view.rows import CheckpointRow, JobRow, NotifierRow, PauseRow, ServiceRow, TriggerRow
 
 LAST_EVENTS = 5
@@ -71,6 +72,8 @@ class Week:
     filled: int
     gone: int
     """without a proof"""
+    sorries: list[int]
+    """how many were in the source when the week began, and at the end of each of its days"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,7 @@ def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> 
     paused = queries.pauses(view)
     why_stopped = "" if checkpoint is None else checkpoint.stopped_reason
     today = datetime.now(UTC).isoformat() if moment is None else moment.recorded_at
-    week, news = _week(view, utc_text(parse_time(today) - NEWS_OF))
+    week, news = _week(view, repositories, parse_time(today) - NEWS_OF)
     return ViewStatus(
         problems=[
             *([_stopped(why_stopped)] if why_stopped else []),
@@ -201,20 +204,38 @@ def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> 
     )
 
 
-def _week(view: sqlite3.Connection, since: str) -> tuple[Sequence[Week], Sequence[Happened]]:
-    """Return what came and went since then: how much in each repository, and the newest."""
-    turns = [one for one in report_queries.turns_since(view, since) if not one.first_read]
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+def _week(
+    view: sqlite3.Connection, repositories: Sequence[Repository], begin: datetime
+) -> tuple[Sequence[Week], Sequence[Happened]]:
+    """Return what came and went in the week that begins then: how much in each repository, and the newest."""
+    turns = [one for one in report_queries.turns_since(view, utc_text(begin)) if not one.first_read]
+    of_each: defaultdict[str, list[Turn]] = defaultdict(list)
     for one in turns:
-        counts[one.repository][one.what] += 1
+        of_each[one.repository].append(one)
+    week = []
+    for item in repositories:
+        if changes := of_each.get(item.repository):
+            of = Counter(one.what for one in changes)
+            filled = of["by_people"] + of["by_us"]
+            levels = _levels(item.in_source, changes, begin)
+            week.append(Week(item.repository, of["opened"], filled, of["removed"], levels))
     newest = turns[:MOST_NEWS]
     happened = [
         of_row(Happened, one.sorry, at=one.at, step=turn.step, by=one.by)
         for turn, one in zip(newest, describe_news(view, newest), strict=True)
     ]
-    return [
-        Week(name, of["opened"], of["by_people"] + of["by_us"], of["removed"]) for name, of in counts.items()
-    ], happened
+    return week, happened
+
+
+def _levels(now: int, changes: Sequence[Turn], begin: datetime) -> list[int]:
+    """Return how many sorries there were at a week's beginning and after each of its days, from how many there are."""
+    levels = [now] * (NEWS_OF.days + 1)
+    for one in changes:
+        # A commit may have been made before the week in which it was seen, and its author's clock may be wrong.
+        day = min(max((parse_time(one.at) - begin).days, 0), NEWS_OF.days - 1)
+        for before in range(day + 1):
+            levels[before] += -1 if one.what == "opened" else 1
+    return levels
 
 
 def _stopped(why: str) -> Problem:

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,8 +22,8 @@ from daemon.place.lock import DaemonLock
 from daemon.state.disk import Refusal
 from pipeline.jobs.kinds import KINDS as JOB_KINDS
 from store.events.jobs import JobSucceeded
-from store.events.repositories import BranchUnwatched, RepositoryFailed
-from store.events.scans import SorryFilled
+from store.events.repositories import BranchUnwatched, CommitObserved, RepositoryFailed
+from store.events.scans import SorryFilled, SorryOpened
 from store.events.service import (
     ConfigLoaded,
     ConfigRejected,
@@ -40,6 +41,7 @@ from tests.support.state_folder import (
     StateFolder,
     fail_job,
     open_sorry,
+    sorry_place,
     start_job,
     watch,
 )
@@ -120,6 +122,9 @@ def test_a_running_daemon_without_problems_is_healthy(filled: StateFolder) -> No
     assert text.out.splitlines()[0] == (
         "● everlean is running well: 1 repository watched, 1 sorry open, 1 verified, 0 filled."
     )
+    assert text.out.splitlines()[1:4] == [
+        "  next: 1 sorry with a proof that Lean accepted", "    -> everlean proofs --state verified", "",
+    ]  # fmt: skip
     assert (text.code, text.err) == (0, "")
 
 
@@ -132,13 +137,32 @@ def test_what_came_and_went_in_a_week_is_counted_by_repository_and_the_newest_is
     filled.add(f"repository:{REPOSITORY}", SorryFilled(**life, sorry=OTHER_SORRY, by="people", proof=None))
     filled.write()
     answer = filled.everlean("status", "--json").json
-    assert answer["week"] == [{"repository": REPOSITORY, "opened": 1, "filled": 1, "gone": 0}]
+    week = {"repository": REPOSITORY, "opened": 1, "filled": 1, "gone": 0, "sorries": [2] * 8}
+    assert answer["week"] == [week]
     assert [(one["step"], one["declaration"]) for one in answer["news"]] == [
         ("filled", "Demo.beta"), ("opened", "Demo.gamma"),
     ]  # fmt: skip
     text = filled.everlean("status").out
-    assert "1 filled, 1 new" in text
+    assert text.splitlines()[1] == "  this week: 1 filled, 1 new"
+    assert re.search(r"  demo/one +2 +▁{8} -1 \+1 +ok ", text)
     assert re.search(r"  opened +Demo\.gamma +Demo\.lean:30", text)
+
+
+def test_a_week_is_drawn_from_its_beginning_by_the_days_of_its_commits(filled: StateFolder) -> None:
+    now = datetime.now(UTC)
+    for number, days in enumerate((300, 5, 3, 3, 1)):
+        about = {"repository": REPOSITORY, "branch": "main", "sha": f"{number}" * 40}
+        filled.add(f"repository:{REPOSITORY}", CommitObserved(
+            **about, parents=(), author="B", committed_at=now - timedelta(days=days, hours=-1), subject="s",
+            baseline=False,
+        ))  # fmt: skip
+        opened = SorryOpened(
+            **about, sorry=f"{number}" * 16, place=sorry_place("Demo.d", line=30), reopened=False
+        )
+        filled.add(f"repository:{REPOSITORY}", opened)
+    filled.write()
+    assert filled.everlean("status", "--json").json["week"][0]["sorries"] == [2, 3, 3, 4, 4, 6, 6, 7]
+    assert " ▁▂▂▄▄▇▇█ +5 " in filled.everlean("status").out
 
 
 def test_the_exit_code_says_how_the_daemon_is(filled: StateFolder) -> None:

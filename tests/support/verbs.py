@@ -50,6 +50,8 @@ def everlean(
     code = 0
     logger = logging.getLogger()
     handlers, level = list(logger.handlers), logger.level
+    umask = os.umask(0o022)
+    os.umask(umask)
     on_signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with (
         mock.patch.dict(os.environ, environment, clear=True),
@@ -71,6 +73,7 @@ def everlean(
             logger.handlers[:] = handlers
             logger.setLevel(level)
             structlog.reset_defaults()
+            os.umask(umask)  # a verb that makes files keeps them for its user
             for number, handler in on_signals.items():
                 signal.signal(number, handler)
     said, told = (stream.buffer.getvalue().decode("utf-8") for stream in (out, err))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -27,7 +27,6 @@ from store.documents.repositories import (
     described_repositories,
     projects_said,
 )
-from store.documents.status import Week
 from store.domain.identity import slug
 from store.text import ago, clean, counted, listed
 from store.view.rows import LARGER, too_large_said
@@ -94,7 +93,6 @@ def list_(
         [item for item in found if item.watched or every or only or call.as_json],
         polls=call.instance.moment is None,
         running=call.instance.running,
-        empty="no repository is watched; `everlean repos add URL` adds one",
     )
 
 
@@ -331,20 +329,11 @@ def _takes_effect(instance: Instance) -> str:
     return f"`everlean run --config {instance.config}` starts the daemon"
 
 
-# ---- The table, which `everlean status` shows too
+# ---- The table
 
 
-def listing(
-    found: list[Repository],
-    *,
-    running: bool,
-    polls: bool = True,
-    details: bool = True,
-    empty: str = "",
-    week: Mapping[str, Week] | None = None,
-) -> Listing[Repository]:
-    """Return repositories as a table; with `details` the reason and remedy of each that fails, and what was traced.
-    With `week`, also what came and went.
+def listing(found: list[Repository], *, running: bool, polls: bool = True) -> Listing[Repository]:
+    """Return repositories as a table, with the reason and remedy of each that fails, and what was traced.
 
     Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them. Without a
     running daemon none comes next.
@@ -357,22 +346,20 @@ def listing(
         Column("REPOSITORY", lambda item: item.repository, shrink=True),
         Column("STATE", word),
         Column("SORRIES", lambda item: item.sorries_text),
-        *([Column("THIS WEEK", lambda item: _week_said(week.get(item.repository)))] if week else []),
         *(polled if polls else ()),
-        Column("TIP", _tips, shrink=True),
+        Column("TIP", tips, shrink=True),
     ]
-    below = [*_troubles(found), *_traced(found)] if details else ()
-    return Listing(found, columns, Repositories(found), empty=empty, below=below)
+    return Listing(
+        found,
+        columns,
+        Repositories(found),
+        empty="no repository is watched; `everlean repos add URL` adds one",
+        below=[*_troubles(found), *_traced(found)],
+    )
 
 
-def _week_said(week: Week | None) -> str:
-    if week is None:
-        return "-"
-    words = ((week.filled, "filled"), (week.opened, "new"), (week.gone, "gone"))
-    return ", ".join(f"{number:,} {word}" for number, word in words if number) or "-"
-
-
-def _tips(item: Repository) -> str:
+def tips(item: Repository) -> str:
+    """Return the newest commit of each branch."""
     live = [head for head in item.heads if head.state == "live"]
     due = {head.branch: "" if head.scanned == head.tip else " (scan due)" for head in live}
     return listed([f"{head.branch} {head.tip[:10]}{due[head.branch]}" for head in live], 3) or "-"

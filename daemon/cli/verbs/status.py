@@ -20,7 +20,7 @@ import typer
 
 from daemon.cli.answer import Answer
 from daemon.cli.context import Call, ExitCode, verb
-from daemon.cli.render import cut_line, emit_json_line, fields, note, say, styled, table
+from daemon.cli.render import cut_line, emit_json_line, fields, note, say, sparkline, styled, table
 from daemon.cli.verbs import repos
 from daemon.health.status_report import Daemon, Jobs, Models, Proving, Status, Work, collect
 from daemon.place.control_client import ControlError
@@ -34,6 +34,7 @@ from store.view.rows import NotifierRow
 
 if TYPE_CHECKING:
     from store.documents.live import QueuedJob
+    from store.documents.status import Week
 
 EVERY_S = 2.0
 SHORTEST_S, LONGEST_S = 0.2, 86400.0
@@ -79,16 +80,54 @@ def show(report: Status) -> None:
     """Write the report for people."""
     colour = "green" if report.healthy else "red"
     say(f"{styled('●', colour)} {styled(report.summary, 'bold')}")
+    if week := report.week:
+        went = {
+            "filled": sum(one.filled for one in week),
+            "new": sum(one.opened for one in week),
+            "gone": sum(one.gone for one in week),
+        }
+        say(f"  this week: {by_state(_some(went))}")
     for problem in report.problems:
         mark = styled("error", "red") if problem.severity == "error" else styled("warning", "yellow")
         _message(mark, problem)
         for line in problem.errors or ():
             say(f"      {clean(line)}")
         say(f"    -> {clean(problem.remedy)}")
-    daemon, log, jobs = report.daemon, report.log, report.jobs
     earlier = report.as_of is not None
+    if not report.problems and not earlier and (ready := (report.sorries or {}).get("verified")):
+        say(f"  next: {counted(ready, 'sorry')} with a proof that Lean accepted")
+        say("    -> everlean proofs --state verified")
+    daemon, log, jobs = report.daemon, report.log, report.jobs
     if not daemon.running and not log.position:
         return  # nothing was recorded: the rest would be zeros
+    _repositories(report)
+    if report.news:
+        say()
+        table(
+            ("WHEN", "WHAT", "SORRY", "PLACE", "BY"),
+            [
+                (ago(item.at), item.step, item.declaration or item.sorry, f"{item.path}:{item.line}", item.by)
+                for item in report.news
+            ],
+            shrink=(2, 3),
+            names=(2, 3),
+            spare=(4,),
+        )
+    if jobs.running:
+        say()
+        table(
+            ("JOB", "STARTED", "PROGRESS", "WHAT"),
+            [
+                (
+                    item.job,
+                    ago(item.started_at),
+                    item.progress.count if item.progress is not None else "-",
+                    item.describes,
+                )
+                for item in jobs.running
+            ],
+            shrink=(3,),
+        )
     say()
     fields(
         (
@@ -110,38 +149,43 @@ def show(report: Status) -> None:
             ),
         )
     )
+
+
+def _repositories(report: Status) -> None:
+    """Write a line for each repository: its sorries, what the week did to them, its state, its tips."""
     watched = [item for item in report.repositories or () if item.watched]
-    if watched:
-        say()
-        week = {item.repository: item for item in report.week or ()}
-        repos.listing(watched, running=daemon.running, polls=not earlier, details=False, week=week).show()
-    if jobs.running:
-        say()
-        table(
-            ("JOB", "STARTED", "PROGRESS", "WHAT"),
-            [
-                (
-                    item.job,
-                    ago(item.started_at),
-                    item.progress.count if item.progress is not None else "-",
-                    item.describes,
-                )
-                for item in jobs.running
-            ],
-            shrink=(3,),
-        )
-    if report.news:
-        say()
-        table(
-            ("WHEN", "WHAT", "SORRY", "PLACE", "BY"),
-            [
-                (ago(item.at), item.step, item.declaration or item.sorry, f"{item.path}:{item.line}", item.by)
-                for item in report.news
-            ],
-            shrink=(2, 3),
-            names=(2, 3),
-            spare=(4,),
-        )
+    if not watched:
+        return
+    week = {item.repository: item for item in report.week or ()}
+    columns = [
+        ("REPOSITORY", [item.repository.removeprefix("github.com/") for item in watched]),
+        ("SORRIES", [item.sorries_text for item in watched]),
+        ("THIS WEEK", [_week(week.get(item.repository)) for item in watched]),
+        ("STATE", [repos.word(item) for item in watched]),
+        ("TIP", [repos.tips(item) for item in watched]),
+        ("LAST POLL", [ago(item.checked_at) for item in watched]),
+    ]
+    if not week:
+        del columns[2]
+    if report.as_of is not None:
+        del columns[-1]  # polls are no events
+    at = {header: index for index, (header, _) in enumerate(columns)}
+    say()
+    table(
+        tuple(at),
+        zip(*(cells for _, cells in columns), strict=True),
+        shrink=(at["REPOSITORY"], at["SORRIES"], at["TIP"]),
+        names=(at["REPOSITORY"],),
+        spare=tuple(at[header] for header in ("LAST POLL", "TIP", "STATE") if header in at),
+    )
+
+
+def _week(week: Week | None) -> str:
+    """Return the sorries in the source, day by day, and how many went and came: "▇▅▅▅▃▃▃▁ -8 +1"."""
+    if week is None:
+        return "-"
+    changes = (("-", week.filled + week.gone), ("+", week.opened))
+    return " ".join([sparkline(week.sorries), *(f"{sign}{number:,}" for sign, number in changes if number)])
 
 
 def _message(mark: str, problem: Problem) -> None:
