@@ -19,7 +19,7 @@ from store.errors import LogError
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments", description="Run an experiment.")
-    parser.add_argument("file", type=Path, help="such as experiments/small/premises.yaml")
+    parser.add_argument("file", type=Path, help="such as experiments/real/proving.yaml")
     parser.add_argument(
         "--folder", type=Path, help="for its log and checkpoints, on a local disk (else experiments-run/NAME)"
     )

@@ -205,12 +205,15 @@ class Learning(Part):
 # ---- proving
 
 
-class RowsFamily(Part):
-    """Theorems that follow by one lemma each (`experiments.families.Rows`)."""
+class LibraryTheorems(Part):
+    """The theorems that are held out of the library in `experiments/library` (`experiments.theorems`).
 
-    source: Literal["rows"]
-    learned_from: int = Field(400, ge=1)
-    held_out: int = Field(60, ge=1)
+    `held_out`: the first so many; `lemmas`: the first so many are learned from; None: all.
+    """
+
+    source: Literal["library"]
+    held_out: int | None = Field(None, ge=1)
+    lemmas: int | None = Field(None, ge=1)
 
 
 class SorryDB(Part):
@@ -226,13 +229,20 @@ class Prover(Part):
     """A rung, and what its goals are shown.
 
     Attributes:
-        rung: of the ladder. Of generated theorems rung 0; of repositories all five, with the models that the
+        rung: of the ladder. Of the library's theorems rung 0; of repositories all five, with the models that the
             configuration names.
-        premises: of generated theorems. Those that are retrieved come from a retriever that is trained here.
+        premises: of the library's theorems: what finds them; "trained": a retriever that is trained here, "fused": its
+            ranking and BM25's together.
+        learned: what the retriever learned from: "library": what people's proofs of all lemmas name; "first commit":
+            those of a quarter of the lemmas alone; "own proofs": that, and then what the search proves of the lemmas of
+            three more commits, shown the fused premises, one training after each commit.
+        seeds: the first so many of the experiment's; 1 where nothing is drawn.
     """
 
     rung: int = Field(ge=0, le=4)
-    premises: Literal["none", "random", "bm25", "retrieved"] = "none"
+    premises: Literal["none", "random", "bm25", "mepo", "trained", "fused"] = "none"
+    learned: Literal["library", "first commit", "own proofs"] = "library"
+    seeds: int | None = Field(None, ge=1)
 
 
 class Proving(Part):
@@ -240,17 +250,21 @@ class Proving(Part):
     about: for the result's page.
     theorems: what is to be proved; of repositories their open sorries.
     shown: premises that a goal is shown.
-    budgets: rising. Of generated theorems tactics sent to Lean for each; of repositories seconds a sorry.
-    arms: by name; the first is the one that the others are compared with.
+    budgets: rising. Of the library's theorems tactics sent to Lean for each; of repositories seconds a sorry.
+    practice: tactics for each lemma of a commit, where a retriever learns from its own proofs.
+    arms: by name.
+    against: arms that each one is compared with; none: the first.
     """
 
     kind: Literal["proving"]
     about: str
     seeds: Seeds
-    theorems: Annotated[RowsFamily | Repositories | SorryDB, Field(discriminator="source")]
+    theorems: Annotated[LibraryTheorems | Repositories | SorryDB, Field(discriminator="source")]
     shown: int = Field(10, ge=1)
     budgets: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    practice: int = Field(50, ge=1)
     arms: dict[str, Prover] = Field(min_length=1)
+    against: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _possible(self) -> Proving:
@@ -263,7 +277,10 @@ class Proving(Part):
                         f"{name}: a repository's sorries are shown what the retriever in use finds"
                     )
             elif arm.rung != 0:
-                raise ValueError(f"{name}: generated theorems have rung 0")
+                raise ValueError(f"{name}: the library's theorems have rung 0")
+        for name in self.against:
+            if name not in self.arms:
+                raise ValueError(f"against: {name} is no arm; {suggestion(name, list(self.arms))}")
         return self
 
 
@@ -281,10 +298,10 @@ def read(path: Path, data: Path | None = None) -> tuple[str, Learning | Proving]
         given = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ExperimentError(
-            f"{path} cannot be read: {error}; name a YAML file such as experiments/small/*.yaml"
+            f"{path} cannot be read: {error}; name a YAML file such as experiments/real/*.yaml"
         ) from error
     if not isinstance(given, dict):
-        raise ExperimentError(f"{path}: it holds no keys; see experiments/small/*.yaml")
+        raise ExperimentError(f"{path}: it holds no keys; see experiments/real/*.yaml")
     try:
         found = TypeAdapter[Learning | Proving](Experiment).validate_python(given)
     except ValidationError as error:

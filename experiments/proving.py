@@ -13,38 +13,45 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
-from experiments.families import PATH, Problem, Rows
-from experiments.file import ExperimentError, Prover, Proving, Repositories, RowsFamily, SorryDB
+from experiments.file import ExperimentError, LibraryTheorems, Prover, Proving, Repositories, SorryDB
 from experiments.lab import Known, Lab, Trial, as_text
 from experiments.ladder import solved_sorries
 from experiments.results import Result, gain, with_interval
+from experiments.theorems import COMMITS, HELD_OUT, Library, Theorem
 from pipeline.jobs.specs import Budget
+from pipeline.lean.goal_text import state_of
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.model_files import file_digest
-from pipeline.models.retriever.baselines import BM25
+from pipeline.models.retriever.baselines import Finder, MePo, WordFinder
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.places import Place
+from pipeline.models.text import query_text
 from pipeline.prove.curated import CuratedTactics
-from pipeline.prove.premises import Find, ShownPremises
+from pipeline.prove.graph import Candidate
+from pipeline.prove.premises import ShownPremises
 from pipeline.prove.search import Search, SearchMethod
 from pipeline.report.charts import Series, line_chart
 from tests.support.lean.wheel import backend as wheel
-from tests.support.lean.wheel.lean import UnavailableError
+from tests.support.lean.wheel.lean import UnavailableError, toolchain
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 
-SECONDS = 600.0
+SECONDS = 3600.0
 """Of a search; its budget of tactics ends it before."""
+AT_ONCE = 4
+"""Searches, each with a Lean of its own; what one finds does not depend on the others."""
+_FINDS_ITSELF = "exact?"
+"""Not offered where the lemma that is searched for stands above."""
 
 
 def run(experiment: Proving, lab: Lab) -> Result:
@@ -56,8 +63,9 @@ def run(experiment: Proving, lab: Lab) -> Result:
     """
     trials = [
         _trial(experiment, name, arm, seed)
-        for seed in experiment.seeds
+        for number, seed in enumerate(experiment.seeds)
         for name, arm in experiment.arms.items()
+        if arm.seeds is None or number < arm.seeds
     ]
     for trial in lab.each(trials):
         _measure(experiment, experiment.arms[trial.arm], trial, lab)
@@ -72,22 +80,26 @@ def run(experiment: Proving, lab: Lab) -> Result:
 def _trial(experiment: Proving, name: str, arm: Prover, seed: int) -> Trial:
     given = experiment.theorems
     contents = (file_digest(given.file),) if isinstance(given, SorryDB) and given.file.exists() else ()
-    follows_from = (as_text(given), *contents, str(experiment.shown), as_text(arm))
+    own = (experiment.shown, experiment.practice if arm.learned == "own proofs" else 0)
+    follows_from = (as_text(given), *contents, str(own), as_text(arm))
     return Trial(name, seed, (*follows_from, json.dumps(experiment.budgets)))
 
 
 def _measure(experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
     given = experiment.theorems
     done: set[str] = set()
-    solve: Callable[..., Mapping[str, float]]
     if isinstance(given, Repositories | SorryDB):
-        solve = partial(solved_sorries, given, arm.rung, trial, lab)
+        solve: Callable[..., Mapping[str, float]] = partial(solved_sorries, given, arm.rung, trial, lab)
     else:
         began = time.process_time()
-        generated = _Generated(experiment, arm, trial, lab)
+        bench = _Bench(experiment, given, trial.seed, lab)
+        finder = bench.finder(arm)
         spent = time.process_time() - began
         lab.once(trial, "models", lambda: {"processor_seconds": spent})
-        solve = generated.proved
+        tactics = lab.once(
+            trial, "tactics", lambda: asyncio.run(bench.tactics(finder, experiment.budgets[-1]))
+        )
+        solve = partial(_within, tactics)
     for budget in experiment.budgets:
         known = lab.once(trial, f"budget {budget}", partial(solve, budget, but_not=frozenset(done)))
         done |= {name for name, proved in known.items() if proved}
@@ -95,144 +107,264 @@ def _measure(experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
     lab.finish(trial, [f"budget {budget}" for budget in experiment.budgets])
 
 
-# ---- generated theorems
+def _within(tactics: Mapping[str, float], budget: int, *, but_not: frozenset[str]) -> dict[str, float]:
+    """Return what a budget proves: the search is the same for each, and ends at its proof."""
+    return {name: float(0 < used <= budget) for name, used in tactics.items() if name not in but_not}
 
 
-class _Generated:
-    """A family of a seed, with what an arm shows; what was trained already is loaded."""
+# ---- the library
 
-    def __init__(self, experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
-        given = experiment.theorems
-        assert isinstance(given, RowsFamily)
-        self._arm, self._seed, self._shown = arm, trial.seed, experiment.shown
-        self._folder = lab.folder / "models" / f"{given.source}-{trial.seed}"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._family = Rows(trial.seed, given)
-        self._end = (self._family.end, 1)
-        self._place = Place(PATH, self._end)
+
+class _Bench:
+    """The library of an experiment, with the models of a seed; what was trained already is loaded."""
+
+    def __init__(self, experiment: Proving, given: LibraryTheorems, seed: int, lab: Lab) -> None:
+        self._seed, self._shown, self._practice = seed, experiment.shown, experiment.practice
+        self._lab, self._folder = lab, lab.folder / "models" / f"library-{seed}"
         try:
-            self._key = ReplKey(wheel.backend(), self._folder, ("Init",))
+            self._library = Library(toolchain())
         except UnavailableError as error:
             raise ExperimentError(str(error)) from error
-        self._setup = Setup(prefix=(self._family.above,))
-        self._find = None if arm.premises == "none" else self._finder()
+        self._held_out = self._library.held_out[: given.held_out]
+        self._lemmas = self._library.lemmas[: given.lemmas]
+        project = lab.folder / "library"
+        project.mkdir(parents=True, exist_ok=True)
+        self._library.build(project)
+        self._key = ReplKey(wheel.backend(), project, self._library.imports)
 
-    def proved(self, budget: int, *, but_not: Collection[str]) -> Mapping[str, float]:
-        """Return of each further theorem whether it is proved within so many tactics: 1 or 0."""
-        problems = [one for one in self._family.problems if one.name not in but_not]
-        return asyncio.run(self._search(problems, budget))
+    async def tactics(self, finder: Finder | None, most: int) -> Mapping[str, float]:
+        """Return of each theorem how many tactics its proof took; 0 where there is none within so many."""
+        found = await self._searched(self._held_out, finder, most)
+        return {one.name: float(found[one.name][1]) for one in self._held_out}
 
-    async def _search(self, problems: Sequence[Problem], calls: int) -> Mapping[str, float]:
-        budget = Budget(nodes=calls, seconds=SECONDS, tactic_timeout_s=10, calls=calls)
-        found = dict.fromkeys((one.name for one in problems), 0.0)
-        async with (
-            ReplPool(PoolLimits(processes=1)) as pool,
-            Session(pool, self._key, self._setup) as session,
-        ):
-            for problem in problems:
-                (root,) = await session.distil(problem.text())
-                shown = None if self._find is None else ShownPremises(self._find, PATH)
-                method = SearchMethod(CuratedTactics(core_only=True, shown=shown), seed=self._seed)
-                script = (await Search(session, method, budget).run(root)).script
-                if script is not None:
-                    units = await session.process(problem.text(script.block()))
-                    found[problem.name] = float(not any(unit.errors or unit.uses_sorry for unit in units))
+    async def _searched(
+        self, theorems: Sequence[Theorem], finder: Finder | None, most: int
+    ) -> dict[str, tuple[str, int]]:
+        """Return of each theorem a proof that Lean accepts and the tactics that it took; "" and 0 without one."""
+        budget = Budget(nodes=most, seconds=SECONDS, tactic_timeout_s=60, calls=most)
+        found = dict.fromkeys((one.name for one in theorems), ("", 0))
+        left = iter(theorems)
+
+        async def search(pool: ReplPool) -> None:
+            async with Session(pool, self._key, Setup()) as session:
+                for one in left:
+                    found[one.name] = await self._proof(session, one, finder, budget)
+
+        async with ReplPool(PoolLimits(processes=AT_ONCE)) as pool, asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(search(pool))
         return found
 
-    def _finder(self) -> Find:
-        """Return the lookup of this arm's premises for a state."""
-        data, most = self._folder / "data", self._shown
-        if not data.exists():
-            shutil.rmtree(self._folder / ".data", ignore_errors=True)
-            asyncio.run(self._write(self._folder / ".data"))
-            (self._folder / ".data").rename(data)
-        corpus = Corpus(data / "corpus.jsonl")
-        if self._arm.premises == "retrieved":
-            finder = _retriever(data, self._folder / "retriever", self._seed, most)
+    async def _proof(
+        self, session: Session, theorem: Theorem, finder: Finder | None, budget: Budget
+    ) -> tuple[str, int]:
+        (root,) = await session.distil(theorem.asked())
+        shown = None if finder is None else _shown(finder, theorem)
+        proposer = CuratedTactics(core_only=True, shown=shown)
+        if theorem.path != HELD_OUT:
+            proposer.saw(Candidate(_FINDS_ITSELF, _FINDS_ITSELF), parsed=False)
+        effort = await Search(session, SearchMethod(proposer, seed=self._seed), budget).run(root)
+        if effort.script is None:
+            return "", 0
+        lines = effort.script.block()
+        units = await session.process(theorem.asked(lines))
+        refused = any(unit.errors or unit.uses_sorry for unit in units)
+        return ("", 0) if refused else ("\n  ".join(lines), effort.repl_calls)
 
-            async def retrieved(state: str) -> tuple[Premise, ...]:
-                return finder.find([(state, self._place)])[0]
+    def finder(self, arm: Prover) -> Finder | None:
+        """Return what finds this arm's premises."""
+        match arm.premises:
+            case "none":
+                return None
+            case "random":
+                return _Drawn(self._corpus, self._shown, self._seed)
+            case "bm25":
+                return WordFinder(self._corpus, premises=self._shown)
+            case "mepo":
+                return _Symbols(self._corpus, premises=self._shown)
+        match arm.learned:
+            case "library":
+                trained = self._trained(self._learned("library", self._lemmas), None, ())
+            case "first commit":
+                trained = self._first()
+            case "own proofs":
+                trained = self._after_commits()
+        return self._fused(trained) if arm.premises == "fused" else self._alone(trained)
 
-            return retrieved
-        if self._arm.premises == "bm25":
-            ranking, allowed = BM25(corpus), corpus.accessible(PATH, self._end)
+    def _alone(self, checkpoint: str) -> Finder:
+        return PremiseFinder.of_checkpoint(self._chain.folder, checkpoint, self._corpus, premises=self._shown)
 
-            async def ranked(state: str) -> tuple[Premise, ...]:
-                return tuple(corpus.all_premises[one] for one in ranking.rank(state, allowed, most))
+    def _fused(self, checkpoint: str) -> Finder:
+        return WordFinder(self._corpus, premises=self._shown, beside=self._alone(checkpoint))
 
-            return ranked
+    def _first(self) -> str:
+        return self._trained(self._learned("commit 0", self._of_commit(0)), None, ())
 
-        async def drawn(state: str) -> tuple[Premise, ...]:
-            rng = random.Random(f"{self._seed}/{state}")
-            return tuple(rng.sample(corpus.all_premises, min(most, len(corpus))))
+    def _after_commits(self) -> str:
+        """Return the checkpoint after all commits: each one's lemmas are searched for, and what is proved learned."""
+        checkpoint = self._first()
+        tasks = [self._learned("commit 0", self._of_commit(0))]
+        for number in range(1, COMMITS):
+            name = f"commit {number}"
+            if not (self._folder / name).exists():
+                # What `simp` uses by itself proves itself.
+                asked = [one for one in self._of_commit(number) if not one.by_simp]
+                proofs = asyncio.run(self._searched(asked, self._fused(checkpoint), self._practice))
+                proved = [one for one in asked if proofs[one.name][0]]
+                self._lab.say(f"  {name}: {len(proved)} of {len(asked)} lemmas proved")
+                self._learned(name, proved, {one.name: proofs[one.name][0] for one in proved})
+            task = TaskData(name, self._folder / name)
+            if json.loads((task.dataset / "random" / "train.json").read_text(encoding="utf-8")):
+                checkpoint = self._trained(task, checkpoint, tasks)
+                tasks.append(task)
+        return checkpoint
 
-        return drawn
+    def _of_commit(self, number: int) -> list[Theorem]:
+        return [one for one in self._lemmas if one.commit == number]
 
-    async def _write(self, folder: Path) -> None:
+    @cached_property
+    def _corpus(self) -> Corpus:
+        folder = self._lab.folder / "corpus"
+        if not folder.exists():
+            self._write(folder, [])
+        return Corpus(folder / "corpus.jsonl")
+
+    @cached_property
+    def _chain(self) -> Chain:
+        return Chain(self._folder / "chain")
+
+    def _learned(
+        self, name: str, lemmas: Sequence[Theorem], proofs: Mapping[str, str] | None = None
+    ) -> TaskData:
+        """Return the dataset of lemmas and their proofs, those of people unless there are others; written once."""
+        folder = self._folder / name
+        if not folder.exists():
+            goals = asyncio.run(self._goals(lemmas))
+            texts = [(proofs or {}).get(one.name, one.proof) for one in lemmas]
+            self._write(folder, list(zip(lemmas, goals, texts, strict=True)))
+        return TaskData(name, folder)
+
+    def _write(self, folder: Path, learned: Sequence[tuple[Theorem, str, str]]) -> None:
+        beside = folder.with_name(f".{folder.name}")
+        shutil.rmtree(beside, ignore_errors=True)
+        self._library.write(beside, learned)
+        beside.rename(folder)
+
+    async def _goals(self, lemmas: Sequence[Theorem]) -> list[str]:
         async with (
             ReplPool(PoolLimits(processes=1)) as pool,
-            Session(pool, self._key, self._setup) as session,
+            Session(pool, self._key, Setup()) as session,
         ):
-            await self._family.write(folder, session)
+            return [state_of((await session.distil(one.asked()))[0].goals) for one in lemmas]
+
+    def _trained(self, task: TaskData, parent: str | None, earlier: Sequence[TaskData]) -> str:
+        base = self._folder / "base"
+        if not base.exists():
+            make_tiny_retriever(base, d_model=48, layers=1, seed=self._seed, texts=self._library.texts())
+        config = small_config(
+            base,
+            seed=self._seed,
+            lr=3e-3,
+            batch_size=16,
+            max_epochs=8,
+            max_seq_len=48,
+            data_max_seq_len=48,
+            num_negatives=0,
+            num_in_file_negatives=0,
+            num_hard_negatives=0,
+            warmup_steps=0,
+            schedule="constant",
+            baselines=False,
+            against_forgetting="ewc+replay+average",
+        )
+        return learn(task, self._chain, config, parent=parent, earlier=earlier).checkpoint
 
 
-def _retriever(data: Path, folder: Path, seed: int, premises: int) -> PremiseFinder:
-    """Return a retriever that has learned the dataset, made in `folder` once."""
-    chain = Chain(folder / "chain")
-    base = make_tiny_retriever(folder / "base", d_model=64, layers=1, seed=seed)
-    config = small_config(
-        base, seed=seed, lr=3e-3, max_epochs=6, warmup_steps=0, schedule="constant", against_forgetting="none"
-    )
-    made = learn(TaskData("rows", data), chain, config, parent=None)
-    return PremiseFinder.of_checkpoint(
-        chain.folder, made.checkpoint, Corpus(data / "corpus.jsonl"), premises=premises
-    )
+def _shown(finder: Finder, theorem: Theorem) -> ShownPremises:
+    async def find(state: str) -> tuple[Premise, ...]:
+        return finder.find([(state, theorem.place)])[0]
+
+    return ShownPremises(find, theorem.path)
+
+
+class _Symbols(Finder):
+    """MePo's ranking."""
+
+    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+        mepo = MePo(self.corpus)
+        return [mepo.rank(query_text(state), self._allowed(place), k) for state, place in asked]
+
+
+class _Drawn(Finder):
+    """Premises that the seed draws for a state."""
+
+    def __init__(self, corpus: Corpus, premises: int, seed: int) -> None:
+        super().__init__(corpus, premises)
+        self._seed = seed
+
+    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+        found = []
+        for state, place in asked:
+            allowed = self._allowed(place).nonzero()[0].tolist()
+            found.append(random.Random(f"{self._seed}/{state}").sample(allowed, min(k, len(allowed))))
+        return found
 
 
 # ---- the result
 
 
 _MEANING = """\
-Share of theorems proved in percent, mean over the seeds with Student's 95% interval; what a smaller budget proved
-counts for a larger one. *Gain*: the paired difference to the first row at the largest budget, "within" where its
-interval has zero in it. Budgets are {budgets}."""
+Share of theorems proved in percent; what a smaller budget proved counts for a larger one. Of a theorem its mean over the
+arm's seeds is taken ({seeds}), and ± is a 95% interval over the theorems. *Against* an arm: the differences at the
+largest budget, paired by theorem, "within" where their interval has zero in it. Budgets are {budgets}."""
 
 
 def _result(experiment: Proving, found: Mapping[str, Sequence[Known]]) -> Result:
-    shares = {name: [_shares(experiment, known) for known in each] for name, each in found.items()}
-    first = [one[-1] for one in next(iter(shares.values()))]
+    budgets = experiment.budgets
+    shares = {
+        name: [_proved(each, budgets[: at + 1]) for at in range(len(budgets))] for name, each in found.items()
+    }
+    against = experiment.against or tuple(found)[:1]
     rows, lines = [], []
-    for number, (name, each) in enumerate(shares.items()):
-        by_budget = [[one[at] for one in each] for at in range(len(experiment.budgets))]
-        said = [with_interval(values) for values in by_budget]
+    for name, by_budget in shares.items():
+        said = [with_interval([*of.values()]) for of in by_budget]
+        last = by_budget[-1]
+        gains = [
+            "" if name == other else gain([*last.values()], [shares[other][-1][one] for one in last])
+            for other in against
+        ]
         seconds = sum(known.seconds for known in found[name]) / len(found[name])
-        rows.append((name, *said, gain(by_budget[-1], first) if number else "", f"{seconds:.0f}"))
-        lines.append(Series(name, tuple(statistics.fmean(values) for values in by_budget)))
+        rows.append((name, *said, *gains, f"{seconds:.0f}"))
+        lines.append(Series(name, tuple(statistics.fmean(of.values()) for of in by_budget)))
     unit = "s" if isinstance(experiment.theorems, Repositories | SorryDB) else "tactics"
     chart = line_chart(
         "experiment",
         "Theorems proved by budget",
-        positions=[f"{budget} {unit}" for budget in experiment.budgets],
+        positions=[f"{budget} {unit}" for budget in budgets],
         lines=lines,
         unit="percent",
         highest=100.0,
     )
-    head = ("", *(f"{budget} {unit}" for budget in experiment.budgets), "gain", "processor s a seed")
+    head = (
+        "",
+        *(f"{budget} {unit}" for budget in budgets),
+        *(f"against {name}" for name in against),
+        "processor s a seed",
+    )
     meaning = _MEANING.format(
-        budgets="seconds for each sorry" if unit == "s" else "tactics that are sent to Lean for each theorem"
+        budgets="seconds for each sorry" if unit == "s" else "tactics that are sent to Lean for each theorem",
+        seeds=", ".join(f"{name}: {len(each)}" for name, each in found.items()),
     )
     total = sum(known.seconds for each in found.values() for known in each)
     return Result(head, tuple(rows), chart, meaning, total)
 
 
-def _shares(experiment: Proving, known: Known) -> list[float]:
-    """Return the share of theorems that each budget has proved, smaller ones counted, in percent."""
-    names: set[str] = set()
-    done: set[str] = set()
-    shares = []
-    for budget in experiment.budgets:
-        each = known.figures[f"budget {budget}"]
-        names |= each.keys()
-        done |= {name for name, proved in each.items() if proved}
-        shares.append(100 * len(done) / max(1, len(names)))
-    return shares
+def _proved(each: Sequence[Known], budgets: Sequence[int]) -> dict[str, float]:
+    """Return of each theorem in what share of the seeds one of these budgets proved it, in percent."""
+    by_seed = []
+    for known in each:
+        proved: dict[str, float] = {}
+        for budget in budgets:
+            proved |= known.figures[f"budget {budget}"]
+        by_seed.append(proved)
+    return {name: 100 * statistics.fmean(one[name] for one in by_seed) for name in by_seed[0]}

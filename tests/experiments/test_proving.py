@@ -1,4 +1,4 @@
-"""Experiments of provers: budgets that add up, premises that decide, and rungs on a repository's sorries."""
+"""Experiments of provers: budgets that add up, what is learned from, and rungs on a repository's sorries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from experiments import learning, proving
 from experiments.__main__ import main
-from experiments.families import Rows
-from experiments.file import Learning, Proving, RowsFamily
+from experiments.file import Learning, Proving
 from experiments.lab import Lab
+from experiments.theorems import HELD_OUT, SOURCES, Library
 from store.log.reader import LogReader
 from tests.support.daemon.remote import Remote
 from tests.support.lean.real_gate import TOOLCHAIN, real_elan
@@ -27,7 +27,6 @@ FILES = {
     "Logic.lean": f"import Basic\n\n{USES}",
     "Open.lean": "import Basic\n\ntheorem four : 2 + 2 = 4 := by\n  sorry\n",
 }
-ROWS = {"source": "rows", "learned_from": 40, "held_out": 2}
 
 
 def experiment(theorems: object, **others: object) -> Proving:
@@ -43,48 +42,86 @@ def figures(lab: Lab, given: Proving, name: str) -> list[dict[str, float]]:
     return [dict(known.figures[what]) for what in known.order]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("real_lean")
-def test_a_larger_budget_tries_what_a_smaller_one_left_and_premises_decide(tmp_path: Path) -> None:
+def test_a_larger_budget_adds_to_a_smaller_one_and_a_retriever_learns_from_what_was_proved(
+    tmp_path: Path,
+) -> None:
     arms = {
         "none": {"rung": 0},
-        "retrieved": {"rung": 0, "premises": "retrieved"},
+        "words": {"rung": 0, "premises": "bm25"},
+        "own": {"rung": 0, "premises": "fused", "learned": "own proofs"},
     }
-    given = experiment(ROWS, shown=4, budgets=[10, 40], arms=arms)
+    library = {"source": "library", "held_out": 3, "lemmas": 12}
+    given = experiment(library, shown=4, budgets=[3, 40], practice=20, arms=arms, against=["none", "words"])
     with Lab(tmp_path, "premises", "", print) as lab:
         result = proving.run(given, lab)
         for name in arms:
             first, second = figures(lab, given, name)
-            assert len(first) == 2
+            assert len(first) == 3
             assert second.keys() == {theorem for theorem, proved in first.items() if not proved}
-        assert not any(value for each in figures(lab, given, "none") for value in each.values())
-        first, second = figures(lab, given, "retrieved")
-    none, *_, retrieved = result.rows
-    assert none[:3] == ("none", "0.0", "0.0")
-    assert float(retrieved[2]) == 50 * sum(value for each in (first, second) for value in each.values())
-    assert float(retrieved[2]) > 0
+            again = figures_of_one_budget(tmp_path, given, name) if name == "words" else None
+            assert again in (None, {**first, **second})
+    assert result.head[3:5] == ("against none", "against words")
+    assert [row[0] for row in result.rows] == [*arms]
+    own = tmp_path / "models" / "library-1"
+    learned = [json.loads((own / f"commit {n}" / "random" / "train.json").read_text()) for n in range(4)]
+    assert all(one["traced_tactics"][0]["annotated_tactic"][1] for each in learned for one in each)
+    assert sum(map(len, learned)) > len(learned[0]) > 0
+
+
+def figures_of_one_budget(folder: Path, given: Proving, name: str) -> dict[str, float]:
+    """Measure an arm with the largest budget alone."""
+    alone = given.model_copy(
+        update={"budgets": given.budgets[-1:], "arms": {name: given.arms[name]}, "against": ()}
+    )
+    with Lab(folder / "alone", "alone", "", print) as lab:
+        proving.run(alone, lab)
+        (found,) = figures(lab, alone, name)
+    return found
 
 
 def test_without_lean_an_experiment_says_so_and_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEAN_SHARED", str(tmp_path / "nowhere"))
-    arguments = ["experiments/small/premises.yaml", "--folder", str(tmp_path / "run"), "--out", str(tmp_path)]
+    arguments = ["experiments/real/proving.yaml", "--folder", str(tmp_path / "run"), "--out", str(tmp_path)]
     assert main(arguments) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith("Lean 4.35.0 cannot be built here")
 
 
-@pytest.mark.usefixtures("real_lean")
-def test_each_problem_is_proved_by_its_lemma_below_the_lemmas_of_both_volumes(
+def test_the_library_builds_and_what_is_held_out_of_it_is_proved_below_it(
     real_lean: Path, tmp_path: Path
 ) -> None:
-    family = Rows(1, RowsFamily.model_validate({**ROWS, "held_out": 12}))
-    text = "\n".join([family.above, *(one.text((f"rw [{one.theorem.lemma}]",)) for one in family.problems)])
-    (tmp_path / "All.lean").write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [real_lean / "bin" / "lean", "All.lean"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "")
+    library = Library(real_lean)
+    library.build(tmp_path)
+    # As the search states them: below everything, under names of their own.
+    asked = "\n".join(one.asked() for one in (*library.lemmas, *library.held_out))
+    (tmp_path / "Asked.lean").write_text(f"import {library.imports[0]}\n{asked}\n", encoding="utf-8")
+    for file, proved in ((SOURCES / HELD_OUT, True), (tmp_path / "Asked.lean", False)):
+        done = subprocess.run(
+            [real_lean / "bin" / "lean", file],
+            env={"LEAN_PATH": str(tmp_path / ".lake" / "build" / "lib" / "lean")},
+            capture_output=True,
+            text=True,
+        )
+        said = [line for line in done.stdout.splitlines() if "declaration uses" not in line]
+        assert (done.returncode, said) == (0, [])
+        assert ("declaration uses" in done.stdout) is not proved
+    assert (len(library.lemmas), len(library.held_out)) == (374, 150)
+
+
+def test_what_is_held_out_stands_nowhere_in_what_is_learned(real_lean: Path) -> None:
+    library = Library(real_lean)
+    known = {one.name for each in library.premises.values() for one in each}
+    stated = {"".join(one.statement.split()) for each in library.premises.values() for one in each}
+    assert known.isdisjoint(one.name for one in library.held_out)
+    assert stated.isdisjoint("".join(one.statement.split()) for one in library.held_out)
+    by_name = {one.name: one for one in library.lemmas}
+    named = library.named(by_name["Nat.pow_add"], by_name["Nat.pow_add"].proof)
+    assert [one.name for one in named] == [
+        f"Nat.{name}" for name in ["add_zero", "pow_zero", "mul_one", "add_succ", "pow_succ", "mul_assoc"]
+    ]
 
 
 @pytest.fixture
