@@ -130,6 +130,32 @@ def compare_commits(mirror: Mirror, base: str, head: str, *, meant: Callable[[st
     return _compared(mirror, mirror.changes(base, head), Unchanged(mirror, base, head), meant)
 
 
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A declaration that lost its last sorry, with the proof that stands there now."""
+
+    path: str
+    name: str
+    kind: str
+    statement: str
+    proof: str
+    rests_on: tuple[str, ...]
+
+
+def filled_between(mirror: Mirror, base: str, head: str, *, meant: Callable[[str], bool]) -> list[Fill]:
+    """Return the declarations whose sorries the later of two commits has filled, all of them.
+
+    Raises:
+        JobError: git failed, or a commit is not there.
+    """
+    changes = mirror.changes(base, head)
+    old = {item.path: version_of(mirror, item) for item in changes.before if meant(item.path)}
+    if not any(version.read.scan.sorries for version in old.values()):
+        return []
+    new = {item.path: version_of(mirror, item) for item in changes.present if meant(item.path)}
+    return [*_Difference(old, new, Unchanged(mirror, base, head)).fills()]
+
+
 def compare_staged(mirror: Mirror, base: str, *, meant: Callable[[str], bool]) -> Compared:
     """Compare a commit or tree with what is staged for the next commit."""
     return _compared(mirror, mirror.staged(base), Unchanged(mirror, base, None), meant)
@@ -152,7 +178,7 @@ def compare_clone(
         CloneError: the folder is no clone, or it lacks something; the message says what, and what to do.
     """
     try:
-        with Mirror(_git_folder(folder)) as mirror:
+        with Mirror(clone(folder)) as mirror:
             if staged:
                 # A repository without a commit has no HEAD.
                 start = mirror.empty_tree() if base is None and not mirror.commit_of("HEAD") else None
@@ -166,8 +192,12 @@ def compare_clone(
         raise CloneError(f"{clean(str(error))}; check the clone with `git fsck`") from error
 
 
-def _git_folder(folder: Path) -> Path:
-    """Return the folder where git keeps the clone that a folder belongs to."""
+def clone(folder: Path) -> Path:
+    """Return the folder where git keeps the clone that a folder belongs to.
+
+    Raises:
+        CloneError: it belongs to none.
+    """
     if not folder.is_dir():
         raise CloneError(f"{folder}: no such folder; name a clone with -C")
     try:
@@ -341,6 +371,25 @@ class _Difference:
                     )
                 case Filled(old, living, now):
                     yield from self._went(old, living.place, now, (now.path, now.index) in marked)
+
+    def fills(self) -> Iterator[Fill]:
+        """Yield each declaration that had sorries, has none, and is proved as it stands."""
+        last: Decl | None = None
+        for step in sorry_steps(self._compared):
+            if not isinstance(step, Filled) or step.new.places or step.new is last:
+                continue
+            last = step.new
+            outcome = self._outcome(step.old, step.new)
+            if outcome.how == "filled":
+                version, one = self._new[last.path], step.new
+                yield Fill(
+                    one.path,
+                    one.name,
+                    one.kind,
+                    version.declarations[one.index].statement,
+                    version.proof_of(one.index),
+                    outcome.rests_on,
+                )
 
     def _opened(self, place: SorryPlace) -> Finding:
         answer = self._new[place.path].answer(place)

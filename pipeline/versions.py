@@ -50,7 +50,7 @@ from pipeline.lean.source.lexer import (
     tokens_of_text,
     words,
 )
-from pipeline.lean.source.scanner import Command, read_source
+from pipeline.lean.source.scanner import Command, locate, read_source
 from store.domain.identity import normalise, short_hash
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
 from store.domain.matching import (
@@ -177,6 +177,16 @@ class Version:
             text = self.data[one.byte_start : one.byte_end].decode("utf-8", "replace")
             self._codes[index] = lex(text).code
         return self._codes[index]
+
+    def proof_of(self, index: int) -> str:
+        """Return what stands after a declaration's statement: its proof or value, as it is written."""
+        start, end = self._proofs[self.declarations[index].byte_start]
+        return decode(self.data)[0][start:end].strip().removeprefix(":=").strip()
+
+    @cached_property
+    def _proofs(self) -> dict[int, tuple[int, int]]:
+        """The borders of proofs in code points, by the declaration's first byte."""
+        return {one.record.byte_start: (one.stated, one.end) for one in locate(self.data).declarations}
 
     # ---- what hides something
 

@@ -250,6 +250,11 @@ class Mirror:
         except JobError:
             return None
 
+    def first_parents(self, name: str) -> list[tuple[str, int]]:
+        """Return a commit and its first ancestors, those that are here, oldest first, with the committers' times."""
+        said = self._git("log", "--first-parent", "--reverse", "--format=%H %ct", "--end-of-options", name)
+        return [(sha, int(seconds)) for sha, seconds in (line.split() for line in said.decode().splitlines())]
+
     def empty_tree(self) -> str:
         """Return the id of a tree without files, in the repository's own hash."""
         return self._git("hash-object", "-t", "tree", "--stdin").decode("ascii").strip()

@@ -123,6 +123,11 @@ class Search:
             script=graph.script(),
         )
 
+    @property
+    def calls(self) -> int:
+        """The tactics that were sent to Lean, as the budget counts them."""
+        return self._trying.calls
+
     async def _loop(self) -> Limit:
         """Expand one state after the other; return the limit that ended the search, "" for a proof or no state left."""
         while self._graph.proved is None and self._graph.any_open:
