@@ -29,6 +29,7 @@ from daemon.settings import Settings
 from daemon.settings.types import repository_key, resolve_url
 from pipeline.endpoint.errors import CredentialError
 from pipeline.jobs.mirror import Mirror
+from pipeline.jobs.protocol import JobError
 from pipeline.lean.source.manifest import MOST_BYTES, ManifestError, read_manifest
 
 RESERVOIR = "https://github.com/leanprover/reservoir-index"
@@ -141,6 +142,8 @@ def ask_outside(
                     named["reservoir"] = await in_reservoir(git, index, folder=Path(folder))
         except RemoteError as error:
             problems["reservoir"] = f"{error}; {error.remedy}"
+        except JobError as error:  # its remedy is one for mirrors
+            problems["reservoir"] = str(error)
         try:
             if github and token is None:
                 problems.setdefault(
@@ -168,13 +171,24 @@ async def in_reservoir(git: Git, index: str, *, folder: Path) -> list[Named]:
         folder: an empty one, for what is fetched.
 
     Raises:
-        RemoteError: it cannot be read.
+        RemoteError: it cannot be fetched.
+        JobError: what was fetched cannot be read.
     """
     clone = await git.shallow_clone(index, folder=folder, contents=f"blob:limit={_LARGEST_ENTRY}")
     with Mirror(clone) as contents:
         entries = [file.blob for file in contents.files("HEAD") if file.path.endswith("/metadata.json")]
-        read = (contents.read(blob, most_bytes=_LARGEST_ENTRY) for blob in entries)
-        return [named for data in read if not isinstance(data, int) for named in _sources_of(data)]
+        return [named for blob in entries for named in _sources_of(_entry(contents, blob))]
+
+
+def _entry(contents: Mirror, blob: str) -> bytes:
+    """Return a package's entry; b"" of a large one, which was not fetched or is not read."""
+    try:
+        data = contents.read(blob, most_bytes=_LARGEST_ENTRY)
+    except JobError as error:
+        if error.reason != "object_missing":
+            raise
+        return b""
+    return b"" if isinstance(data, int) else data
 
 
 def _sources_of(data: bytes) -> Iterator[Named]:

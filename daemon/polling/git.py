@@ -115,7 +115,8 @@ class Git(GitProcess):
     async def shallow_clone(self, url: str, *, folder: Path, contents: str = "blob:none") -> Path:
         """Make a bare clone in `folder` of the newest commit of the remote's default branch; return its path.
 
-        `contents`: git's filter of the files whose contents are fetched.
+        `contents`: git's filter of the files whose contents are fetched. What another than the default leaves out is
+        missing from then on, where git would try to fetch it, and end.
 
         Raises:
             RemoteError: the remote cannot be read.
@@ -123,6 +124,8 @@ class Git(GitProcess):
         clone = folder / "clone.git"
         shallow = ("--quiet", "--bare", "--depth", "1", f"--filter={contents}", "--no-tags")
         await self._run("clone", *shallow, "--", url, str(clone), url=url, timeout_s=self._long_s)
+        if contents != "blob:none":
+            await self._run("config", "--remove-section", f"remote.{_ORIGIN}", mirror=clone)
         return clone
 
     async def file_of(self, url: str, path: str, *, folder: Path) -> str | None:

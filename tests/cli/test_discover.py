@@ -113,9 +113,13 @@ def test_the_index_a_list_and_requirements_are_read_and_the_watchlist_stays(fold
             "a/d/metadata.json": "[" * 5000,
             "a/e/metadata.json": entry(["no text"]),
             "a/f/metadata.json": json.dumps({"sources": "none"}),
+            "a/g/metadata.json": entry("https://github.com/a/" + "g" * 20_000),
         },
     )
-    (folder.root / "list.json").write_text(json.dumps({"repos": [{"remote": "https://github.com/a/c"}]}))
+    index.git("config", "uploadpack.allowFilter", "true")
+    for name, key in (("list.json", "a/c"), ("more/list.json", "a/h")):
+        (folder.root / name).parent.mkdir(exist_ok=True)
+        (folder.root / name).write_text(json.dumps({"repos": [{"remote": f"https://github.com/{key}"}]}))
     folder.everlean("repos", "add", "a/f")
     before = folder.config.read_bytes()
     asked = (
@@ -125,6 +129,8 @@ def test_the_index_a_list_and_requirements_are_read_and_the_watchlist_stays(fold
         f"file://{index.path}",
         "--list",
         "list.json",
+        "--list",
+        "more/list.json",
         "--source",
         "reservoir",
     )
@@ -132,6 +138,7 @@ def test_the_index_a_list_and_requirements_are_read_and_the_watchlist_stays(fold
     assert [(one["repository"], one["stars"], one["sources"]) for one in answer["repositories"]] == [
         ("github.com/a/b", 12, ["reservoir"]),
         ("github.com/a/c", None, ["reservoir", "list.json"]),
+        ("github.com/a/h", None, ["more/list.json"]),
     ]
     assert folder.config.read_bytes() == before
 
@@ -162,3 +169,7 @@ def test_what_a_watched_repository_requires_is_named_with_who_requires_it(folder
     folder.write()
     (one,) = folder.everlean("repos", "discover", "--source", "required", "--json").json["repositories"]
     assert (one["repository"], one["sources"]) == ("github.com/leanprover/batteries", [REPOSITORY])
+    (mirror / "HEAD").write_text("no reference")
+    answer = folder.everlean("repos", "discover", "--source", "required")
+    assert answer.code == 1
+    assert f"everlean: required: {REPOSITORY}: " in answer.err

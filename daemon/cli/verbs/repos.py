@@ -270,19 +270,19 @@ def discover(
     named = dict[str, list[discovery.Named]]()
     with files("name a file of SorryDB"):
         for path in lists or ():
-            named[path.name] = [discovery.Named(url) for url in sorrydb.read(path).branches]
-    if Source.REQUIRED in asked:
-        named |= _required(call)
+            named[str(path)] = [discovery.Named(url) for url in sorrydb.read(path).branches]
+    required, lacking = _required(call) if Source.REQUIRED in asked else ({}, {})
     outside, problems = discovery.ask_outside(
         call.settings,
         index=(index or discovery.RESERVOIR) if Source.RESERVOIR in asked else None,
         github=Source.GITHUB in asked,
         say=lambda line: note(f"everlean: {clean(line)}"),
     )
+    problems |= lacking
     for source, why in problems.items():
         note(f"everlean: {source}: {clean(why)}")
     found, watched = discovery.candidates(
-        {**outside, **named}, known=[repo.key for repo in call.settings.repos]
+        {**outside, **named, **required}, known=[repo.key for repo in call.settings.repos]
     )
     columns: list[Column[Candidate]] = [
         Column("REPOSITORY", lambda one: one.repository, shrink=True),
@@ -300,14 +300,19 @@ def discover(
     )
 
 
-def _required(call: Call) -> dict[str, list[Named]]:
-    """Return what each watched repository requires at the tip of its default branch, by who requires it."""
+def _required(call: Call) -> tuple[dict[str, list[Named]], dict[str, str]]:
+    """Return what each watched repository requires at the tip of its default branch, by who requires it.
+
+    And why one's manifests cannot be read, by the name of the source.
+    """
     from daemon.polling.discovery import required_by
+    from pipeline.jobs.protocol import JobError
 
     paths = call.instance.paths
+    found: dict[str, list[Named]] = {}
+    problems: dict[str, str] = {}
     if not paths.database_db.exists():
-        return {}
-    found = {}
+        return found, problems
     with call.view(quiet=True) as database:
         for one in described_repositories(database):
             manifests = {
@@ -319,8 +324,11 @@ def _required(call: Call) -> dict[str, list[Named]]:
             }
             mirror = paths.mirrors / f"{slug(one.repository)}.git"
             if one.watched and manifests and mirror.is_dir():
-                found[one.repository] = required_by(mirror, sorted(manifests))
-    return found
+                try:
+                    found[one.repository] = required_by(mirror, sorted(manifests))
+                except JobError as error:
+                    problems[Source.REQUIRED.value] = f"{one.repository}: {error}; {error.remedy}"
+    return found, problems
 
 
 def _takes_effect(instance: Instance) -> str:
