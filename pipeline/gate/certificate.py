@@ -28,7 +28,15 @@ from pipeline.gate.advisories import Advisory, against, read_feed, shipped, told
 from pipeline.gate.axioms import ALLOWED_AXIOMS
 from store.documents.grades import GRADES, doubt_text
 from store.events.base import BlobRef, Digest, Part, Sha
-from store.events.proofs import Check, CheckedVersion, Material, ProofDoubted, ProofFound, ProofVerified
+from store.events.proofs import (
+    Check,
+    CheckedVersion,
+    Material,
+    ProofChecked,
+    ProofDoubted,
+    ProofFound,
+    ProofVerified,
+)
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
@@ -43,7 +51,6 @@ MOST_BYTES = 16 * 2**20
 MOST_INPUTS = 8
 """Files that name Lean and the packages; the gate looks at fewer."""
 _SSH_S = 30.0
-_JUDGED = ("proof_verified", "proof_rejected")
 
 
 class CertificateError(Exception):
@@ -129,7 +136,7 @@ def _history(log: LogReader, proof: str) -> tuple[ProofFound | None, list[Stored
         if event.type == "proof_found" and found is None:
             body = read_body(event)
             found = body if isinstance(body, ProofFound) else None
-        elif event.type in _JUDGED:
+        elif event.type in ("proof_verified", "proof_rejected") or _disagreement(event):
             judged.append(event)
             doubt = ""
         elif event.type == ProofDoubted.type and judged and event.data["job"] == judged[-1].data["job"]:
@@ -137,8 +144,15 @@ def _history(log: LogReader, proof: str) -> tuple[ProofFound | None, list[Stored
     return found, judged, doubt
 
 
+def _disagreement(event: StoredEvent) -> str:
+    """Return which kernels did not agree on a proof, if that is the verdict; "" of any other."""
+    return str(event.data["disagreement"]) if event.type == ProofChecked.type else ""
+
+
 def _made(log: LogReader, found: ProofFound, event: StoredEvent) -> Certificate:
     body = read_body(event)
+    if why := _disagreement(event):
+        raise CertificateError(f"proof {found.proof}: it is not verified: {why}")
     if not isinstance(body, ProofVerified):
         raise CertificateError(f"proof {found.proof}: it was rejected, so there is no certificate of it")
     if (found.proof, found.sorry) != (body.proof, body.sorry):
@@ -300,6 +314,8 @@ def in_log(certificate: Certificate, log: LogReader) -> Point:
     _, judged, doubt = _history(log, ours.proof)
     if judged[-1].type == "proof_rejected":
         return Point("log", "bad", f"the proof was rejected later: {judged[-1].data.get('reason')}")
+    if why := _disagreement(judged[-1]):
+        return Point("log", "bad", f"the proof was put in doubt later: {why}")
     if doubt and judged[-1].seq == ours.event.seq:
         return Point("log", "bad", f"the proof was put in doubt later: {doubt}")
     return Point("log", "good", f"event {ours.event.seq} of the log says the same")

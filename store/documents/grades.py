@@ -19,10 +19,13 @@ JUDGED: Mapping[str, str] = {
 }
 """Each grade in what leaves this machine: only what a kernel replayed is called verified there."""
 IN_DOUBT = "IN DOUBT"
-DOUBT = "every kernel that vouches for it has a known fault"
+_DOUBT = "every kernel that vouches for it has a known fault"
 _DISAGREEMENT = "a kernel refuses what another accepts, so that one of them is wrong"
-DOUBT_REMEDY = "use a Lean without the faults: the proof is then checked again by itself"
-"""What to do about proofs in doubt."""
+_DOUBT_REMEDY = "use a Lean without the faults: the proof is then checked again by itself"
+_DISAGREEMENT_REMEDY = (
+    "`everlean proofs show` has what each kernel says: tell the makers of the one that is wrong; with a newer"
+    " `[lean] second_kernel` the proof is checked again by itself"
+)
 _OF_LEAN = "leanchecker"
 
 
@@ -41,7 +44,12 @@ def kernel_text(grade: str, kernel: str) -> str:
 
 def doubt_reason(state: str) -> str:
     """Return why a proof of this state is in doubt, if it is: a candidate was judged and is not verified for it."""
-    return DOUBT if state == "verified" else _DISAGREEMENT
+    return _DOUBT if state == "verified" else _DISAGREEMENT
+
+
+def doubt_remedy(state: str) -> str:
+    """Return what to do about a proof of this state that is in doubt; see `doubt_reason`."""
+    return _DOUBT_REMEDY if state == "verified" else _DISAGREEMENT_REMEDY
 
 
 def doubt_text(doubts: Sequence[str]) -> str:

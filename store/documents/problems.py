@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from store.documents.grades import DOUBT_REMEDY, doubt_reason
+from store.documents.grades import doubt_reason, doubt_remedy
 from store.documents.jobs import try_again
 from store.documents.repositories import HEALTHY_STATES, Repository, because, projects_missing
 from store.text import ago, clean, counted, headline, listed
@@ -102,8 +102,9 @@ class ProblemCode(enum.StrEnum):
     """more sorries or declarations than `[scan]` allows; the rest is counted only. Raise the limit, or
     exclude the file."""
     PROOFS_IN_DOUBT = "proofs_in_doubt"
-    """all kernels that vouch for a verified proof have [known faults](certificates.md#recall), or kernels do not agree
-    on a candidate. Raise the project's Lean version: the proof is then checked again by itself."""
+    """all kernels that vouch for a verified proof have [known faults](certificates.md#recall): raise the project's Lean
+    version, and the proof is checked again by itself. Or kernels do not agree on a candidate: tell the makers of the
+    one that is wrong."""
     CLOCK_SET = "clock_set"
     """the clock was set. Let time synchronisation run."""
     MACHINE_SLEPT = "machine_slept"
@@ -194,7 +195,7 @@ def doubt_problems(rows: Sequence[ProofRow]) -> list[Problem]:
     for (repository, state), number in Counter((row.repository, row.state) for row in rows).items():
         message = f"{counted(number, f'{state} proof')} in doubt: {doubt_reason(state)}"
         code = ProblemCode.PROOFS_IN_DOUBT
-        found.append(problem(code, message, DOUBT_REMEDY, severity="warning", subject=repository))
+        found.append(problem(code, message, doubt_remedy(state), severity="warning", subject=repository))
     return found
 
 

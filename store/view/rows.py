@@ -416,7 +416,8 @@ class SorryStepRow:
     sorry: str
     seq: int
     step: str
-    """`opened`, `reopened`, `moved`, `changed`, `verified`, `refuted` (a verified proof was rejected later), `filled`,
+    """`opened`, `reopened`, `moved`, `changed`, `verified`, `refuted` (a verified proof was rejected later, or kernels
+    do not agree on it), `filled`,
     `removed`, or how else it went: `restated`, `became an axiom`, `unchecked`, `hidden`"""
     sha: str
     at: str

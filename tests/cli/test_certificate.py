@@ -27,6 +27,7 @@ from pipeline.gate.certificate import (
 from store.events.proofs import ProofDoubted, ProofRejected
 from store.log.reader import LogReader
 from tests.support.certified import PROOF, Judged, as_json, judge, record
+from tests.support.events import proof_checked
 from tests.support.reference import DOCS
 from tests.support.state_folder import Answer, StateFolder
 
@@ -207,6 +208,19 @@ def test_the_log_says_that_a_proof_was_rejected_later(state: StateFolder, judged
     assert answer.code == 1
     assert "the proof was rejected later: a trap" in answer.out
     assert "it was rejected" in command("show", PROOF, state=state).err
+
+
+def test_the_log_says_that_kernels_did_not_agree_later(state: StateFolder, judged: Judged) -> None:
+    file = written(state)
+    for disagreement in ("", "kernels do not agree: one refuses"):
+        changes = {"disagreement": disagreement, "patch": judged.verified.patch}
+        state.add(f"proof:{PROOF}", proof_checked(judged.found).model_copy(update=changes))
+        state.write()
+        answer = verify(file, "--log", state.state / "events.db")
+        assert (answer.code, "in doubt later: kernels do not agree" in answer.out) == (
+            (1, True) if disagreement else (0, False)
+        )
+    assert "it is not verified: kernels do not agree" in command("show", PROOF, state=state).err
 
 
 def test_a_fault_that_is_found_later_recalls_a_certificate(file: Path, log: Path) -> None:

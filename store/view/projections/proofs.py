@@ -103,10 +103,19 @@ def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) ->
 
 
 def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked) -> None:
-    """Keep the proof a candidate, with what was judged and what could not be; an earlier verdict stays."""
+    """Keep the proof a candidate, with what was judged and what could not be; an earlier verdict stays.
+
+    Unless kernels do not agree any more: then it is a candidate again, whoever accepted it before.
+    """
     known = _known(db, body.proof)
     if known is not None and known.state == "candidate" and known.checked_at is None:
         proof_judged(db, verdict="checked")
+    if body.disagreement and known is not None and known.state == "verified":
+        detail = f"proof {body.proof} is in doubt: {body.disagreement}"
+        proof_falls(db, event, proof=body.proof, detail=detail)
+        db.execute(
+            "UPDATE proofs SET state = 'candidate', grade = '', kernel = '' WHERE proof = ?", (body.proof,)
+        )
     db.execute(
         f"UPDATE proofs SET {_JUDGED}, not_checked_json = ?, patch_sha256 = ?, reason = ?, doubts_json = ? "
         "WHERE proof = ? AND state = 'candidate'",

@@ -163,7 +163,7 @@ def proof_stands(db: sqlite3.Connection, event: StoredEvent, *, proof: str, deta
 
 
 def proof_falls(db: sqlite3.Connection, event: StoredEvent, *, proof: str, detail: str) -> None:
-    """Open again what rested on a proof that was rejected after all."""
+    """Open again what rested on a proof that was rejected after all, or is in doubt."""
     _for_each(
         db,
         event,

@@ -484,6 +484,19 @@ def test_a_proof_rejected_after_all_opens_its_sorry_again(world: World) -> None:
     assert world.steps() == ["opened", "verified", "refuted"]
 
 
+def test_what_was_verified_is_a_candidate_in_doubt_once_kernels_do_not_agree_on_it(world: World) -> None:
+    again = proof_checked(FOUND)
+    world.tell(opened(), FOUND, proof_verified(FOUND), again)
+    assert world.sorry().state == "verified", "what could not be judged says nothing against it"
+    said = "kernels do not agree: one refuses, two accepts"
+    world.tell(again.model_copy(update={"disagreement": said}))
+    (proof,) = queries.doubted_proofs(world.db)
+    assert (proof.state, proof.grade, proof.reason) == ("candidate", "", said)
+    assert (world.sorry().state, world.sorry().verified_proof) == ("open", None)
+    world.tell(proof_verified(FOUND))
+    assert (world.sorry().state, queries.doubted_proofs(world.db)) == ("verified", [])
+
+
 def test_a_proof_is_found_by_the_start_of_its_id(world: World) -> None:
     world.tell(FOUND)
     assert [p.proof for p in queries.proofs_by_prefix(world.db, FOUND.proof[:5])] == [FOUND.proof]
