@@ -91,7 +91,7 @@ class Library:
         beside.mkdir(parents=True)
         for path in _FILES:
             made = beside / Path(path).with_suffix(".olean")
-            command = [self._toolchain / "bin" / "lean", "-o", made, SOURCES / path]
+            command: list[str | Path] = [self._toolchain / "bin" / "lean", "-o", made, SOURCES / path]
             subprocess.run(command, check=True, env={"LEAN_PATH": str(beside)}, stdout=subprocess.PIPE)
         built.parent.mkdir(parents=True)
         beside.rename(built)

@@ -157,8 +157,8 @@ def _made(log: LogReader, found: ProofFound, event: StoredEvent) -> Certificate:
         raise CertificateError(f"proof {found.proof}: it was rejected, so there is no certificate of it")
     if (found.proof, found.sorry) != (body.proof, body.sorry):
         raise CertificateError(f"event {event.seq}: it is about another proof than the one that was found")
-    if (why := why_not_verified(body)) is not None:
-        raise CertificateError(f"proof {found.proof}: it is not verified: {why}")
+    if (lacking := why_not_verified(body)) is not None:
+        raise CertificateError(f"proof {found.proof}: it is not verified: {lacking}")
     if body.grade == "L0":
         raise CertificateError(
             f"proof {found.proof}: {GRADES[body.grade]}, and a certificate needs a kernel's replay of all that the"

@@ -12,7 +12,7 @@ import pytest
 
 from experiments import learning, proving
 from experiments.__main__ import main
-from experiments.file import Learning, Proving
+from experiments.file import Learning, LibraryTheorems, Proving
 from experiments.lab import Lab
 from experiments.theorems import HELD_OUT, SOURCES, Library
 from pipeline.models.retriever.baselines import Finder
@@ -65,6 +65,7 @@ def test_a_larger_budget_adds_to_a_smaller_one_and_a_lemma_is_learned_by_the_pro
         assert result.head[3:5] == ("against none", "against words")
         assert [row[0] for row in result.rows] == [*arms]
         # A lemma is proved with as many tactics as its proof took, and with one less it is not.
+        assert isinstance(given.theorems, LibraryTheorems)
         bench = proving._Bench(given, given.theorems, 1, lab)
         lemma = next(one for one in bench._lemmas if one.name == "Nat.one_add")
         commutes = Named(bench._corpus, "Nat.add_comm")
