@@ -394,6 +394,14 @@ def _tells_of(ran: Outcome, module: str) -> bool:
     return any(line.strip().endswith(said) for line in ran.output.splitlines())
 
 
+def _gave_up(ran: Outcome) -> bool:
+    """Return whether a replay ended without a word on the modules: for want of time or memory, or in a crash.
+
+    A name in its refusal may speak of memory too.
+    """
+    return ran.ending != "exited" and f"{CHECKER} found a problem in " not in ran.output
+
+
 def _search_path(runner: LakeRunner) -> dict[str, str]:
     return {"LEAN_PATH": lean_path(runner.project, library=runner.library)}
 
@@ -646,7 +654,7 @@ class _Inquiry:
                 "kernel", "not_checked", "nobody", f"{CHECKER} reads no quoted name such as {module}"
             )
         ran = self._replay(module)
-        if ran.ending == "timeout":
+        if _gave_up(ran):
             return Finding("kernel", "not_checked", self._checker, f"{module}: {ran.explain(MODULE_BOUNDS)}")
         if not _tells_of(ran, module):
             why = f"{CHECKER} {_asked_for(module)} tells nothing of {module}: {end_of(ran.output)[-300:]}"
@@ -662,7 +670,7 @@ class _Inquiry:
             some = names[done : done + _AT_ONCE]
             bounds = dataclasses.replace(ASK_BOUNDS, timeout_s=min(left_s, ASK_BOUNDS.timeout_s))
             ran = replay(self.runner, checker, *some, bounds=bounds)
-            if ran.ending == "timeout" or not all(_tells_of(ran, name) for name in some):
+            if _gave_up(ran) or not all(_tells_of(ran, name) for name in some):
                 break
             if not ran.ok:
                 why = f"{CHECKER} refuses what {module} imports, one of {', '.join(some)}"

@@ -188,7 +188,9 @@ def judge_export(
             return Judged("accepted", "")
         return Judged("could not", f"it does not say that it accepts; {told}")
     refuses = ran.status in kernel.refusals if kernel.refusals else ran.status != _DECLINED
-    refused = ran.ending == "exited" and refuses and re.search(kernel.refuses, ran.output)
+    # A name in a refusal may speak of memory too.
+    worded = bool(kernel.refuses) and ran.status is not None
+    refused = (ran.ending == "exited" or worded) and refuses and re.search(kernel.refuses, ran.output)
     return Judged("refused" if refused else "could not", told)
 
 

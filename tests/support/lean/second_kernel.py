@@ -40,7 +40,8 @@ class _Speech:
 _LEAN_S = _Speech(
     ("--from-export",),
     "Lean default kernel accepts the solution",
-    "Lean default kernel rejects the solution: (kernel) declaration type mismatch",
+    # A name in it, which the project chooses, speaks of what an error of the machine would.
+    "Lean default kernel rejects the solution: (kernel) declaration type mismatch, '«out of memory»'",
     1,
 )
 _SPEECHES = {

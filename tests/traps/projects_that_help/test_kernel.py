@@ -7,6 +7,7 @@ nor a trusted package's, shows that a kernel took the proof. The grade of the ve
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,30 @@ def test_a_module_that_the_kernel_refuses_even_without_the_proof_verifies_nothin
     verdict = court.candidate(Case(PROOF, file=UNCHECKED + FILE, rules=(REFUSED,)))
     assert verdict.not_checked == ("kernel",)
     assert "refuses it without the proof too" in evidence(verdict)
+
+
+@pytest.mark.parametrize(
+    ("module", "why"), [("A", "A: more memory than"), ("Evil", "of the 1 modules below it that the project")]
+)
+def test_a_replay_that_has_no_memory_for_a_module_refuses_nothing(
+    court: GateProject, module: str, why: str
+) -> None:
+    checker = court.tools.sysroot / "bin" / "leanchecker"
+    able = checker.rename(checker.with_name("able"))
+    text = (
+        f'#!/bin/sh\n[ "$*" = {module} ] || exec {able} "$@"\necho "INTERNAL PANIC: out of memory"\nexit 1\n'
+    )
+    checker.write_text(text, "utf-8")
+    checker.chmod(0o755)
+    verdict = court.verified(WITH_IMPORT)
+    assert (verdict.grade, verdict.not_checked) == ("L0", ("kernel",))
+    assert why in evidence(verdict)
+
+
+def test_a_refusal_that_speaks_of_memory_is_one(court: GateProject) -> None:
+    rule = Rule("unchecked", replay="(kernel) declaration type mismatch, «out of memory»")
+    verdict = court.candidate(replace(WITH_IMPORT, rules=(rule,)))
+    assert "refuses what A imports, one of Evil" in evidence(verdict)
 
 
 HIDDEN = {
