@@ -115,7 +115,7 @@ def table(
             headings = groups[number - 1]
             for level, heading in enumerate(headings):
                 if headings[: level + 1] != above[: level + 1]:
-                    say(styled("  " * level + clean(heading), "bold"))
+                    say(styled("  " * level + clean(heading), "dim" if level > 1 else "bold"))
             above = headings
         line = " " * indent
         for index, width in widths.items():

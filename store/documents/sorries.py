@@ -14,14 +14,14 @@ from store.documents.attempts import Attempt, describe_attempts
 from store.documents.by_design import by_design
 from store.documents.document import of_row
 from store.documents.grades import IN_DOUBT
-from store.domain.identity import line_url
+from store.domain.identity import commit_url, line_url
 from store.log.envelope import Moment, now_text
 from store.text import clean, parse_time
 from store.view import queries, transfers
 from store.view.counts import counted_branches
 from store.view.impact import Impact
 from store.view.reading import read
-from store.view.rows import SORRY_STATES, ClaimRow, SorryGoalRow, SorryRow, SorryStepRow
+from store.view.rows import SORRY_STATES, TURNS, ClaimRow, CommitRow, SorryGoalRow, SorryRow, SorryStepRow
 from store.view.schema import Row
 from store.view.transfers import Transfer
 
@@ -81,6 +81,17 @@ class Step(SorryStepRow):
     def by(self) -> str:
         """The author of its commit and the pull request."""
         return by_text(self.author, self.pull_request)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(CommitRow):
+    """A commit in which sorries came or went."""
+
+    url: str
+    """Its address; empty where its forge is none whose addresses are known."""
+    sorries: list[str]
+    """Their ids."""
+    SHOWN: ClassVar = ("repository", "branch", "sha", "author", "subject", "committed_at", "url", "sorries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +215,33 @@ def describe_sorries(
         )
 
     return [document(row) for row in sorries]
+
+
+def describe_changes(view: sqlite3.Connection, sorries: Sequence[Sorry], *, since: str) -> list[Change]:
+    """Return the commits in which these sorries, given with their histories, last came or went, the newest first.
+
+    One that only an earlier commit touched, or the commit with which its branch was read first, is in none.
+    """
+    last = {
+        (one.repository, one.branch, one.sorry): step
+        for one in sorries
+        for step in one.history
+        if step.step in TURNS and step.at >= since
+    }
+    rows = {
+        (row.repository, row.branch, row.sha): row
+        for row in queries.commits(view, among=(step.sha for step in last.values()))
+    }
+    of_each: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for (repository, branch, sorry), step in last.items():
+        row = rows.get((repository, branch, step.sha))
+        if row is not None and not (row.baseline and step.step == "opened"):
+            of_each[repository, branch, step.sha].append(sorry)
+    changes = [
+        of_row(Change, rows[key], url=commit_url(key[0], key[2]), sorries=found)
+        for key, found in of_each.items()
+    ]
+    return sorted(changes, key=lambda one: (one.committed_at, one.seq), reverse=True)
 
 
 def place_text(declaration: str, path: str, line: int, repository: str) -> str:

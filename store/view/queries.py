@@ -19,6 +19,7 @@ from store.sqlite import connect_readonly, statements
 from store.view.reading import by_prefix, first, make_all, named_so, read, select
 from store.view.rows import (
     IN_SOURCE,
+    TURNS,
     UNWRITTEN,
     AttemptRow,
     BranchRow,
@@ -59,7 +60,7 @@ def _proves_negation(attempt: str, *, of: str) -> str:
 
 _HAS_NEWS = (
     "(EXISTS (SELECT 1 FROM sorry_steps AS t WHERE t.repository = sorries.repository AND t.branch = sorries.branch "
-    "AND t.sorry = sorries.sorry AND t.step NOT IN ('moved', 'changed') AND t.at >= ? "
+    f"AND t.sorry = sorries.sorry AND t.step IN {(*TURNS, 'verified', 'refuted')!r} AND t.at >= ? "
     "AND NOT (t.step = 'opened' AND EXISTS (SELECT 1 FROM commits AS c WHERE c.repository = t.repository "
     "AND c.branch = t.branch AND c.sha = t.sha AND c.baseline = 1))) "
     f"OR EXISTS (SELECT 1 FROM attempts AS a WHERE {_proves_negation('a', of='sorries')} AND a.recorded_at >= ?))"
@@ -144,14 +145,17 @@ def commits(
     repository: str | None = None,
     branch: str | None = None,
     state: str | None = None,
+    among: Iterable[str] | None = None,
     limit: int | None = None,
 ) -> list[CommitRow]:
-    """Return commits, the newest observed first."""
+    """Return commits, the newest observed first; with `among` only those of them that have these hashes."""
     return read(
         db,
         CommitRow,
         "commits",
         equal={"repository": repository, "branch": branch, "state": state},
+        conditions=["sha IN (SELECT value FROM json_each(?))"] if among is not None else (),
+        parameters=[json.dumps(sorted(set(among)))] if among is not None else (),
         order="seq DESC",
         limit=limit,
     )
@@ -265,7 +269,7 @@ def sorries(
     Args:
         text: what the declaration, the path or the statement has, whatever its case.
         file: a path, or its end.
-        since: a moment since which more happened to it than a move or an edit, or than that its branch was read first.
+        since: a moment since which it came, went, was verified or shown false, and not only its branch was read first.
     """
     conditions = [on_watched_branch("sorries")] if watched_only else []
     parameters = []

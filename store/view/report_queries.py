@@ -15,6 +15,7 @@ from store.view.queries import on_watched_branch
 from store.view.reading import columns, make_all, read
 from store.view.rows import (
     IN_SOURCE,
+    TURNS,
     CheckpointRow,
     CommitRow,
     NotifierRow,
@@ -41,12 +42,8 @@ def commit(db: sqlite3.Connection, repository: str, branch: str, sha: str) -> Co
     return rows[0] if rows else None
 
 
-TURNS = ("opened", "reopened", "filled", "removed", "restated", "became an axiom", "unchecked", "hidden")
-"""The steps at which a sorry comes into the source, or goes."""
-
-
 class Turn(NamedTuple):
-    """A step at which a sorry came or went (one of `TURNS`); the rest is the step's."""
+    """A step at which a sorry came or went (one of `rows.TURNS`); the rest is the step's."""
 
     repository: str
     branch: str

@@ -334,6 +334,8 @@ UNWRITTEN = f"written_sha IS NULL AND {IN_SOURCE}"
 
 SorryState = Literal["open", "verified", "filled", "removed"]
 SORRY_STATES: tuple[str, ...] = get_args(SorryState)
+TURNS = ("opened", "reopened", "filled", "removed", "restated", "became an axiom", "unchecked", "hidden")
+"""The steps at which a sorry comes into the source, or goes."""
 
 
 @table(

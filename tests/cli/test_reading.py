@@ -149,6 +149,9 @@ def test_a_sorry_is_shown_as_it_is_written_with_its_goal_the_lines_around_it_and
         context_hash="3" * 16, goal="p q : Prop\nh : p ∧ q\n⊢ q ∧ p", before=None, same_text=True,
     ))  # fmt: skip
     filled.write()
+    news = filled.everlean("sorries", "--since", "1d").out
+    assert OTHER_SORRY[:8] not in news, "that Lean says a goal, or a line moves, is no news"
+    assert "  without a commit: verified, or shown false\n" in news
     said = filled.everlean("sorries", "show", OTHER_SORRY).out.splitlines()
     at = next(number for number, line in enumerate(said) if line.startswith("  goal "))
     column = said[at].index("p q : Prop")
@@ -178,10 +181,11 @@ def test_what_a_paused_daemon_sees_late_has_the_time_of_its_commit(filled: State
     place = sorry_place("Demo.later", line=30)
     filled.add(f"repository:{REPOSITORY}", SorryOpened(**about, sorry=later, place=place, reopened=False))
     filled.write()
-    (line,) = [
-        one for one in filled.everlean("sorries", "--since", "7d").out.splitlines() if later[:8] in one
-    ]
-    assert line.endswith("5d")
+    news = filled.everlean("sorries", "--since", "7d", "--json").json["changes"]
+    assert [(one["subject"], one["author"], one["sorries"]) for one in news] == [("later (#9)", "B", [later])]
+    address = f"https://{REPOSITORY}/commit/{'d' * 40}"
+    headings = filled.everlean("sorries", "--since", "7d").out.partition(later[:8])[0].splitlines()
+    assert headings[-3:] == ["  dddddddddd later (#9) (B, 5d ago)", f"    {address}", "    "]
     assert later[:8] not in filled.everlean("sorries", "--since", "4d").out
     shown = filled.everlean("sorries", "show", later).out
     (line,) = [one for one in shown.splitlines() if one.startswith("  5d ago     opened   dddddddddd  ")]

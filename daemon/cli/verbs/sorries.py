@@ -16,7 +16,15 @@ from daemon.place.paths import Paths
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.lookup import one_match, resolve, sorries_named
 from store.documents.proofs import Proof, describe_proofs
-from store.documents.sorries import Impacts, Sorry, by_impact, describe_sorries, distinct
+from store.documents.sorries import (
+    Change,
+    Impacts,
+    Sorry,
+    by_impact,
+    describe_changes,
+    describe_sorries,
+    distinct,
+)
 from store.log.envelope import utc_text
 from store.text import ago, by_state, clean, clean_block, counted, cut
 from store.view.counts import counted_branches, elsewhere_said
@@ -25,7 +33,7 @@ from store.view.rows import SORRY_STATES, SorryState, too_large_said
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from store.view.rows import SorryRow, TooLargeRow
 
@@ -35,10 +43,9 @@ AROUND = 4
 
 
 def _since(item: Sorry) -> str:
-    """Say for how long a sorry has been there, and by whom; where its history is known, when its state changed last."""
-    changed = [step.at for step in item.history if step.step not in ("moved", "changed")]
-    age = ago(changed[-1] if changed else item.since).removesuffix(" ago")
-    return f"{age}, {cut(item.written_by, 24)}" if item.written_by and not changed else age
+    """Say for how long a sorry has been there, and by whom."""
+    age = ago(item.since).removesuffix(" ago")
+    return f"{age}, {cut(item.written_by, 24)}" if item.written_by else age
 
 
 STATEMENT: Column[Sorry] = Column("STATEMENT", lambda item: item.statement, shrink=True)
@@ -52,13 +59,21 @@ BY_PLACE: list[Column[Sorry]] = [
     Column("TRIED", lambda item: item.tried.text if item.tried else "-", spare=1),
     Column("SINCE", _since, spare=2),
 ]
+PLACE: Column[Sorry] = Column("PLACE", lambda item: f"{item.path}:{item.line}", shrink=True, name=True)
+BY_COMMIT: list[Column[Sorry]] = [
+    Column("ID", lambda item: item.sorry, id=True),
+    Column("STATE", lambda item: item.state_text),
+    DECLARATION,
+    PLACE,
+    Column("STATEMENT", lambda item: item.statement, shrink=True, spare=1),
+]
 BY_IMPACT: list[Column[Sorry]] = [
     Column("ID", lambda item: item.sorry, id=True),
     Column("RESTS ON IT", lambda item: _resting(item.impact)),
     Column("STATE", lambda item: item.state_text, spare=2),
     DECLARATION,
     Column("STATEMENT", lambda item: item.statement, shrink=True, spare=1),
-    Column("PLACE", lambda item: f"{item.path}:{item.line}", shrink=True, name=True),
+    PLACE,
 ]
 
 
@@ -66,6 +81,8 @@ BY_IMPACT: list[Column[Sorry]] = [
 class Sorries:
     sorries: list[Sorry]
     """of every state, where `--state` names none; each once, with its branches"""
+    changes: list[Change]
+    """the commits in which they came or went, the newest first; empty without `--since`"""
     too_large: list[TooLargeRow]
     """where the limits of `[scan]` left something out"""
 
@@ -156,6 +173,7 @@ def list_(
             if branch in (None, row.branch) and row.sorries
         ]
         home = counted_branches(database)
+        changes = describe_changes(database, found, since=begins) if since else []
     if state in ("open", "disproved"):
         found = [item for item in found if item.disproved == (state == "disproved")]
     if by == "impact":
@@ -164,12 +182,19 @@ def list_(
     left = Counter(item.state for item in found) - Counter(item.state for item in shown)
     hint = f"; {by_state(left)} (--all lists them)" if left else ""
     elsewhere = 0 if branch else sum((item.repository, item.branch) not in home for item in shown)
+    listed, columns = shown, BY_PLACE
+    group: Callable[[Sorry], tuple[str, ...]] = place
+    if by == "impact":
+        columns, group = BY_IMPACT, lambda item: place(item)[:1]
+    elif since:
+        columns = BY_COMMIT
+        listed, group = _by_commit(shown, changes)
     return Listing(
-        shown,
-        BY_IMPACT if by == "impact" else BY_PLACE,
-        Sorries(shown, too_large),
+        listed,
+        columns,
+        Sorries(shown, changes, too_large),
         empty=f"no sorry is open{hint}" if left else nothing("sorry", repo, branch, state, text, since),
-        group=place if by == "place" else lambda item: place(item)[:1],
+        group=group,
         above=[f"{where} {said}" for where, said in too_large_said(too_large).items()],
         total=counted(len(shown) - elsewhere, "sorry") + elsewhere_said(elsewhere) + hint,
     )
@@ -221,6 +246,29 @@ def _resting_on(database: sqlite3.Connection, rows: Sequence[SorryRow], paths: P
 
 
 # ---- For people
+
+
+def _by_commit(
+    sorries: Sequence[Sorry], changes: Sequence[Change]
+) -> tuple[list[Sorry], Callable[[Sorry], tuple[str, ...]]]:
+    """Return sorries in the order of their commits, the newest first in each repository, and what gives headings."""
+    commits = {
+        (one.repository, one.branch, sorry): (number, one)
+        for number, one in enumerate(changes)
+        for sorry in one.sorries
+    }
+
+    def commit_of(item: Sorry) -> tuple[int, Change | None]:
+        return commits.get((item.repository, item.branch, item.sorry), (len(changes), None))
+
+    def headings(item: Sorry) -> tuple[str, ...]:
+        _, one = commit_of(item)
+        if one is None:
+            return *place(item)[:1], "without a commit: verified, or shown false"
+        said = f"{one.sha[:10]} {one.subject} ({one.author}, {ago(one.committed_at)})"
+        return *place(item)[:1], said, *([one.url] if one.url else [])
+
+    return sorted(sorries, key=lambda item: (item.repository, item.branch, commit_of(item)[0])), headings
 
 
 def _resting(impact: Impact | None) -> str:
