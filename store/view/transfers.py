@@ -11,6 +11,8 @@ import json
 import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 from store.view.reading import make_all
 from store.view.rows import IN_SOURCE
@@ -35,19 +37,19 @@ def _is_traced(files: str) -> str:
     )
 
 
-_ASKED = f"""
+_ASK = f"""
 FROM sorries AS s
 CROSS JOIN (SELECT DISTINCT repository, line FROM traces WHERE state = 'current' AND source = 'lean') AS l
     ON l.repository = s.repository AND {_of_branch("l.line", "s.branch")}
 CROSS JOIN traced_files AS f
     ON f.repository = l.repository AND f.line = l.line AND f.path = s.path AND f.until_seq IS NULL
 CROSS JOIN theorem_types AS m ON m.content = f.content AND m.full_name = s.declaration AND m.proved = 0
-CROSS JOIN theorem_types AS o ON o.digest = m.digest AND o.proved = 1
+WHERE s.state = 'open'
+"""
+_PROVE = f"""
+FROM theorem_types AS o
 CROSS JOIN traced_files AS g ON g.content = o.content AND {_is_traced("g")}
-LEFT JOIN traced_theorems AS t ON t.content = o.content AND t."index" = o.theorem AND o.position = 0
-LEFT JOIN traced_tactics AS p ON p.content = o.content AND p.theorem = t."index" AND p."index" = 0
-WHERE s.state = 'open' AND (g.repository = s.repository OR NOT EXISTS (
-    SELECT 1 FROM repositories WHERE repositories.repository = g.repository AND opt_out))
+WHERE o.digest = ? AND o.proved = 1
 """
 # A proof of the whole takes the place of a sorry where there is no other.
 _ALONE = f"""
@@ -105,26 +107,114 @@ def transfers(
     if sorries is not None:
         given["sorries"] = json.dumps(sorted(sorries))
         conditions.append("s.sorry IN (SELECT value FROM json_each(:sorries))")
+    asked = " AND ".join(["", *conditions])
     rows = db.execute(
-        "SELECT s.sorry, o.full_name, g.repository, o.path, o.content = m.content, o.position > 0, "
-        "coalesce(t.statement, ''), coalesce(p.state_before, ''), o.proof "
-        f"{_ASKED} AND {' AND '.join(conditions)} {_ALONE} "
-        "ORDER BY s.sorry, o.content = m.content DESC, g.repository = s.repository DESC, o.position > 0 DESC, "
-        "o.full_name, g.repository, o.path, o.content",
+        f"SELECT s.sorry, s.repository, m.content, m.digest {_ASK}{asked} {_ALONE} ORDER BY s.sorry, m.content",
         given,
-    )
-    found: dict[str, dict[tuple[str, str, str], Transfer]] = {}
-    for row in rows:
-        one = Transfer(row[0], row[1], row[2], row[3], bool(row[4]), bool(row[5]), *row[6:])
-        of_sorry = found.setdefault(one.sorry, {})
-        if len(of_sorry) < MOST:
-            of_sorry.setdefault((one.full_name, one.repository, one.path), one)
+    ).fetchall()
+    proving: dict[str, _Proving] = {}
+    texts: dict[_Place, tuple[str, str, str]] = {}
+    found: dict[str, dict[_Name, Transfer]] = {}
+    for sorry, own, content, digest in rows:
+        if digest not in proving:
+            proving[digest] = _Proving(db, digest)
+        for one in proving[digest].nearest(own, content):
+            of_sorry = found.setdefault(sorry, {})
+            if len(of_sorry) < MOST and one.name not in of_sorry:
+                if one.place not in texts:
+                    texts[one.place] = _texts(db, one.place)
+                of_sorry[one.name] = Transfer(
+                    sorry, *one.name, one.place.content == content, one.place.position > 0, *texts[one.place]
+                )
     return {sorry: [*ones.values()] for sorry, ones in found.items()}
+
+
+class _Name(NamedTuple):
+    full_name: str
+    repository: str
+    path: str
+
+
+class _Place(NamedTuple):
+    """The key of a `TheoremTypeRow`."""
+
+    content: int
+    theorem: int
+    position: int
+
+
+class _Proved(NamedTuple):
+    name: _Name
+    place: _Place
+
+
+class _Proving:
+    """The proved theorems with a type. One type may be that of many thousands, so each is read once for all sorries."""
+
+    def __init__(self, db: sqlite3.Connection, digest: str) -> None:
+        rows = db.execute(
+            "SELECT o.full_name, g.repository, o.path, o.content, o.theorem, o.position, EXISTS (SELECT 1 "
+            f"FROM repositories WHERE repositories.repository = g.repository AND opt_out) {_PROVE} "
+            "ORDER BY o.position > 0 DESC, o.full_name, g.repository, o.path, o.content",
+            (digest,),
+        )
+        self._all: dict[_Name, _Proved] = {}
+        self._of_repository: dict[str, dict[_Name, _Proved]] = {}
+        self._of_file: dict[int, dict[_Name, _Proved]] = {}
+        self._quiet: set[str] = set()
+        for full_name, repository, path, content, theorem, position, opt_out in rows:
+            one = _Proved(_Name(full_name, repository, path), _Place(content, theorem, position))
+            self._of_file.setdefault(content, {}).setdefault(one.name, one)
+            self._of_repository.setdefault(repository, {}).setdefault(one.name, one)
+            if opt_out:
+                self._quiet.add(repository)
+            else:
+                self._all.setdefault(one.name, one)
+
+    def nearest(self, repository: str, content: int) -> list[_Proved]:
+        """Return the nearest to a file of a repository: of the file, of the repository, then those of others."""
+        of_file = self._of_file.get(content, {}).values()
+        pools = (
+            (one for one in of_file if one.name.repository == repository),
+            (one for one in of_file if one.name.repository not in self._quiet),
+            self._of_repository.get(repository, {}).values(),
+            self._all.values(),
+        )
+        found: dict[_Name, _Proved] = {}
+        for one in chain.from_iterable(pools):
+            if len(found) == MOST:
+                break
+            found.setdefault(one.name, one)
+        return [*found.values()]
+
+    def give(self, repository: str) -> bool:
+        """Return whether one of them is for this repository."""
+        return bool(self._all) or repository in self._of_repository
+
+
+def _texts(db: sqlite3.Connection, place: _Place) -> tuple[str, str, str]:
+    """Return the statement of a theorem as its source has it, Lean's text of it, and its proof."""
+    row = db.execute(
+        "SELECT coalesce(t.statement, ''), coalesce(p.state_before, ''), o.proof FROM theorem_types AS o "
+        'LEFT JOIN traced_theorems AS t ON t.content = o.content AND t."index" = o.theorem AND o.position = 0 '
+        'LEFT JOIN traced_tactics AS p ON p.content = o.content AND p.theorem = t."index" AND p."index" = 0 '
+        "WHERE o.content = ? AND o.theorem = ? AND o.position = ?",
+        place,
+    ).fetchone()
+    return row[0], row[1], row[2]
 
 
 def asking(db: sqlite3.Connection) -> set[str]:
     """Return the repositories with an open sorry whose statement is proved elsewhere."""
-    return {repository for (repository,) in db.execute(f"SELECT DISTINCT s.repository {_ASKED}")}
+    found: set[str] = set()
+    proving: dict[str, _Proving] = {}
+    for repository, digest in db.execute(f"SELECT DISTINCT s.repository, m.digest {_ASK}").fetchall():
+        if repository not in found:
+            if digest not in proving:
+                proving[digest] = _Proving(db, digest)
+            if proving[digest].give(repository):
+                found.add(repository)
+    return found
 
 
 def upstream(

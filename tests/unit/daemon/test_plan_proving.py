@@ -30,7 +30,7 @@ from store.events.proofs import AttemptFinished, ClaimReleased, SorryClaimed
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened
 from store.events.traces import FileTraced
-from store.view import queries
+from store.view import queries, transfers
 from store.view.impact import Counting
 from store.view.rows import SorryRow
 from store.view.trace_queries import branch_line
@@ -224,6 +224,26 @@ def test_what_is_proved_in_another_repository_is_tried_again_each_time_that_more
     assert world.plan(stating(world, {"a": "t", "b": "u"}, repository="u/v/w", sorry=True)).due == ()
     quiet = watched(repository="u/v/w", opt_out=True)
     assert world.plan(quiet, stating(world, {"mine": "u"}, repository="u/v/w", sorry=False)).due == ()
+
+
+def test_a_statement_that_many_ask_and_many_prove_is_looked_for_once(world: World) -> None:
+    n, steps = 200, 0
+    asks = {f"a{k:03}": "t" for k in range(n)}
+    world.tell(world.open(*asks), stating(world, asks, repository=REPOSITORY, sorry=True))
+    proves = {f"b{k:03}": "t" for k in range(n)}
+    world.tell(stating(world, proves, repository="x/y/z", sorry=False))
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    world.view.set_progress_handler(count, 1000)
+    found = transfers.transfers(world.view, repository=REPOSITORY, branch=BRANCH)
+    asking = transfers.asking(world.view)
+    world.view.set_progress_handler(None, 0)
+    assert [[one.full_name for one in ones] for ones in found.values()] == [["b000", "b001", "b002"]] * n
+    assert (asking, steps < 1000) == ({REPOSITORY}, True), f"{steps} thousand steps of SQLite"
 
 
 def test_who_has_a_proof_goes_no_further_unless_it_was_rejected(world: World) -> None:
