@@ -18,7 +18,8 @@ from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
 from tests.support.daemon.traced_project import TracedProject
 from tests.support.tiny_models import make_tiny_retriever
 
-pytestmark = pytest.mark.timeout(600)
+# Five processes load torch one after the other.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 CONFIG = """
 [daemon]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.loggers import CSVLogger
 from transformers import TrainerCallback
 
@@ -81,6 +82,7 @@ def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
     class Trains:
         args = SimpleNamespace(report_to=["wandb"])
         state = SimpleNamespace(global_step=1)
+        model = torch.nn.Linear(1, 1)
 
         def remove_callback(self, _callback: Any) -> None: ...
 
