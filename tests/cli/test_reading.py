@@ -151,7 +151,7 @@ def test_a_sorry_is_shown_as_it_is_written_with_its_goal_the_lines_around_it_and
     filled.write()
     news = filled.everlean("sorries", "--since", "1d").out
     assert OTHER_SORRY[:8] not in news, "that Lean says a goal, or a line moves, is no news"
-    assert "  without a commit: verified, or shown false\n" in news
+    assert "  by Lean, in no commit\n" in news
     said = filled.everlean("sorries", "show", OTHER_SORRY).out.splitlines()
     at = next(number for number, line in enumerate(said) if line.startswith("  goal "))
     column = said[at].index("p q : Prop")

@@ -264,7 +264,7 @@ def _by_commit(
     def headings(item: Sorry) -> tuple[str, ...]:
         _, one = commit_of(item)
         if one is None:
-            return *place(item)[:1], "without a commit: verified, or shown false"
+            return *place(item)[:1], "by Lean, in no commit"
         said = f"{one.sha[:10]} {one.subject} ({one.author}, {ago(one.committed_at)})"
         return *place(item)[:1], said, *([one.url] if one.url else [])
 
