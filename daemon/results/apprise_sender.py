@@ -27,11 +27,16 @@ def send(given: Mapping[str, str]) -> list[str]:
         if not services.add(url):
             failed.append(f"address {number} is none that apprise knows")
             continue
-        failed += [
-            f"{service.service_name} did not take the message"
-            for service in services
-            if not service.notify(body=given["text"], title=given["title"], body_format=NotifyFormat.TEXT)
-        ]
+        for service in services:
+            why = ""
+            try:
+                taken = service.notify(
+                    body=given["text"], title=given["title"], body_format=NotifyFormat.TEXT
+                )
+            except Exception as error:  # noqa: BLE001 - a plugin's; its words may have the address
+                taken, why = False, f" ({type(error).__name__})"
+            if not taken:
+                failed.append(f"{service.service_name} did not take the message{why}")
     return failed
 
 

@@ -655,6 +655,21 @@ def test_a_chat_and_a_mailbox_get_the_text(name: str, monkeypatch: pytest.Monkey
     assert re.search(r"one(\\n|\r?\n)- two", said)
 
 
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
+def test_a_plugin_that_breaks_keeps_its_address_to_itself_and_the_message_from_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_self: object, **_given: object) -> bool:
+        raise ValueError("cannot send to xmls://hushhush")
+
+    with receiver() as at:
+        hook = at.url.removeprefix("http://")
+        monkeypatch.setattr("apprise.plugins.custom_xml.NotifyXML.send", broken)
+        given = {"urls": f"xml://hushhush,json://{hook}", "title": "Sorries of logic", "text": "one"}
+        assert send(given) == ["XML did not take the message (ValueError)"]
+    assert len(at.bodies) == 1
+
+
 async def test_each_service_is_sent_the_message_and_one_that_fails_is_named_without_its_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
