@@ -56,9 +56,10 @@ def say(text: str = "", *, hang: int | None = None, wrap: bool = True) -> None:
 
 def _wrapped(line: str, width: int, hang: int | None) -> str:
     """Return a line broken between words, also one with colours."""
-    if _width(_COLOUR.sub("", line)) <= width:
+    bare = _COLOUR.sub("", line)
+    if _width(bare) <= width:
         return line
-    margin = " " * min(width // 2, len(line) - len(line.lstrip(" ")) + 2 if hang is None else hang)
+    margin = " " * min(width // 2, len(bare) - len(bare.lstrip(" ")) + 2 if hang is None else hang)
     rows: list[str] = []
     row = ""
     for word in re.findall(r" *[^ ]+", line):

@@ -303,7 +303,8 @@ def on_a_terminal(folder: StateFolder, env: dict[str, str], *arguments: str) -> 
 def test_colour_is_for_terminals_and_no_color_is_honoured(filled: StateFolder) -> None:
     env = {name: value for name, value in environment(filled.root).items() if name != "NO_COLOR"}
     env["TERM"] = "xterm"
-    assert "\x1b[" in on_a_terminal(filled, env, "status")
+    shown = on_a_terminal(filled, {**env, "COLUMNS": "20"}, "sorries", "--since", "1d")
+    assert "\x1b[1m  by Lean, in no\r\n    commit\x1b[0m" in shown
     assert "\x1b[" not in on_a_terminal(filled, {**env, "NO_COLOR": "1"}, "status")
 
 
