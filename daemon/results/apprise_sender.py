@@ -11,17 +11,19 @@ import re
 import sys
 from collections.abc import Mapping
 
+PARTLY = 3
+"""The status with which this ends where some services took the message and others did not."""
 _NEXT = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 """A comma before an address; there may be others within one."""
 
 
-def send(given: Mapping[str, str]) -> list[str]:
-    """Send a message to each address once; return what went wrong, for people."""
+def send(given: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Send a message to each address once; return how many services took it, and what went wrong, for people."""
     from apprise import Apprise, NotifyFormat
 
     # Its own log has addresses whole.
     logging.getLogger("apprise").setLevel(logging.CRITICAL)
-    failed = []
+    n_taken, failed = 0, []
     for number, url in enumerate(_NEXT.split(given["urls"]), 1):
         services = Apprise()
         if not services.add(url):
@@ -35,11 +37,15 @@ def send(given: Mapping[str, str]) -> list[str]:
                 )
             except Exception as error:  # noqa: BLE001 - a plugin's; its words may have the address
                 taken, why = False, f" ({type(error).__name__})"
-            if not taken:
+            if taken:
+                n_taken += 1
+            else:
                 failed.append(f"{service.service_name} did not take the message{why}")
-    return failed
+    return n_taken, failed
 
 
 if __name__ == "__main__":
-    if failures := send(json.load(sys.stdin)):
-        sys.exit("; ".join(failures))
+    taken_by, failures = send(json.load(sys.stdin))
+    if failures:
+        print("; ".join(failures), file=sys.stderr)  # noqa: T201 - the daemon reads it
+        sys.exit(PARTLY if taken_by else 1)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from daemon.results.apprise_sender import PARTLY
 from daemon.settings.schema import Command, Notify, webhook_url
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
@@ -55,16 +56,26 @@ _PASSED_TO_APPRISE = (*_PASSED_ON, "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no
 
 
 class NotTakenError(Exception):
-    """A message was not taken. `retry_after_s` is how long the receiver asked to be left alone, 0 where it did not."""
+    """A message was not taken. `retry_after_s` is how long the receiver asked to be left alone, 0 where it did not.
+
+    `partly`: of several receivers some took it, and are not to have it again.
+    """
 
     def __init__(
-        self, problem: NotifyProblem, reason: str, *, remedy: str, retry_after_s: float = 0.0
+        self,
+        problem: NotifyProblem,
+        reason: str,
+        *,
+        remedy: str,
+        retry_after_s: float = 0.0,
+        partly: bool = False,
     ) -> None:
         super().__init__(reason)
         self.problem: NotifyProblem = problem
         self.reason = reason
         self.remedy = remedy
         self.retry_after_s = retry_after_s
+        self.partly = partly
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +222,7 @@ class AppriseChannel:
         self._folder = folder
 
     async def send(self, message: Message) -> None:
-        """Send it to each service once; all have to take it."""
+        """Send it to each service once."""
         if find_spec("apprise") is None:
             raise NotTakenError(
                 "misconfigured",
@@ -230,6 +241,7 @@ class AppriseChannel:
             missing="look at everlean's installation",
             failed=f"correct the addresses in {APPRISE_CREDENTIAL}, urls_file or {APPRISE_VARIABLE}; `apprise -vv "
             "ADDRESS` tries one",
+            partly=PARTLY,
         )
 
 
@@ -244,6 +256,7 @@ async def _run(
     hung: str,
     missing: str,
     failed: str,
+    partly: int | None = None,
 ) -> None:
     """Run a program once with this on standard input; exit status 0 takes the message.
 
@@ -255,6 +268,7 @@ async def _run(
         passed_on: the variables of the daemon's environment that it has.
         limit_s: the seconds that it has.
         hung, missing, failed: the remedies.
+        partly: the exit status that says that some of its receivers took the message; None: none says it.
 
     Raises:
         NotTakenError: it cannot be run, took too long, or failed.
@@ -295,7 +309,8 @@ async def _run(
     if status != 0:
         said = words.result() if words.done() and not words.cancelled() else ""
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-        raise NotTakenError("failed", f"{name} {how}{f': {said}' if said else ''}", remedy=failed)
+        reason = f"{name} {how}{f': {said}' if said else ''}"
+        raise NotTakenError("failed", reason, remedy=failed, partly=status == partly)
 
 
 async def _feed(stdin: asyncio.StreamWriter | None, body: bytes) -> None:

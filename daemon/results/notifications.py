@@ -35,6 +35,7 @@ from store.documents.problems import Problem
 from store.documents.proofs import Proof, describe_proofs
 from store.documents.sorries import Sorry, by_text, describe_sorries
 from store.domain.identity import commit_url, event_id, pull_request_of
+from store.events.base import EventBody
 from store.events.repositories import RepositoryFailing
 from store.events.service import (
     NotificationFailed,
@@ -458,10 +459,13 @@ class Notifications:
     ) -> float:
         """Send a message; return 0 when it was taken, else the seconds to wait."""
         state.attempts += 1
+        partly: NotTakenError | None = None
         try:
             await found.send(made)
         except NotTakenError as error:
-            return await self._failed(name, state, error, before=before)
+            if not error.partly:
+                return await self._failed(name, state, error, before=before)
+            partly = error  # who took it would have it again, as long as another one refuses
         sent = NotificationSent(
             channel=name,
             message=made.id,
@@ -469,7 +473,10 @@ class Notifications:
             position=position,
             attempts=state.attempts,
         )
-        await self._store.append([NewEvent(f"notify:{name}", sent)], wait=True)
+        bodies: list[EventBody] = [sent]
+        if partly is not None:
+            bodies.append(self._failure(name, state, partly))
+        await self._store.append([NewEvent(f"notify:{name}", body) for body in bodies], wait=True)
         log.info(
             "notification_sent", channel=name, message=made.id, events=len(told), attempts=state.attempts
         )
@@ -481,23 +488,24 @@ class Notifications:
         self, name: NotifyChannel, state: _State, error: NotTakenError, *, before: str
     ) -> float:
         """Record what is new of a failure, and return how long to wait."""
-        self.failures[name] += 1
         state.attempts = max(state.attempts, 1)
         pause_s = max(_RETRY.wait_s(state.attempts, self._dice), error.retry_after_s)
         state.retry = elapsed_s() + pause_s
-        log.warning(
-            "notification_not_taken",
-            channel=name,
-            reason=error.reason,
-            attempts=state.attempts,
-            again_in_s=round(pause_s, 1),
-        )
+        failed = self._failure(name, state, error, again_in_s=round(pause_s, 1))
         if before != error.problem:
-            failed = NotificationFailed(
-                channel=name, problem=error.problem, reason=error.reason, remedy=error.remedy
-            )
             await self._store.append([NewEvent(f"notify:{name}", failed)], wait=True)
         return pause_s
+
+    def _failure(
+        self, name: NotifyChannel, state: _State, error: NotTakenError, **more: float
+    ) -> NotificationFailed:
+        self.failures[name] += 1
+        log.warning(
+            "notification_not_taken", channel=name, reason=error.reason, attempts=state.attempts, **more
+        )
+        return NotificationFailed(
+            channel=name, problem=error.problem, reason=error.reason, remedy=error.remedy
+        )
 
     async def _switch(self, name: NotifyChannel, row: NotifierRow | None, kinds: tuple[str, ...]) -> bool:
         """Record what the channel tells of from now on, where that is not what it did; return whether it was not."""

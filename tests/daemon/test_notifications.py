@@ -648,7 +648,7 @@ def test_a_chat_and_a_mailbox_get_the_text(name: str, monkeypatch: pytest.Monkey
             "title": "Sorries of logic",
             "text": "one\n- two",
         }
-        assert send(given) == []
+        assert send(given) == (1, [])
     (body,) = at.bodies + mail.bodies
     said = unquote_plus(body.decode())
     assert "Sorries of logic" in said
@@ -666,7 +666,7 @@ def test_a_plugin_that_breaks_keeps_its_address_to_itself_and_the_message_from_n
         hook = at.url.removeprefix("http://")
         monkeypatch.setattr("apprise.plugins.custom_xml.NotifyXML.send", broken)
         given = {"urls": f"xml://hushhush,json://{hook}", "title": "Sorries of logic", "text": "one"}
-        assert send(given) == ["XML did not take the message (ValueError)"]
+        assert send(given) == (1, ["XML did not take the message (ValueError)"])
     assert len(at.bodies) == 1
 
 
@@ -675,14 +675,19 @@ async def test_each_service_is_sent_the_message_and_one_that_fails_is_named_with
 ) -> None:
     with receiver() as at:
         hook = at.url.removeprefix("http://")
-        monkeypatch.setenv(APPRISE_VARIABLE, f"json://ada:hushhush@{hook},hush://hushhush")
+        monkeypatch.setenv(APPRISE_VARIABLE, "hush://hushhush")
         async with deployment(tmp_path, "", waits=False) as here:
             await here.until_row(lambda row: row.kinds, "apprise")
             await here.prove()
             row = await here.until_row(lambda row: row.problem, "apprise")
-            assert row.reason == "apprise ended with status 1: address 2 is none that apprise knows"
+            assert row.reason == "apprise ended with status 1: address 1 is none that apprise knows"
+            monkeypatch.setenv(APPRISE_VARIABLE, f"json://ada:hushhush@{hook},hush://hushhush")
+            row = await here.until_row(lambda row: row.messages == 1, "apprise")
+            assert row.reason == "apprise ended with status 3: address 2 is none that apprise knows"
             monkeypatch.setenv(APPRISE_VARIABLE, f"json://ada:hushhush@{hook}")
-            await here.until_row(lambda row: row.messages == 1, "apprise")
+            await here.prove()
+            row = await here.until_row(lambda row: row.messages == 2, "apprise")
+            assert (row.problem, len(at.messages)) == ("", 2), "who took it does not hear it again"
             log = await here.store.look_up(lambda log: "".join(event.data_json for event in log.read()))
             assert "hush" not in log
     told = at.messages[-1]
