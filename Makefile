@@ -135,7 +135,7 @@ nightly: $(VENV)/.dev $(VENV)/.audit
 	$(COMPILE)
 	$(PYTEST) -m "slow or harness"
 
-# Nightly too: ten minutes. mutants/ has the mutated copy of the code, and what was found: `mutmut show NAME`, as long as it is there.
+# Nightly too: about a quarter of an hour. mutants/ has the mutated copy of the code, and what was found: `mutmut show NAME`, as long as it is there.
 $(VENV)/.mutants: locks/mutants.txt $(VENV)/.dev
 	@$(PIP) install --require-hashes -r locks/mutants.txt
 	@touch $@
