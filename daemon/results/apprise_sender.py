@@ -1,4 +1,5 @@
-"""Hand a message to the services that apprise knows: a process of its own, with the message on standard input.
+"""Hand a message to the services that apprise knows: a process of its own, with the message on standard input, and as
+its argument the status to end with where some services took it and others did not.
 
 Addresses are secrets: they come by standard input too, and are printed only as apprise masks them.
 """
@@ -11,8 +12,6 @@ import re
 import sys
 from collections.abc import Mapping
 
-PARTLY = 3
-"""The status with which this ends where some services took the message and others did not."""
 _NEXT = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 """A comma before an address; there may be others within one."""
 
@@ -48,4 +47,4 @@ if __name__ == "__main__":
     taken_by, failures = send(json.load(sys.stdin))
     if failures:
         print("; ".join(failures), file=sys.stderr)  # noqa: T201 - the daemon reads it
-        sys.exit(PARTLY if taken_by else 1)
+        sys.exit(int(sys.argv[1]) if taken_by else 1)

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from daemon.results.apprise_sender import PARTLY
 from daemon.settings.schema import Command, Notify, webhook_url
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
@@ -47,6 +46,8 @@ APPRISE_S = 120.0
 LONGEST_RETRY_AFTER_S = 3600.0
 _WORDS_BYTES = 2000
 _LINGER_S = 1.0
+_PARTLY = 3
+"""The status with which apprise's process ends where some services took the message and others did not."""
 _PASSED_ON = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
     # Without these two nothing appears on a desktop.
@@ -231,7 +232,7 @@ class AppriseChannel:
             )
         given = {"urls": self._urls, "title": message.title, "text": message.text}
         await _run(
-            (sys.executable, "-P", "-m", "daemon.results.apprise_sender"),
+            (sys.executable, "-P", "-m", "daemon.results.apprise_sender", str(_PARTLY)),
             json.dumps(given).encode(),
             name="apprise",
             folder=self._folder,
@@ -241,7 +242,7 @@ class AppriseChannel:
             missing="look at everlean's installation",
             failed=f"correct the addresses in {APPRISE_CREDENTIAL}, urls_file or {APPRISE_VARIABLE}; `apprise -vv "
             "ADDRESS` tries one",
-            partly=PARTLY,
+            partly=_PARTLY,
         )
 
 
