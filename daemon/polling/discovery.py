@@ -39,6 +39,8 @@ _MOST_FOUND = 1000
 """So many repositories GitHub gives of a query."""
 _PAGE = 100
 _LARGEST_KB = 2**31
+_MOST_QUESTIONS = 2000
+"""Enough for 100,000 repositories."""
 _LARGEST_ENTRY = 16 * 1024
 _LONGEST_WAIT_S = 3700.0
 _ABOUT = """
@@ -150,7 +152,9 @@ def ask_outside(
                     "github", "its search needs a token: see [github] in docs/configuration.md"
                 )
             elif github:
-                named["github"] = await Search(client, say=say).repositories()
+                search = Search(client, say=say)
+                named["github"] = search.found
+                await search.run()
         except RemoteError as error:
             problems["github"] = f"{error}; {error.remedy}"
         finally:
@@ -238,21 +242,24 @@ class Search:
         self._github = github
         self._say = say
         self._today = today or datetime.now(UTC).date()
+        self._questions = 0
+        self.found: list[Named] = []
+        """Lean 4 repositories that are no forks and not archived, also where the search ended with an error."""
 
-    async def repositories(self) -> list[Named]:
-        """Return Lean 4 repositories that are no forks and not archived.
+    async def run(self) -> None:
+        """Search.
 
         Raises:
             RemoteError: GitHub does not answer, refuses the token, or answers as it would not.
         """
-        found: list[Named] = []
         ids: list[str] = []
         async for one in self._of_language(FIRST_DAY, self._today):
             ids.append(one)
             if len(ids) == _PAGE:
-                found += await self._lean_4_of(ids)
+                self.found += await self._lean_4_of(ids)
                 ids = []
-        return found + (await self._lean_4_of(ids) if ids else [])
+        if ids:
+            self.found += await self._lean_4_of(ids)
 
     async def _of_language(
         self, first: date, last: date, sizes: tuple[int, int] | None = None
@@ -299,6 +306,13 @@ class Search:
 
     async def _asked(self, address: str, what: str, **request: Any) -> dict[str, Any]:
         """Return an answer; where a limit is used up, once it is not."""
+        self._questions += 1
+        if self._questions > _MOST_QUESTIONS:
+            raise RemoteError(
+                "invalid",
+                f"{what}: {self._github.api_url} has more after {_MOST_QUESTIONS} answers",
+                remedy="check api_url in config.toml",
+            )
         while True:
             try:
                 answer, _ = await self._github.follow(address, what=what, **request)

@@ -9,6 +9,7 @@ from datetime import date
 
 import pytest
 
+from daemon.polling import discovery
 from daemon.polling.discovery import Named, Search, candidates
 from daemon.polling.errors import RemoteError
 from daemon.polling.github import GitHub
@@ -22,17 +23,24 @@ from tests.support.state_folder import REPOSITORY, TIP, StateFolder, fill
 TOKEN = "a-token"
 
 
-def searched(server: GitHubServer, said: list[str] | None = None) -> list[Named]:
+def searched(
+    server: GitHubServer, said: list[str] | None = None, found: list[Named] | None = None
+) -> list[Named]:
+    """Return what a search finds; `found` has it also where the search ends with an error."""
     said = [] if said is None else said
+    found = [] if found is None else found
 
-    async def search() -> list[Named]:
+    async def search() -> None:
         github = GitHub(api_url=server.url, token=TOKEN, timeout_s=10)
+        made = Search(github, say=said.append, today=date(2026, 11, 29))
         try:
-            return await Search(github, say=said.append, today=date(2026, 11, 29)).repositories()
+            await made.run()
         finally:
+            found.extend(made.found)
             await github.close()
 
-    return asyncio.run(search())
+    asyncio.run(search())
+    return found
 
 
 def test_more_than_a_thousand_are_found_by_dividing_days_and_a_day_by_sizes() -> None:
@@ -85,6 +93,18 @@ def test_what_github_would_not_answer_is_an_error(answer: object, monkeypatch: p
         monkeypatch.setattr(server, "_search", lambda _query: github._Answer(200, answer))
         with pytest.raises(RemoteError, match="not what GitHub sends"):
             searched(server)
+
+
+def test_what_was_found_before_a_refusal_is_kept_and_no_api_is_asked_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discovery, "_MOST_QUESTIONS", 4)
+    found: list[Named] = []
+    with GitHubServer(token=TOKEN) as server:
+        server.found = [Found(f"o/n{n}", "2024-01-01") for n in range(400)]
+        with pytest.raises(RemoteError, match="has more after 4 answers"):
+            searched(server, found=found)
+    assert len(found) == 200
 
 
 def test_each_repository_is_once_with_all_who_name_it_and_no_address_but_https() -> None:
