@@ -310,6 +310,7 @@ def test_a_proof_that_is_not_verified_or_not_replayed_where_it_could_be_fails_th
 # --- the kernels that Lean brings -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_lean")
 def test_our_lean_programs_answer_about_a_plain_and_a_module_file(tmp_path: Path) -> None:
     (site,) = prepare(tmp_path / "out", [VERSION], real_elan(tmp_path), again=False)
@@ -326,6 +327,7 @@ def test_a_row_of_versions_has_the_steps_of_our_lean_programs_alone() -> None:
     assert [str(parse_version(one)) for one in real_lean.ROW] == [*real_lean.ROW]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_lean")
 def test_each_kernel_has_to_accept_a_proof_and_to_refuse_a_wrong_one(tmp_path: Path) -> None:
     """Lean 4.35.0 itself writes the export; stand-ins for its kernels refuse what the wrong one has."""
