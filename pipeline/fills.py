@@ -142,10 +142,11 @@ def check(folder: Path, sources: Sequence[Source], day: date) -> None:
     for source in sources:
         line = _line(source)
         before = {sha for sha, landed in line if landed.date() < day}
-        for row in (*learned, *known, *asked):
-            if row["repository"] == source.repository and (row["commit"] in before) is (row in asked):
-                side = "before" if row in asked else "not before"
-                raise BenchmarkError(f"{row['name']} leaks: its commit {row['commit']} is {side} {day}")
+        for rows, side in ((learned, "not before"), (known, "not before"), (asked, "before")):
+            for row in rows:
+                early = row["commit"] in before
+                if row["repository"] == source.repository and early is (side == "before"):
+                    raise BenchmarkError(f"{row['name']} leaks: its commit {row['commit']} is {side} {day}")
     seen = {_said(row["statement"]) for row in learned} | {
         _said(row["statement"]) for row in known if row["proof"]
     }

@@ -125,7 +125,7 @@ def ask_outside(
 
     Args:
         index: the URL of the index; None: it is not asked.
-        github: whether GitHub is asked; it answers nobody without a token.
+        github: whether to ask GitHub, whose search needs a token.
         say: takes sentences about what is waited for.
     """
     named, problems = dict[str, list[Named]](), dict[str, str]()

@@ -180,7 +180,7 @@ def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> li
 def _sorries(
     database: sqlite3.Connection, events: Sequence[StoredEvent]
 ) -> dict[int, tuple[AboutSorry, Commit | None]]:
-    """Return by number of its event each sorry that is told of, with the commit that it came or went with.
+    """Map the number of each event about a sorry to the sorry and the commit that changed it.
 
     Of several branches with a sorry the one that counts has it. What a branch began with is no news.
     """
@@ -271,7 +271,7 @@ def _title(items: Sequence[Item]) -> str:
 
 
 def _place(item: Item) -> tuple[str, Commit | None]:
-    """Return what items have in common that are told together: a commit of a repository."""
+    """Return the key that groups items: the repository and the commit."""
     return item.about.repository if isinstance(item.about, AboutSorry) else "", item.commit
 
 

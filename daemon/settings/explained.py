@@ -29,7 +29,7 @@ class Explained:
     limits: str
     """such as "1 to 100"; empty where nothing limits it"""
     meaning: str
-    """what it is, and when to change it"""
+    """its purpose, and a reason to change it"""
 
     @property
     def name(self) -> str:

@@ -230,7 +230,7 @@ class Discovered:
     repositories: list[Candidate]
     """those that are not in the watchlist, with most stars first"""
     watched: int
-    """how many more are in it, opted out or not"""
+    """the number of named repositories in the watchlist, `opt_out` included"""
     problems: dict[str, str]
     """by source, why it could not be asked"""
 
