@@ -192,11 +192,14 @@ def _sorries(
     condition = "sorry IN (SELECT value FROM json_each(?))"
     rows = read(database, SorryRow, "sorries", conditions=[condition], parameters=[ids])
     documents = {(one.repository, one.branch, one.sorry): one for one in describe_sorries(database, rows)}
+    commits = queries.commits_named(
+        database, ((event.data["repository"], event.data["branch"], event.data["sha"]) for event in told)
+    )
     found: dict[int, tuple[AboutSorry, Commit | None]] = {}
     for event in told:
         repository, branch, sha = (event.data[name] for name in ("repository", "branch", "sha"))
         document = documents.get((repository, branch, event.data["sorry"]))
-        row = report_queries.commit(database, repository, branch, sha)
+        row = commits.get((repository, branch, sha))
         begins = event.type == "sorry_opened" and row is not None and row.baseline
         if document is None or row is None or begins or (repository, branch) not in branches:
             continue

@@ -228,10 +228,9 @@ def describe_changes(view: sqlite3.Connection, sorries: Sequence[Sorry], *, sinc
         for step in one.history
         if step.step in TURNS and step.at >= since
     }
-    rows = {
-        (row.repository, row.branch, row.sha): row
-        for row in queries.commits(view, among=(step.sha for step in last.values()))
-    }
+    rows = queries.commits_named(
+        view, ((repository, branch, step.sha) for (repository, branch, _), step in last.items())
+    )
     of_each: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for (repository, branch, sorry), step in last.items():
         row = rows.get((repository, branch, step.sha))

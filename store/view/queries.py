@@ -145,20 +145,29 @@ def commits(
     repository: str | None = None,
     branch: str | None = None,
     state: str | None = None,
-    among: Iterable[str] | None = None,
     limit: int | None = None,
 ) -> list[CommitRow]:
-    """Return commits, the newest observed first; with `among` only those of them that have these hashes."""
+    """Return commits, the newest observed first."""
     return read(
         db,
         CommitRow,
         "commits",
         equal={"repository": repository, "branch": branch, "state": state},
-        conditions=["sha IN (SELECT value FROM json_each(?))"] if among is not None else (),
-        parameters=[json.dumps(sorted(set(among)))] if among is not None else (),
         order="seq DESC",
         limit=limit,
     )
+
+
+def commits_named(
+    db: sqlite3.Connection, keys: Iterable[tuple[str, str, str]]
+) -> dict[tuple[str, str, str], CommitRow]:
+    """Return commits by repository, branch and hash; one that is not there is left out."""
+    condition = (
+        "(repository, branch, sha) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), "
+        "json_extract(value, '$[2]') FROM json_each(?))"
+    )
+    rows = read(db, CommitRow, "commits", conditions=[condition], parameters=[json.dumps(sorted(set(keys)))])
+    return {(row.repository, row.branch, row.sha): row for row in rows}
 
 
 def commits_to_scan(db: sqlite3.Connection) -> int:

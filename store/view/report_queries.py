@@ -17,7 +17,6 @@ from store.view.rows import (
     IN_SOURCE,
     TURNS,
     CheckpointRow,
-    CommitRow,
     NotifierRow,
     PolledRepository,
     ProofRow,
@@ -33,13 +32,6 @@ def notifiers(db: sqlite3.Connection) -> list[NotifierRow]:
 def recorded_theorems(db: sqlite3.Connection) -> int:
     """Count the theorems of all imports and traces."""
     return int(db.execute("SELECT count(*) FROM traced_theorems").fetchone()[0])
-
-
-def commit(db: sqlite3.Connection, repository: str, branch: str, sha: str) -> CommitRow | None:
-    """Return a commit of a branch."""
-    conditions = ["repository = ?", "branch = ?", "sha = ?"]
-    rows = read(db, CommitRow, "commits", conditions=conditions, parameters=[repository, branch, sha])
-    return rows[0] if rows else None
 
 
 class Turn(NamedTuple):
