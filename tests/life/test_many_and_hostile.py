@@ -15,14 +15,20 @@ import psutil
 import pytest
 
 from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.github import GitHubServer
+from tests.support.daemon.remote import Remote
 from tests.support.hostile_server import CASES, HostileServer
 
-pytestmark = [pytest.mark.harness, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.harness, pytest.mark.slow, pytest.mark.timeout(10_800)]
 GOOD = ("good1", "good2", "good3")
 EVERY_S = 5
 TIMEOUT_S = 5
 SECONDS = 45
-NEW = 2000
+NEW = 3000
+FILES = 20
+TOKEN = "the-token-of-the-test"
+LIMIT = 5000
+FIRST_HOUR_S = 20 * 60
 WATCHED_S = 20 * 60
 EVERY_MIN = 10
 
@@ -85,41 +91,110 @@ def late_s(deployment: Deployment) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(first)).total_seconds()
 
 
-def test_thousands_of_repositories_are_first_looked_at_within_seconds_and_then_polled_in_time_and_memory(
+def counted(deployment: Deployment, table: str, condition: str = "1") -> int:
+    """Return how many rows of the view fulfil the condition."""
+    with closing(sqlite3.connect(deployment.settings().paths.database_db)) as view:
+        count: int = view.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()[0]
+        return count
+
+
+def processor_s(process: psutil.Process) -> float:
+    """Return the processor seconds of a process and of its children that ended."""
+    times = process.cpu_times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+class Hours:
+    """GitHub's limit of requests an hour; the first hour ends some minutes after the start."""
+
+    def __init__(self, server: GitHubServer) -> None:
+        self._server = server
+        self.most = 0
+        server.remaining, server.reset_at = LIMIT, time.time() + FIRST_HOUR_S
+
+    def look(self) -> None:
+        """Begin the next hour where it is time."""
+        assert self._server.remaining is not None
+        self.most = max(self.most, LIMIT - self._server.remaining)
+        if time.time() >= self._server.reset_at:
+            self._server.remaining, self._server.reset_at = LIMIT, self._server.reset_at + 3600
+
+
+def library(remote: Remote) -> None:
+    """Commit a Lean project of some pages, a fifth of its files with a sorry."""
+    files = {
+        "lean-toolchain": "leanprover/lean4:v4.35.0\n",
+        "lakefile.toml": 'name = "small"\n[[lean_lib]]\nname = "Small"\n',
+    }
+    for at in range(FILES):
+        proved = "".join(
+            f"theorem t{at}_{n} (n : Nat) : n + {n} = {n} + n := by\n  omega\n\n" for n in range(20)
+        )
+        left = "" if at % 5 else f"theorem s{at} : {at} + 0 = {at} := by sorry\n"
+        files[f"Small/F{at}.lean"] = f"import Small.Basic\n\n{proved}{left}"
+    remote.commit("first", files)
+
+
+def test_thousands_of_repositories_are_scanned_in_an_hour_of_a_core_and_polled_in_time_memory_and_githubs_limit(
     tmp_path: Path, tell: Callable[[str, str], None]
 ) -> None:
     deployment = Deployment(tmp_path)
     one = deployment.remote("r0")
-    one.commit("first")
+    library(one)
     paths = [one.path]
     for at in range(1, NEW):
         paths.append(tmp_path / "remotes" / f"r{at}")
         shutil.copytree(one.path, paths[-1])
-    deployment.write(repos=paths, every=f"{EVERY_MIN}m", slowest=f"{EVERY_MIN}m")
-    began, first_s, most = time.monotonic(), 0.0, 0
-    with daemon(deployment) as process:
-        while (seen := outcomes(deployment).total()) < NEW:
-            most = max(most, process.memory_info().rss)
-            if seen >= 10 and not first_s:
-                first_s = time.monotonic() - began
-            time.sleep(0.2)
-        all_s = time.monotonic() - began
-        settled = process.memory_info().rss
-        later, descriptors, late = 0, 0, 0.0
-        while time.monotonic() < began + all_s + WATCHED_S:
-            later = max(later, process.memory_info().rss)
-            descriptors = max(descriptors, process.num_fds())
-            late = max(late, late_s(deployment))
-            time.sleep(1)
+    with GitHubServer(token=TOKEN) as server:
+        for path in paths:
+            server.add(f"remotes/{path.name}", path)
+        (tmp_path / "token").write_text(TOKEN, encoding="utf-8")
+        (tmp_path / "token").chmod(0o600)
+        deployment.write(
+            repos=paths,
+            every=f"{EVERY_MIN}m",
+            slowest=f"{EVERY_MIN}m",
+            extra=f'[github]\napi_url = "{server.url}"\nlocal_repositories = true\ntoken_file = "token"\n',
+        )
+        began, hours, first_s, most = time.monotonic(), Hours(server), 0.0, 0
+        with deployment.daemon(forked_jobs=False) as started:
+            deployment.wait_for(lambda: '"daemon_ready"' in deployment.log(), what="the daemon", seconds=300)
+            process = psutil.Process(started.pid)
+            while counted(deployment, "jobs", "kind = 'scan' AND state = 'succeeded'") < NEW:
+                hours.look()
+                most = max(most, process.memory_info().rss)
+                if not first_s and outcomes(deployment).total() >= 10:
+                    first_s = time.monotonic() - began
+                time.sleep(0.5)
+            all_s, spent_s = time.monotonic() - began, processor_s(process)
+            settled, asked = process.memory_info().rss, len(server.requests)
+            later, descriptors, late = 0, 0, 0.0
+            while time.monotonic() < began + all_s + WATCHED_S:
+                hours.look()
+                later = max(later, process.memory_info().rss)
+                descriptors = max(descriptors, process.num_fds())
+                late = max(late, late_s(deployment))
+                time.sleep(1)
+        polls = Counter(request.status for request in server.requests[asked:])
+    sorries = counted(deployment, "sorries")
     tell(
-        f"{NEW:,} new repositories at once",
-        f"the first 10 after {first_s:.1f} s, all after {all_s:.0f} s, in {most / 1e6:.0f} MB",
+        f"{NEW:,} new repositories of {FILES} files at once",
+        f"the first 10 after {first_s:.1f} s, all scanned after {all_s / 60:.0f} min,"
+        f" {spent_s / 60:.0f} min of processor, in {most / 1e6:.0f} MB",
     )
     tell(
         f"the same for {WATCHED_S // 60} min more, every {EVERY_MIN} min",
         f"latest poll +{late:.1f} s; {descriptors} descriptors; memory +{max(later - settled, 0) / 1e6:.1f} MB",
     )
+    tell(
+        f"their requests, of {LIMIT:,} an hour that GitHub allows",
+        f"{hours.most:,} in the busiest hour; then {polls[304]:,} of {polls.total():,} polls cost none",
+    )
+    assert sorries == NEW * FILES // 5
     assert first_s < 60
-    assert max(most, later) < 150e6
+    assert spent_s < 3600
+    assert max(most, later) < 200e6
     assert descriptors < 200
     assert late < EVERY_MIN * 30, "half of an interval"
+    assert set(polls) <= {200, 304}
+    assert polls[200] < polls[304] / 100
