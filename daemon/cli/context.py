@@ -43,25 +43,21 @@ class ExitCode(enum.IntEnum):
     """The exit status of the process. A code that is not listed here means failure."""
 
     OK = 0
-    """done; of `status`: running with at most warnings, or as of a moment"""
+    """done; of `status`: running, with warnings at most"""
     FAILURE = 1
-    """it could not be done; the message says why and what to do. Of `status`: the daemon runs, and something is
-    wrong"""
+    """failed, with the reason and a remedy; of `status`: the daemon runs with errors"""
     USAGE = 2
     """the command line is wrong"""
     NOT_RUNNING = 3
-    """the verb needs a running daemon (as `poll`, `pause`, `jobs retry`, `models promote` do). Of `status`: the
-    daemon does not run"""
+    """the daemon does not run, and the verb needs it"""
     DIFFERENCES = 6
-    """`db verify` found differences; of `diff`: it found what `--fail-on` names"""
+    """`db verify` found differences, or `diff` a finding of `--fail-on`"""
     ALREADY_RUNNING = 75
-    """another daemon holds the state folder (`run`, `db rebuild`, `db recover`, `import`), or another command does
-    (also `proofs pr`), or another process installs (`setup`); the message names its process. Of `run`
-    also: another machine took the log over"""
+    """another process holds the state folder, or installs Lean; of `run` also: another machine took the log over"""
     BAD_CONFIG = 78
-    """the configuration has mistakes, or the named file is missing; `serve` has no token where it needs one"""
+    """the configuration has mistakes or is missing, or `serve` lacks a token"""
     OUTPUT_CLOSED = 141
-    """what reads standard output was closed before its end, as `| head` does"""
+    """the reader of standard output closed it, as `| head` does"""
 
 
 class CliError(Exception):

@@ -120,29 +120,29 @@ class Generator(Section):
     """[prove.generator]: how models suggest tactics (rungs 1 and 2), and which one does at rung 1."""
 
     model: ModelName = Field("", examples=["./my-generator"])
-    """The generator of rung 1, which requires it: a hub name, or a folder relative to this file. Set it to have rung
-    1 before a tactic model of your own is trained"""
+    """Model of rung 1: a hub name, or a folder relative to this file. Set it to have rung 1 before a tactic model of
+    your own is trained"""
     device: Literal["auto", "cuda", "cpu"] = "auto"
-    """Device of the models of rungs 1 to 3: `auto` (a GPU if one works, else the CPU), `cuda` or `cpu`. Except with
-    `cpu`, a job holds one GPU for as long as it runs, and waits for a GPU that another job or process holds. `cpu`
-    where the GPU is for trainings alone"""
+    """Device of rungs 1 to 3: `auto` (a GPU if one works), `cuda` or `cpu`. Except with `cpu`, a job holds one GPU for
+    as long as it runs, and waits for a GPU that another job or process holds. `cpu` where the GPU is for trainings
+    alone"""
     candidates: Integer = Field(8, ge=1, le=256)
     """Tactics that the model suggests for each state. Raise it to search wider, for more time in each state"""
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False)
     """Temperature of whole proofs at rung 3, and of an endpoint's tactics. Raise it where proofs are too much alike"""
     premises: Integer = Field(10, ge=0, le=1000)
-    """Premises that are found for a goal in a traced repository, by the retriever in use, BM25 or both, whichever finds
-    most on the test sets: every rung is shown them, and so are the rows that the tactic model learns from. Lower it for
+    """Premises shown to every rung for a goal in a traced repository. They are found by the retriever in use, BM25 or
+    both, whichever finds most on the test sets; the rows that the tactic model learns from have them too. Lower it for
     models with a short context; 0 shows none"""
     seconds_per_sorry: SearchTime = None
-    """Search time for one sorry at rungs 1 and 2; `""`: that of `[prove]`. Raise it where the models are slow"""
+    """Search time for one sorry at rungs 1 and 2, in place of that of `[prove]`. Raise it where the models are slow"""
 
 
 class Whole(Section):
     """[prove.whole]: how whole proofs are written and mended (rungs 3 and 4), and which model does at rung 3."""
 
     model: ModelName = Field("", examples=["./my-author"])
-    """The model of rung 3, which requires it: a hub name, or a folder relative to this file. Set it to have rung 3"""
+    """Model of rung 3: a hub name, or a folder relative to this file. Set it to have rung 3"""
     proofs: Integer = Field(4, ge=1, le=1000)
     """Proofs written for one sorry. Raise it where time or money allows more samples"""
     repairs: Integer = Field(2, ge=0, le=100)
@@ -153,10 +153,10 @@ class Whole(Section):
     """Tokens of one proof, with the model's thinking. `""`: 8192 at rung 3, though at most half of what the model
     takes, and 2048 at rung 4, where they cost money. Raise it where proofs are cut off"""
     enable_thinking: Flag = True
-    """Whether the model of rung 3, if it can, is told to think before it answers. Turn it off where thinking takes
-    the time that proofs need"""
+    """`true`: the model of rung 3 thinks before it answers, if it can. Turn it off where thinking takes the time that
+    proofs need"""
     seconds_per_sorry: SearchTime = None
-    """Search time for one sorry at rung 3; `""`: that of `[prove]`. Raise it for large models"""
+    """Search time for one sorry at rung 3, in place of that of `[prove]`. Raise it for large models"""
 
     def tokens(self, rung: int) -> int:
         """Return the tokens of one proof at rung 3 or 4."""
@@ -167,31 +167,32 @@ class External(Section):
     """[prove.external]: the endpoint of rung 4, and what it may cost. The key itself is never here."""
 
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
-    """Address of the endpoint, such as `https://api.example.org/v1`; http is accepted for this machine only. Set it
-    to have rung 4"""
+    """Address of the endpoint, such as `https://api.example.org/v1`. Plain http only to this machine. Set it to
+    have rung 4"""
     model: Text = Field("", examples=["a-model"])
     """Name of the model at the endpoint. Set it with `base_url`"""
     mode: Literal["whole", "tactics"] = "whole"
-    """`"whole"`: the endpoint writes whole proofs, with the settings of `[prove.whole]`. `"tactics"`: it suggests
-    tactics to a search, `candidates` of `[prove.generator]` for each state, at its `temperature`, each at most
-    `max_tokens` of `[prove.whole]` long. The search sends one request for every state that it expands, and does not
-    try the negation. Choose `tactics` for a model that was trained to suggest them"""
+    """`"whole"` (whole proofs) or `"tactics"` (tactics of a search). Whole proofs have the settings of
+    `[prove.whole]`. `"tactics"`: it suggests tactics to a search, `candidates` of `[prove.generator]` for each state,
+    at its `temperature`, each at most `max_tokens` of `[prove.whole]` long. The search sends one request for every
+    state that it expands, and does not try the negation. Choose `tactics` for a model that was trained to suggest
+    them"""
     credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
-    """Name of systemd's credential that holds the key, else, in capitals with underscores, of the environment
-    variable: `everlean-model-key` is `$EVERLEAN_MODEL_KEY`. Change it where another program's key is to be used"""
+    """Name of the key, as a systemd credential or, in capitals, as a variable: `$EVERLEAN_MODEL_KEY`. Change it where
+    another program's key is to be used"""
     timeout_s: Annotated[float, Duration("1s", "1h")] = 120.0
     """Time limit of one call. Raise it for models that think for long"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
     """Spending limit of a day (UTC), in US dollars. A call that could exceed it is not sent; its sorry is tried again
     the next day. Rung 4 requires it unless both prices are 0. Set it to what a day may cost"""
     usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars for a million prompt tokens, 0 if they are free; rung 4 requires it. Set it to what the provider
+    """US dollars for a million prompt tokens, 0 if they are free. Rung 4 requires it. Set it to what the provider
     charges"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars for a million completion tokens, 0 if they are free; rung 4 requires it. Set it to what the provider
+    """US dollars for a million completion tokens, 0 if they are free. Rung 4 requires it. Set it to what the provider
     charges"""
     seconds_per_sorry: SearchTime = None
-    """Search time for one sorry at rung 4; `""`: that of `[prove]`. Raise it where the endpoint is slow"""
+    """Search time for one sorry at rung 4, in place of that of `[prove]`. Raise it where the endpoint is slow"""
 
     @property
     def key(self) -> KeyPlace:
@@ -242,37 +243,37 @@ class Program(Section):
     """[[prove.programs]]: a program, such as an agent, that edits the file with the sorry (rung 5)."""
 
     name: Annotated[Text, AfterValidator(_plain_name)] = Field(examples=["try-tactics"])
-    """What attempts and proofs call it. Give it another name when it is to try again what it has tried"""
+    """Its name in attempts and proofs. Give it another name when it is to try again what it has tried"""
     run: Annotated[tuple[Text, ...], AfterValidator(_program), BeforeValidator(table_list)] = Field(
         examples=[["./try_tactics.sh"]]
     )
-    """The program, by its name on the daemon's PATH or a path relative to this file, and its arguments. Set it to the
+    """The program and its arguments. It is a name on the daemon's PATH, or a path relative to this file. Set it to the
     agent's command without a terminal"""
     seconds: Annotated[float, Duration("1s", "1d")] = 600.0
-    """Time for one sorry, with the runs that repair. Raise it for agents that work for long; `[jobs] timeout` has to
-    be longer"""
+    """Time for one sorry, repairs included. Raise it for agents that work for long; `[jobs] timeout` has to be
+    longer"""
     network: Annotated[
         tuple[Annotated[Text, AfterValidator(check_host)], ...], BeforeValidator(table_list)
     ] = Field((), examples=[["api.example.org"]])
-    """Hosts that it reaches, through a proxy and at ports 443 and 80; `[]`: none. Set it to the host of its model"""
+    """Hosts that it may reach, at ports 443 and 80. A proxy passes them; `[]`: none. Set it to the host of its
+    model"""
     readable: Annotated[tuple[Text, ...], AfterValidator(_paths), BeforeValidator(table_list)] = Field(
         (), examples=[["/opt/agent"]]
     )
-    """Folders and files that it may read beside `/usr`, Lean, its checkout and the program's own file. Set it where
-    the program is installed in parts"""
+    """Folders and files that it may read beside `/usr`, Lean and its checkout. Set it where the program is installed
+    in parts"""
     repairs: Integer = Field(1, ge=0, le=100)
-    """Runs after the first for one sorry, each with what Lean said to the text before. 0 for a program that tries the
-    same each time"""
+    """Runs after the first for one sorry, each with Lean's messages. 0 for a program that tries the same each time"""
     credential: Name = Field("", examples=["agent-key"])
-    """Name of systemd's credential, else of the variable in capitals, with its key. Set it with `variable`"""
+    """Name of its key, as a systemd credential or, in capitals, as a variable. Set it with `variable`"""
     variable: Annotated[Text, AfterValidator(_variable)] = Field("", examples=["OPENAI_API_KEY"])
-    """Variable of its environment that has the key. Set it to what the program reads"""
+    """Environment variable in which it gets the key. Set it to what the program reads"""
     usd_per_run: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars that a run counts at least, whatever the program says: 0 if it is free. Required with `network` or
-    `credential`. Set it to what a run may cost"""
+    """US dollars that each run counts at least. It is that whatever the program says, 0 if it is free. Required with
+    `network` or `credential`. Set it to what a run may cost"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
-    """Spending limit of a day (UTC), in US dollars, shared with rung 4 and all endpoints; a run that could exceed it
-    is not begun. Required unless a run is free. Set it to what a day may cost"""
+    """Spending limit of a day (UTC), shared with rung 4 and all endpoints. A run that could exceed it is not begun.
+    Required unless a run is free. Set it to what a day may cost"""
 
     @property
     def key(self) -> KeyPlace | None:
@@ -305,7 +306,7 @@ class Prove(Section):
     rungs: Annotated[tuple[Integer, ...], AfterValidator(_rungs), BeforeValidator(table_list)] = Field(
         (0,), examples=[[0, 2]]
     )
-    """The ladder: rungs from 0 to 5, in the order in which they are tried. Add a rung when its model is there"""
+    """Rungs from 0 to 5, in the order to try them. Add a rung when its model is there"""
     seconds_per_sorry: Annotated[float, Duration("1s", "1d")] = 60.0
     """Search time for one sorry at one rung. The tables below can set another for theirs. Raise it where the machine
     has time to spare"""
@@ -314,27 +315,24 @@ class Prove(Section):
     tactic_timeout_s: Annotated[float, Duration("100ms", "1h")] = 5.0
     """Time limit of one tactic. Raise it for projects with slow automation"""
     sorries_per_job: Integer = Field(16, ge=1, le=10_000)
-    """Sorries of one job at most; fewer if their search would exceed `[jobs] timeout`. Lower it to have other work
+    """Most sorries of one job. It has fewer if their search would exceed `[jobs] timeout`. Lower it to have other work
     come in between sooner"""
     hours_per_day: Annotated[Number | None, BeforeValidator(left_out)] = Field(
         None, gt=0, allow_inf_nan=False, examples=[8]
     )
-    """Search time above rung 0, summed over the attempts of all jobs, from one midnight (UTC) to the next. A job
-    begins only if the time that it may take at most is left. `""`: no limit. `everlean status` shows the time spent.
-    Set it where the machine is not for everlean alone"""
+    """Search time a day (UTC) above rung 0, over all jobs. A job begins only if the time that it may take at most is
+    left. `""`: no limit. `everlean status` shows the time spent. Set it where the machine is not for everlean alone"""
     memory_bytes: Annotated[int, Size("256M")] = 2**34
-    """Memory of each process of a job that runs a model (rungs 1 to 3, and the retriever at each). Raise it for
-    larger models"""
+    """Memory of each process of a job that runs a model. Raise it for larger models"""
     opt_out_authors: People = Field((), examples=[["ada@example.org"]])
-    """Names or e-mail addresses, as git has them, of authors for whose lines no proof is proposed. Add who asks for
-    it"""
+    """Authors, by name or e-mail address in git, for whose lines no proof is proposed. Add who asks for it"""
     generator: Generator = Field(default_factory=Generator)
     whole: Whole = Field(default_factory=Whole)
     external: External = Field(default_factory=External)
     programs: Annotated[tuple[Program, ...], BeforeValidator(table_list), AfterValidator(_one_of_each)] = (
         Field(())
     )
-    """The tables `[[prove.programs]]`, each a rung 5, in their order. Add one to have an agent prove"""
+    """The tables `[[prove.programs]]`, tried in their order. Add one to have an agent prove"""
 
     @property
     def seconds_per_day(self) -> float | None:
@@ -513,66 +511,66 @@ class Train(Section):
     enabled: Flag = True
     """`false`: no training. A repository with `opt_out` is never learned from. Turn it off where none is to learn"""
     device: Literal["cuda", "cpu", "auto"] = "cuda"
-    """`cuda`: train on a GPU only. `cpu`: train on the CPU. `auto`: on a GPU if one works, else on the CPU. With
-    `cuda`, the jobs of a GPU that fails wait until it answers again. `cpu` or `auto` for small models on a machine
-    without a GPU"""
+    """`cuda` (a GPU only), `cpu`, or `auto` (a GPU if one works). `cpu`: train on the CPU. `auto`: on a GPU if one
+    works, else on the CPU. With `cuda`, the jobs of a GPU that fails wait until it answers again. `cpu` or `auto` for
+    small models on a machine without a GPU"""
     gpus: Integer = Field(1, ge=1, le=64)
-    """The most GPUs of one training. Trainings that begin at the same time share the free ones: none gets a second one
+    """Most GPUs of one training. Trainings that begin at the same time share the free ones: none gets a second one
     before each has one. What becomes due later waits for a free one. Each GPU has a process with `memory` of its own
     and its share of each step, so a training has a number of GPUs that divides its `batch_size`. What is learned is
     the same, and what was interrupted goes on with another number. Training with Lean's reward has one. Raise it where
     GPUs stand idle; on a cluster, to what each machine has"""
     new_theorems: Integer = Field(100, ge=1)
-    """A repository is trained when its newest trace has at least this many theorems that the checkpoint in use has
-    not learned. For the retriever, theorems with a tactic that uses a premise count; for the other models, theorems
-    with a tactic. Lower it to learn small repositories"""
+    """New theorems in a trace that start a training. They are new to the checkpoint in use. For the retriever,
+    theorems with a tactic that uses a premise count; for the other models, theorems with a tactic. Lower it to learn
+    small repositories"""
     new_proofs: Integer = Field(50, ge=1)
-    """The tactic model is trained on a repository again when so many of our own proofs of it were verified since the
-    checkpoint in use learned it. Lower it where proofs are rare"""
+    """New verified proofs of our own that start a training of the tactic model. They are new to the checkpoint in use.
+    Lower it where proofs are rare"""
     keep: Integer = Field(3, ge=2)
-    """How many of the checkpoints that a model had in use last stay on disk, the present one among them. The best of
-    each task stays too, and what is not decided or was refused for the present one. The others' files are removed,
-    with an event. Lower it where checkpoints fill the disk"""
+    """Last checkpoints in use that stay on disk, the present one among them. The best of each task stays too, and what
+    is not decided or was refused for the present one. The others' files are removed, with an event. Lower it where
+    checkpoints fill the disk"""
     tolerance_points: Annotated[float, Strict()] = Field(
         RULES["retriever"].tolerance,
         ge=0,
         le=RULES["retriever"].widest,
         allow_inf_nan=False,
     )
-    """How far recall@10 may fall, in percentage points, on any task that the checkpoint in use was measured on, over
-    the same frozen test set. A checkpoint that loses more, and not by chance, is refused, and so is one without these
-    measurements ([the rule](design/how-it-works.md#what-may-be-promoted)). The first checkpoint of a model is promoted
-    whatever its figures, but a retriever finds no premises before it finds more than BM25. The other models have
-    tolerances of their own. Raise it where what is new matters more than what was learned"""
+    """Allowed fall of recall@10 on any earlier task, in percentage points, over the same frozen test set. Tasks are
+    those on which the checkpoint in use was measured. A checkpoint that loses more, and not by chance, is refused, and
+    so is one without these measurements ([the rule](design/how-it-works.md#what-may-be-promoted)). The first
+    checkpoint of a model is promoted whatever its figures, but a retriever finds no premises before it finds more than
+    BM25. The other models have tolerances of their own. Raise it where what is new matters more than what was
+    learned"""
     report_to: Literal["none", "tensorboard"] = "none"
-    """`tensorboard`: each training writes its losses as it goes, as TensorBoard's files in a folder of its own below
-    `state_dir`/tensorboard; nothing leaves the machine. `none`: the curves are in the log alone. Set it to watch a
-    training while it runs (`tensorboard --logdir`; the extra `tensorboard`)"""
+    """`tensorboard`: each training writes its losses below `state_dir`/tensorboard. Nothing leaves the machine.
+    `none`: the curves are in the log alone. Set it to watch a training while it runs (`tensorboard --logdir`; the
+    extra `tensorboard`)"""
     memory_bytes: Annotated[int, Size("256M")] = 2**35
     """Memory of each training process. Raise it for larger models"""
     timeout_s: Annotated[float, Duration("1s", "30d")] = 172_800.0
     """Time limit of one training job. An interrupted attempt resumes from its last saved step. Raise
     it for a slow device"""
     retriever: Annotated[dict[str, Any], AfterValidator(_fields("retriever"))] = Field(default_factory=dict)
-    """The table `[train.retriever]`: the fields of `RetrieverConfig` (`pipeline/models/retriever/config.py` lists
-    them with their defaults); a folder in `model_name` is relative to this file, and holds a T5, a BERT or another
-    encoder, or a decoder, pooled as its own files say ([more](#the-retrievers-defaults)). Changed values apply to the
-    next checkpoint of the chain; earlier checkpoints stay. Change it where a GPU has too little memory, or for
-    another model"""
+    """The fields of `RetrieverConfig` (`pipeline/models/retriever/config.py`), in the table `[train.retriever]`
+    ([more](#the-retrievers-defaults)). A folder in `model_name` is relative to this file, and holds a T5, a BERT or
+    another encoder, or a decoder, pooled as its own files say. Changed values apply to the next checkpoint of the
+    chain; earlier checkpoints stay. Change it where a GPU has too little memory, or for another model"""
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
-    """The table `[train.tactics]`: `enabled` (default `false`), `tolerance` (default 2 points of tactic@8), and the
-    fields of `pipeline/models/config.py`. The model, causal or an encoder-decoder, learns people's tactics and those
-    of our own verified proofs, and is shown the premises that provers are shown, but for the share `premise_dropout`
-    of the rows (0.25). Rows of earlier repositories are replayed, the share `replay_share` (0.25) of all. `lr` is
-    2e-5 unless it is set, for LoRA 2e-4. With `lora_by_repository` (`false`) each repository has an adapter of its
-    own. A model that can think before it answers is told not to, unless `enable_thinking`. `grpo` is the table
-    `[train.tactics.grpo]`, training with [Lean's reward](design/how-it-works.md#training-with-leans-reward): `enabled`
-    (default `false`), `goals` (theorems with a tactic that a trace must have; 100), the fields of `GrpoSpec`
+    """`enabled`, `tolerance` (2 points of tactic@8), and the fields of `pipeline/models/config.py`. The table is
+    `[train.tactics]`; `enabled` is `false` unless it is set. The model, causal or an encoder-decoder, learns people's
+    tactics and those of our own verified proofs, and is shown the premises that provers are shown, but for the share
+    `premise_dropout` of the rows (0.25). Rows of earlier repositories are replayed, the share `replay_share` (0.25) of
+    all. `lr` is 2e-5 unless it is set, for LoRA 2e-4. With `lora_by_repository` (`false`) each repository has an
+    adapter of its own. A model that can think before it answers is told not to, unless `enable_thinking`. `grpo` is
+    the table `[train.tactics.grpo]`, training with [Lean's reward](design/how-it-works.md#training-with-leans-reward):
+    `enabled` (default `false`), `goals` (theorems with a tactic that a trace must have; 100), the fields of `GrpoSpec`
     (`pipeline/jobs/specs.py`), and `trl` for arguments of TRL's `GRPOConfig`. Enable it to have rung 2"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)
-    """The table `[train.progress]`: `enabled` (default `false`), `tolerance` (default 0.1 steps of mean absolute
-    error), and the fields of `pipeline/models/config.py`. It is replayed like the tactic model. Enable it to order
-    the search by what it predicts"""
+    """`enabled`, `tolerance` (0.1 steps of mean absolute error), and the fields of `pipeline/models/config.py`. The
+    table is `[train.progress]`; `enabled` is `false` unless it is set. It is replayed like the tactic model. Enable it
+    to order the search by what it predicts"""
 
     def of(self, model: ModelKind) -> Learning:
         """Return how a model learns here."""
@@ -626,38 +624,39 @@ class ServeModel(Section):
     """[[serve.models]]: a model by the name that requests ask for it."""
 
     name: Annotated[Text, AfterValidator(_called)] = Field(examples=["tactics"])
-    """Name that requests use, up to 200 characters; each name may be listed once. Choose what the editor's plugin
-    asks for"""
+    """Name in requests, at most 200 characters. Each name may be listed once. Choose what the editor's plugin asks
+    for"""
     kind: ServedKind = Field(examples=["tactics"])
-    """`tactics`: a generator of tactics. `retrieval`: a retriever with a generator that receives the premises.
-    `causal`, `seq2seq`: a Hugging Face generator. `encoder`: a Hugging Face encoder. `retriever`: a retriever used as
-    an encoder. `endpoint`: a model behind an address that speaks OpenAI's chat API. Choose it by what the model is"""
+    """`tactics`, `retrieval`, `retriever`, `causal`, `seq2seq`, `encoder` or `endpoint`. `tactics`: a generator of
+    tactics. `retrieval`: a retriever with a generator that receives the premises. `causal`, `seq2seq`: a Hugging Face
+    generator. `encoder`: a Hugging Face encoder. `retriever`: a retriever used as an encoder. `endpoint`: a model
+    behind an address that speaks OpenAI's chat API. Choose it by what the model is"""
     model: ModelName = Field("", examples=["./my-model"])
-    """A hub name, a folder relative to this file, or the endpoint's name for the model. `""`, for `tactics`,
-    `retrieval` and `retriever` only: the checkpoint in use; a promoted checkpoint replaces it without dropping a
-    request. Set it to serve another than the checkpoint in use"""
+    """Hub name, folder relative to this file, or the endpoint's model. `""`, for `tactics`, `retrieval` and
+    `retriever` only: the checkpoint in use; a promoted checkpoint replaces it without dropping a request. Set it to
+    serve another than the checkpoint in use"""
     repository: Text = Field("", examples=["github.com/owner/name"])
-    """For `tactics`: the repository whose adapter is served, by its key in `everlean repos`, of a checkpoint that was
-    trained with `lora_by_repository`. Set it to suggest in one project's style"""
+    """For `tactics`: the repository whose adapter is served. It is named by its key in `everlean repos`; the
+    checkpoint was trained with `lora_by_repository`. Set it to suggest in one project's style"""
     generator: ModelName = Field("", examples=["./my-generator"])
-    """Generator of `retrieval`, which requires it: a hub name or a folder. Set it with `retrieval`"""
+    """Generator of `retrieval`: a hub name or a folder. Set it with `retrieval`"""
     candidates: Integer = Field(8, ge=1, le=256)
     """Answers to one request of `/generate`. Raise it to be shown more suggestions, for a slower answer"""
     max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
         None, ge=1, le=1_000_000, strict=True, examples=[256]
     )
-    """Tokens of one answer; `""`: as many as the model was trained with. Lower it for a model that writes on, and
-    for an endpoint that costs money"""
+    """Tokens of one answer. `""`: as many as the model was trained with. Lower it for a model that writes on, and for
+    an endpoint that costs money"""
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
-    """Address of an `endpoint`: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`,
+    """Address of an `endpoint`, such as `https://api.openai.com/v1`. Others: `https://api.anthropic.com/v1`,
     `https://generativelanguage.googleapis.com/v1beta/openai`, `https://router.huggingface.co/v1`, or a vLLM server's,
-    such as `http://127.0.0.1:8000/v1`; http is accepted for this machine only. Set it for an `endpoint`"""
+    such as `http://127.0.0.1:8000/v1`; plain http only to this machine. Set it for an `endpoint`"""
     credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
-    """Name of systemd's credential, else of the variable in capitals, with the key of an `endpoint`, as in
-    [`[prove.external]`](#proveexternal). Change it where the endpoint has a key of its own"""
+    """Name of an `endpoint`'s key, as in [`[prove.external]`](#proveexternal). Change it where the endpoint has a key
+    of its own"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
-    """Spending limit of a day (UTC), in US dollars, shared with rung 4 and all other endpoints; a call that could
-    exceed it is not sent. Requires the two prices. Set it to what a day may cost"""
+    """Spending limit of a day (UTC), shared with rung 4 and all other endpoints. A call that could exceed it is not
+    sent. Requires the two prices. Set it to what a day may cost"""
     usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False)
     """US dollars for a million prompt tokens. Set it to what the provider charges"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False)
@@ -701,8 +700,8 @@ class ServeProgress(Section):
     """[serve.progress]: the model that says how many steps remain, for requests with `use_reward`."""
 
     model: ModelName = Field("", examples=["./my-progress-model"])
-    """A hub name, or a folder relative to this file. `""`: the progress model in use, if there is one. Set it to rate
-    by another model"""
+    """Hub name, or folder relative to this file. `""`: the progress model in use, if there is one. Set it to rate by
+    another model"""
 
 
 class Serve(Section):
@@ -712,10 +711,10 @@ class Serve(Section):
     """Address to listen on. One that other machines reach requires a token: without it the server reports this and
     does not start. Change it where editors on other machines ask"""
     port: Integer = Field(23337, ge=1, le=65535)
-    """Port to listen on; LeanCopilot's default is 23337. Change it where it is taken"""
+    """Port to listen on. 23337 is LeanCopilot's default. Change it where it is taken"""
     token_file: Annotated[Text, AfterValidator(key_file)] = Field("", examples=["/etc/everlean/serve-token"])
-    """File whose only line is the token, readable by its owner only (mode 600). A changed token takes effect at the
-    server's next reload. Set it where others than you reach the port"""
+    """File with the token in one line, of mode 600. A changed token takes effect at the server's next reload. Set it
+    where others than you reach the port"""
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     """Device of the models: `cpu`, `cuda` or `auto`. With `cuda` the server holds one GPU for as long as it runs, by
     the same lock as jobs; if none is free, it reports this and does not start. `auto`: a GPU if one works, else the
@@ -723,7 +722,7 @@ class Serve(Section):
     models: Annotated[tuple[ServeModel, ...], BeforeValidator(table_list), AfterValidator(_one_of_each)] = (
         Field(())
     )
-    """The tables `[[serve.models]]`; `[]`: `tactics` and `retriever`, the checkpoints in use. Add one to serve more
+    """The tables `[[serve.models]]`. `[]`: `tactics` and `retriever`, the checkpoints in use. Add one to serve more
     than the models in use"""
     progress: ServeProgress = Field(default_factory=ServeProgress)
 

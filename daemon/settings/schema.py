@@ -81,7 +81,7 @@ class Quiet(Section):
     """[schedule.quiet]: hours in which no work of a sort begins."""
 
     poll: Hours = Field((), examples=[["22:00-06:00"]])
-    """No repository is polled on schedule; `everlean poll` still polls. Set it where the network is others' then"""
+    """No scheduled poll. `everlean poll` still polls. Set it where the network is others' then"""
     train: Hours = Field((), examples=[["mon-fri 08:00-18:00"]])
     """No training and no evaluation of models begins. Set it where the GPU is others' then"""
     prove: Hours = Field((), examples=[["22:00-06:00"]])
@@ -188,12 +188,12 @@ class Webhook(Section):
     """[notify.webhook]: a POST with the message as JSON."""
 
     url: Annotated[Text, AfterValidator(_configured_url)] = Field("", examples=["https://example.org/hook"])
-    """Address of the webhook; http is accepted for this machine only. `""`: systemd's credential
-    `everlean-notify-url`, else `$EVERLEAN_NOTIFY_URL`, else there is no webhook. A URL that is itself a secret (a
-    user name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here. Set it to feed a service of
+    """Address of the webhook. Plain http only to this machine. `""`: systemd's credential
+    `everlean-notify-url`, else `$EVERLEAN_NOTIFY_URL`, else there is no webhook. A URL that is itself a secret (a user
+    name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here. Set it to feed a service of
     your own; for chats there is `[notify.apprise]`"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
-    """Events that the webhook receives. Shorten it to hear less"""
+    """Events to send. Shorten it to hear less"""
 
 
 class Command(Section):
@@ -202,30 +202,30 @@ class Command(Section):
     run: Annotated[tuple[Text, ...], BeforeValidator(table_list), AfterValidator(command_line)] = Field(
         (), examples=[["/usr/local/bin/tell", "--here"]]
     )
-    """The program and its arguments; a path is relative to this file. `[]`: no command. Set it to be told on this
+    """The program and its arguments. A path is relative to this file. `[]`: no command. Set it to be told on this
     desktop, or to run a script of yours"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
-    """Events that the command receives. Shorten it to hear less"""
+    """Events to send. Shorten it to hear less"""
 
 
 class Apprise(Section):
     """[notify.apprise]: chats, mail and what else apprise knows."""
 
     urls_file: Annotated[Text, AfterValidator(key_file)] = Field("", examples=["notify-urls"])
-    """A file of mode 600 with apprise's addresses in one line, separated by commas. `""`: systemd's credential
+    """File of mode 600 with apprise's addresses in one line, separated by commas. `""`: systemd's credential
     `everlean-notify-apprise`, else `$EVERLEAN_NOTIFY_APPRISE`, else nothing is sent. Set it to be told in Zulip, Slack
     or by mail"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["sorry_filled"]])
-    """Events that these services receive. Shorten it to hear less"""
+    """Events to send. Shorten it to hear less"""
 
 
 class Notify(Section):
     """[notify]: what the channels send, and how often at most."""
 
     digest_s: Annotated[float, Duration("0s", "90d")] = 7 * 86400.0
-    """How often each channel gets a digest, the first screen of the report as text, whatever its `kinds` are; the
-    first one comes so long after the channel was switched on. `"1d"` where people read it each morning, `"0s"` (none)
-    where they look at the page"""
+    """Interval of the digest, the report's first screen as text, for each channel whatever its `kinds`. The first one
+    comes that long after the channel was switched on. `"1d"` where people read it each morning, `"0s"` (none) where
+    they look at the page"""
     webhook: Webhook = Field(default_factory=Webhook)
     command: Command = Field(default_factory=Command)
     apprise: Apprise = Field(default_factory=Apprise)
@@ -235,22 +235,20 @@ class Metrics(Section):
     """[metrics]: where Prometheus can fetch numbers, beside the control socket."""
 
     public: Flag = False  # before `listen`, whose check asks for it
-    """`true`: `listen` may be an address that other machines reach. Any client that reaches it reads the names and
-    numbers of all watched repositories, without a password. Turn it on where Prometheus runs elsewhere, or a proxy
-    asks under another name"""
+    """`true`: other machines may reach `listen`. Any client that reaches it reads the names and numbers of all watched
+    repositories, without a password. Turn it on where Prometheus runs elsewhere, or a proxy asks under another name"""
     listen: Annotated[Text, AfterValidator(_listen)] = Field("", examples=["127.0.0.1:9464"])
-    """A second address for the metrics, over HTTP, such as `"127.0.0.1:9464"` or `"[::1]:9464"`; with `[report]
-    serve` for the report too. If it is in use, the daemon runs without it, tries again, and `everlean status` reports
-    it. Set it where Prometheus cannot read the control socket"""
+    """Second address for the metrics, such as `"127.0.0.1:9464"` or `"[::1]:9464"`. It serves the report too with
+    `[report] serve`. If it is in use, the daemon runs without it, tries again, and `everlean status` reports it. Set
+    it where Prometheus cannot read the control socket"""
 
 
 class Report(Section):
     """[report]: the page of `everlean report`, beside the numbers of [metrics]."""
 
     serve: Flag = False
-    """`true`: serve the report, a badge and a feed also at `[metrics] listen`, which must be set, as `/report`:
-    `http://127.0.0.1:9464/report`. With `[metrics] public`, other machines read it too, without a password. Turn it
-    on where people read it in a browser"""
+    """`true`: serve report, badge and feed at `[metrics] listen` too: `http://127.0.0.1:9464/report`. With `[metrics]
+    public`, other machines read it too, without a password. Turn it on where people read it in a browser"""
 
 
 def unreachable(report: Report, metrics: Metrics) -> list[str]:
@@ -322,11 +320,11 @@ class Daemon(Section):
     """[daemon]: folders, logs, stopping."""
 
     state_dir: Text = Field("", examples=["/var/lib/everlean"])
-    """Folder of the event log, the database, patches and job folders; on a local file system. `""`:
-    `$STATE_DIRECTORY` (set by systemd), else `/var/lib/everlean` for `/etc/everlean/config.toml`, else
-    `$XDG_STATE_HOME/everlean` (`~/.local/state/everlean`). Set it where another disk is to hold the state"""
+    """Folder of the log, the database, patches and jobs, on a local file system. `""`: `$STATE_DIRECTORY` (set by
+    systemd), else `/var/lib/everlean` for `/etc/everlean/config.toml`, else `$XDG_STATE_HOME/everlean`
+    (`~/.local/state/everlean`). Set it where another disk is to hold the state"""
     cache_dir: Text = Field("", examples=["/var/cache/everlean"])
-    """Folder of mirrors, worktrees, builds and packages; may be deleted while the daemon is stopped. `""`:
+    """Folder of mirrors, worktrees, builds and packages. You may delete it while the daemon is stopped. `""`:
     `$CACHE_DIRECTORY`, else `/var/cache/everlean`, else `cache` inside a `state_dir` that is set, else
     `$XDG_CACHE_HOME/everlean`. Set it where a larger disk is to hold builds"""
     runtime_dir: Text = Field("", examples=["/run/everlean"])
@@ -336,19 +334,19 @@ class Daemon(Section):
     """`debug`, `info`, `warning` or `error`. `debug` also logs polls that found nothing; `warning` logs only what
     failed. `debug` where a poll or a job does what nobody expects"""
     log_format: Literal["auto", "json", "console"] = "auto"
-    """`console` (the time and a sentence), `json` (fields), or `auto`: console on a terminal, else JSON. `console` in
-    a container whose log people read"""
+    """`console` (sentences), `json` (fields), or `auto`: console on a terminal, else JSON. `console` in a container
+    whose log people read"""
     shutdown_timeout_s: Annotated[float, Duration("1s", "1h")] = 20.0
-    """Time that running jobs have to end when the daemon stops. Raise it where a training is often stopped and cannot
-    save its state in time, with `TimeoutStopSec=` of the unit"""
+    """Time for running jobs to end when the daemon stops. Raise it where a training is often stopped and cannot save
+    its state in time, with `TimeoutStopSec=` of the unit"""
     author: Annotated[Text, AfterValidator(_author)] = Field(
         DEFAULT_AUTHOR, examples=["everlean <everlean@example.org>"]
     )
-    """Author of patch files and of the commits of `everlean proofs apply`, as git writes one. A pull request's commit
-    is GitHub's, by the account of the token. Set it to who answers for the patches"""
+    """Author of patches and of `everlean proofs apply`'s commits, in git's form. A pull request's commit is GitHub's,
+    by the account of the token. Set it to who answers for the patches"""
     control_group: Annotated[Text, AfterValidator(_existing_group)] = Field("", examples=["root"])
-    """Group whose members may use the control socket to act (`poll`, `jobs retry`, `models promote` …). `""`: only
-    the daemon's own user and root may act; members of the daemon's group may still read. The daemon's user must be a
+    """Group that may act through the control socket (`poll`, `jobs retry`, `models promote` …). `""`: only the
+    daemon's own user and root may act; members of the daemon's group may still read. The daemon's user must be a
     member of this group, since the socket is handed to it. With the shipped unit write `"everlean"`: the service sees
     no other group. Set it where others than root are to act"""
 
@@ -377,32 +375,32 @@ class Poll(Section):
     safe_directories: Annotated[tuple[Text, ...], AfterValidator(_absolute_paths)] = Field(
         (), examples=[["/srv/git/name"]]
     )
-    """Repositories of the watchlist that are paths, and whose files belong to another user than the daemon's: git
-    reads only these of that kind (its `safe.directory`). Add each clone whose owner you trust"""
+    """Watched local repositories of other users, for git to read (its `safe.directory`). Add each clone whose owner
+    you trust"""
 
 
 class GitHub(Section):
     """[github]: the API, used when a token or `api_url` is configured, and its webhooks."""
 
     api_url: Annotated[Text, AfterValidator(_api_url)] = Field("", examples=["https://api.github.com"])
-    """`https://github.example.org/api/v3` for GitHub Enterprise; `""` is `https://api.github.com`. http is accepted
-    for this machine only. Set it for GitHub Enterprise"""
+    """API of GitHub Enterprise, such as `https://github.example.org/api/v3`. `""` is `https://api.github.com`. Set it
+    for GitHub Enterprise"""
     local_repositories: Flag = False
-    """Ask the API about repositories that are paths too, with the token, where it is on this machine's loopback
-    address. Without it, a path is read by git, and no forge hears of it while there is a token. Set it where a server
-    on this machine speaks for local repositories"""
+    """`true`: ask an API on this machine's loopback address, with the token, about repositories that are paths.
+    Without it, a path is read by git, and no forge hears of it while there is a token. Set it where a server on this
+    machine speaks for local repositories"""
     token_file: Annotated[Text, AfterValidator(key_file)] = Field("", examples=["/etc/everlean/github-token"])
-    """File whose only line is the token, readable by its owner only (mode 600). Read access is enough, except for
-    `everlean proofs pr`, which needs write access to contents and pull requests. Set it for private repositories, and
-    for more than 60 requests an hour"""
+    """File with the token in one line, of mode 600. Read access is enough, except for `everlean proofs pr`, which
+    needs write access to contents and pull requests. Set it for private repositories, and for more than 60 requests an
+    hour"""
     webhook_port: Integer = Field(0, ge=0, le=65535)
-    """Port on 127.0.0.1 that receives GitHub's webhooks; `0`: none. Set it to hear of pushes within a second"""
+    """Port on 127.0.0.1 for GitHub's webhooks, 0 for none. Set it to hear of pushes within a second"""
     webhook_secret_file: Annotated[Text, AfterValidator(key_file)] = Field(
         "", examples=["/etc/everlean/webhook-secret"]
     )
-    """File whose only line is the webhooks' secret, readable by its owner only (mode 600). Otherwise systemd's
-    credential `webhook-secret` or `$EVERLEAN_WEBHOOK_SECRET` is used; without a secret the port stays closed, and
-    `everlean status` reports it. Set it with `webhook_port`, where there is no systemd"""
+    """File with the webhooks' secret in one line, of mode 600. Otherwise systemd's credential `webhook-secret` or
+    `$EVERLEAN_WEBHOOK_SECRET` is used; without a secret the port stays closed, and `everlean status` reports it. Set
+    it with `webhook_port`, where there is no systemd"""
 
     def read_token(self) -> str | None:
         """Return the token, read now: systemd's credential, else `token_file`, else the environment.
@@ -431,38 +429,37 @@ class Lean(Section):
     """[lean]: what runs Lean."""
 
     backend: Literal["auto", "none"] = "auto"
-    """`auto`: a REPL of the Lean version that the branch's `lean-toolchain` names, or where there is none elan's
-    toolchain of that version, with its language server. A branch without either is only scanned. `none`: scanning
-    only. `none` where Lean must not run on this machine"""
+    """`auto`: the branch's Lean version, run by a REPL or by elan's toolchain with its language server. A branch
+    without either is only scanned. `none`: scanning only. `none` where Lean must not run on this machine"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
-    """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below. Set it to use a
-    REPL that the search below does not find"""
+    """Path of `pantograph-repl`, or its name on `PATH`. `""`: the search order of docs/configuration.md. Set it to use
+    a REPL that the search below does not find"""
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])
-    """`auto`: the daemon installs elan, and each released Lean version that a watched branch names, by itself; about
-    2.8 GB each. `manual`: a person does, with `everlean setup`. `auto` on a machine that nobody looks after"""
+    """`auto`: the daemon installs elan and each released Lean version of a watched branch, about 2.8 GB each.
+    `manual`: a person does, with `everlean setup`. `auto` on a machine that nobody looks after"""
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
-    """Sandbox of lake and Lean; without bubblewrap they are not run. `none` runs code of the watched repositories
-    unconfined, and `everlean status` reports it. `none` in a container that is itself the sandbox, for
+    """`bubblewrap`: the sandbox of lake and Lean, which do not run without it. `none` runs code of the watched
+    repositories unconfined, and `everlean status` reports it. `none` in a container that is itself the sandbox, for
     repositories that you trust"""
     as_root: Flag = False
-    """Run Lean also where root runs the daemon, as in a container: what gets out of the sandbox is root there.
-    Without it, root's daemon only scans. Turn it on in a container that runs all as root"""
+    """`true`: run Lean even if root runs the daemon, as in a container. A sandbox escape is root there. Without it,
+    root's daemon only scans. Turn it on in a container that runs all as root"""
     second_kernel: Annotated[Text, AfterValidator(_program)] = "auto"
-    """Program that judges the export of a proof beside Lean's own kernel, as its path or its name on `PATH`: nanoda,
-    or one that takes the path of an export in lean4export's format and ends with 0 (accepts), 1 (refuses) or 2
-    (declines). `auto`: the kernels that the toolchain brings, which are six from Lean 4.35 on; else `nanoda_bin` on
-    `PATH`; `off`: none. Set it to have another checker judge each proof too, `off` where it takes too long"""
+    """Program that judges each proof beside Lean's kernel: `auto`, `off`, a path, or a name on `PATH`. It is nanoda,
+    or takes the path of an export in lean4export's format and ends with 0 (accepts), 1 (refuses) or 2 (declines).
+    `auto`: the kernels that the toolchain brings, which are six from Lean 4.35 on; else `nanoda_bin` on `PATH`; `off`:
+    none. Set it to have another checker judge each proof too, `off` where it takes too long"""
     repls: Integer = Field(2, ge=1, le=256)
-    """Lean processes at the same time inside a job that searches or traces, and in the server for editors. Raise
-    it with the cores and the memory"""
+    """Lean processes at the same time in a search, a trace or the server for editors. Raise it with the cores and the
+    memory"""
     repl_memory_bytes: Annotated[int, Size("256M")] = 2**33
     """Private memory of each Lean process. A process that reaches the limit ends, and a new one takes over its work;
     a process that uses three quarters of it after an answer is replaced. Recent Leans reserve 1.4 GiB of it before
     they use any: Lean 4.35 starts with 2G, and not with 1G. Raise it where Lean ends for want of
     memory, lower it on a small machine"""
     start_timeout_s: Annotated[float, Duration("1s", "1h")] = 300.0
-    """Time for a Lean process to load its imports: Mathlib from a slow disk takes minutes the first time. Raise it
-    for a slower one"""
+    """Time for a Lean process to load its imports. Mathlib from a slow disk takes minutes the first time. Raise it for
+    a slower one"""
     repl_calls: Integer = Field(20_000, ge=1)
     """Requests after which a Lean process is replaced, since it never frees memory. Lower it where Lean takes its
     memory before that"""
@@ -473,21 +470,19 @@ class Build(Section):
 
     # Of the single modules that the gate and a search build: `pipeline.lean.build.lake.BUILD_BOUNDS`.
     enabled: Flag = True
-    """`false`: nothing is built, and Lean sees only the libraries of the toolchain. Turn it off for projects that
-    import nothing but their toolchain's libraries"""
+    """`false`: nothing is built, and Lean sees only its toolchain's libraries. Turn it off for projects that import
+    nothing but their toolchain's libraries"""
     timeout_s: Annotated[float, Duration("1s", "7d")] = 7200.0
-    """Time limit of one build, with the fetching and building of its packages. Raise it for projects that compile for
-    longer"""
+    """Time limit of one build, packages included. Raise it for projects that compile for longer"""
     memory_bytes: Annotated[int, Size("256M")] = 2**34
-    """Memory of lake and all processes that it starts, together. The daemon checks it a few times a second; a hard
-    limit is `MemoryMax=` of the systemd unit. Raise it where a build ends as `out_of_memory`, lower it on a small
-    machine"""
+    """Memory of lake and all its processes together. The daemon checks it a few times a second; a hard limit is
+    `MemoryMax=` of the systemd unit. Raise it where a build ends as `out_of_memory`, lower it on a small machine"""
     disk_bytes: Annotated[int, Size("1M")] = 30 * 2**30
-    """Limit of what fetching the packages may write, and of what building the project may write. Raise it where a
-    build ends with this limit as its reason"""
+    """Disk limit of fetching packages, and of building the project. Raise it where a build ends with this limit as its
+    reason"""
     hosts: Hosts = Field(DEFAULT_HOSTS, examples=[["github.com", "*.githubusercontent.com"]])
-    """The only hosts that may be reached while packages are fetched, on ports 443 and 80; building has no network.
-    `"*.example.org"` matches every name below `example.org`; `[]`: none. Add a dependency's host that is refused"""
+    """Hosts that may be reached to fetch packages, on ports 443 and 80. Building has no network. `"*.example.org"`
+    matches every name below `example.org`; `[]`: none. Add a dependency's host that is refused"""
 
 
 class Scan(Section):
@@ -496,13 +491,12 @@ class Scan(Section):
     its next change on."""
 
     max_sorries: Integer = Field(8000, ge=1, le=1_000_000)
-    """Sorries of one branch that are followed at the same time. Raise it for a branch with more, where `everlean
-    status` says `too_large`"""
+    """Sorries followed on one branch at the same time. Raise it for a branch with more, where `everlean status` says
+    `too_large`"""
     history: Flag = True
-    """`true`: git is asked in the background who wrote each sorry and when, and a commit a week of the 5 years before
-    a repository was watched is scanned, to be counted; earlier versions of files are fetched for that, up to 20,000
-    at a time. `false`: no new answers; earlier ones stay. Turn it off where a forge must not be asked for more than
-    the tips"""
+    """`true`: read the authors of sorries, and five years of weekly counts, from git in the background. Earlier
+    versions of files are fetched for that, up to 20,000 at a time. `false`: no new answers; earlier ones stay. Turn it
+    off where a forge must not be asked for more than the tips"""
 
 
 class Trace(Section):
@@ -548,13 +542,13 @@ class Log(Section):
     """[log]: the copy of the event log that the daemon keeps elsewhere, as segments."""
 
     ship: Annotated[Text, AfterValidator(_ship)] = Field("", examples=["s3://bucket/folder"])
-    """Folder or URL (`s3://bucket/folder`, `sftp://host/folder`; whatever fsspec knows, with its package installed)
-    that gets each new event; `""`: none. It belongs to one log. Credentials come from the environment
+    """Folder or URL that gets each new event: `s3://bucket/folder`, `sftp://host/folder`, or another that fsspec
+    knows. Its package has to be installed; `""`: none. It belongs to one log. Credentials come from the environment
     (`AWS_ACCESS_KEY_ID` …) or from fsspec's configuration, never from this file. Set it to have a backup, or a
     standby"""
     every_s: Annotated[float, Duration("100ms", "1d")] = 10.0
-    """How often what is new is shipped, as at most one file each time. If the machine is lost, the events of about so
-    long are. Lengthen it where each write to the store costs money, shorten it to lose less"""
+    """Interval of shipping, with at most one file each time. If the machine is lost, the events of about so long are.
+    Lengthen it where each write to the store costs money, shorten it to lose less"""
 
 
 def _path_beside(value: str, info: ValidationInfo) -> str:
@@ -567,39 +561,37 @@ class Certificates(Section):
     signing_key: Annotated[Text, AfterValidator(_path_beside)] = Field(
         "", examples=["/etc/everlean/certificate-key"]
     )
-    """Private key of OpenSSH's, ed25519, without a passphrase (`ssh-keygen -t ed25519 -N ''`), that signs each
-    certificate that is written; whoever writes one must be able to read it. `""`: certificates are not signed. Set it
-    where others are to see who made a certificate"""
+    """OpenSSH private key that signs certificates: ed25519, no passphrase (`ssh-keygen -t ed25519 -N ''`). Whoever
+    writes a certificate must be able to read it. `""`: certificates are not signed. Set it where others are to see who
+    made a certificate"""
     advisories: Annotated[Text, AfterValidator(_path_beside)] = Field(
         "", examples=["/etc/everlean/advisories.toml"]
     )
-    """File of the known faults of kernels, in place of the one that came with this version and in its form
-    (`pipeline/gate/advisories.toml`); read again every minute. `""`: the one that came with it. Set it to hear of
-    faults before the next version of everlean"""
+    """Your own list of known kernel faults, in place of the shipped `pipeline/gate/advisories.toml`. It is read again
+    every minute. `""`: the one that came with it. Set it to hear of faults before the next version of everlean"""
 
 
 class Jobs(Section):
     """[jobs]: limits of the child processes."""
 
     max_running: Integer = Field(2, ge=1, le=256)
-    """Child processes at the same time, not counting one training ([train]). Raise it with the cores and the memory:
-    a job takes `memory` and `[lean] repls` Lean processes"""
+    """Child processes at the same time, beside one training. Raise it with the cores and the memory: a job takes
+    `memory` and `[lean] repls` Lean processes"""
     memory_bytes: Annotated[int, Size("256M")] = 2**32
-    """Memory of each job, not counting its Lean processes (`[lean] repl_memory`). Builds, trainings and jobs that run
-    a model to prove have limits of their own (`[build]`, `[train]`, `[prove]`). Raise it where jobs end as
+    """Memory of each job, without its Lean processes (`[lean] repl_memory`). Builds, trainings and jobs that run a
+    model to prove have limits of their own (`[build]`, `[train]`, `[prove]`). Raise it where jobs end as
     `out_of_memory`"""
     timeout_s: Annotated[float, Duration("1s", "7d")] = 1800.0
     """Time limit of each job, except builds and trainings. Raise it with the search times of `[prove]`"""
     max_attempts: Integer = Field(3, ge=1, le=100)
     """Attempts of a job that fails for a transient reason. Raise it where the machine or its network fails often"""
     retry_base_s: Annotated[float, Duration("100ms", "1d")] = 30.0
-    """Wait before the second attempt; doubles with each further one. Lengthen it where what fails takes hours to
+    """Wait before the second attempt, doubled for each further one. Lengthen it where what fails takes hours to
     recover"""
     limits: Annotated[dict[Kind, Limit], AfterValidator(_not_build)] = Field(default_factory=dict)
-    """The table `[jobs.limits]`: `memory`, `timeout` or both for single kinds (`scan`, `trace`, `prove`, `check`,
-    `train`, `train_tactics`, `train_grpo`, `train_progress`, `evaluate`), in place of their defaults: `prove = {
-    memory = "8G", timeout = "1h" }`. Limits of builds are in `[build]`. Give a kind its own where one alone needs
-    more"""
+    """Limits of single kinds of jobs: `prove = { memory = "8G", timeout = "1h" }`. The kinds are `scan`, `trace`,
+    `prove`, `check`, `train`, `train_tactics`, `train_grpo`, `train_progress` and `evaluate`. Limits of builds are in
+    `[build]`. Give a kind its own where one alone needs more"""
 
     def limit(self, kind: Kind) -> Limit:
         """Return the limits that a kind has for itself."""
@@ -628,25 +620,25 @@ class Engine(Section):
     """[engine]: what runs jobs."""
 
     kind: Literal["local", "ray"] = Field("local", examples=["ray"])
-    """`local`: this machine. `ray`: jobs are tasks of a Ray cluster, whose machines see the daemon's folders under the
-    same paths (see `engines.md`). This table is read when the daemon starts. Choose `ray` where there is such a cluster
-    """
+    """`local` (this machine) or `ray` (a Ray cluster). `ray`: jobs are tasks of a Ray cluster, whose machines see the
+    daemon's folders under the same paths (see `engines.md`). This table is read when the daemon starts. Choose `ray`
+    where there is such a cluster"""
     launch: Annotated[tuple[Text, ...], AfterValidator(_launch)] = Field(
         (), examples=[["srun", "--gres=gpu:{gpus}", "--mem={memory}"]]
     )
-    """Words before the command of each job, for machines that see the daemon's folders under the same paths: `srun`,
-    `ssh`, `docker run`, `systemd-run`. `{gpus}` is how many it has, `{memory}` the job's limit in MiB, `{job}` and
+    """Command prefix that starts each job elsewhere: `srun`, `ssh`, `docker run`, `systemd-run`. The machines see the
+    daemon's folders under the same paths. `{gpus}` is how many it has, `{memory}` the job's limit in MiB, `{job}` and
     `{kind}` name it. `[]`: none. Set it where other machines are there to run jobs"""
     gpus: Integer = Field(0, ge=0, le=10_000, examples=[4])
-    """With `launch`: the most GPUs that jobs may hold there at once. Set it where the launcher can get one"""
+    """With `launch`: GPUs that jobs may hold there at once. Set it where the launcher can get one"""
     address: Text = Field("", examples=["10.0.0.5:6379"])
-    """With `ray`: where the cluster's head is, `host:port`. Set it to what `ray start --head` printed"""
+    """With `ray`: address of the cluster's head, `host:port`. Set it to what `ray start --head` printed"""
     token_file: Text = Field("", examples=["/etc/everlean/ray-token"])
-    """With `ray`: the file with the cluster's token; `""`: where Ray looks for it (`~/.ray/auth_token`). Set it where
-    the service's home has none"""
+    """With `ray`: file with the cluster's token. `""`: Ray's own place (`~/.ray/auth_token`). Set it where the
+    service's home has none"""
     lease_s: Annotated[float, Duration("5s", "1h")] = 40.0
-    """A job elsewhere that has not heard of the daemon for so long ends by itself. Raise it where the shared file
-    system is slow to show what was written"""
+    """Time without contact after which a job elsewhere ends itself. Raise it where the shared file system is slow to
+    show what was written"""
 
     @model_validator(mode="after")
     def _one_launcher(self) -> Engine:
@@ -665,13 +657,12 @@ class RepoEntry(Section):
     (`/path`, `./path`, `~/path`). The repository's key is `host/owner/name`, for a path `local/parent/name`; each key
     may be listed once. Use ssh for a private repository that is not on the API's forge"""
     branches: Branches = Field((), examples=[["main", "release/*"]])
-    """Names or globs (`"release/*"`); `[]`: the remote's default branch. A branch that no longer matches (also a
-    default branch after the remote chose another) becomes `unwatched`: its history stays, no job works on it, and its
-    sorries are not counted as open. The default branch is looked up once an hour, and by `everlean poll`. Name
-    branches where work goes on beside the default one"""
+    """Names or globs (`"release/*"`); `[]`: the default branch. A branch that no longer matches (also a default branch
+    after the remote chose another) becomes `unwatched`: its history stays, no job works on it, and its sorries are not
+    counted as open. The default branch is looked up once an hour, and by `everlean poll`. Name branches where work
+    goes on beside the default one"""
     every_s: Annotated[float | None, Duration("1s", "30d")] = None
-    """Polling interval of this repository; `""`: that of `[poll]`. Shorten it for the one repository that matters
-    most"""
+    """Its polling interval, in place of that of `[poll]`. Shorten it for the one repository that matters most"""
     include: Globs = Field(("**/*.lean",), examples=[["Mathlib/**/*.lean"]])
     """Globs of the files to read, relative to the repository. After a change of `include` or `exclude` the tip is
     scanned again: newly matching files are read, and sorries in files that no longer match leave. Narrow it to the
@@ -679,29 +670,26 @@ class RepoEntry(Section):
     exclude: Globs = Field((), examples=[["Archive/**"]])
     """Globs of the files to leave out. Name generated and archived files"""
     projects: Folders = Field((), examples=[["lean4"]])
-    """Folders of the Lake projects to build, trace and prove in, `"."` for the root; `[]`: the one at the root, and
-    where the root has none, all. Each folder with a lakefile is one, with a `lean-toolchain` and a manifest of its
-    own; the files of projects that are not chosen are scanned and no more. Name the ones that matter where there are
-    several"""
+    """Folders of the Lake projects to build and prove in, `"."` for the root. `[]`: the one at the root, and where the
+    root has none, all. Each folder with a lakefile is one, with a `lean-toolchain` and a manifest of its own; the
+    files of projects that are not chosen are scanned and no more. Name the ones that matter where there are several"""
     exercises: Globs = Field(EXERCISES, examples=[["Exercises/**"]])
-    """Globs of files that are exercises for people: they are scanned and counted, but no proof is searched. Unless
-    this is `[]`, a file with three or more sorries and the word `exercise` anywhere in its text, in a comment or in a
-    name, is an exercise too. Change it where a course keeps its exercises under other names"""
+    """Globs of exercise files: scanned and counted, never proved. Unless this is `[]`, a file with three or more
+    sorries and the word `exercise` anywhere in its text, in a comment or in a name, is an exercise too. Change it
+    where a course keeps its exercises under other names"""
     enabled: Flag = True
     """`false`: not polled; its history stays. Turn it off for a while instead of taking the entry out"""
     opt_out: Flag = False
-    """`true`: watched and scanned, but no proof is searched or proposed. Turn it on where the owners want no machine
-    proofs"""
+    """`true`: scanned, but no proof is searched or proposed. Turn it on where the owners want no machine proofs"""
     pull_requests: Flag = Field(False, examples=[True])
-    """`true`: the owners agree that `everlean proofs pr` opens pull requests in this repository. Turn it on when they
-    said so"""
+    """`true`: the owners agree to pull requests by `everlean proofs pr`. Turn it on when they said so"""
     try_bumps: Literal["never", "weekly"] = Field("never", examples=["weekly"])
-    """`weekly`: once a week the default branch is tried with the newest installed Lean after its own
-    ([bumps](bump.md)), where that is another one or the branch has moved since the last trial. Turn it on where a
-    project is to follow Lean's releases"""
+    """`weekly`: try the newest installed Lean on the default branch once a week ([bumps](bump.md)). It is tried where
+    it is another one, or where the branch has moved since the last trial. Turn it on where a project is to follow
+    Lean's releases"""
     priority: Integer = Field(0, ge=-100, le=100)
-    """Jobs of repositories with a higher priority go first among jobs of the same kind. Raise it for the repository
-    that must not wait"""
+    """Jobs of repositories with higher priority go first among jobs of a kind. Raise it for the repository that must
+    not wait"""
 
 
 class ConfigFile(Section):

@@ -19,7 +19,7 @@ from typing import Any
 
 import typer.main
 
-from daemon.cli.app import build
+from daemon.cli.app import GROUPS, build
 from daemon.cli.context import ExitCode
 from daemon.http import metrics
 from daemon.leandojo.names import NAMES
@@ -35,8 +35,8 @@ from store.view.tables import table_list
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BEGIN, END = "<!-- make docs -->\n", "<!-- end -->\n"
 build()
-COMMON = ("--as-of", "--config", "--json", "--help")
-"""Options of almost every verb, which the head of the page explains."""
+LONG = 100
+"""Characters of a default from which on only `everlean config explain` shows it."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -51,33 +51,20 @@ def commands() -> Iterator[tuple[str, Any]]:
                 yield f"{name} {verb}", inner
 
 
-def verb_part(name: str, command: Any) -> str:
-    """Return what is generated of a verb: how it is called, what it does, an example; `--help` has the rest."""
-    shown = [
-        item for item in command.params if not getattr(item, "hidden", False) and item.opts[0] not in COMMON
-    ]
-    words = [_metavar(item) if not item.opts[0].startswith("-") else f"[{_spelled(item)}]" for item in shown]
-    lines = [f"`{' '.join(['everlean', name, *words])}`", "", str(command.help)]
-    if command.epilog:
-        example = command.epilog.removeprefix("Example: ")
-        lines += ["", f"Example: `{example}`"]
-    return "\n".join([*lines, ""])
+def verbs_part() -> str:
+    """Return the verbs by purpose, each with its help; `--help` has the options."""
+    helps = {name: " ".join(str(command.help).split()) for name, command in commands()}
+    lines = []
+    for purpose, verbs in GROUPS.items():
+        names = [name for verb in verbs for name in helps if name.split()[0] == verb]
+        lines += [f"**{purpose}**", "", *(f"- `everlean {name}`: {helps[name]}" for name in names), ""]
+    return "\n".join(lines)
 
 
 def _plain(doc: str) -> str:
     """Return a docstring as a cell has it: no sentence."""
     proper = doc.startswith(("Lean", "Pantograph")) or not doc[:1].isupper() or doc[1:2].isupper()
     return (doc if proper else doc[0].lower() + doc[1:]).removesuffix(".")
-
-
-def _metavar(argument: Any) -> str:
-    name = str(argument.metavar or argument.name.upper())
-    return name if argument.required or name.startswith("[") else f"[{name}]"
-
-
-def _spelled(option: Any) -> str:
-    name = max(option.opts, key=len)
-    return name if option.is_flag else f"{name} {option.metavar or 'N'}"
 
 
 def problems_part() -> str:
@@ -104,14 +91,14 @@ def exit_codes_part() -> str:
 
 
 def table_part(heading: str) -> str:
-    """Return a table's settings: key, default with its limits, and what it is in a sentence."""
-    rows = ["| setting | default | what it is |", "|---|---|---|"]
-    rows += [
-        f"| `{one.key}` | {one.default_said} | {_cell(one.in_a_sentence)} |"
-        for one in explained()
-        if one.table == heading
-    ]
-    return "\n".join([*rows, ""])
+    """Return a table's settings: key, default, limits, and a sentence."""
+    lines = []
+    for one in explained():
+        if one.table == heading:
+            default = "" if one.default is None else f" = {one.default if len(one.default) < LONG else '[…]'}"
+            limits = "required" if one.default is None else one.limits
+            lines.append(f"- `{one.key}{default}`{f' ({limits})' if limits else ''}: {one.in_a_sentence}")
+    return "\n".join([*lines, ""])
 
 
 def _cell(text: str) -> str:
@@ -185,7 +172,7 @@ def parts() -> dict[str, dict[str, str]]:
     return {
         "cli.md": {
             "Exit codes": exit_codes_part(),
-            **{f"`everlean {name}`": verb_part(name, command) for name, command in commands()},
+            "All verbs": verbs_part(),
         },
         "configuration.md": {heading: table_part(heading) for heading, _ in tables()},
         "editors.md": {"Numbers": metrics_part(measures)},

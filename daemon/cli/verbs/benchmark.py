@@ -46,7 +46,7 @@ def make(
         ),
     ] = None,
 ) -> Answer:
-    """Write the sorries that people filled, with their proofs, split by a day into train and test; no Lean."""
+    """Write the sorries filled by people, with proofs, split by a day into train and test."""
     if find_spec("pyarrow") is None:
         raise CliError("parquet needs pyarrow, which is not installed; pip install 'everlean[train]'")
     from daemon.settings.types import repository_key

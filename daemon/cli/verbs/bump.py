@@ -53,7 +53,7 @@ def bump(
         ),
     ] = None,
 ) -> Answer:
-    """Try a newer Lean or package, and see or take the patches that mend what breaks."""
+    """Try a newer Lean or package, and get patches for what breaks."""
     if to or package:
         if out is not None:
             raise typer.BadParameter("give --to and --package, or --out")

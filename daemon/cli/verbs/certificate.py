@@ -120,7 +120,7 @@ def verify(
         ),
     ] = None,
 ) -> Answer:
-    """Verify a certificate's file; no daemon, no database, no Lean."""
+    """Verify a certificate's file, without daemon, database or Lean."""
     from pipeline.gate.certificate import verify_file
 
     with files("name a certificate's file"):

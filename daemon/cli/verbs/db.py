@@ -118,7 +118,7 @@ def verify(
         ),
     ] = "",
 ) -> Answer:
-    """Make a second view elsewhere and compare; exit 6 on a difference."""
+    """Compare the view with a second one; exit 6 on a difference."""
     from store.log import backup as store_backup
     from store.view import rebuild
 
@@ -202,7 +202,7 @@ def check(call: Call) -> Answer:
 
 @verb("db recover", Recovered)
 def recover(call: Call) -> Answer:
-    """Go on from what is sound of a damaged log; keeps the damaged files. Needs the daemon stopped."""
+    """Make a new log of the sound part of a damaged one; needs the daemon stopped."""
     from daemon.cli import offline
 
     keep_private()
@@ -234,7 +234,7 @@ def backup(
     call: Call,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy to make; must not exist.")],
 ) -> Answer:
-    """Copy the log, whole and consistent, while the daemon runs or not."""
+    """Copy the log, also while the daemon runs."""
     from store.log import backup as store_backup
 
     keep_private()
@@ -253,7 +253,7 @@ def restore(
         int | None, typer.Option(metavar="SEQ", min=1, help="The last event to take; default: all.")
     ] = None,
 ) -> Answer:
-    """Make a log of the segments that the daemon shipped, whole or up to an event."""
+    """Make a log from shipped segments, whole or up to an event."""
     from store.log import segments
 
     keep_private()

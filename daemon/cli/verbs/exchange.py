@@ -141,7 +141,7 @@ def write_out(
         bool, typer.Option("--as-imported", help="Give an import back as it was: its files, in its order.")
     ] = False,
 ) -> Answer:
-    """Write a folder that ReProver, LeanAgent and LeanDojo-v2 read; the daemon may run."""
+    """Write a dataset for ReProver, LeanAgent and LeanDojo-v2."""
     from store.leandojo.exporting import Mode, export_leandojo
 
     if every_commit and (compat or as_imported):
@@ -202,7 +202,7 @@ def progress(
     out: _File,
     repo: _Repos = None,
 ) -> Answer:
-    """Write the steps of all proofs, each with how many come after it: LeanProgress's dataset."""
+    """Write LeanProgress's dataset: each proof step, and the number of steps after it."""
     from store.leandojo.progress import export_progress
 
     with call.view() as database:
@@ -229,7 +229,7 @@ def to_sorrydb(
         typer.Option("--goalless", help="Also sorries whose goal Lean has not stated; theirs is empty."),
     ] = False,
 ) -> Answer:
-    """Write the open sorries as a database of SorryDB; the daemon may run."""
+    """Write the open sorries as a database of SorryDB."""
     from store import sorrydb
     from store.documents.lookup import resolve
 
@@ -264,7 +264,7 @@ def to_lean_eval(
         typer.Option("--branch", metavar="B", help="Of this branch; without it, of the default one."),
     ] = None,
 ) -> Answer:
-    """Write the workspaces of lean-eval that are solved, to be submitted; the daemon may run."""
+    """Write the solved workspaces of lean-eval for submission."""
     from daemon.results import lean_eval
     from store.documents.lookup import repository_named
 

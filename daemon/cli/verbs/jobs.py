@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from store.view.rows import JobRow
 
-GROUPS["jobs"] = "List jobs, show one, print what it wrote, or try it again."
+GROUPS["jobs"] = "List, show, retry and cancel jobs."
 UNASKED = DaemonAnswer()
 JobKind = Literal[
     "scan",
@@ -176,7 +176,7 @@ def logs(
         typer.Option("--attempt", metavar="N", parser=count, help="Of this attempt; default: the newest."),
     ] = None,
 ) -> Answer:
-    """Print what a job wrote on standard error."""
+    """Print a job's standard error."""
     row = _find(call, job)
     number = attempt if attempt is not None else row.attempt
     path = row.folder.with_name(str(number)) / "stderr.log"
@@ -200,7 +200,7 @@ def retry(call: Call, job: JobId) -> Answer:
 
 @verb("jobs cancel", Cancelled)
 def cancel(call: Call, job: JobId) -> Answer:
-    """End a job, or take it off the queue, until it is retried by hand."""
+    """End a job, or take it off the queue, until you retry it."""
     # One that waits need not be in the view.
     queued = [item.job for item in ask(call.instance).queued if item.job.startswith(job)]
     whole = queued[0] if len(queued) == 1 else _find(call, job).job
@@ -296,7 +296,7 @@ def pause(
         str, typer.Option("--reason", metavar="TEXT", help="The reason, shown by `everlean status`.")
     ] = "",
 ) -> Answer:
-    """Start no more of some work: poll, train, prove or all."""
+    """Pause poll, train, prove or all."""
     done = Paused(work, bool(call.command("/pause", work=work, reason=reason)["paused"]))
     now = f"{work} is paused: {_WHAT[work]} until `everlean resume {work}`"
     return Answer(
@@ -307,7 +307,7 @@ def pause(
 
 @verb("resume", Resumed)
 def resume(call: Call, work: Work = "all") -> Answer:
-    """Start paused work again: poll, train, prove or all."""
+    """Resume poll, train, prove or all."""
     done = Resumed(work, bool(call.command("/resume", work=work)["resumed"]))
     if done.resumed:
         return Answer(done, f"{'everything' if work == 'all' else work} goes on")
@@ -323,7 +323,7 @@ def trigger(
     ],
     repository: RepositoryKey,
 ) -> Answer:
-    """Have a repository traced, learned from or searched once, now."""
+    """Trace, train on or search a repository now."""
     key = call.key(repository)
     answer = call.command("/trigger", work=work, repository=key)
     done = Triggered(work, key, bool(answer["triggered"]), answer.get("waits"))

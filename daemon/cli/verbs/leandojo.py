@@ -48,7 +48,7 @@ def trace(
         Path, typer.Option("--out", metavar="DIR", help="The dataset's folder; an earlier one is replaced.")
     ],
 ) -> Answer:
-    """Trace repositories and write them as one dataset in LeanDojo's format; needs no daemon."""
+    """Trace repositories into one dataset in LeanDojo's format; needs no daemon."""
     from daemon.leandojo import BaseAgent
     from daemon.leandojo.repository import address
     from store.domain.identity import repository_key
@@ -101,7 +101,7 @@ def run(
     ],
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as with `python -m`.")] = False,
 ) -> None:
-    """Run a LeanDojo-v2 script as it is; put options of everlean before its name."""
+    """Run a LeanDojo-v2 script unchanged; everlean's options stand before its name."""
     import os
 
     from daemon.leandojo.names import run_module, run_script

@@ -34,7 +34,7 @@ from store.view.rows import EvaluationRow
 if TYPE_CHECKING:
     from store.curriculum import CurriculumRepository, Ordered
 
-GROUPS["models"] = "List trained checkpoints, compare two, add or promote one, or go back to the one before."
+GROUPS["models"] = "List, compare, export, add and promote trained checkpoints."
 ModelName = Literal["retriever", "tactics", "progress"]
 Model = Annotated[
     ModelName | None, typer.Option("--model", metavar="M", help="Only: retriever, tactics, progress.")
@@ -121,7 +121,7 @@ def list_(call: Call, model: Model = None) -> Listing[Checkpoint]:
 
 @verb("models show", OneCheckpoint, past=True)
 def show(call: Call, checkpoint: CheckpointId) -> Answer:
-    """Show one checkpoint and how it did."""
+    """Show one checkpoint and its measures."""
     from store.view import model_queries
 
     with call.view() as database:
@@ -269,7 +269,7 @@ def export(
         ),
     ] = None,
 ) -> Answer:
-    """Write a checkpoint as a folder that other programs load."""
+    """Write a checkpoint as a folder for other programs."""
     try:
         from pipeline.models.sharing import shared_of, write_shared
 
@@ -307,7 +307,7 @@ def add(
         typer.Option("--model", metavar="M", help="The kind of model. Default: what its files say."),
     ] = None,
 ) -> Answer:
-    """Measure a model that was trained elsewhere, and let the promotion rule decide on it."""
+    """Measure a model from elsewhere, and promote it by the rule."""
     from pipeline.models.added import kind_of
     from pipeline.models.errors import CheckpointError
     from pipeline.models.model_files import begun
@@ -346,7 +346,7 @@ def promote(
         bool, typer.Option("--force", help="Also where the promotion rule does not let it.")
     ] = False,
 ) -> Answer:
-    """Put a checkpoint in use, if the promotion rule lets it."""
+    """Put a checkpoint in use, if the promotion rule allows it."""
     with call.view() as database:
         (row,) = checkpoints_named(database, checkpoint)
     if model not in (None, row.model):
@@ -366,7 +366,7 @@ def rollback(
         typer.Option("--model", metavar="M", show_default=False, help="Of which model; default: retriever."),
     ] = "retriever",
 ) -> Answer:
-    """Put the checkpoint in use again that was in use before."""
+    """Put the previous checkpoint in use again."""
     return _put_in_use(read_answer(PutInUse, call.command("/rollback", model=model)))
 
 

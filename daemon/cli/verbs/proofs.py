@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline.prove.tree import Tree
     from store.log.reader import LogReader
 
-GROUPS["proofs"] = "List proofs, show one with its checks, its patch, or its search."
+GROUPS["proofs"] = "List proofs; show one, its patch or its search."
 COLUMNS: list[Column[tuple[Proof, int]]] = [
     Column("ID", lambda one: one[0].proof, id=True),
     Column(
@@ -147,7 +147,7 @@ def list_(
 
 @verb("proofs show", OneProof, past=True)
 def show(call: Call, proof: ProofId) -> Answer:
-    """Show one proof: text, checks with their evidence, axioms."""
+    """Show one proof: text, checks and their evidence, axioms."""
     from store.view import queries
 
     with call.view() as database:
@@ -232,7 +232,7 @@ _OF_MARK = {"+": ("green",), "-": ("red",)}
 
 @verb("proofs patch", Patch, past=True)
 def patch(call: Call, proof: ProofId) -> Answer:
-    """Print the patch of a proof; `git am` and `git apply` take it on the commit it names."""
+    """Print the patch of a proof, for `git am` or `git apply`."""
     from daemon.place.paths import author_from_config
     from daemon.results.mail import patch_mail
 
@@ -282,7 +282,7 @@ def apply(
         ),
     ] = Path(),
 ) -> Answer:
-    """Commit proofs that fit in a local clone, one commit for each, all or none."""
+    """Commit proofs to your clone, one commit each, all or none."""
     from daemon.results.local_clone import apply_proofs
 
     if bool(proofs) == all_verified:
@@ -328,7 +328,7 @@ def pull_request(
         typer.Option("--dry-run", help="Ask GitHub and show what would be opened; write nothing anywhere."),
     ] = False,
 ) -> Answer:
-    """Propose a verified proof as a pull request, where its people agreed to it."""
+    """Open a pull request with a verified proof, where the owners agreed."""
     from daemon.results import proposals
 
     instance, settings = call.instance, call.settings
@@ -408,7 +408,7 @@ def tree(
         ),
     ] = None,
 ) -> Answer:
-    """Show a search, found or in vain: every state and what was tried on it."""
+    """Show a search: every state, and the tactics tried on it."""
     from daemon.cli import search_tree
 
     with call.view() as database, call.log() as log:

@@ -42,7 +42,7 @@ def report(
     ] = "7d",
     web: Annotated[bool, typer.Option("--web", help="Open the first page in a browser.")] = False,
 ) -> Answer:
-    """Write HTML pages: what is new, every open sorry, proofs, models."""
+    """Write HTML pages: news, open sorries, proofs, models."""
     from pipeline.jobs.blueprint import Blueprints
     from pipeline.jobs.written import Sources
     from pipeline.report.page import payloads, render

@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from daemon.polling.discovery import Candidate, Named
     from daemon.settings.watchlist import LeftOut
 
-GROUPS["repos"] = (
-    "List repositories: state, tips, polls, traces. Find others, add one to the watchlist, remove one, accept another"
-    " in its place."
-)
+GROUPS["repos"] = "List, find, add, remove and accept repositories."
 AS_OWNER = "write it as its owner (sudo), or name another file with --config"
 
 
@@ -103,7 +100,7 @@ def init(
         list[str] | None, typer.Argument(metavar="[URL]...", help="Repositories: URLs, or folders of clones.")
     ] = None,
 ) -> Answer:
-    """Make a configuration with these repositories in its watchlist; default: ~/.config/everlean/config.toml."""
+    """Make a configuration that watches these repositories; default: ~/.config/everlean/config.toml."""
     from daemon.settings.watchlist import added
 
     given = os.environ.get("EVERLEAN_CONFIG")
@@ -135,7 +132,7 @@ def add(
         str | None, typer.Option("--every", metavar="T", help='How often it is asked, such as "30m".')
     ] = None,
 ) -> Answer:
-    """Add a repository to the watchlist in config.toml, or branches to one that is there."""
+    """Add a repository to the watchlist, or branches to one."""
     from daemon.settings.watchlist import added, with_more_branches
 
     path = call.instance.config
@@ -163,7 +160,7 @@ def import_(
         ),
     ] = False,
 ) -> Answer:
-    """Add the repositories of a list or database of SorryDB to the watchlist in config.toml."""
+    """Add the repositories of a list or database of SorryDB to the watchlist."""
     from daemon.settings.watchlist import listed_added
     from store import sorrydb
 
@@ -191,7 +188,7 @@ def remove(
         typer.Argument(metavar="R", help="Its key, or a part that only it has.", autocompletion=repositories),
     ],
 ) -> Answer:
-    """Take a repository off the watchlist in config.toml; its history stays."""
+    """Take a repository off the watchlist; its history stays."""
     from daemon.settings.watchlist import removed
 
     path = call.instance.config
@@ -216,7 +213,7 @@ def accept(
         typer.Argument(metavar="R", help="Its key, or a part that only it has.", autocompletion=repositories),
     ],
 ) -> Answer:
-    """Accept the repository that the forge now has under the name of a watched one."""
+    """Accept another repository under a watched name."""
     with call.view() as database:
         key = resolve(database, repo)
     done = command(call.instance, "/accept", {"repository": key})
@@ -259,9 +256,9 @@ def discover(
         typer.Option("--index", metavar="URL", help="A copy of Reservoir's index, a git repository."),
     ] = None,
 ) -> Listing[Any]:
-    """Find Lean 4 repositories that you could watch; the watchlist stays as it is.
+    """Find Lean 4 repositories that you could watch.
 
-    Asked are Reservoir's index, the manifests of what you watch (`required`), and GitHub's search, which needs a token.
+    It asks Reservoir's index, your projects' manifests (`required`), and GitHub's search, with a token.
     """
     from daemon.polling import discovery
     from store import sorrydb

@@ -79,7 +79,7 @@ def standby(
         bool, typer.Option("--once", help="Follow to the end of what was shipped, and end.")
     ] = False,
 ) -> Answer | None:
-    """Follow the log that another machine ships ([log] ship), or take it over."""
+    """Follow another machine's shipped log ([log] ship), or take it over."""
     from daemon.process.service import held_secrets
     from daemon.state.standby import Follower, follow
 

@@ -48,7 +48,7 @@ def schema(
         ),
     ] = None,
 ) -> Answer | None:
-    """Print the JSON schema (2020-12) of what --json prints, or the names of all."""
+    """Print the JSON schema (2020-12) of a document of --json, or the names of all."""
     import pkgutil
 
     from daemon.cli import verbs

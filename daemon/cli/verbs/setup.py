@@ -71,7 +71,7 @@ def setup(
         ),
     ] = "",
 ) -> Answer:
-    """Install elan and the Lean versions that the watched repositories name."""
+    """Install elan and the Lean versions of the watched repositories."""
     from daemon.health.setup import hold_room, programs, versions
     from daemon.health.setup import install as install_steps
 
@@ -132,7 +132,7 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "missing": ("
 
 @verb("doctor", Examination)
 def doctor(call: Call) -> Answer:
-    """Check what is installed and what is missing."""
+    """Check the installation."""
     from daemon.health.doctor import LEAN, examine
 
     findings = examine(call.config)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from store.view.rows import SorryRow, TooLargeRow
 
-GROUPS["sorries"] = "List sorries, or show the whole life of one."
+GROUPS["sorries"] = "List sorries, or show one with its history."
 AROUND = 4
 """Lines of the source that are shown above a sorry, and below it."""
 

@@ -18,7 +18,7 @@ from store.text import ago, clean
 from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
 from store.view.transfers import UpstreamRow
 
-GROUPS["theorems"] = "List theorems and lemmas, or show the whole life of one."
+GROUPS["theorems"] = "List theorems and lemmas, or show one with its history."
 COLUMNS: list[Column[DeclarationRow]] = [
     Column("LINE", lambda row: str(row.line)),
     Column("KIND", lambda row: row.kind),
@@ -105,7 +105,7 @@ def list_(
 
 @verb("theorems upstream", Upstream, past=True)
 def upstream(call: Call, repo: Repo = None) -> Listing[UpstreamRow]:
-    """List the theorems that a package, or Lean, has too, by the types in the newest traces."""
+    """List your theorems that a package or Lean has too."""
     from store.view import transfers
 
     with call.view() as database:
@@ -125,7 +125,7 @@ def show(
         ),
     ],
 ) -> Answer:
-    """Show one theorem: its place, and every version of it."""
+    """Show one theorem: its place and all its versions."""
     with call.view() as database:
         found = describe_theorems(database, theorems_called(database, theorem))
     return Answer(Life(found[0].theorem, found), lambda: _show(found))
