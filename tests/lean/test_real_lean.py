@@ -6,6 +6,7 @@ messages. See `tests.support.lean.wheel.lean` for what this Lean is and what it 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import math
@@ -23,8 +24,12 @@ from typing import Any, Literal
 
 import pytest
 
+from pipeline.gate import lake_checks
+from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.source.scanner import scan_source
+from pipeline.trace.program import compiled
 from tests.support.lean.wheel import lean as wheel
+from tests.support.trace import lean_itself
 
 CASES = Path(__file__).parent / "real"
 SECONDS = 60
@@ -465,6 +470,7 @@ def test_of_two_that_want_it_at_once_one_builds(
     compiled: list[Path] = []
     monkeypatch.setattr(wheel, "PLACE", tmp_path)
     monkeypatch.setattr(wheel, "_lay_out", lambda made, library: (made / "bin").mkdir(parents=True))
+    monkeypatch.setattr(wheel, "_own_programs", dict)
 
     def compile_slowly(made: Path) -> None:
         time.sleep(0.2)
@@ -476,6 +482,19 @@ def test_of_two_that_want_it_at_once_one_builds(
     assert found == {tmp_path / real_lean.name}
     assert len(compiled) == 1
     assert (found.pop() / "bin").is_dir()
+
+
+def test_everlean_s_own_programs_are_compiled_there_and_nothing_else(real_lean: Path, tmp_path: Path) -> None:
+    tools = wheel.build(tmp_path / "lean")
+    (tools / "bin/lean-itself").write_text("#!/bin/sh\necho compiles >>$0.said\nexit 1\n", "utf-8")
+    runner = LakeRunner(tools / "bin/lake", tools, "none", tmp_path)
+    traces = asyncio.run(compiled(lean_itself(tools), memory_bytes=None, limit_s=60))
+    kept = {traces, lake_checks._questions(runner)}
+    assert kept == {one.read_bytes() for one in (real_lean / "own").iterdir()}
+    (tmp_path / "A.lean").write_text("theorem a : True := trivial\n", "utf-8")
+    for words in (["-o", "A.olean", "A.lean"], ["-R", ".", "-o", "A.olean", "A.lean"], ["A.lean"]):
+        assert subprocess.run([tools / "bin/lean", *words], cwd=tmp_path).returncode == 1
+    assert (tools / "bin/lean-itself.said").read_text("utf-8") == "compiles\n" * 3
 
 
 def test_without_the_package_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

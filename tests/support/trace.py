@@ -1,7 +1,6 @@
 """For tests: a repository with a history, its log and view, and the trace job run on it.
 
-Git, the log, the view and Lean are real. A job that is killed is a process of its own; the others run in this one,
-where `Trace.lean` is compiled once for each Lean.
+Git, the log, the view and Lean are real. A job that is killed is a process of its own; the others run in this one.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from pipeline.jobs.known import known_to_scan, known_to_trace
 from pipeline.jobs.protocol import JobSpec, Reporter, reported
@@ -25,7 +23,6 @@ from pipeline.lean.backend import LeanBackend, Sandbox
 from pipeline.lean.pool import PoolLimits
 from pipeline.scan import scan_commit
 from pipeline.trace.__main__ import work
-from pipeline.trace.program import compiled
 from store.domain.records import TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.registry import EVENT_TYPES
@@ -119,16 +116,6 @@ def lean_itself(tools: Path, *, sandbox: Sandbox = "none") -> LeanBackend:
         sandbox=sandbox,
         sysroot=str(tools),
     )
-
-
-_programs: dict[tuple[str, ...], bytes] = {}
-
-
-async def _compiled_once(lean: LeanBackend, *, memory_bytes: int | None, limit_s: float) -> bytes:
-    key = (*lean.argv, lean.sandbox)
-    if key not in _programs:
-        _programs[key] = await compiled(lean, memory_bytes=memory_bytes, limit_s=limit_s)
-    return _programs[key]
 
 
 def lean_that_dies(folder: Path, tools: Path, *, on: str) -> LeanBackend:
@@ -311,10 +298,7 @@ class Workshop:
         """Trace the tip and record what the job asks for."""
         folder, parameters, said = self._new_job(), self.parameters(**changes), io.StringIO()
         reporter = Reporter(raw_spec("trace", parameters, folder), said)
-        with patch("pipeline.trace.file.compiled", _compiled_once):
-            status = reported(
-                reporter, lambda: work(job_spec(TraceSpec, "trace", parameters, folder), reporter)
-            )
+        status = reported(reporter, lambda: work(job_spec(TraceSpec, "trace", parameters, folder), reporter))
         lines = [json.loads(line) for line in said.getvalue().splitlines()]
         for line in lines:
             if line["line"] == "events":

@@ -15,6 +15,9 @@ user's project: what a statement means depends on the library's definitions, and
 uses them: programs of that kind run with `lean --run`. All that is bound to the shared library's functions by name, and
 one with the wrong arguments or fields ends the process.
 
+`bin/lean` is a script that begins `bin/lean-itself`, but that it does not compile everlean's own programs, which takes
+three seconds of each process that judges or traces: what Lean has compiled them to lies in `own`.
+
 The library's files are `module` files that expose everything, so that others that begin with `module` can import them;
 those of `import Lean` are not.
 
@@ -33,8 +36,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+from pipeline.gate.lake_checks import QUESTIONS
+from pipeline.lean.program_text import program_text
+from pipeline.trace.program import PROGRAM
 from tests.support.lean.wheel.program import launcher
 
 VERSION = "4.35.0"
@@ -63,6 +70,17 @@ _MODULES = (
     "Lean",
 )
 _SECONDS = 120
+_BEGIN = r"""#!/bin/sh
+lean=${0%/*}/lean-itself
+case "$1 $3" in
+-o\ *) out=$2 text=$3 ;;
+"-R -o") out=$4 text=$5 ;;
+*) exec "$lean" "$@" ;;
+esac
+own=${0%/*}/../own/$(PATH=/usr/bin:/bin sha256sum <"$text" | PATH=/usr/bin:/bin head -c 64)
+[ -f "$own" ] || exec "$lean" "$@"
+PATH=/usr/bin:/bin exec cp "$own" "$out"
+"""
 PLACE = Path(sys.prefix) / "lean435"
 """Where it is kept: in the virtual environment, beside the package that it is made of."""
 
@@ -93,14 +111,16 @@ def toolchain() -> Path:
         raise UnavailableError(MISSING)
     try:
         finished = PLACE / _key(library)
-        if not finished.is_dir():
-            _check(library)
+        own = _own_programs()
+        if not (finished.is_dir() and all((finished / "own" / name).is_file() for name in own)):
             finished.parent.mkdir(parents=True, exist_ok=True)
             # Of several processes that want it at once one builds, which takes both cores for some seconds.
             with (finished.parent / f".{finished.name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not finished.is_dir():
+                    _check(library)
                     _make(finished, library)
+                _compile_own(finished, own)
     except OSError as error:
         raise UnavailableError(f"Lean {VERSION} cannot be built here: {error}") from error
     return finished
@@ -157,16 +177,39 @@ def _lay_out(folder: Path, library: Path) -> None:
     modules = folder / "lib/lean"
     shutil.copytree(_HERE / "library", modules)
     _copy(library.resolve(), modules / _LIBRARY)
-    program = folder / "bin/lean"
-    program.parent.mkdir()
-    program.write_bytes(launcher())
-    program.chmod(0o755)
+    (folder / "bin").mkdir()
+    for name, content in (("lean", _BEGIN.encode()), ("lean-itself", launcher())):
+        program = folder / "bin" / name
+        program.write_bytes(content)
+        program.chmod(0o755)
     _run([sys.executable, "-I", _HERE / "generate.py", modules / _LIBRARY, modules / "Init"], folder)
 
 
 def _compile(folder: Path) -> None:
     for module in _MODULES:
         _run([folder / "bin/lean", "-o", f"{module}.olean", f"{module}.lean"], folder / "lib/lean")
+
+
+def _own_programs() -> dict[str, tuple[bytes, list[str]]]:
+    """Return by its SHA-256 the text of each Lean program of everlean's, and how Lean is asked to compile it."""
+    asks, traces = program_text(QUESTIONS, "Nodes", "Printer"), program_text(PROGRAM, "Nodes")
+    own = (asks, ["-o", "Own.olean", QUESTIONS.name]), (traces, ["-R", ".", "-o", "Own.olean", PROGRAM.name])
+    return {hashlib.sha256(text).hexdigest(): (text, words) for text, words in own}
+
+
+def _compile_own(folder: Path, own: Mapping[str, tuple[bytes, list[str]]]) -> None:
+    """Compile what is not there yet, and remove what older texts were compiled to."""
+    place = folder / "own"
+    place.mkdir(exist_ok=True)
+    for old in place.iterdir():
+        if old.name not in own:
+            old.unlink()
+    for name, (text, words) in own.items():
+        if not (place / name).exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as made:
+                Path(made, words[-1]).write_bytes(text)
+                _run([folder / "bin/lean-itself", *words], Path(made))
+                Path(made, "Own.olean").replace(place / name)
 
 
 def _run(command: list[str | Path], folder: Path) -> None:
@@ -183,8 +226,8 @@ def _run(command: list[str | Path], folder: Path) -> None:
 
 
 def _copy(source: str | Path, target: str | Path) -> str | Path:
-    """Copy a file; the shared library by a hard link, where the file systems allow one."""
-    if Path(source).name == _LIBRARY:
+    """Copy a file; the shared library and everlean's programs by a hard link, where the file systems allow one."""
+    if Path(source).name == _LIBRARY or Path(source).parent.name == "own":
         with contextlib.suppress(OSError):
             os.link(source, target)
             return target
