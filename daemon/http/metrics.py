@@ -140,30 +140,26 @@ def _one(name: str, about: str, number: float) -> Metric:
 def _daemon(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     yield _gauge(
         "build_info",
-        "The version of everlean, Python and SQLite, and which Lean there is: pantograph, server or none.",
+        "Versions of everlean, Python and SQLite; lean: pantograph, server or none.",
         ("version", "python", "sqlite", "lean"),
         [((live.version, platform.python_version(), sqlite3.sqlite_version, live.lean), 1)],
     )
     yield _one(
-        "start_time_seconds", "When the daemon started, in seconds since 1970.", live.started_at.timestamp()
+        "start_time_seconds", "Start of the daemon, in seconds since 1970.", live.started_at.timestamp()
     )
     yield _gauge(
         "problems",
-        "Problems by severity, those that `everlean status` lists.",
+        "Problems of `everlean status` by severity.",
         ("severity",),
         [((severity,), live.problems.get(severity, 0)) for severity in ("error", "warning")],
     )
-    yield _counter(
-        "log_events", "Events in the log: the position of the last one.", (), [((), live.log_position)]
-    )
+    yield _counter("log_events", "Events in the log.", (), [((), live.log_position)])
     if live.log_shipped is not None:
-        yield _one("log_shipped_event", "The last event that the store of [log] ship has.", live.log_shipped)
-    yield _one(
-        "view_lag_events", "Events that the database does not contain yet.", live.log_position - view.position
-    )
+        yield _one("log_shipped_event", "The last event in the store of [log] ship.", live.log_shipped)
+    yield _one("view_lag_events", "Events not in the database yet.", live.log_position - view.position)
     yield _one(
         "view_stopped",
-        "1 where an event cannot be put into the database, which stays before it.",
+        "1 if the database cannot take an event and stays before it.",
         view.stopped,
     )
     yield _gauge(
@@ -178,13 +174,13 @@ def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     rows = view.repositories
     yield _gauge(
         "repository_poll_age_seconds",
-        "Seconds since the repository was last asked for its tips.",
+        "Seconds since the last poll.",
         ("repository",),
         [((row.repository,), _age_s(row.checked_at, live.now)) for row in rows if row.checked_at is not None],
     )
     yield _gauge(
         "repository_failing_seconds",
-        "Seconds for which its polls have failed without a break; 0 where the last one went well.",
+        "Seconds of failing polls without a break; 0 after a good one.",
         ("repository",),
         [
             ((row.repository,), 0 if row.failing_since is None else _age_s(row.failing_since, live.now))
@@ -193,15 +189,14 @@ def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     )
     yield _gauge(
         "repository_problem",
-        "1 for what is wrong with a repository that fails, such as unreachable, gone, auth_failed, rate_limited.",
+        "1 for the problem of a failing repository, such as unreachable, gone, auth_failed, rate_limited.",
         ("repository", "problem"),
         [((row.repository, row.state), 1) for row in rows if row.failing_since is not None],
     )
     if live.requests:
         yield _counter(
             "forge_requests",
-            "Requests to the forge's API since the daemon connected to it, by the repository (or sort of question) "
-            "that they were about.",
+            "Requests to the forge's API since the daemon connected, by repository or sort of question.",
             ("about",),
             [((about,), number) for about, number in sorted(live.requests.items())],
         )
@@ -209,25 +204,25 @@ def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
         quotas = sorted(live.quotas.items())
         yield _gauge(
             "forge_quota_remaining",
-            "Requests left of a quota of the forge's API, as its last answer reported it.",
+            "Requests left of a quota, by the forge's last answer.",
             ("resource",),
             [((name,), quota.remaining) for name, quota in quotas],
         )
         yield _gauge(
             "forge_quota_limit",
-            "How much the whole quota is.",
+            "The whole quota.",
             ("resource",),
             [((name,), quota.limit) for name, quota in quotas if quota.limit is not None],
         )
         yield _gauge(
             "forge_quota_reset_timestamp_seconds",
-            "When the quota is full again, in seconds since 1970.",
+            "Next reset of the quota, in seconds since 1970.",
             ("resource",),
             [((name,), quota.reset_at.timestamp()) for name, quota in quotas],
         )
     yield _gauge(
         "sorries",
-        "Sorries of the default branch by state; verified: one that waits for its proof, which Lean accepted.",
+        "Sorries of the default branch by state; verified: Lean accepted a proof, the source still has the sorry.",
         ("repository", "state"),
         [
             ((row.repository, state), number)
@@ -237,7 +232,7 @@ def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     )
     yield _gauge(
         "sorries_elsewhere",
-        "Sorries in the source of other watched branches, and not of the default branch.",
+        "Sorries on other watched branches only.",
         ("repository",),
         [((row.repository,), view.sorries.get(row.repository, NO_SORRIES).elsewhere) for row in rows],
     )
@@ -256,8 +251,8 @@ def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     kinds = dict.fromkeys((*KINDS, *(kind for kind, _ in states), *(row.kind for row in view.job_ends)))
     yield _gauge(
         "jobs",
-        "Jobs by kind and state now: queued, held (by hours, a budget or a pause), running, failed (for good, or until "
-        "their next attempt), interrupted, cancelled. Those that ended well are in everlean_job_ends_total.",
+        "Jobs by kind and state now: queued, held (by hours, a budget or a pause), running, failed, interrupted, "
+        "cancelled. Failed ones may be tried again. everlean_job_ends_total has the successes.",
         ("kind", "state"),
         [
             ((kind, state), states.get((kind, state), 0))
@@ -276,13 +271,13 @@ def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
             seconds[0] += row.seconds
     yield _counter(
         "job_ends",
-        "Attempts of jobs that ended, since the log began.",
+        "Ended attempts of jobs since the log began.",
         ("kind", "outcome"),
         sorted(ends.items()),
     )
     family = HistogramMetricFamily(
         "everlean_job_duration_seconds",
-        "How long attempts of jobs took, since the log began; interrupted ones are not timed.",
+        "Duration of attempts since the log began; interrupted ones are not timed.",
         labels=("kind", "outcome"),
     )
     for key, (buckets, seconds) in sorted(timed.items()):
@@ -296,7 +291,7 @@ def _results(view: ViewNumbers) -> Iterator[Metric]:
     verdicts = dict.fromkeys(_VERDICTS, 0) | {row.verdict: row.n for row in view.proofs}
     yield _counter(
         "proofs",
-        "Proofs by verdict, each counted when it is given first, since the log began. found: a candidate. verified: "
+        "Proofs by first verdict since the log began. found: a candidate. verified: "
         "Lean accepted it. checked: nothing failed, but not all could be judged.",
         ("verdict",),
         [((verdict,), number) for verdict, number in sorted(verdicts.items())],
@@ -304,28 +299,26 @@ def _results(view: ViewNumbers) -> Iterator[Metric]:
     if view.promoted:
         yield _gauge(
             "model_info",
-            "The checkpoint of each model that is in use.",
+            "The checkpoint in use of each model.",
             ("model", "checkpoint"),
             [((row.model, row.checkpoint), 1) for row in view.promoted],
         )
     if view.recalls:
         yield _gauge(
             "retriever_recall_ratio",
-            "Recall at k, from 0 to 1, of the retriever in use, on each repository's newest test set.",
+            "Recall at k (0 to 1) of the retriever in use, on each newest test set.",
             ("task", "k"),
             [((row.repository or "several", str(row.k)), row.recall) for row in view.recalls],
         )
 
 
 def _machine(live: LiveNumbers) -> Iterator[Metric]:
-    yield _one(
-        "cache_bytes", "What builds and their packages took on disk after the last sweep.", live.cache_bytes
-    )
+    yield _one("cache_bytes", "Disk space of builds and packages at the last sweep.", live.cache_bytes)
     yield _one("cache_limit_bytes", "[cache] size.", live.cache_limit_bytes)
     if live.gpus:
         yield _gauge(
             "gpu_state",
-            "1 for the state that a GPU is in: free, lent (leased by a job), busy (used by another process), lost.",
+            "1 for the state of a GPU: free, lent (to a job), busy (another process), lost.",
             ("gpu", "name", "state"),
             [
                 ((gpu.uuid, gpu.name, state), gpu.state == state)
@@ -336,9 +329,7 @@ def _machine(live: LiveNumbers) -> Iterator[Metric]:
     sized = [gpu for gpu in live.gpus if gpu.memory_bytes]
     if sized:
         rows = [((gpu.uuid, gpu.name), gpu.used_bytes) for gpu in sized]
-        yield _gauge(
-            "gpu_memory_used_bytes", "Memory of a GPU that is used, by whomever.", ("gpu", "name"), rows
-        )
+        yield _gauge("gpu_memory_used_bytes", "Used memory of a GPU.", ("gpu", "name"), rows)
         rows = [((gpu.uuid, gpu.name), gpu.memory_bytes) for gpu in sized]
         yield _gauge("gpu_memory_bytes", "Memory of a GPU.", ("gpu", "name"), rows)
 
@@ -348,19 +339,19 @@ def _notifications(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
         return
     yield _counter(
         "notifications_sent",
-        "Messages that a channel took, since the log began.",
+        "Messages taken by a channel since the log began.",
         ("channel",),
         [((row.channel,), row.messages) for row in view.notifiers],
     )
     yield _counter(
         "notification_failures",
-        "Attempts to send that failed, since the daemon started.",
+        "Failed attempts to send since the daemon started.",
         ("channel",),
         [((row.channel,), live.notification_failures.get(row.channel, 0)) for row in view.notifiers],
     )
     yield _gauge(
         "notifications_failing_seconds",
-        "Seconds for which a channel has taken no message that was sent; 0 where it took the last one.",
+        "Seconds for which a channel has refused messages; 0 if it took the last one.",
         ("channel",),
         [
             ((row.channel,), 0 if row.failing_since is None else _age_s(row.failing_since, live.now))

@@ -37,36 +37,36 @@ class Measures:
         registry = self._registry = CollectorRegistry()
         self._requests = Counter(
             "everlean_serve_requests",
-            "Requests that were answered; status 499: the client left before.",
+            "Answered requests; status 499: the client left before.",
             ("route", "method", "status"),
             registry=registry,
         )
         self._seconds = Histogram(
             "everlean_serve_request_seconds",
-            "From a request's first byte to its answer's last.",
+            "Seconds from a request's first byte to its answer's last.",
             ("route",),
             buckets=_SECONDS,
             registry=registry,
         )
         self._queue = Gauge(
-            "everlean_serve_queue_requests", "Requests that are worked on or wait.", registry=registry
+            "everlean_serve_queue_requests", "Requests in work or waiting.", registry=registry
         )
         self._waiting = Gauge(
             "everlean_serve_model_waiting_requests",
-            "Requests that have a model or wait for it.",
+            "Requests that use a model or wait for it.",
             ("model",),
             registry=registry,
         )
         self._batches = Histogram(
             "everlean_serve_batch_requests",
-            "Requests that a model was asked for together.",
+            "Requests in one batch of a model.",
             ("model",),
             buckets=_SIZES,
             registry=registry,
         )
         self._swaps = Counter(
             "everlean_serve_swaps",
-            "Times that another checkpoint took a model's place.",
+            "Replacements of a model by another checkpoint.",
             ("model",),
             registry=registry,
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @table("service", key=("id",))
 class ServiceRow:
-    """One row (`id` 1): what the daemon last said of itself and of its configuration."""
+    """The daemon's last word on itself and its configuration, in one row (`id` 1)."""
 
     id: int
     version: str
@@ -602,7 +602,7 @@ class JobRow:
 
 @table("job_attempts", key=("job", "attempt"), indexes=(Index("job_attempts_by_end", ("ended_at",)),))
 class JobAttemptRow:
-    """The begin, end and outcome of one attempt of a job; `jobs` has the newest attempt only."""
+    """One attempt of a job, with its begin, end and outcome."""
 
     job: str
     attempt: int

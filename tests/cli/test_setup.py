@@ -251,4 +251,4 @@ def test_the_commands_of_the_page_install_what_a_watched_repository_names(machin
 def test_the_page_names_every_host_and_each_limit_of_an_installation() -> None:
     assert [host for host in HOSTS if f"`{host}`" not in section()] == []
     assert f"after {STEP_S / 60:.0f} minutes" in section()
-    assert f"more than {STEP_BYTES / 2**30:.0f} GiB" in section()
+    assert f"above {STEP_BYTES / 2**30:.0f} GiB" in section()

@@ -96,15 +96,6 @@ def test_a_move_takes_along_what_it_says(tmp_path: Path) -> None:
     assert (new / "etc/everlean/config.toml").exists()
 
 
-def test_what_the_pages_say_of_the_unit_is_so() -> None:
-    security = (ROOT / "docs" / "security.md").read_text("utf-8")
-    named = set(re.findall(r"`(tests/[\w/]+\.py)`", security)) | set(
-        re.findall(r"\]\(\.\./([\w/.]+)\)", security)
-    )
-    assert len(named) >= 5
-    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
-
-
 @pytest.mark.parametrize(
     ("title", "least"),
     [

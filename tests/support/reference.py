@@ -146,24 +146,24 @@ def metrics_part(module: ModuleType) -> str:
 
 
 def tables_part() -> str:
-    """Return the list of the view's tables: how its model begins to say what a row is, and what names one."""
-    lines = ["| class | table | a row is | named by |", "|---|---|---|---|"]
+    """Return the list of the view's tables: the class, the table, and how the class begins to describe a row."""
+    lines = []
     for table in sorted(table_list(), key=lambda one: one.row.__name__.removesuffix("Row")):
         model = getattr(table_models, table.row.__name__.removesuffix("Row"))
-        about = re.split(r"(?<=\.)\s|[;:] see ", inspect.cleandoc(model.__doc__))[0]
-        key = ", ".join(f"`{name}`" for name in table.key)
-        lines.append(f"| `{model.__name__}` | {table.name} | {_cell(_plain(about))} | {key} |")
+        about = re.split(r"(?<=\.)\s|[;:,(] ", inspect.cleandoc(model.__doc__))[0]
+        lines.append(f"- `{model.__name__}` ({table.name}): {_plain(about)}")
     return "\n".join([*lines, ""])
 
 
 def names_part() -> str:
-    """Return where each of LeanDojo's names is."""
-    lines = ["| `lean_dojo_v2.` | name | here |", "|---|---|---|"]
-    for module, names in NAMES.items():
+    """Return LeanDojo's names by the modules that have them here."""
+    here: dict[str, list[str]] = {}
+    for names in NAMES.values():
         for name, place in names.items():
             where, _, own = place.partition(":")
-            lines.append(f"| `{module}` | `{name}` | `{where}`{f', `{own}`' if own else ''} |")
-    return "\n".join([*lines, ""])
+            shown = own if name == "main" else f"{name}` (as `{own}" if own else name
+            here.setdefault(where, []).append(f"`{shown}`{')' if '(' in shown else ''}")
+    return "\n".join([*(f"- `{where}`: {', '.join(names)}" for where, names in here.items()), ""])
 
 
 @cache
