@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+from unittest.mock import patch
 
 from pipeline.gate import check
 from pipeline.gate.lake_checks import Finding
@@ -28,6 +29,7 @@ from pipeline.lean.source.scanner import scan_source
 from store.domain.identity import git_blob
 from store.events.proofs import ProofChecked, ProofFound, ProofRejected, ProofVerified
 from store.events.registry import EVENT_TYPES
+from tests.support.lean import scripts
 from tests.support.lean.credulous import TOOLCHAIN, Rule, make_credulous
 
 Verdict = ProofVerified | ProofChecked | ProofRejected
@@ -146,7 +148,8 @@ class GateProject:
     def recorded(self, spec: JobSpec[CheckSpec]) -> list[Verdict]:
         """Run the check job and return what it records."""
         out = io.StringIO()
-        check.work(spec, Reporter(spec, out))
+        with patch("pipeline.lean.sandbox.bounded.subprocess", scripts.forked()):
+            check.work(spec, Reporter(spec, out))
         lines = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
         bodies = []
         for event in (event for line in lines for event in line["events"]):

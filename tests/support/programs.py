@@ -21,7 +21,7 @@ import threading
 import traceback
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.support.daemon import forks
@@ -90,25 +90,14 @@ def kept() -> forks.Server:
         mappings.get_checkpoint_conversion_mapping("t5")  # or each process compiles a thousand patterns
     asked, asks = os.pipe()
     answers, answer = os.pipe()
-    pid = fork()
-    if pid == 0:
-        code = 1
-        try:
-            os.dup2(asked, 0)
-            os.dup2(answer, 1)
-            _forget_pytest()
-            forks.serve(0, 1)
-            code = 0
-        except SystemExit as said:
-            code = said.code if isinstance(said.code, int) else int(said.code is not None)
-        except KeyboardInterrupt:
-            pass  # a terminal's, which pytest reports
-        except BaseException:  # noqa: BLE001 - printed, as an interpreter does
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+
+    def serve() -> None:
+        os.dup2(asked, 0)
+        os.dup2(answer, 1)
+        forget_pytest()
+        forks.serve(0, 1)
+
+    pid = forked(serve)
     os.close(asked)
     os.close(answer)
     made = forks.Server(os.fdopen(asks, "wb"), os.fdopen(answers, "rb"), has_room=False)
@@ -130,7 +119,28 @@ def fork() -> int:
         return os.fork()
 
 
-def _forget_pytest() -> None:
+def forked(run: Callable[[], None]) -> int:
+    """Run a function in a fork that ends with it, as a program does; return its id."""
+    pid = fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        run()
+        code = 0
+    except SystemExit as said:
+        code = said.code if isinstance(said.code, int) else int(said.code is not None)
+    except KeyboardInterrupt:
+        pass  # a terminal's, which pytest reports
+    except BaseException:  # noqa: BLE001 - printed, as an interpreter does
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def forget_pytest() -> None:
     """Have files, logs, warnings and errors do what they do in a process of its own; torch computes in one thread."""
     faulthandler.disable()
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))

@@ -12,13 +12,12 @@ what the scanner reads in it, so that the answers follow what was built and not 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tests.support.lean import scripts
 from tests.support.lean.credulous_programs import PROGRAMS, RULES, SCANS, scan
 
-_ROOT = Path(__file__).resolve().parents[3]
 TOOLCHAIN = "leanprover/lean4:v4.34.1"
 BOTH_TEXTS = ("declaration uses 'sorry'", "declaration uses `sorry`")
 
@@ -73,18 +72,11 @@ class Credulous:
 
 def make_credulous(folder: Path, *, leanchecker: bool = True) -> Credulous:
     """Write the programs into `folder`/bin; without any rule."""
-    (folder / "bin").mkdir(parents=True, exist_ok=True)
     for name in PROGRAMS:
         if name == "leanchecker" and not leanchecker:
             continue
-        programs = f"{__name__}_programs"
-        start = f'import sys; sys.path.insert(0, "{_ROOT}"); from {programs} import main; sys.exit(main(sys.argv[1:]))'
-        words = (sys.executable, "-I", "-S", "-B", "-c", start, name, str(folder))
-        program = folder / "bin" / name
-        quoted = " ".join(f"'{word}'" for word in words)
-        compiles = '[ "$1" = -o ] && exec touch "$2"\n' if name == "lean" else ""
-        program.write_text(f'#!/bin/sh\n{compiles}exec {quoted} "$@"\n', "utf-8")
-        program.chmod(0o755)
+        compiles = '[ "$1" = -o ] && exec touch "$2"' if name == "lean" else ""
+        scripts.write(folder / "bin" / name, f"{__name__}_programs", name, str(folder), first=compiles)
     tools = Credulous(folder)
     tools.believe()
     tools.read()

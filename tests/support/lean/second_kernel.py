@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-_ROOT = Path(__file__).resolve().parents[3]
 Says = Literal["accept", "refuse", "look", "decline", "crash", "hang", "silent"]
 
 
@@ -73,12 +72,9 @@ _ANY = _Speech((), "Checked {} declarations with no errors", "thread 'main' pani
 
 def make_kernel(program: Path, *, says: Says = "accept", only: str = "", name: str = "") -> Path:
     """Write the program and return its path; `name` is what it calls itself, by default its file's."""
-    start = f'import sys; sys.path.insert(0, "{_ROOT}"); from {__name__} import main; sys.exit(main(sys.argv[1:]))'
-    words = (sys.executable, "-I", "-S", "-B", "-c", start, says, only, "0.0.1", name or program.name)
-    quoted = " ".join(f"'{word}'" for word in words)
-    program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n', "utf-8")
-    program.chmod(0o755)
+    from tests.support.lean import scripts  # which the program itself does without
+
+    scripts.write(program, __name__, says, only, "0.0.1", name or program.name)
     return program
 
 
