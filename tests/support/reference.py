@@ -1,9 +1,9 @@
 """The generated parts of the pages in docs/: `make docs` writes them, tests compare.
 
 A generated part of a page stands between two comment lines. Of the command line it is made of Typer's commands, of
-`ExitCode` and of the view's rows; of the configuration, of the models in `daemon.settings` with their defaults and the
+`ExitCode`; of the configuration, of the models in `daemon.settings` with their defaults and the
 docstrings of their attributes; of the problems, of the docstrings of `ProblemCode`; of the metrics, of the calls that
-make them; of the tables, of their models.
+make them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from store.documents import ladder
 from store.documents.ladder import RungKind
 from store.documents.problems import ProblemCode
 from store.documents.schema import attribute_docs
-from store.view import models as table_models
-from store.view.tables import table_list
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BEGIN, END = "<!-- make docs -->\n", "<!-- end -->\n"
@@ -57,14 +55,8 @@ def verbs_part() -> str:
     lines = []
     for purpose, verbs in GROUPS.items():
         names = [name for verb in verbs for name in helps if name.split()[0] == verb]
-        lines += [f"**{purpose}**", "", *(f"- `everlean {name}`: {helps[name]}" for name in names), ""]
+        lines += [f"**{purpose}**", "", *(f"- `{name}`: {helps[name]}" for name in names), ""]
     return "\n".join(lines)
-
-
-def _plain(doc: str) -> str:
-    """Return a docstring as a cell has it: no sentence."""
-    proper = doc.startswith(("Lean", "Pantograph")) or not doc[:1].isupper() or doc[1:2].isupper()
-    return (doc if proper else doc[0].lower() + doc[1:]).removesuffix(".")
 
 
 def problems_part() -> str:
@@ -91,13 +83,15 @@ def exit_codes_part() -> str:
 
 
 def table_part(heading: str) -> str:
-    """Return a table's settings: key, default, limits, and a sentence."""
+    """Return a table's settings: key, default, and a sentence; `everlean config explain` has the limits."""
     lines = []
     for one in explained():
         if one.table == heading:
-            default = "" if one.default is None else f" = {one.default if len(one.default) < LONG else '[…]'}"
-            limits = "required" if one.default is None else one.limits
-            lines.append(f"- `{one.key}{default}`{f' ({limits})' if limits else ''}: {one.in_a_sentence}")
+            empty = one.default in (None, '""', "[]", "{}")
+            default = "" if empty else f" = {one.default if len(str(one.default)) < LONG else '[…]'}"
+            lines.append(
+                f"- `{one.key}{default}`{' (required)' if one.default is None else ''}: {one.in_a_sentence}"
+            )
     return "\n".join([*lines, ""])
 
 
@@ -145,16 +139,6 @@ def metrics_part(module: ModuleType) -> str:
     return "\n".join([*lines, ""])
 
 
-def tables_part() -> str:
-    """Return the list of the view's tables: the class, the table, and how the class begins to describe a row."""
-    lines = []
-    for table in sorted(table_list(), key=lambda one: one.row.__name__.removesuffix("Row")):
-        model = getattr(table_models, table.row.__name__.removesuffix("Row"))
-        about = re.split(r"(?<=\.)\s|[;:,(] ", inspect.cleandoc(model.__doc__))[0]
-        lines.append(f"- `{model.__name__}` ({table.name}): {_plain(about)}")
-    return "\n".join([*lines, ""])
-
-
 def names_part() -> str:
     """Return LeanDojo's names by the modules that have them here."""
     here: dict[str, list[str]] = {}
@@ -176,7 +160,6 @@ def parts() -> dict[str, dict[str, str]]:
         },
         "configuration.md": {heading: table_part(heading) for heading, _ in tables()},
         "editors.md": {"Numbers": metrics_part(measures)},
-        "notebooks.md": {"The tables": tables_part()},
         "leandojo.md": {"The names": names_part()},
         "monitoring.md": {"Metrics": metrics_part(metrics)},
         "proving.md": {"The ladder": ladder_part()},
