@@ -4,6 +4,7 @@ It is done once for a job, whatever the number of its attempts (`pipeline.jobs.i
 take milliseconds (`freeze`). Exporting traces takes half a minute at Mathlib's size, and is a process of its own with
 the job's limits, in the job's place before it begins: `python -m pipeline.freeze --spec spec.json` (`export`). Inputs:
 
+    check                     accepted-keys.txt, where kernels accepted something with this Lean before
     prove                     known.json; where premises are shown, corpus.jsonl, or no-corpus.json with the reason
     bump                      the same without known.json
     train, train_tactics, …   dataset/…, the files of the dataset (`pipeline.models.datasets`)
@@ -27,11 +28,13 @@ from pipeline.jobs.known import known_to_prove
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources, run_job
 from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import (
+    ACCEPTED_KEYS,
     CORPUS,
     DATASET,
     KNOWN,
     NO_CORPUS,
     BumpSpec,
+    CheckSpec,
     ProgramRung,
     ProveSpec,
     TrainRetrieverSpec,
@@ -47,6 +50,8 @@ from store.leandojo.exporting import Mode, export_chosen, export_leandojo, one_m
 from store.log.reader import LogReader
 from store.view import queries, trace_queries
 
+_MOST_KEYS = 200_000
+"""What kernels accepted that a check is handed, at most: 13 MB."""
 _VERSION = "1"
 """The version of the export's output for the same traces."""
 
@@ -82,11 +87,14 @@ def contents(
     if isinstance(order, TrainSpec):
         there = dataset_of(order.chain, job).exists()
         return Inputs(place) if there else store.frozen(place)
-    if not isinstance(order, ProveSpec | BumpSpec):
+    if not isinstance(order, ProveSpec | BumpSpec | CheckSpec):
         return Inputs(place)
     frozen = store.frozen(place)
     if frozen is not None:
         return frozen
+    if isinstance(order, CheckSpec):
+        keys = queries.accepted_keys(view, toolchain=order.lean.toolchain, most=_MOST_KEYS)
+        return {ACCEPTED_KEYS: "\n".join(keys).encode()} if keys else Inputs(place)
     given = _known(view, order)
     if (repository := _searched(order)) is not None:
         corpus = store.kept(*_key(view, repository))

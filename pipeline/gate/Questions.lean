@@ -16,10 +16,11 @@ constant; `closure`, the constant with all that it rests on, as far down as it g
 else. The run fails where the export would have more than BYTES.
 
 ANSWER gets facts, between two lines with NONCE, tabs between their fields. `lean V` is the version of Lean that
-answers. `module init|bare N PATH` is a module that was read, the asked one included, with the file that it was read
-from; `bare` is one that imports no `Init` (a `prelude` file). `axiom N MODULE NUMBER` names an axiom, where it was
+answers. `module N PATH` is a module that was read, the asked one included, with the file that it was read from, `import N
+M` what it imports. `axiom N MODULE NUMBER` names an axiom, where it was
 declared and its name in the export; `sorried N` (uses `sorryAx` itself), `native N` (has the kernel believe compiled
-code), `unsafe N`: what the constant rests on, as far down as it goes. `statement KIND N NAME LEVELS TYPE` is the
+code), `unsafe N`: what the constant rests on, as far down as it goes; where SCOPE is `statement`, `rests MODULE N` each
+of these constants that has a name of its own, with its module, the asked one included. `statement KIND N NAME LEVELS TYPE` is the
 constant, `declared …` every other one of the module (where SCOPE is `statement`): its name, its universe parameters and
 its type are numbers of the export. `apart N` is one of these that stands below no other constant's name, as what Lean
 makes on the way does (`mine.match_1`, `List.map.eq_1`): a command or a tactic declared it. `ends LINE COLUMN` is
@@ -176,18 +177,17 @@ structure World where
   home : Name → Name
   inside : Name → Bool
   own : Array ConstantInfo
-  modules : Array (Name × Bool)
+  modules : Array (Name × Array Name)
   ends : Name → Option (Nat × Nat)
 
-/-- Whether a module with these imports has Lean's usual beginning. -/
-def startsAtInit (imports : Array Import) : Bool :=
-  imports.any (fun (i : Import) => i.module == `Init)
+def namesOf (imports : Array Import) : Array Name :=
+  imports.map fun (i : Import) => i.module
 
 /-- Read the built files one by one. To Lean before 4.18, importing a module means running its initializers. -/
 def readFiles (home : Name) : IO World := do
   let mut constants : PersistentHashMap Name (ConstantInfo × Name) := {}
   let mut own : Array ConstantInfo := #[]
-  let mut modules : Array (Name × Bool) := #[]
+  let mut modules : Array (Name × Array Name) := #[]
   let mut seen : NameSet := {}
   let mut todo : Array Name := #[home]
   while todo.size > 0 do
@@ -196,7 +196,7 @@ def readFiles (home : Name) : IO World := do
     if !seen.contains n then
       seen := seen.insert n
       let (data, _) ← readModuleData (← findOLean n)
-      modules := modules.push (n, startsAtInit data.imports)
+      modules := modules.push (n, namesOf data.imports)
       for c in data.constants do
         match c, constants.find? c.name with
         | .axiomInfo _, some _ => throw (IO.userError ("declared twice: " ++ toString c.name))
@@ -238,7 +238,7 @@ def importWhole (home : Name) : IO World := do
       | some i => names.getD i.toNat Name.anonymous
       | none => Name.anonymous
     let modules := (names.zip env.header.moduleData).map
-      (fun (m : Name × ModuleData) => (m.1, startsAtInit m.2.imports))
+      (fun (m : Name × ModuleData) => (m.1, namesOf m.2.imports))
     let ends := fun (n : Name) =>
       match declRangeExt.find? env n with
       | some ranges => some (ranges.range.endPos.line - 1, ranges.range.endCharUtf16)
@@ -477,9 +477,11 @@ def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Nam
       throw (IO.userError ("of another module: " ++ toString asked))
     say out ("everlean-questions 1 " ++ nonce)
     say out ("lean " ++ Lean.versionString)
-    for (name, init) in world.modules do
+    for (name, imports) in world.modules do
       let path ← findOLean name
-      say out ("module\t" ++ (if init then "init" else "bare") ++ "\t" ++ shown name ++ "\t" ++ escaped path.toString)
+      say out ("module\t" ++ shown name ++ "\t" ++ escaped path.toString)
+      for one in imports do
+        say out ("import\t" ++ shown name ++ "\t" ++ shown one)
     let below ← reached world #[target] (fun _ => true) citedByAll
     for d in below do
       if (citedByAll d).contains ``sorryAx then
@@ -488,6 +490,8 @@ def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Nam
         say out ("native\t" ++ shown d.name)
       if d.isUnsafe then
         say out ("unsafe\t" ++ shown d.name)
+      if !whole && !d.name.isInternal then
+        say out ("rests\t" ++ shown (world.home d.name) ++ "\t" ++ shown d.name)
     let axioms := below.filter fun d => match d with
       | .axiomInfo _ => true
       | _ => false

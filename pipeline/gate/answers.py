@@ -34,7 +34,8 @@ _KINDS = {
 _VERSION = re.compile(r"lean (?P<version>\S.*)")
 _FACT = re.compile(r"(?P<fact>[a-z]+)\t(?P<fields>\S.*)")
 _FIELDS = {
-    "module": 3, "sorried": 1, "native": 1, "unsafe": 1, "axiom": 3, "statement": 5, "declared": 5, "apart": 1,
+    "module": 2, "import": 2, "rests": 2,
+    "sorried": 1, "native": 1, "unsafe": 1, "axiom": 3, "statement": 5, "declared": 5, "apart": 1,
     "ends": 2, "lines": 1, "type": 3, "binder": 3, "below": 5, "more": 1,
 }  # fmt: skip
 _ESCAPE = re.compile(r"\\(?P<of>[\\nrt])")
@@ -52,11 +53,16 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class BuiltModule:
-    """A module as Lean read it. `bare`: it imports no `Init`, so that it may declare what stands for Lean's own."""
+    """A module as Lean read it, with the names of what it imports."""
 
     name: str
     path: Path
-    bare: bool
+    imports: tuple[str, ...]
+
+    @property
+    def is_bare(self) -> bool:
+        """Return whether it imports no `Init` (a `prelude` file): it may declare what stands for Lean's own."""
+        return "Init" not in self.imports
 
     @property
     def is_core(self) -> bool:
@@ -94,10 +100,11 @@ class Answer:
     """The answer of `Questions.lean` about one build: see there for each part.
 
     `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it. `axioms`,
-    `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `homes`
-    the module that declares each axiom. `statement` is the asked constant, `target` its name in the export, `declared`
-    the module's other constants, `apart` those of them that Lean has not made on the way to another, `ends` the line
-    and the column where the asked one's declaration ends, if Lean says it, `told` the statement as text, if asked for.
+    `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `rests`
+    all of these by their modules, and `homes` the module that declares each axiom. `statement` is the asked constant,
+    `target` its name in the export, `declared` the module's other constants, `apart` those of them that Lean has not
+    made on the way to another, `ends` the line and the column where the asked one's declaration ends, if Lean says it,
+    `told` the statement as text, if asked for.
     """
 
     lean: str
@@ -107,6 +114,7 @@ class Answer:
     sorried: tuple[str, ...]
     native: tuple[str, ...]
     unsafe: tuple[str, ...]
+    rests: Mapping[str, tuple[str, ...]]
     target: Name
     statement: Stated
     declared: Mapping[str, Stated]
@@ -165,6 +173,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         ends = [(_number(line), _number(column)) for line, column in facts["ends"]]
     except (ExportError, LookupError, ValueError) as error:
         return str(error)
+    imports = _by_module(facts["import"])
     if len(declared) != len(facts["declared"]) or len(axioms) != len(facts["axiom"]):
         return "the answer names a constant twice"
     if set(axioms.values()) != read.axioms:
@@ -174,13 +183,14 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
     return Answer(
         lean=version["version"],
         modules=tuple(
-            BuiltModule(name, Path(path), start != "init") for start, name, path in facts["module"]
+            BuiltModule(name, Path(path), tuple(imports.get(name, ()))) for name, path in facts["module"]
         ),
         axioms=tuple(axioms),
         homes={name: home for name, home, _ in facts["axiom"]},
         sorried=tuple(name for (name,) in facts["sorried"]),
         native=tuple(name for (name,) in facts["native"]),
         unsafe=tuple(name for (name,) in facts["unsafe"]),
+        rests={module: tuple(sorted(names)) for module, names in sorted(_by_module(facts["rests"]).items())},
         target=read.names[_number(facts["statement"][0][2])],
         statement=stated[0],
         declared=declared,
@@ -189,6 +199,13 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         told=told,
         export=read,
     )
+
+
+def _by_module(fields: Iterable[list[str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for module, name in fields:
+        found.setdefault(module, []).append(name)
+    return found
 
 
 def _told(facts: Mapping[str, list[list[str]]]) -> Told | None:

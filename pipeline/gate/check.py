@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pipeline.gate.verdict import Gate, Verdict
 from pipeline.jobs.child import LONGEST_LINE_BYTES
 from pipeline.jobs.lean import hold_that_it_is_lean
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.jobs.specs import CheckSpec, JudgedText, SearchOrigin, what_is_judged
+from pipeline.jobs.specs import ACCEPTED_KEYS, CheckSpec, JudgedText, SearchOrigin, what_is_judged
 from pipeline.lean.build.build_cache import BuildInUse, BuildKey, BuildMissingError, attach
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.worktree import read_inside
@@ -27,13 +28,22 @@ from store.documents.statements import statement_facts
 from store.domain.identity import git_blob
 from store.events.base import BlobRef
 from store.events.projects import inside
-from store.events.proofs import CheckedVersion, ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.events.proofs import (
+    CheckedVersion,
+    ClosureJudged,
+    ProofChecked,
+    ProofFound,
+    ProofRejected,
+    ProofVerified,
+)
 from store.text import cut
 
 _IN_A_PATCH = 600
 """Characters of a statement: the patch becomes a commit's message."""
 TOGETHER_S = 20.0
 """So long further texts are begun: other repositories wait for the slot."""
+_AT_ONCE = 5000
+"""How much that kernels accepted one event has: a megabyte."""
 
 
 def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
@@ -48,7 +58,8 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
     hold_that_it_is_lean(given.lean)
     ends = time.monotonic() + TOGETHER_S
     reporter.progress(0, len(given.texts), given.proof.declaration)
-    first = _judge(spec, reporter, given)
+    known = set(spec.input(ACCEPTED_KEYS).read_text("ascii").split() if ACCEPTED_KEYS in spec.inputs else ())
+    first = _judge(spec, reporter, given, known)
     judged = 1
     for number, text in enumerate(given.then, start=1):
         if time.monotonic() >= ends:
@@ -56,7 +67,7 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
         reporter.progress(number, len(given.texts), text.proof.declaration)
         try:
             with _build_of_its_own(spec):
-                _judge(spec, reporter, text)
+                _judge(spec, reporter, text, known)
         except JobError as error:
             print(f"left to a job of its own: {error}", file=sys.stderr)  # noqa: T201 - the job's log
         else:
@@ -91,13 +102,24 @@ def _hold_that_it_is_one_text(text: JudgedText) -> None:
             )
 
 
-def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText) -> dict[str, Any]:
-    """Judge a text and record its verdict for each sorry that it fills; return it in short."""
+def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, known: set[str]) -> dict[str, Any]:
+    """Judge a text and record its verdict for each sorry that it fills; return it in short.
+
+    `known` are the keys of what kernels accepted before; what they accept now is added.
+    """
     given, proof = spec.parameters, text.proof
     before = _file_at_commit(spec.place, proof)
     # The gate asks about a file of the project; what is recorded has the paths of the repository.
     in_project = proof.model_copy(update={"path": inside(proof.path, given.folder)})
-    gate = Gate(in_project, given.lean, spec.project(given.folder), before, given.second_kernel, given.folder)
+    gate = Gate(
+        in_project,
+        given.lean,
+        spec.project(given.folder),
+        before,
+        given.second_kernel,
+        given.folder,
+        frozenset(known),
+    )
     try:
         verdict = gate.run()
     except SandboxError as error:
@@ -116,7 +138,42 @@ def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText) -> di
             Recorded(f"proof:{one.proof}", one, (one.proof, spec.job))
             for one in bodies[start : start + at_once]
         )
+    reporter.events(
+        Recorded(f"proof:{one.proof}", one, (one.proof, spec.job, str(number)))
+        for number, one in enumerate(_found_below(spec, reporter, text, verdict))
+    )
+    known.update(one.key for one in verdict.accepted)
     return {"proof": proof.proof, "verdict": bodies[0].type, "not_checked": list(verdict.not_checked)}
+
+
+def _found_below(
+    spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, verdict: Verdict
+) -> Iterator[ClosureJudged]:
+    """Yield what is recorded of what lies below a text; nothing where Lean did not come so far."""
+    if verdict.rests is None:
+        return
+    payload = json.dumps(verdict.rests, ensure_ascii=False, separators=(",", ":")).encode()
+    first = ClosureJudged(
+        proof=text.proof.proof,
+        sorry=text.proof.sorry,
+        repository=text.proof.repository,
+        sha=text.proof.sha,
+        toolchain=spec.parameters.lean.toolchain,
+        rests_on=reporter.stage(payload),
+        accepted=verdict.accepted[:_AT_ONCE],
+        replayed=verdict.replayed,
+        known=verdict.known,
+        job=spec.job,
+    )
+    yield first
+    nothing_more = {"accepted": (), "replayed": 0, "known": 0}
+    for start in range(_AT_ONCE, len(verdict.accepted), _AT_ONCE):
+        yield first.model_copy(
+            update={**nothing_more, "accepted": verdict.accepted[start : start + _AT_ONCE]}
+        )
+    for one in text.alike:
+        about = {"proof": one.proof.proof, "sorry": one.proof.sorry}
+        yield first.model_copy(update={**nothing_more, **about})
 
 
 def _file_at_commit(project: Path, proof: ProofFound) -> bytes:

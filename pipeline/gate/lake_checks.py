@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from pipeline.gate.accepted import digest_of, export_key, kernel_digest, module_keys
 from pipeline.gate.answers import (
     Answer,
     BuiltModule,
@@ -35,14 +36,13 @@ from pipeline.gate.answers import (
     read_answer,
 )
 from pipeline.gate.axioms import ALLOWED_AXIOMS, read_axioms
+from pipeline.gate.finding import Finding, joint_finding
 from pipeline.gate.headers import not_in_header
 from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.gate.references import Place, ends_at, place_of
 from pipeline.gate.second_kernel import (
     ExportKernel,
     Judged,
-    Panel,
-    Word,
     find_kernels,
     judge_export,
     release_of,
@@ -61,31 +61,8 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.worktree import read_inside
 from store.domain.records import Declaration
 from store.events.projects import outside
-from store.events.proofs import CheckVerdict, FileHash, Grade, LeanStatement, Material, StepName
+from store.events.proofs import Accepted, CheckVerdict, FileHash, LeanStatement, Material, StepName
 from store.text import end_of
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check.
-
-    `axioms`, and of them those that use sorry (`sorried`), where Lean named them. `grade` is how far kernels judged
-    what the proof rests on; `refused`: one refused a part of it, so that nothing there counts as verified;
-    `disagreement` says which kernel refused what others accept. `material` is what was asked about, once the
-    statement is found to be the same.
-    """
-
-    step: StepName
-    verdict: CheckVerdict
-    by: str
-    evidence: str
-    axioms: tuple[str, ...] | None = None
-    sorried: tuple[str, ...] = ()
-    grade: Grade = "L0"
-    refused: bool = False
-    disagreement: str = ""
-    material: Material | None = None
-
 
 # ---- printed answers
 # Read whole or not at all. An answer carries the random name of the asking file, so text that the project prints cannot
@@ -454,6 +431,7 @@ def findings(
     trusted: tuple[Path, ...],
     second_kernel: str,
     folder: str = "",
+    known: frozenset[str] = frozenset(),
 ) -> Generator[Finding, None, None]:
     """Yield what the toolchain says of the patched file, in order; the caller stops at the first that failed.
 
@@ -465,6 +443,7 @@ def findings(
         trusted: the folders of compiled modules that need no replay.
         second_kernel: as `[lean] second_kernel` says it.
         folder: the project's in its repository.
+        known: the keys of what kernels accepted before (`pipeline.gate.accepted`).
     """
     runner = LakeRunner.find(backend, project=project)
     reason = runner if isinstance(runner, str) else leads_outside(runner)
@@ -490,6 +469,7 @@ def findings(
         declared,
         second_kernel,
         folder,
+        known,
     )
     compiled = False
     try:
@@ -519,6 +499,7 @@ class _Inquiry:
     declared: frozenset[str]
     second_kernel: str
     folder: str
+    known: frozenset[str]
 
     def findings(self) -> Iterator[Finding]:
         module = module_of(self.path, source_folders(self.runner.project))
@@ -565,7 +546,7 @@ class _Inquiry:
             printed = axioms_of(self.runner, module=module, declaration=self.declaration)
             yield judge_axioms(after, printed, declaration=self.declaration, by=self.by, library=self.library)
             yield self._statement(before, after, below, hashes)
-            kernel = self._kernel(module, below)
+            kernel = self._kernel(module, below, after)
             panel = find_kernels(self.second_kernel, self.runner, toolchain=self.toolchain)
             judged = self._judged(panel.kernels, module, after)
         if kernel.verdict == "failed" and not self._replay(module).ok:
@@ -575,7 +556,15 @@ class _Inquiry:
         # As of a refusal by Lean's own: it speaks against the proof only if the export is taken without it.
         refusing = tuple(one for one in panel.kernels if judged[one].word == "refused")
         without = self._judged(refusing, module, before)
-        yield joint_finding(kernel, panel, judged, without)
+        joint = joint_finding(kernel, panel, judged, without)
+        exports = tuple(
+            Accepted(key=one.key, kernel=kernel_.name, what=self.declaration)
+            for kernel_, one in judged.items()
+            if one.key not in {"", *self.known}
+        )
+        # What one kernel refuses a part of, no check shall take for accepted.
+        accepted = () if joint.refused else (*kernel.accepted, *exports)
+        yield dataclasses.replace(joint, accepted=accepted, replayed=kernel.replayed, known=kernel.known)
 
     def _judged(
         self, kernels: Sequence[ExportKernel], module: str, answer: Answer
@@ -595,9 +584,21 @@ class _Inquiry:
             told = f"{len(whole.export.declared)} constants, {export.stat().st_size} bytes"
             judged = {}
             for one in kernels:
+                key = export_key(self._digest_of(one.name, one.program), export, axioms=axioms)
+                if key in self.known:
+                    judged[one] = Judged("accepted", f"{told}, the same bytes as before", key)
+                    continue
                 word = judge_export(one, export, axioms=axioms, runner=self.runner, bounds=KERNEL_BOUNDS)
-                judged[one] = Judged("accepted", told) if word.word == "accepted" else word
+                judged[one] = Judged("accepted", told, key) if word.word == "accepted" else word
             return judged
+
+    def _digest_of(self, name: str, program: Path) -> str:
+        return kernel_digest(name, program, toolchain=self.library.parent.parent)
+
+    def _keys(self, checker: Path, answer: Answer) -> dict[str, str]:
+        """Return the key of each module for the toolchain's replay, of the files as they are now."""
+        kernel = self._digest_of(self._checker, checker)
+        return module_keys(kernel, answer.modules, vouched=(self.library, *self.trusted))
 
     def _asked(self, module: str) -> Answer | str:
         """Return the toolchain's answer on the present build; a text says why there is none that counts."""
@@ -620,7 +621,7 @@ class _Inquiry:
                 continue
             if one.is_core:
                 return f"Lean read {one.name} from {one.path}, and not from its own library"
-            if one.bare:
+            if one.is_bare:
                 return (
                     f"{one.name} is a prelude file, which may say what the names of Lean's own library mean"
                 )
@@ -645,14 +646,15 @@ class _Inquiry:
             if one.name != module and not any(one.lies_in(folder) for folder in vouched)
         )
 
-    def _kernel(self, module: str, below: Sequence[BuiltModule]) -> Finding:
-        """Replay the module, then all below it; "failed" if the module is refused."""
+    def _kernel(self, module: str, below: Sequence[BuiltModule], answer: Answer) -> Finding:
+        """Replay the module, then all below it that is not known; "failed" if the module is refused."""
         if isinstance(checker := find_checker(self.runner), str):
             return Finding("kernel", "not_checked", "nobody", checker)
         if not _asked_for(module):
             return Finding(
                 "kernel", "not_checked", "nobody", f"{CHECKER} reads no quoted name such as {module}"
             )
+        keys = self._keys(checker, answer) if below else {}
         ran = self._replay(module)
         if _gave_up(ran):
             return Finding("kernel", "not_checked", self._checker, f"{module}: {ran.explain(MODULE_BOUNDS)}")
@@ -663,7 +665,9 @@ class _Inquiry:
             why = f"{CHECKER} refuses {module} ({ran.explain(MODULE_BOUNDS)}): {end_of(ran.output)[-300:]}"
             return Finding("kernel", "failed", self._checker, why, refused=True)
         # Those with quoted names last: what is replayed with them may be more than is below the proof.
-        names = sorted((one.name for one in below if _asked_for(one.name)), key=lambda name: "«" in name)
+        known = {one.name for one in below if keys.get(one.name) in self.known}
+        asked = (one.name for one in below if one.name not in known and _asked_for(one.name))
+        names = sorted(asked, key=lambda name: "«" in name)
         ends = time.monotonic() + _CLOSURE_S
         done = 0
         while done < len(names) and (left_s := ends - time.monotonic()) > 1:
@@ -677,16 +681,32 @@ class _Inquiry:
                 told = f"{why} ({ran.explain(bounds)}): {end_of(ran.output)[-300:]}"
                 return Finding("kernel", "not_checked", self._checker, told, refused=True)
             done += len(some)
-        told = f"`{CHECKER} {_asked_for(module)}`: every declaration replayed"
-        if done < len(below):
-            told += f"; of the {len(below)} modules below it that the project or its packages bring, {done} replayed"
-            return Finding("kernel", "not_checked", self._checker, told)
-        told += (
-            f", and those of all {done} modules below it that the project or its packages bring"
-            if done
-            else ""
+        # What was replayed is what was hashed, where nothing changed meanwhile.
+        now = self._keys(checker, answer) if below else {}
+        found = Finding(
+            "kernel",
+            "passed",
+            self._checker,
+            f"`{CHECKER} {_asked_for(module)}`: every declaration replayed",
+            grade="L1",
+            accepted=tuple(
+                Accepted(key=keys[name], kernel=self._checker, what=name)
+                for name in (module, *names[:done])
+                if name in keys and keys[name] == now.get(name) and keys[name] not in self.known
+            ),
+            replayed=1 + done,
+            known=len(known),
         )
-        return Finding("kernel", "passed", self._checker, told, grade="L1")
+        if not below:
+            return found
+        before = f", {len(known)} of them before, from the same bytes" if known else ""
+        if (judged := done + len(known)) < len(below):
+            told = f"of the {len(below)} modules below it that the project or its packages bring, {judged} replayed"
+            return dataclasses.replace(
+                found, verdict="not_checked", grade="L0", evidence=f"{found.evidence}; {told}{before}"
+            )
+        told = f"and those of all {judged} modules below it that the project or its packages bring"
+        return dataclasses.replace(found, evidence=f"{found.evidence}, {told}{before}")
 
     @property
     def _checker(self) -> str:
@@ -776,13 +796,14 @@ class _Inquiry:
             ]
         if found:
             return Finding("statement", "failed", self.by, "; ".join(found))
+        rests = after.rests
         told = (
             f"the same type and universe parameters as without the proof, by their exports, and the same"
             f" {len(before.premises)} constants of its module below it: sha256 {after.digest}"
         )
         if source is None or isinstance(inputs, str):
             told += f"; its material is not recorded: {inputs if source else 'the scanner does not see it'}"
-            return Finding("statement", "passed", self.by, told)
+            return Finding("statement", "passed", self.by, told, rests=rests)
         material = Material(
             statement=source.statement,
             lean=_lean_s(after, source.statement),
@@ -792,7 +813,7 @@ class _Inquiry:
             modules=len(below),
             modules_sha256=_digest_of(below, hashes),
         )
-        return Finding("statement", "passed", self.by, told, material=material)
+        return Finding("statement", "passed", self.by, told, material=material, rests=rests)
 
 
 def _lean_s(answer: Answer, statement: str) -> LeanStatement | None:
@@ -836,11 +857,7 @@ def _digest_of(modules: Iterable[BuiltModule], hashes: Mapping[str, str]) -> str
 
 def _hashes(modules: Iterable[BuiltModule]) -> dict[str, str]:
     """Return the SHA-256 of each file that these modules were read from."""
-    found = {}
-    for file in (file for one in modules for file in one.files):
-        with file.open("rb") as data:
-            found[str(file)] = hashlib.file_digest(data, "sha256").hexdigest()
-    return found
+    return {str(file): digest_of(file) for one in modules for file in one.files}
 
 
 def judge_axioms(
@@ -882,86 +899,6 @@ def judge_axioms(
     also = f"; not answered: {printed}" if isinstance(printed, str) else ", and by #print axioms"
     evidence = f"{rests}, by {QUESTIONS.name} in another process that reads the built modules{also}"
     return Finding("axioms", "passed", by, evidence, axioms=axioms)
-
-
-@dataclass(frozen=True, slots=True)
-class _Vote:
-    """A kernel's word, and whether one that refuses accepts the file without the proof: then the proof is at fault."""
-
-    name: str
-    word: Word
-    told: str
-    of_the_proof: bool = False
-
-
-def joint_finding(
-    replayed: Finding,
-    panel: Panel,
-    judged: Mapping[ExportKernel, Judged],
-    without: Mapping[ExportKernel, Judged],
-) -> Finding:
-    """Return what all kernels that judged say together.
-
-    All of them have to agree. Where one refuses what another accepts nobody knows, and nothing is verified. What all
-    refuse is refused, if one of them accepts the file without the proof.
-
-    Args:
-        replayed: the replay of the modules by the toolchain's checker.
-        judged: of each kernel of the panel what it says of the export of the proof.
-        without: of each that refused, what it says of the one without the proof.
-    """
-    lean_accepts = replayed.verdict == "passed"
-    votes = [_vote(one, judged[one], without.get(one)) for one in panel.kernels]
-    told = _told_of(votes, panel.lacking)
-    if lean_accepts or replayed.refused:
-        word: Word = "accepted" if lean_accepts else "refused"
-        votes.append(_Vote(replayed.by, word, replayed.evidence, of_the_proof=replayed.verdict == "failed"))
-    names = {one: [vote.name for vote in votes if vote.word == one] for one in ("accepted", "refused")}
-    evidence = f"{told}; {replayed.evidence}" if judged else f"{replayed.evidence}; {told}"
-    if names["refused"]:
-        against = ", ".join(names["refused"])
-        if names["accepted"]:
-            said = f"kernels do not agree: {against} refuses, {', '.join(names['accepted'])} accepts"
-            return Finding(
-                "kernel", "not_checked", against, f"{said}; {evidence}", refused=True, disagreement=said
-            )
-        if any(vote.of_the_proof for vote in votes):
-            return Finding("kernel", "failed", against, evidence, refused=True)
-        return Finding("kernel", "not_checked", against, evidence, refused=True)
-    if not names["accepted"]:
-        return dataclasses.replace(replayed, evidence=evidence)
-    # Lean's own replay first, as it was made first.
-    by = ", ".join(sorted(names["accepted"], key=lambda name: name != replayed.by))
-    all_of_lean_s = panel.whole and all(judged[one].word == "accepted" for one in panel.kernels)
-    return Finding("kernel", "passed", by, evidence, grade="L2" if all_of_lean_s else "L1")
-
-
-def _vote(kernel: ExportKernel, judged: Judged, without: Judged | None) -> _Vote:
-    if judged.word != "refused" or without is None:
-        return _Vote(kernel.name, judged.word, judged.why)
-    if without.word == "accepted":
-        return _Vote(kernel.name, "refused", judged.why, of_the_proof=True)
-    told = f"{judged.why}; and it does not accept it without the proof: {without.why}"
-    return _Vote(kernel.name, "refused", told)
-
-
-def _told_of(votes: Sequence[_Vote], lacking: str) -> str:
-    """Return for people what kernels said of an export: who refuses first, and those that accept together."""
-    told = [
-        f"{vote.name} refuses the export of the proof ({vote.told})"
-        for vote in votes
-        if vote.word == "refused"
-    ]
-    if accepting := [vote for vote in votes if vote.word == "accepted"]:
-        names = ", ".join(vote.name for vote in accepting)
-        accepts = "accepts" if len(accepting) == 1 else "accept"
-        told.append(
-            f"{names} {accepts} the export of the proof with all that it rests on ({accepting[0].told})"
-        )
-    told += [f"not judged by {vote.name}: {vote.told}" for vote in votes if vote.word == "could not"]
-    if lacking:
-        told.append(lacking if votes else f"no second kernel: {lacking}")
-    return "; ".join(told)
 
 
 def _unjudged(by: str, why: str, *, compiled: bool) -> Iterator[Finding]:

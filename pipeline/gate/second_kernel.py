@@ -93,10 +93,11 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a kernel said of an export, with the reason where it did not accept."""
+    """What a kernel said of an export, with the reason where it did not accept, and the key where it did."""
 
     word: Word
     why: str
+    key: str = ""
 
 
 def find_kernels(setting: str, runner: LakeRunner, *, toolchain: str) -> Panel:

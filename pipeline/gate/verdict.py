@@ -9,13 +9,13 @@ What each check looks at is its own module's business; the order and the meaning
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.gate import lake_checks
-from pipeline.gate.lake_checks import Finding
+from pipeline.gate.finding import Finding
 from pipeline.gate.preconditions import other_toolchain, trusted_packages, unseen_by_the_kernel
 from pipeline.gate.second_kernel import AUTO
 from pipeline.gate.source_checks import (
@@ -35,7 +35,7 @@ from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
 from store.domain.records import Declaration, Sorry
-from store.events.proofs import Check, CheckVerdict, Grade, Material, ProofFound, StepName
+from store.events.proofs import Accepted, Check, CheckVerdict, Grade, Material, ProofFound, StepName
 from store.text import cut, one_line
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")
@@ -57,6 +57,12 @@ class Verdict:
     disagreement: str = ""
     """Which kernel refuses what others accept, if one does."""
     material: Material | None = None
+    rests: Mapping[str, tuple[str, ...]] | None = None
+    """The names of all that it rests on, by their modules."""
+    accepted: tuple[Accepted, ...] = ()
+    replayed: int = 0
+    known: int = 0
+    """How many of the modules below it were accepted before."""
 
     @property
     def failed(self) -> Check | None:
@@ -86,7 +92,8 @@ class Gate:
     """The checks of one proof in one worktree.
 
     `before` are the file's bytes at the proof's commit, `after` with the replacement in place; `second_kernel` is the
-    setting of that name. The proof's path is one in the project, which is the `folder` of the worktree.
+    setting of that name. The proof's path is one in the project, which is the `folder` of the worktree. `known` are
+    the keys of what kernels accepted before.
     """
 
     proof: ProofFound
@@ -95,6 +102,7 @@ class Gate:
     before: bytes
     second_kernel: str = AUTO
     folder: str = ""
+    known: frozenset[str] = frozenset()
     verdict: Verdict = field(default_factory=Verdict)
     _parts: list[tuple[Sorry, Replacement]] = field(default_factory=list)
     """Of several sorries' texts, each with its sorry."""
@@ -233,6 +241,7 @@ class Gate:
             trusted=trusted_packages(self.project),
             second_kernel=self.second_kernel,
             folder=self.folder,
+            known=self.known,
         )
         with closing(findings):
             for finding in findings:
@@ -246,11 +255,15 @@ class Gate:
                 self.verdict.conditional_on = named or ("a sorry that the source does not name",)
         if finding.material is not None:
             self.verdict.material = finding.material
+        if finding.rests is not None:
+            self.verdict.rests = finding.rests
         verdict, evidence = finding.verdict, finding.evidence
         if finding.step == "kernel":
             self.verdict.grade = finding.grade
             self.verdict.kernel = finding.by if finding.grade != "L0" else ""
             self.verdict.disagreement = finding.disagreement
+            self.verdict.accepted = finding.accepted
+            self.verdict.replayed, self.verdict.known = finding.replayed, finding.known
             if finding.refused and self.verdict.needs_replay is None:
                 self.verdict.needs_replay = "a kernel refuses a module of it"
             needed = self.verdict.needs_replay

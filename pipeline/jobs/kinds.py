@@ -112,7 +112,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "check",
         "pipeline.gate.check",
         CheckSpec,
-        frozenset({"proof_checked", "proof_verified", "proof_rejected"}),
+        frozenset({"proof_checked", "proof_verified", "proof_rejected", "closure_judged"}),
         "raise [jobs] timeout",
         "raise [jobs] memory",
         in_worktree=True,

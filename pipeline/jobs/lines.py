@@ -21,7 +21,7 @@ from pipeline.jobs.specs import BumpSpec, CheckSpec, CountSpec, EvaluateSpec, Pr
 from store.domain.identity import event_id, proof_id
 from store.events.base import BlobRef, EventBody
 from store.events.models import CheckpointSaved, EvaluationFinished
-from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, ProofVerified
+from store.events.proofs import AttemptFinished, CheckedVersion, ClosureJudged, ProofFound, ProofVerified
 from store.events.registry import EVENT_TYPES
 from store.log.envelope import NewEvent
 from store.view.projections.proofs import why_not_verified
@@ -253,19 +253,20 @@ def _check_proof(body: EventBody, *, job: Assignment) -> None:
         raise ValueError(
             f"{body.type}: proof {proof!r} of sorry {sorry!r} is not the one that the job was given"
         )
+    if isinstance(body, ProofVerified | ClosureJudged):
+        if not (isinstance(job.spec, CheckSpec) and job.spec.lean.is_lean):
+            raise ValueError(f"{body.type}: the job was given no Lean that could verify it")
+        if body.toolchain != job.spec.lean.toolchain:
+            raise ValueError(f"{body.type}: {body.toolchain!r} judged, and the job was given another Lean")
     if isinstance(body, ProofVerified):
-        _check_verified(body, job=job, judged=judged)
+        _check_verified(body, judged=judged)
 
 
-def _check_verified(body: ProofVerified, *, job: Assignment, judged: ProofFound) -> None:
-    """A proof is verified as it was given, by the Lean that was given, and by every required check."""
+def _check_verified(body: ProofVerified, *, judged: ProofFound) -> None:
+    """A proof is verified as it was given, and by every required check."""
     version = CheckedVersion(sha=judged.sha, blob=judged.blob, byte_start=judged.byte_start)
     if body.version != version:
         raise ValueError(f"{body.type}: it is about {body.version}, and the job was given {version}")
-    if not (isinstance(job.spec, CheckSpec) and job.spec.lean.is_lean):
-        raise ValueError(f"{body.type}: the job was given no Lean that could verify it")
-    if body.toolchain != job.spec.lean.toolchain:
-        raise ValueError(f"{body.type}: {body.toolchain!r} judged, and the job was given another Lean")
     if (why := why_not_verified(body)) is not None:
         raise ValueError(f"{body.type}: {why}")
 

@@ -378,6 +378,7 @@ class ProveKnown(Spec):
 
 
 KNOWN, CORPUS, NO_CORPUS, DATASET = "known.json", "corpus.jsonl", "no-corpus.json", "dataset/"
+ACCEPTED_KEYS = "accepted-keys.txt"
 """Names of inputs; of the last the beginning (`pipeline.freeze`)."""
 
 
@@ -734,6 +735,7 @@ class CheckSpec(JudgedText):
     """Judge one proof. `second_kernel`: as `[lean]` says it; `folder`: of the Lake project ("" is the root).
 
     `then`: further texts of the commit, each judged by itself after this one in a build of its own out of the `cache`.
+    Its input `ACCEPTED_KEYS` has what kernels accepted before.
     """
 
     lean: LeanBackend

@@ -124,6 +124,39 @@ class ProofChecked(EventBody):
     job: str
 
 
+class Accepted(Part):
+    """What a kernel accepted: the key that hashes all that it read (`pipeline.gate.accepted`), and its name with its
+    version. `what` is for people: the module, or the theorem whose export it is.
+    """
+
+    key: Digest
+    kernel: str
+    what: str
+
+
+class ClosureJudged(EventBody):
+    """What a check found below a proof.
+
+    `rests_on` are the names of the constants that it rests on, as far down as it goes, by their modules: a JSON object
+    of lists. `accepted` is what kernels accepted that no check knew, so that later ones do not ask them again; of what
+    a kernel refused a part of, nothing. `replayed` counts the modules that were replayed, the proof's own among them,
+    `known` those below it that were accepted before.
+    """
+
+    type: ClassVar[str] = "closure_judged"
+    alone: ClassVar[bool] = True
+    proof: str
+    sorry: str
+    repository: str
+    sha: Sha
+    toolchain: str
+    rests_on: BlobRef
+    accepted: tuple[Accepted, ...]
+    replayed: int
+    known: int
+    job: str
+
+
 class CheckedVersion(Part):
     """The version of a file in which a proof was checked: its commit, its blob, and where the sorry begins there."""
 

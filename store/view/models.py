@@ -94,6 +94,9 @@ class _Model(SQLModel, metaclass=_FromRow, registry=registry()):
 class Attempt(rows.AttemptRow, _Model): ...
 
 
+class Accepted(tables.AcceptedRow, _Model): ...
+
+
 class Branch(rows.BranchRow, _Model): ...
 
 

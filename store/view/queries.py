@@ -413,6 +413,12 @@ def proofs(
     )
 
 
+def accepted_keys(db: sqlite3.Connection, *, toolchain: str, most: int) -> list[str]:
+    """Return the keys of what kernels accepted with a toolchain, the newest first."""
+    statement = "SELECT key FROM accepted WHERE toolchain = ? ORDER BY seq DESC, key LIMIT ?"
+    return [key for (key,) in db.execute(statement, (toolchain, most))]
+
+
 def proofs_by_prefix(db: sqlite3.Connection, prefix: str) -> list[ProofRow]:
     """Return the proofs whose id starts so."""
     return by_prefix(db, ProofRow, "proofs", "proof", prefix)

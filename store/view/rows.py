@@ -525,6 +525,8 @@ class ProofRow:
     """The programs that replayed it."""
     judge: str
     """The Lean that verified it last; empty before."""
+    rests_on_sha256: str | None
+    """The payload in the log that names all that it rests on, by module; null where nobody told."""
     statement: str
     """The verified statement in the words of its source; empty before, or where it was not recorded."""
     lean_statement: str

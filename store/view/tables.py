@@ -43,6 +43,23 @@ class BuildRow:
     built_at: str
 
 
+@table("accepted", key=("key",), indexes=(Index("accepted_of_toolchain", ("toolchain", "seq")),))
+class AcceptedRow:
+    """What a kernel accepted, by the key that hashes all that it read (`pipeline.gate.accepted`), and in which check.
+
+    `what` is for people: a module, or the theorem whose export it is.
+    """
+
+    key: str
+    kernel: str
+    what: str
+    toolchain: str
+    repository: str
+    sha: str
+    job: str
+    seq: int
+
+
 @table("unfinished_scans", key=("repository", "branch"))
 class UnfinishedScanRow:
     """A scan that is recorded in parts and not closed yet: its attempt, by the event that began it."""

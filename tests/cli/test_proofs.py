@@ -19,7 +19,7 @@ from store.events.proofs import (
 )
 from store.events.repositories import BranchDeleted
 from store.events.scans import FileRemoved, FileScanned, SorryFilled, SorryRemoved
-from tests.support.events import ALL_PASSED
+from tests.support.events import ALL_PASSED, closure_judged
 from tests.support.state_folder import (
     BLOB,
     CANDIDATE,
@@ -59,6 +59,29 @@ def tell(folder: StateFolder, *bodies: EventBody) -> None:
         proof = getattr(body, "proof", None)
         folder.add(f"proof:{proof}" if proof else f"repository:{REPOSITORY}", body)
     folder.write()
+
+
+def test_verified_proofs_are_listed_by_what_they_rest_on_and_who_vouches(filled: StateFolder) -> None:
+    kernels = "leanchecker of v4.21.0, nanoda_bin 0.3.1"
+    one = found(sorry=OTHER_SORRY)
+    rests = filled.blob(b'{"Base":["Base.swap","Base.half"],"Init.Core":["propext"]}')
+    judged = closure_judged(one).model_copy(update={"rests_on": rests, "job": "check-second"})
+    tell(filled, one, verified(filled, kernel=kernels, sorry=OTHER_SORRY), judged)
+
+    def listed(name: str) -> list[str]:
+        answer = filled.everlean("proofs", "--all", "--json", "--rests-on", name)
+        return [proof["proof"] for proof in answer.json["proofs"]]
+
+    for name in ("Base.swap", "Base", "propext", "nanoda_bin 0.3.1"):
+        assert listed(name) == [SECOND]
+    for name in ("swap", "Base.hal", "nanoda_bin", "Base.swap,"):
+        assert listed(name) == []
+    assert set(listed("v4.21.0")) == {PROOF, SECOND}
+    # Of the other one nobody recorded it, and that is said.
+    assert (
+        "what 1 other verified one rests on was not recorded"
+        in filled.everlean("proofs", "--rests-on", "Base").out
+    )
 
 
 def test_a_sorry_and_its_proof_show_lean_s_statement_and_what_its_header_lacks(filled: StateFolder) -> None:

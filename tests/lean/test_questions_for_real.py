@@ -171,7 +171,8 @@ def test_modules_have_their_files_and_say_whether_they_begin_at_init(project: Pr
     assert modules["A"].path == project.built / "A.olean"
     assert modules["Init.Nat"].path == project.library / "Init/Nat.olean"
     assert all(one.path.is_file() for one in modules.values())
-    assert [modules[name].bare for name in ("P", "A", "Init.Nat")] == [True, False, True]
+    assert [set(modules[name].imports) for name in ("P", "A")] == [{"Init.Nat"}, {"Init", "P"}]
+    assert [modules[name].is_bare for name in ("P", "A", "Init.Nat")] == [True, False, True]
     assert [modules[name].lies_in(project.library) for name in ("P", "A", "Init.Nat")] == [False, False, True]
 
 

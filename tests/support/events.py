@@ -35,10 +35,12 @@ from store.events.jobs import (
 from store.events.places import SorryPlace
 from store.events.projects import Project
 from store.events.proofs import (
+    Accepted,
     AttemptFinished,
     Check,
     CheckedVersion,
     ClaimReleased,
+    ClosureJudged,
     ProofChecked,
     ProofDoubted,
     ProofFound,
@@ -339,6 +341,7 @@ def attempt(
 
 
 PATCH = b"--- a/A.lean\n+++ b/A.lean\n"
+RESTS_ON = b'{"A":["Demo.alpha"],"Init.Core":["propext"]}'
 CHECKS = (Check(step="compile", verdict="passed", by="lean", evidence="no error"),)
 ALL_PASSED = tuple(
     Check.model_validate({"step": step, "verdict": "passed", "by": by, "evidence": "as it should be"})
@@ -367,6 +370,25 @@ def proof_verified(found: ProofFound) -> ProofVerified:
         job="check-0000000000000000",
         toolchain=found.toolchain,
         material=None,
+    )
+
+
+def closure_judged(found: ProofFound) -> ClosureJudged:
+    """Return what kernels accepted in a check."""
+    kernel = "leanchecker of v4.28.0"
+    return ClosureJudged(
+        proof=found.proof,
+        sorry=found.sorry,
+        repository=found.repository,
+        sha=found.sha,
+        toolchain=found.toolchain,
+        rests_on=digest(RESTS_ON),
+        accepted=tuple(
+            Accepted(key=sha(n) + "0" * 24, kernel=kernel, what=one) for n, one in enumerate(("A", "B"))
+        ),
+        replayed=2,
+        known=0,
+        job="check-0000000000000000",
     )
 
 
@@ -586,6 +608,7 @@ def samples() -> dict[str, EventBody]:
         found,
         proof_checked(found),
         proof_verified(found),
+        closure_judged(found),
         proof_doubted(found),
         proof_rejected(found),
         pull_request_opened(found),
@@ -625,7 +648,7 @@ def sample_payloads() -> list[bytes]:
     """Return the payloads that the bodies of `samples` cite."""
     scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
     _, steps = theorems_followed(sample_steps(), commit=sha(1))
-    return [json.dumps(scan.as_json(), sort_keys=True).encode(), PATCH, *sample_events()[1], steps]
+    return [json.dumps(scan.as_json(), sort_keys=True).encode(), PATCH, RESTS_ON, *sample_events()[1], steps]
 
 
 def _decl(path: str, index: int, item: Declaration, *, proof: str = "sorry") -> Decl:
@@ -672,7 +695,7 @@ class Story:
         commit = sha("commit", self.n_commits)
         bodies: list[EventBody] = [] if base else [watched(), self.bodies["branch_created"]]
         bodies.append(observed(commit, parent=base))
-        payloads = [PATCH]
+        payloads = [PATCH, RESTS_ON]
         path = rng.choice(sorted(self.line))
         self.line[path] += rng.randrange(3)
         names = rng.sample(["a", "b", "N.c", "N.d", "e'"], rng.randrange(1, 5))
@@ -723,8 +746,9 @@ class Story:
             SorryRemoved(**life),
         ]
         told = steps[:1] + [step for step in steps[1:] if self.random.random() < 0.4]
-        doubted = [proof_doubted(found)] if any(isinstance(step, ProofVerified) for step in told) else []
-        return told + doubted
+        if any(isinstance(step, ProofVerified) for step in told):
+            told += [closure_judged(found), proof_doubted(found)]
+        return told
 
 
 def record(
@@ -761,7 +785,7 @@ def proof_row(**changes: Any) -> ProofRow:
         proof="d0" * 8, sorry="5a" * 8, repository="github.com/o/n", branch="main", sha="a" * 40, path="A.lean",
         blob="b" * 40, byte_start=0, byte_end=5, declaration="one", declaration_text_hash="", replacement="rfl",
         tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", state="verified",
-        checks=[], not_checked=[], axioms=[], grade="L1", kernel="leanchecker", judge="v4.21.0",
+        checks=[], not_checked=[], axioms=[], grade="L1", kernel="leanchecker", judge="v4.21.0", rests_on_sha256=None,
         statement="", lean_statement="", not_in_header=None, speaks_of=[], speaks_of_more=0,
         doubts=[], checked_sha="1" * 40,
         checked_blob="b" * 40, checked_start=0, conditional_on=[], reason="", patch_sha256=None, pull_request_url=None,

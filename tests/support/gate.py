@@ -20,13 +20,14 @@ from typing import Literal
 from unittest.mock import patch
 
 from pipeline.gate import check
-from pipeline.gate.lake_checks import Finding
+from pipeline.gate.finding import Finding
 from pipeline.gate.second_kernel import AUTO, NANODA, OFF
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import CheckSpec
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.scanner import scan_source
 from store.domain.identity import git_blob
+from store.events.base import EventBody
 from store.events.proofs import ProofChecked, ProofFound, ProofRejected, ProofVerified
 from store.events.registry import EVENT_TYPES
 from tests.support.lean import scripts
@@ -146,17 +147,19 @@ class GateProject:
         return body
 
     def recorded(self, spec: JobSpec[CheckSpec]) -> list[Verdict]:
+        """Run the check job and return the verdicts that it records."""
+        return [
+            body for body in self.told(spec) if isinstance(body, ProofVerified | ProofChecked | ProofRejected)
+        ]
+
+    def told(self, spec: JobSpec[CheckSpec]) -> list[EventBody]:
         """Run the check job and return what it records."""
         out = io.StringIO()
         with patch("pipeline.lean.sandbox.bounded.subprocess", scripts.forked()):
             check.work(spec, Reporter(spec, out))
         lines = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
-        bodies = []
-        for event in (event for line in lines for event in line["events"]):
-            body = EVENT_TYPES[event["type"]].model_validate(event["data"])
-            assert isinstance(body, ProofVerified | ProofChecked | ProofRejected)
-            bodies.append(body)
-        return bodies
+        events = [event for line in lines for event in line["events"]]
+        return [EVENT_TYPES[event["type"]].model_validate(event["data"]) for event in events]
 
     def verified(
         self,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.gate.answers import Answer, BuiltModule, Stated
-from pipeline.gate.lake_checks import Finding, judge_axioms
+from pipeline.gate.finding import Finding
+from pipeline.gate.lake_checks import judge_axioms
 from pipeline.lean.export import Declared, Export
 from tests.support.gate import Case, GateProject, Refused
 from tests.support.lean.credulous import Rule
@@ -51,8 +52,8 @@ LIBRARY = Path("/lean/lib/lean")
 def answer(*axioms: str, home: str = "Init.Core") -> Answer:
     """What a Lean says that has read `Init.Core` of its own library and the project's `A`."""
     modules = (
-        BuiltModule("Init.Core", LIBRARY / "Init" / "Core.olean", bare=True),
-        BuiltModule("A", Path("/project/A.olean"), bare=False),
+        BuiltModule("Init.Core", LIBRARY / "Init" / "Core.olean", ()),
+        BuiltModule("A", Path("/project/A.olean"), ("Init",)),
     )
     homes = dict.fromkeys(axioms, home)
     export = Export(declared={tuple(one.split(".")): Declared("axiom", b"", b"") for one in axioms})
@@ -65,6 +66,7 @@ def answer(*axioms: str, home: str = "Init.Core") -> Answer:
         (),
         (),
         (),
+        {},
         ("Demo", "mine"),
         stated,
         {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,6 +118,15 @@ def list_(
             autocompletion=ids(SORRIES),
         ),
     ] = None,
+    rests_on: Annotated[
+        str | None,
+        typer.Option(
+            "--rests-on",
+            metavar="NAME",
+            help="Only verified ones that rest on this: a declaration or a module, however far below, a toolchain, or a"
+            " kernel as `proofs show` names it.",
+        ),
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Stale proofs too, and all of a sorry instead of its best.")
     ] = False,
@@ -128,6 +138,12 @@ def list_(
         if sorry is not None:
             sorry = sorries_named(database, sorry)[0].sorry
         rows = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
+        untold = 0
+        if rests_on is not None:
+            with call.log() as log:
+                answers = [(row, _rests_on(row, rests_on, log)) for row in rows if row.state == "verified"]
+            rows = [row for row, answer in answers if answer]
+            untold = sum(answer is None for _, answer in answers)
         found = describe_proofs(database, rows)
     best = found if everything else best_of_each_sorry(found)
     shown = [(row, 1) for row in best] if everything else of_each_text(best)
@@ -135,6 +151,8 @@ def list_(
     stale = sum(row.stale is not None for row in found) if left else 0
     surpassed = f"; not shown: {stale} stale, {left - stale} that others of their sorry surpass (--all)"
     total = counted(len(best), "proof") + (surpassed if left else "")
+    if untold:
+        total += f"; what {counted(untold, 'other verified one')} rests on was not recorded"
     return Listing(
         sorted(shown, key=lambda one: (one[0].repository, one[0].branch, one[0].path)),
         COLUMNS,
@@ -143,6 +161,16 @@ def list_(
         group=lambda one: place(one[0]),
         total=total,
     )
+
+
+def _rests_on(row: ProofRow, name: str, log: LogReader) -> bool | None:
+    """Return whether a verified proof rests on what has this name; None where nobody recorded what it rests on."""
+    if name in (row.judge, row.judge.rpartition(":")[2], *row.kernel.split(", ")):
+        return True
+    if row.rests_on_sha256 is None:
+        return None
+    # As JSON has it, quotes and all: to read each as objects would take most of the time.
+    return json.dumps(name, ensure_ascii=False).encode() in log.blob(row.rests_on_sha256)
 
 
 @verb("proofs show", OneProof, past=True)
@@ -429,8 +457,6 @@ def _tree_of(attempt: Attempt, log: LogReader) -> Tree:
     Raises:
         TreeError: it kept none, or another version's.
     """
-    import json
-
     from pipeline.prove.tree import Tree, TreeError
 
     if attempt.tree_sha256 is None:

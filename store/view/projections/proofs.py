@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from store.events.proofs import (
     AttemptFinished,
+    ClosureJudged,
     ProofChecked,
     ProofDoubted,
     ProofFound,
@@ -86,6 +87,7 @@ def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) ->
             "grade": "",
             "kernel": "",
             "judge": "",
+            "rests_on_sha256": None,
             "statement": "",
             "lean_statement": "",
             "not_in_header_json": None,
@@ -216,6 +218,20 @@ def proof_doubted(db: sqlite3.Connection, _event: StoredEvent, body: ProofDoubte
     db.execute(
         "UPDATE proofs SET doubts_json = ? WHERE proof = ? AND state = 'verified' AND checked_job = ?",
         (as_json(body.advisories), body.proof, body.job),
+    )
+
+
+def closure_judged(db: sqlite3.Connection, event: StoredEvent, body: ClosureJudged) -> None:
+    """Keep what a proof rests on, what kernels accepted, and who saw it first."""
+    db.execute(
+        "UPDATE proofs SET rests_on_sha256 = ? WHERE proof = ? AND checked_job = ?",
+        (body.rests_on.sha256, body.proof, body.job),
+    )
+    about = (body.toolchain, body.repository, body.sha, body.job, event.seq)
+    db.executemany(
+        "INSERT INTO accepted (key, kernel, what, toolchain, repository, sha, job, seq) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        [(one.key, one.kernel, one.what, *about) for one in body.accepted],
     )
 
 

@@ -101,7 +101,8 @@ def _questions(
     version = says.get("lean") or "4.34.1"
     exported = Exported(str(version))
     lines = [f"everlean-questions 1 {nonce}", f"lean {version}"]
-    lines += [f"module\t{start}\t{name}\t{file}" for start, name, file in _modules(sysroot, module)]
+    for name, file, imports in _modules(sysroot, module):
+        lines += [f"module\t{name}\t{file}", *(f"import\t{name}\t{one}" for one in imports)]
     axioms = list(says.get("axioms") or ())
     if constant in built["sorried"] and "sorryAx" not in axioms:
         axioms.append("sorryAx")
@@ -120,7 +121,11 @@ def _questions(
         exported.record("thm", name=number, levelParams=[], type=type_, value=proof, all=[number])
     lines.append(f"statement\tthm\t{constant}\t{number}\t[]\t{type_}")
     if not whole:
-        lines += [f"type\twhole\t{constant}\t{says.get('type') or 'A'}", "more\t0"]
+        lines += [
+            f"type\twhole\t{constant}\t{says.get('type') or 'A'}",
+            "more\t0",
+            f"rests\t{module}\t{constant}",
+        ]
     declared = {} if whole else {**built["statements"], **dict.fromkeys(says.get("made") or (), "")}
     for name, statement in declared.items():
         if name != constant and not name.rsplit(".", 1)[-1].startswith("_"):
@@ -131,11 +136,12 @@ def _questions(
     return 0
 
 
-def _modules(sysroot: Path, module: str) -> list[tuple[str, str, str]]:
-    """The module and all below it, as Lean finds them: with how it starts, and its file."""
-    found = {
-        name: ("bare", name, str(sysroot / "lib" / "lean" / f"{name}.olean"))
-        for name in ("Init.Prelude", "Init.Core")
+def _modules(sysroot: Path, module: str) -> list[tuple[str, str, list[str]]]:
+    """The module and all below it, as Lean finds them: with its file, and what it imports."""
+    library = sysroot / "lib" / "lean"
+    found: dict[str, tuple[str, str, list[str]]] = {
+        name: (name, str(library / f"{name}.olean"), imports)
+        for name, imports in (("Init.Prelude", []), ("Init.Core", ["Init.Prelude"]), ("Init", ["Init.Core"]))
     }
     todo = [module]
     while todo:
@@ -144,14 +150,11 @@ def _modules(sysroot: Path, module: str) -> list[tuple[str, str, str]]:
             continue
         file = _file(name)
         if file is None:
-            found[name] = (
-                "init",
-                name,
-                str(Path(sysroot, "lib", "lean", *_parts(name)).with_suffix(".olean")),
-            )
+            found[name] = (name, str(library.joinpath(*_parts(name)).with_suffix(".olean")), ["Init"])
             continue
         text = json.loads(file.read_text("utf-8"))
-        found[name] = ("bare" if text["text"].startswith("prelude") else "init", name, str(file))
+        start = [] if text["text"].startswith("prelude") else ["Init"]
+        found[name] = (name, str(file), start + text.get("imports", []))
         todo += text.get("imports", [])
     return list(found.values())
 

@@ -4,9 +4,9 @@
     court.verified(Case("exact ⟨h.2, h.1⟩"))
 
 Lean, its kernel and our own Lean program are real; lake is the stand-in (`tests.support.lean.lake`), which compiles a
-module and what it imports of the project with `lean -o`, as lake does. There is no `leanchecker`. The
-library in place of Lean's is our own (`tests.support.lean.wheel`): the gate verifies nothing with it, and a test says
-`FIRST_MODULE` to see the rest.
+module and what it imports of the project with `lean -o`, as lake does. There is no `leanchecker` but where a test asks
+for it: then it is the kernel's own replay too (`Leanchecker.lean`). The library in place of Lean's is our own
+(`tests.support.lean.wheel`): the gate verifies nothing with it, and a test says `FIRST_MODULE` to see the rest.
 """
 
 from __future__ import annotations
@@ -42,19 +42,27 @@ def real_elan(folder: Path) -> Path:
 
 
 @cache
-def _shared() -> Path:
+def _shared(*, leanchecker: bool) -> Path:
     """Return one toolchain with the stand-in for lake, for all tests, so that the questions are compiled once."""
     folder = Path(tempfile.mkdtemp(prefix="everlean-lean435-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return with_lake(build(folder / "lean"))
+    made = with_lake(build(folder / "lean"))
+    if leanchecker:
+        shutil.copy(Path(__file__).with_name("Leanchecker.lean"), made / "bin")
+        program = made / "bin" / "leanchecker"
+        program.write_text(
+            '#!/bin/sh\nhere=${0%/*}\nexec "$here/lean" --run "$here/Leanchecker.lean" "$@"\n', "utf-8"
+        )
+        program.chmod(0o755)
+    return made
 
 
 class RealGate(GateProject):
     """A project judged by Lean itself."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, leanchecker: bool = False) -> None:
         super().__init__(folder)
-        self.real = _shared()
+        self.real = _shared(leanchecker=leanchecker)
 
     def backend(self, lean: Lean = "credulous") -> LeanBackend:
         program = (str(self.real / "bin" / "lean"),)

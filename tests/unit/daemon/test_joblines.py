@@ -21,6 +21,7 @@ from store.events.base import BlobRef, EventBody
 from tests.support.events import (
     REPOSITORY,
     attempt,
+    closure_judged,
     declaration,
     place,
     proof_checked,
@@ -49,6 +50,9 @@ SPECS: dict[str, Spec] = {
     "check": CheckSpec(lean=ITS_LEAN, proof=FOUND),
     "prove": search_spec(SorryToProve(SORRY, "A.lean", SPOT.blob, 0, 5, "a", "theorem", 0), sha=FOUND.sha),
 }
+
+
+JUDGED = [proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND), closure_judged(FOUND)]
 
 
 def due(kind: Kind) -> DueJob:
@@ -86,7 +90,7 @@ def said(
 
 def test_what_the_jobs_are_for_is_taken() -> None:
     assert said("prove", FOUND, attempt(SORRY, SPOT, commit=sha(1))).events
-    for body in (proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)):
+    for body in JUDGED:
         assert said("check", body).events
 
 
@@ -100,13 +104,13 @@ def test_only_failed_attempts_that_cost_no_money_may_wait_to_be_recorded() -> No
     assert not _can_wait(said("prove", failed, FOUND))
 
 
-@pytest.mark.parametrize("body", [proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)])
+@pytest.mark.parametrize("body", JUDGED)
 def test_a_prover_judges_nothing(body: EventBody) -> None:
     with pytest.raises(BadLineError, match="may not record"):
         said("prove", body)
 
 
-@pytest.mark.parametrize("body", [proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)])
+@pytest.mark.parametrize("body", JUDGED)
 @pytest.mark.parametrize("change", [{"proof": "another"}, {"sorry": "fedcba9876543210"}])
 def test_a_checker_judges_its_own_proof_only(body: EventBody, change: dict[str, str]) -> None:
     with pytest.raises(BadLineError, match="not the one that the job was given"):
@@ -186,5 +190,12 @@ def test_what_lean_must_judge_no_one_else_does(step: str, by: str) -> None:
 def test_a_job_without_lean_verifies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SPECS, "check", CheckSpec(lean=replace(ITS_LEAN, kind="none"), proof=FOUND))
     assert said("check", proof_checked(FOUND)).events
-    with pytest.raises(BadLineError, match="no Lean that could verify it"):
-        said("check", proof_verified(FOUND))
+    for body in (proof_verified(FOUND), closure_judged(FOUND)):
+        with pytest.raises(BadLineError, match="no Lean that could verify it"):
+            said("check", body)
+
+
+@pytest.mark.parametrize("body", [proof_verified(FOUND), closure_judged(FOUND)])
+def test_what_another_lean_said_is_not_taken(body: EventBody) -> None:
+    with pytest.raises(BadLineError, match="the job was given another Lean"):
+        said("check", body.model_copy(update={"toolchain": "leanprover/lean4:v4.34.9"}))

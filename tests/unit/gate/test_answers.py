@@ -13,9 +13,14 @@ from tests.support.lean.exported import Exported
 
 FACTS = """everlean-questions 1 abc
 lean 4.28.0
-module\tinit\tN\t/w/N.olean
-module\tbare\tInit.Core\t/lean/a\\tb.olean
+module\tN\t/w/N.olean
+import\tN\tInit
+import\tN\tInit.Core
+module\tInit.Core\t/lean/a\\tb.olean
 sorried\tN.gap
+rests\tN\tN.t
+rests\tInit.Core\tpropext
+rests\tN\tN.gap
 axiom\tpropext\tInit.Core\t3
 statement\tthm\tN.t\t4\t[5]\t3
 declared\tthm\tN.other\t6\t[]\t0
@@ -57,10 +62,11 @@ def test_a_whole_answer_is_read() -> None:
     found = answer()
     assert (found.axioms, found.sorried, found.unsafe) == (("propext",), ("N.gap",), ())
     assert found.homes == {"propext": "Init.Core"}
-    assert [(one.name, str(one.path), one.bare) for one in found.modules] == [
-        ("N", "/w/N.olean", False),
-        ("Init.Core", "/lean/a\tb.olean", True),
+    assert [(one.name, str(one.path), one.imports, one.is_bare) for one in found.modules] == [
+        ("N", "/w/N.olean", ("Init", "Init.Core"), False),
+        ("Init.Core", "/lean/a\tb.olean", (), True),
     ]
+    assert found.rests == {"Init.Core": ("propext",), "N": ("N.gap", "N.t")}
     assert (found.statement.kind, found.target) == ("theorem", ("N", "t"))
     assert list(found.premises) == [("N", "d")]
     assert list(found.declared) == ["N.other"]
@@ -88,7 +94,8 @@ def test_a_whole_answer_is_read() -> None:
         ("axiom\tpropext\tInit.Core\t3", "axiom\tpropext\tInit.Core\t2"),
         ("axiom\tpropext\tInit.Core", "axiom\tpropext"),
         ("axiom\tpropext\tInit.Core", "axiom\tpropext\tInit\tCore"),
-        ("module\tinit\tN\t/w/N.olean\nmodule\tbare\tInit.Core\t/lean/a\\tb.olean\n", ""),
+        ("module\tN\t/w/N.olean\n", "module\tN\n"),
+        ("import\tN\tInit\n", "import\tN\n"),
         ("\t4\t[5]\t3", "\t4\t[5]\t4"),
         ("\t4\t[5]\t3", "\t5\t[8]\t3"),
         ("\t4\t[5]\t3", "\t5\t[0]\t3"),

@@ -1,0 +1,117 @@
+"""What a check of the gate found, and what several kernels say together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline.gate.second_kernel import ExportKernel, Judged, Panel, Word
+from store.events.proofs import Accepted, CheckVerdict, Grade, Material, StepName
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    `axioms`, and of them those that use sorry (`sorried`), where Lean named them. `grade` is how far kernels judged
+    what the proof rests on; `refused`: one refused a part of it, so that nothing there counts as verified;
+    `disagreement` says which kernel refused what others accept. `material` is what was asked about, once the
+    statement is found to be the same, `rests` the names of all that the proof rests on, by their modules. `accepted` is
+    what kernels accept here that no check knew, of `replayed` modules; `known` ones were accepted before.
+    """
+
+    step: StepName
+    verdict: CheckVerdict
+    by: str
+    evidence: str
+    axioms: tuple[str, ...] | None = None
+    sorried: tuple[str, ...] = ()
+    grade: Grade = "L0"
+    refused: bool = False
+    disagreement: str = ""
+    material: Material | None = None
+    rests: Mapping[str, tuple[str, ...]] | None = None
+    accepted: tuple[Accepted, ...] = ()
+    replayed: int = 0
+    known: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Vote:
+    """A kernel's word, and whether one that refuses accepts the file without the proof: then the proof is at fault."""
+
+    name: str
+    word: Word
+    told: str
+    of_the_proof: bool = False
+
+
+def joint_finding(
+    replayed: Finding,
+    panel: Panel,
+    judged: Mapping[ExportKernel, Judged],
+    without: Mapping[ExportKernel, Judged],
+) -> Finding:
+    """Return what all kernels that judged say together.
+
+    All of them have to agree. Where one refuses what another accepts nobody knows, and nothing is verified. What all
+    refuse is refused, if one of them accepts the file without the proof.
+
+    Args:
+        replayed: the replay of the modules by the toolchain's checker.
+        judged: of each kernel of the panel what it says of the export of the proof.
+        without: of each that refused, what it says of the one without the proof.
+    """
+    lean_accepts = replayed.verdict == "passed"
+    votes = [_vote(one, judged[one], without.get(one)) for one in panel.kernels]
+    told = _told_of(votes, panel.lacking)
+    if lean_accepts or replayed.refused:
+        word: Word = "accepted" if lean_accepts else "refused"
+        votes.append(_Vote(replayed.by, word, replayed.evidence, of_the_proof=replayed.verdict == "failed"))
+    names = {one: [vote.name for vote in votes if vote.word == one] for one in ("accepted", "refused")}
+    evidence = f"{told}; {replayed.evidence}" if judged else f"{replayed.evidence}; {told}"
+    if names["refused"]:
+        against = ", ".join(names["refused"])
+        if names["accepted"]:
+            said = f"kernels do not agree: {against} refuses, {', '.join(names['accepted'])} accepts"
+            return Finding(
+                "kernel", "not_checked", against, f"{said}; {evidence}", refused=True, disagreement=said
+            )
+        if any(vote.of_the_proof for vote in votes):
+            return Finding("kernel", "failed", against, evidence, refused=True)
+        return Finding("kernel", "not_checked", against, evidence, refused=True)
+    if not names["accepted"]:
+        return dataclasses.replace(replayed, evidence=evidence)
+    # Lean's own replay first, as it was made first.
+    by = ", ".join(sorted(names["accepted"], key=lambda name: name != replayed.by))
+    all_of_lean_s = panel.whole and all(judged[one].word == "accepted" for one in panel.kernels)
+    return Finding("kernel", "passed", by, evidence, grade="L2" if all_of_lean_s else "L1")
+
+
+def _vote(kernel: ExportKernel, judged: Judged, without: Judged | None) -> _Vote:
+    if judged.word != "refused" or without is None:
+        return _Vote(kernel.name, judged.word, judged.why)
+    if without.word == "accepted":
+        return _Vote(kernel.name, "refused", judged.why, of_the_proof=True)
+    told = f"{judged.why}; and it does not accept it without the proof: {without.why}"
+    return _Vote(kernel.name, "refused", told)
+
+
+def _told_of(votes: Sequence[_Vote], lacking: str) -> str:
+    """Return for people what kernels said of an export: who refuses first, and those that accept together."""
+    told = [
+        f"{vote.name} refuses the export of the proof ({vote.told})"
+        for vote in votes
+        if vote.word == "refused"
+    ]
+    if accepting := [vote for vote in votes if vote.word == "accepted"]:
+        names = ", ".join(vote.name for vote in accepting)
+        accepts = "accepts" if len(accepting) == 1 else "accept"
+        told.append(
+            f"{names} {accepts} the export of the proof with all that it rests on ({accepting[0].told})"
+        )
+    told += [f"not judged by {vote.name}: {vote.told}" for vote in votes if vote.word == "could not"]
+    if lacking:
+        told.append(lacking if votes else f"no second kernel: {lacking}")
+    return "; ".join(told)
