@@ -10,7 +10,7 @@ COMPILE_LIBRARIES := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall 
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents demo-certificates demo-lists docs test test-fast test-changed test-all nightly mutants acceptance lint lock audit clean install uninstall install-user uninstall-user dist deb image
+.PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents demo-certificates demo-lists docs test test-fast test-changed test-all nightly mutants acceptance style lint lock audit clean install uninstall install-user uninstall-user dist deb image
 
 help:
 	@echo "make demo       from a commit to a proof that Lean accepts, on one screen"
@@ -106,7 +106,7 @@ FAST := $(addprefix tests/,scanner store unit) $(addprefix --ignore=tests/unit/,
 MODELS := $(addprefix tests/,agents experiments golden models prove serve unit/models unit/serve)
 BASE ?= origin/main
 
-test: lint test-all
+test: style test-all
 
 test-fast: $(VENV)/.test
 	$(COMPILE)
@@ -116,6 +116,7 @@ test-changed: $(VENV)/.dev $(VENV)/.lean435 $(VENV)/.leandojo
 	$(COMPILE)
 	@files=$$($(BIN)/python -m tests.support.changed "$(BASE)") || exit 1; [ -z "$$files" ] || $(PYTEST) --exitfirst $$files
 
+# In the first part more of the processes wait, so that it has five. mypy is one of its tests.
 # Assertions run as they are written: to make them explain themselves would cost ten seconds in each part. The
 # first failure is the end, and its file runs again with explanations. Each part says how many tests of the sandbox it
 # skipped, and the last line is their sum.
@@ -124,7 +125,7 @@ test-all: $(VENV)/.dev $(VENV)/.lean435 $(VENV)/.leandojo
 	$(COMPILE)
 	@rm -f $(FAILED) $(VENV)/skipped
 	@export EVERLEAN_TESTS_SKIPPED=$(VENV)/skipped; \
-	$(PYTEST) --exitfirst --assert=plain tests $(addprefix --ignore=,$(MODELS)) && $(PYTEST) --exitfirst --assert=plain $(MODELS) || { \
+	$(PYTEST) -n 5 --exitfirst --assert=plain tests $(addprefix --ignore=,$(MODELS)) && $(PYTEST) --exitfirst --assert=plain $(MODELS) || { \
 	  files=$$($(BIN)/python -c "import json; print(*sorted({name.partition('::')[0] for name in json.load(open('$(FAILED)'))}))"); \
 	  [ -z "$$files" ] || $(PYTEST) -n 0 --last-failed $$files; exit 1; }
 	@[ ! -f $(VENV)/skipped ] || { sum=0; while read -r count why; do sum=$$((sum + count)); reason=$$why; done <$(VENV)/skipped; \
@@ -153,10 +154,12 @@ acceptance: $(VENV)/.acceptance
 	$(COMPILE)
 	@$(BIN)/python -m tests.acceptance.real_lean $(ACCEPTANCE)
 
-lint: $(VENV)/.dev
+style: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
+
+lint: style
 	$(BIN)/mypy
 
 # One lock for all supported Pythons (markers say which line is whose). core is what `make install` installs; train and dev
