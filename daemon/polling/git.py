@@ -50,8 +50,8 @@ class RemoteState:
 
     Attributes:
         heads: None where no branch changed.
-        asked: the repository itself was asked about. If it answered with nothing new, the names, the number and
-            `archived` are None, and the default branch is the one that the caller knew.
+        asked: the repository itself was asked about. If it answered with nothing new, the names, the number,
+            `archived` and `private` are None, and the default branch is the one that the caller knew.
         moved: the address that was asked redirects to another.
     """
 
@@ -61,6 +61,7 @@ class RemoteState:
     number: int | None = None
     clone_url: str | None = None
     archived: bool | None = None
+    private: bool | None = None
     asked: bool = False
     moved: bool = False
     etags: Mapping[str, str] = field(default_factory=dict)

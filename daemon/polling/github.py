@@ -175,6 +175,7 @@ class GitHub(Transport):
                 number=number(content.get("id")),
                 clone_url=text(content.get("clone_url")),
                 archived=content.get("archived") is True,
+                private=content.get("private") is True,
                 asked=True,
                 moved=moved,
                 etags=fresh,

@@ -141,6 +141,7 @@ class PollResult:
 class _Known:
     state: str
     archived: bool
+    private: bool
     memo: PollMemory
     branches: Tips
     forge_id: int | None
@@ -313,8 +314,11 @@ class Poller:
         stream, events = _stream(repo), []
         if known.state in PROBLEMS:
             events.append(NewEvent(stream, RepositoryRecovered(repository=repo.key), actor="poll"))
-        if known.forge_id is None and found.number is not None:
-            identified = RepositoryIdentified(repository=repo.key, forge_id=found.number, by="")
+        private = known.private if found.private is None else found.private
+        if found.number is not None and (known.forge_id is None or private != known.private):
+            identified = RepositoryIdentified(
+                repository=repo.key, forge_id=found.number, private=private, by=""
+            )
             events.append(NewEvent(stream, identified, actor="poll"))
         if found.archived is not None and found.archived != known.archived:
             body = RepositoryArchived(repository=repo.key, archived=found.archived)
@@ -358,6 +362,7 @@ def _what_is_known(view: sqlite3.Connection, *, repository: str) -> _Known:
     return _Known(
         state=row.state if row else "new",
         archived=row.archived if row else False,
+        private=row.private if row else False,
         memo=load_memo(row.etag if row else None),
         branches={
             branch.branch: (branch.tip, branch.state == "live")

@@ -413,7 +413,9 @@ class Operator:
             raise KeyError(repository)
         if row.replaced_by is None:
             raise WorkStateError(f"{repository}: no other repository was seen under its name")
-        body = RepositoryIdentified(repository=repository, forge_id=row.replaced_by, by=by)
+        body = RepositoryIdentified(
+            repository=repository, forge_id=row.replaced_by, private=row.private, by=by
+        )
         await self.store.append([NewEvent(f"repository:{repository}", body, actor=f"user:{by}")])
         log.info("repository_accepted", repository=repository, forge_id=row.replaced_by, by=by)
         return body

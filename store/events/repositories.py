@@ -90,12 +90,14 @@ class RepositoryRenamed(EventBody):
 class RepositoryIdentified(EventBody):
     """The number that its forge gives the repository, which it keeps for life.
 
-    `by`: who said that this one is meant from now on, in place of the one before; "" for the first that was seen.
+    `private`: whether it is hidden from strangers there; a change of that is another event. `by`: who said that this
+    one is meant from now on, in place of the one before; "" for the first that was seen.
     """
 
     type: ClassVar[str] = "repository_identified"
     repository: str
     forge_id: int
+    private: bool
     by: str
 
 

@@ -3,7 +3,7 @@
 -- name: repositories
 SELECT repositories.repository, url, forge_id, watched, enabled, opt_out, every_s, branches_json, include_json,
        exclude_json, projects_json, default_branch, state, reason, remedy, failing_since, failing_told, archived,
-       replaced_by, first_seen_at,
+       private, replaced_by, first_seen_at,
        poll_states.checked_at, poll_states.next_due_at, poll_states.outcome, poll_states.etag
 FROM repositories LEFT JOIN poll_states ON poll_states.repository = repositories.repository;
 

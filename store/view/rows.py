@@ -70,6 +70,8 @@ class RepositoryRow:
     failing_told: bool
     archived: bool
     """Its forge accepts no changes to it."""
+    private: bool
+    """Its forge hides it from strangers: its texts stay within it."""
     replaced_by: int | None
     """The number of another repository that its forge has under its name; nothing is done until a person says which."""
     first_seen_at: str

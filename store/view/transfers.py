@@ -154,7 +154,7 @@ class _Proving:
     def __init__(self, db: sqlite3.Connection, digest: str) -> None:
         rows = db.execute(
             "SELECT o.full_name, g.repository, o.path, o.content, o.theorem, o.position, EXISTS (SELECT 1 "
-            f"FROM repositories WHERE repositories.repository = g.repository AND opt_out) {_PROVE} "
+            f"FROM repositories WHERE repositories.repository = g.repository AND (opt_out OR private)) {_PROVE} "
             "ORDER BY o.position > 0 DESC, o.full_name, g.repository, o.path, o.content",
             (digest,),
         )
@@ -162,11 +162,11 @@ class _Proving:
         self._of_repository: dict[str, dict[_Name, _Proved]] = {}
         self._of_file: dict[int, dict[_Name, _Proved]] = {}
         self._quiet: set[str] = set()
-        for full_name, repository, path, content, theorem, position, opt_out in rows:
+        for full_name, repository, path, content, theorem, position, stays in rows:
             one = _Proved(_Name(full_name, repository, path), _Place(content, theorem, position))
             self._of_file.setdefault(content, {}).setdefault(one.name, one)
             self._of_repository.setdefault(repository, {}).setdefault(one.name, one)
-            if opt_out:
+            if stays:
                 self._quiet.add(repository)
             else:
                 self._all.setdefault(one.name, one)

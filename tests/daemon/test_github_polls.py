@@ -210,7 +210,7 @@ def test_another_repository_under_the_same_name_stops_it_until_a_person_says_whi
     async def accept() -> tuple[str, str]:
         client = GitHub(api_url=forge.github.url, token=TOKEN, timeout_s=5, local=True)
         async with forge.deployment.opened(github=client) as parts:
-            body = RepositoryIdentified(repository=parts.repo.key, forge_id=777, by="ann")
+            body = RepositoryIdentified(repository=parts.repo.key, forge_id=777, private=False, by="ann")
             await parts.store.append([NewEvent(f"repository:{parts.repo.key}", body)])
             first = await parts.poller.poll(parts.repo)
             return first.outcome, (await parts.poller.poll(parts.repo)).outcome
@@ -280,6 +280,15 @@ def test_each_status_has_its_problem_and_its_remedy(
     (failed,) = forge.deployment.events("repository_failed")
     assert failed.data["problem"] == problem
     assert remedy in failed.data["remedy"]
+
+
+def test_whether_a_repository_is_private_is_recorded_and_again_where_that_changes(forge: Watched) -> None:
+    served = forge.github.add("remotes/demo", forge.remote.path, private=True, forge_id=7)
+    forge.poll(times=2)
+    served.private = False
+    forge.poll(times=2, by_hand=True)
+    told = forge.deployment.events("repository_identified")
+    assert [(one.data["forge_id"], one.data["private"]) for one in told] == [(7, True), (7, False)]
 
 
 def test_a_private_repository_without_a_token_is_not_found(forge: Watched) -> None:

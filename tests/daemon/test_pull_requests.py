@@ -368,14 +368,16 @@ def test_who_agreed_is_not_who_owns_the_repository_after_it_was_handed_over(worl
 
 def test_another_repository_under_the_same_name_is_proposed_nothing(world: World) -> None:
     key = KEY
-    world.tell(watched(repository=key), RepositoryIdentified(repository=key, forge_id=101, by=""))
+    world.tell(
+        watched(repository=key), RepositoryIdentified(repository=key, forge_id=101, private=False, by="")
+    )
     assert "is another repository by now, with number 1000 in place of 101" in world.refused()
     reason, remedy = "another has its name", "everlean repos accept"
     world.tell(RepositoryReplaced(repository=key, before=101, forge_id=1000, reason=reason, remedy=remedy))
     asked = len(world.github.requests)
     assert f"{reason}; {remedy}" in world.refused()
     assert len(world.github.requests) == asked
-    world.tell(RepositoryIdentified(repository=key, forge_id=1000, by="ada"))
+    world.tell(RepositoryIdentified(repository=key, forge_id=1000, private=False, by="ada"))
     assert world.github.made("POST", "PATCH") == []
 
 

@@ -527,7 +527,7 @@ def samples() -> dict[str, EventBody]:
         ),
         RepositoryRecovered(repository=REPOSITORY),
         RepositoryRenamed(repository=REPOSITORY, new_url="https://example.org/new/logic", forge_id=42),
-        RepositoryIdentified(repository=REPOSITORY, forge_id=42, by=""),
+        RepositoryIdentified(repository=REPOSITORY, forge_id=42, private=False, by=""),
         RepositoryReplaced(
             repository=REPOSITORY,
             before=42,

@@ -58,6 +58,7 @@ def repository_watched(db: sqlite3.Connection, event: StoredEvent, body: Reposit
             "remedy": "",
             "failing_told": 0,
             "archived": 0,
+            "private": 0,
             "first_seen_at": event.recorded_at,
         },
     )
@@ -110,8 +111,8 @@ def repository_renamed(db: sqlite3.Connection, _event: StoredEvent, body: Reposi
 def repository_identified(db: sqlite3.Connection, _event: StoredEvent, body: RepositoryIdentified) -> None:
     """Take the number for its own."""
     db.execute(
-        "UPDATE repositories SET forge_id = ?, replaced_by = NULL WHERE repository = ?",
-        (body.forge_id, body.repository),
+        "UPDATE repositories SET forge_id = ?, private = ?, replaced_by = NULL WHERE repository = ?",
+        (body.forge_id, int(body.private), body.repository),
     )
 
 

@@ -27,7 +27,7 @@ from store.events.base import EventBody
 from store.events.models import ModelKind
 from store.events.places import SorryPlace
 from store.events.proofs import AttemptFinished, ClaimReleased, SorryClaimed
-from store.events.repositories import BranchCreated
+from store.events.repositories import BranchCreated, RepositoryIdentified
 from store.events.scans import SorryOpened
 from store.events.traces import FileTraced
 from store.view import queries, transfers
@@ -224,6 +224,12 @@ def test_what_is_proved_in_another_repository_is_tried_again_each_time_that_more
     assert world.plan(stating(world, {"a": "t", "b": "u"}, repository="u/v/w", sorry=True)).due == ()
     quiet = watched(repository="u/v/w", opt_out=True)
     assert world.plan(quiet, stating(world, {"mine": "u"}, repository="u/v/w", sorry=False)).due == ()
+    hidden = [
+        watched(repository="s/t/u"),
+        RepositoryIdentified(repository="s/t/u", forge_id=1, private=True, by=""),
+    ]
+    theirs = stating(world, {"theirs": "u"}, repository="s/t/u", sorry=False)
+    assert world.plan(hidden, theirs).due == (), "what is private stays in its repository"
 
 
 def test_a_statement_that_many_ask_and_many_prove_is_looked_for_once(world: World) -> None:
@@ -299,7 +305,7 @@ def test_a_rung_without_its_model_is_passed_over_and_says_what_it_waits_for(worl
     )
     assert [str(one) for one in plan.ladder] == [
         f"rung 2 (generator) waits: {NO_TACTICS}",
-        "rung 3 (whole), 60 s of a GPU's time, or more of a processor's",
+        "rung 3 (whole), 60 s of GPU time, or more processor time",
     ]
 
 
