@@ -607,7 +607,7 @@ def filled_with(
         return {row.sorry: text}
     start, end = min(one.byte_start for one in beside), max(one.byte_end for one in beside)
     text = _between(before, after, start, end)
-    parts = [] if text is None else parts_of(before, Replacement(start, end, text), judged=True)
+    parts = [] if text is None else parts_of(before, Replacement(start, end, text))
     ids = {one.byte_start: one.sorry for one in beside}
     if isinstance(parts, str):
         return _rejected(parts)

@@ -126,24 +126,23 @@ def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, known
         raise JobError(
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `everlean doctor`"
         ) from error
-    bodies = [
+    verdicts = [
         _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, model_of(one.search))
         for one in text.proofs
     ]
+    below = enumerate(_found_below(spec, reporter, text, verdict))
+    bodies: list[tuple[tuple[str, ...], ProofVerified | ProofChecked | ProofRejected | ClosureJudged]] = []
+    bodies += [((one.proof, spec.job), one) for one in verdicts]
+    bodies += [((one.proof, spec.job, str(number)), one) for number, one in below]
     # In one batch where they fit: a proof that is without its verdict for a moment is planned to be checked again.
-    longest = max(len(json.dumps(one.model_dump(mode="json"))) for one in bodies)
+    longest = max(len(json.dumps(one.model_dump(mode="json"))) for _, one in bodies)
     at_once = max(1, LONGEST_LINE_BYTES // 2 // longest)
     for start in range(0, len(bodies), at_once):
         reporter.events(
-            Recorded(f"proof:{one.proof}", one, (one.proof, spec.job))
-            for one in bodies[start : start + at_once]
+            Recorded(f"proof:{one.proof}", one, key) for key, one in bodies[start : start + at_once]
         )
-    reporter.events(
-        Recorded(f"proof:{one.proof}", one, (one.proof, spec.job, str(number)))
-        for number, one in enumerate(_found_below(spec, reporter, text, verdict))
-    )
     known.update(one.key for one in verdict.accepted)
-    return {"proof": proof.proof, "verdict": bodies[0].type, "not_checked": list(verdict.not_checked)}
+    return {"proof": proof.proof, "verdict": verdicts[0].type, "not_checked": list(verdict.not_checked)}
 
 
 def _found_below(

@@ -19,14 +19,11 @@ from pipeline.gate.finding import Finding
 from pipeline.gate.preconditions import other_toolchain, trusted_packages, unseen_by_the_kernel
 from pipeline.gate.second_kernel import AUTO
 from pipeline.gate.source_checks import (
-    cites_itself,
-    cites_later,
     dedents,
     ends_its_line,
     in_its_place,
     outside_the_sorries,
     parts_of,
-    rests_on,
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.forbidden import complaints
@@ -121,7 +118,7 @@ class Gate:
         Raises:
             SandboxError: the toolchain could not be asked; the job failed, the proof was not judged.
         """
-        parts = parts_of(self.before, self._replacement, judged=self._lean_judges)
+        parts = parts_of(self.before, self._replacement)
         try:
             if isinstance(parts, str):
                 self._judge("text", SCANNER, (parts,), "")
@@ -146,18 +143,18 @@ class Gate:
         self._judge("text", SCANNER, against, f"nothing forbidden in {len(replacement.text)} characters")
 
     def _complaints(self, one: Replacement) -> tuple[str, ...]:
-        return complaints(one.text, judged=self._lean_judges, ends_line=ends_its_line(self.before, one))
+        return complaints(one.text, ends_line=ends_its_line(self.before, one))
 
     @property
     def _lean_judges(self) -> bool:
-        """Whether Lean says if it is a proof: then the source is read for what else it could do."""
+        """Whether the project's Lean is here, and says if it is a proof."""
         return self.backend.is_lean and self._not_our_lean is None
 
     def _shape(self) -> None:
         before, one = self.before, self._replacement
         commands = parse(before).commands
         against = (
-            *outside_the_sorries(before, one, judged=self._lean_judges),
+            *outside_the_sorries(before, one),
             *dedents(before, commands, one),
             *in_its_place(before, self.after),
         )
@@ -189,18 +186,10 @@ class Gate:
         if new.text_hash != proof.declaration_text_hash:
             against.append("the patched declaration is not the one that the proof was found for")
         # Lean says whether an instance is a theorem.
-        if old.kind not in (PROVABLE_KINDS | INSTANCE_KINDS if self._lean_judges else PROVABLE_KINDS):
+        if old.kind not in PROVABLE_KINDS | INSTANCE_KINDS:
             against.append(
                 f"{old.name} is a {old.kind}: what is put in a sorry's place there is data, no proof"
             )
-        # Lean sees whether that is recursion that ends, and that nothing later is there yet.
-        if not self._lean_judges:
-            if cites_itself(proof.replacement, old.name):
-                against.append(f"the proof cites {old.name} itself")
-            cited = cites_later(proof.replacement, file=self.before, declaration_start=old.byte_start)
-            against += [
-                f"the proof cites {one.name}, which is declared after {old.name} or with it" for one in cited
-            ]
         self._judge("statement", SCANNER, against, f"statement {old.statement_hash[:16]} is unchanged")
 
     # ---- compile, and all that only a toolchain can say
@@ -220,10 +209,6 @@ class Gate:
         if not self._lean_judges:
             why = self._not_our_lean or f"no Lean: {backend.detail}"
             self._add("compile", "not_checked", "nobody", why)
-            conditional = self._rests_on()
-            if conditional:
-                self.verdict.conditional_on = conditional
-                self._judge("axioms", SCANNER, (f"conditional on {', '.join(conditional)}",), "")
             self._add("axioms", "not_checked", "nobody", why)
             self._add("kernel", "not_checked", "nobody", why)
             return
@@ -251,8 +236,7 @@ class Gate:
         if finding.axioms is not None:
             self.verdict.axioms = finding.axioms
             if "sorryAx" in finding.axioms:
-                named = finding.sorried or self._rests_on()
-                self.verdict.conditional_on = named or ("a sorry that the source does not name",)
+                self.verdict.conditional_on = finding.sorried or ("a sorry that Lean does not name",)
         if finding.material is not None:
             self.verdict.material = finding.material
         if finding.rests is not None:
@@ -274,10 +258,6 @@ class Gate:
             raise _Stop
 
     # ---- book-keeping
-
-    def _rests_on(self) -> tuple[str, ...]:
-        start = self._declaration(self.after).byte_start
-        return rests_on(self.project, path=self.proof.path, patched=self.after, declaration_start=start)
 
     @property
     def _proof_end(self) -> int:

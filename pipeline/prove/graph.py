@@ -263,7 +263,7 @@ def _refused(text: str) -> str:
     if len(text) > LONGEST:
         return f"the text has {len(text)} characters, and no tactic has more than {LONGEST}"
     # A search tactic may run, because its suggestion becomes part of the proof in its place.
-    found = complaints(text.removesuffix("?"), judged=True)
+    found = complaints(text.removesuffix("?"))
     return f"the text policy refuses {found[0]}"[:_REASON] if found else ""
 
 

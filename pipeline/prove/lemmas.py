@@ -132,7 +132,7 @@ def texts_of(lemma: Lemma) -> tuple[str, ...]:
 
 def _texts(name: str, goal: str, statement: str, proof: str) -> tuple[str, ...]:
     texts = (f"have {name} {one} := {proof}" for one in _stated(goal, statement))
-    return tuple(text for text in texts if len(text) <= LONGEST and not complaints(text, judged=True))
+    return tuple(text for text in texts if len(text) <= LONGEST and not complaints(text))
 
 
 def _stated(goal: str, statement: str) -> tuple[str, ...]:

@@ -398,7 +398,7 @@ class _Work:
                 if proof in self.seen:
                     continue
                 self.seen.add(proof)
-                if against := complaints(proof, judged=True):  # Lean tries it, and the gate decides
+                if against := complaints(proof):  # Lean tries it, and the gate decides
                     self.refused.append(
                         FailedProof(proof, tuple(f"not allowed in a proof: {one}" for one in against))
                     )

@@ -302,7 +302,8 @@ def test_a_job_that_is_killed_between_two_verdicts_has_given_the_first(court: Ga
         events = next(json.loads(line)["events"] for line in lines if b'"events"' in line)
         os.killpg(running.pid, signal.SIGKILL)
         assert b'"events"' not in lines.read()
-    assert [(one["type"], one["data"]["proof"]) for one in events] == [("proof_verified", "a" * 16)]
+    told = [(one["type"], one["data"]["proof"]) for one in events]
+    assert told == [("proof_verified", "a" * 16), ("closure_judged", "a" * 16)]
 
 
 def test_a_proof_that_another_job_judges_again_is_another_fact(court: GateProject) -> None:

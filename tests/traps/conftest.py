@@ -2,7 +2,7 @@
 
 `refused` holds for every trap that the text or the shape of a proof gives away: the gate refuses it at the step that
 is named, though a Lean says yes to it, and also where there is no Lean. What could pass for a proof and is none (a
-citation of itself, `hint`) is refused where no Lean judges, and left to one that does (`left_to_lean`). A trap that
+citation of itself, `hint`) is Lean's to judge (`left_to_lean`). A trap that
 only Lean can see is put before Lean 4.35.0 itself (`lean`), or where its library cannot say it before a Lean that
 answers as the real one does (`refused_by_lean`).
 """
@@ -10,6 +10,7 @@ answers as the real one does (`refused_by_lean`).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -53,13 +54,12 @@ def refused(court: GateProject) -> Refused:
 
 
 @pytest.fixture
-def left_to_lean(court: GateProject) -> Refused:
-    """Return how the gate refuses a case at `step` where no Lean judges; where one does, it is asked."""
+def left_to_lean(court: GateProject) -> Callable[[Case], None]:
+    """Return how a case is put before the gate, which asks Lean whether it is a proof."""
 
-    def hold(case: Case, *, step: str) -> ProofRejected:
+    def hold(case: Case) -> None:
         with patch.object(lake_checks, "findings", does_not_compile):
             assert court.rejected(case, step="compile").reason == "does not compile"
-        return court.rejected(case, step=step, lean="none")
 
     return hold
 

@@ -71,10 +71,10 @@ def test_a_comment_hides_nothing(refused: Refused, proof: str) -> None:
 
 
 def test_a_line_comment_over_what_follows_is_refused_and_one_over_nothing_is_none(
-    refused: Refused, left_to_lean: Refused
+    refused: Refused, left_to_lean: Callable[[Case], None]
 ) -> None:
     refused(Case("exact ⟨h.2, h.1⟩ --", file=FILE.replace("HOLE", "(HOLE)")), step="text")
-    left_to_lean(Case("exact ⟨h.2, h.1⟩ --"), step="text")
+    left_to_lean(Case("exact ⟨h.2, h.1⟩ --"))
 
 
 @pytest.mark.parametrize("proof", STRINGS.values(), ids=STRINGS.keys())
@@ -128,20 +128,20 @@ def test_of_several_texts_the_one_that_hides_something_is_named_and_all_are_refu
 def test_a_text_that_can_be_read_in_very_many_ways_is_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    def counted(text: str, *, judged: bool, ends_line: bool) -> tuple[str, ...]:
+    def counted(text: str, *, ends_line: bool) -> tuple[str, ...]:
         read.append(len(text))
-        return complaints(text, judged=judged, ends_line=ends_line)
+        return complaints(text, ends_line=ends_line)
 
     monkeypatch.setattr(source_checks, "complaints", counted)
     monkeypatch.setattr(source_checks, "_MOST_READ", 20_000)
     before = b"theorem t : True := f (sorry, sorry, sorry)\n"
     text = Replacement(23, 42, "a, " * 2000 + "sorry")
-    (why,) = source_checks.outside_the_sorries(before, text, judged=False)
+    (why,) = source_checks.outside_the_sorries(before, text)
     assert why.startswith("the proofs are too long to be told apart")
-    assert source_checks.parts_of(before, text, judged=False) == why
+    assert source_checks.parts_of(before, text) == why
     assert sum(read) < 2 * (20_000 + 2 * len(text.text))
     long = Replacement(23, 42, f"{'a' * 30_000}, b, {'c' * 30_000}")
-    assert source_checks.outside_the_sorries(before, long, judged=False) == (), "a proof may be long"
+    assert source_checks.outside_the_sorries(before, long) == (), "a proof may be long"
 
 
 def test_a_command_s_column_in_a_declaration_with_many_sorries_is_found_without_a_scan_for_each(

@@ -1,7 +1,6 @@
 """Check 1, the text: what a proof's text must not say, whatever Lean would make of it.
 
-Where a real Lean judges, that is what runs code, prints, or leaves its place: whether a text proves anything is Lean's
-to say. Without one (`judged` is false) what could pass for a proof and is none is refused too.
+That is what runs code, prints, or leaves its place. Whether a text proves anything is Lean's to say.
 
 Comments and strings are told apart from code by the scanner's lexer. Names count in every spelling: quoted by `«»`,
 with a namespace before them, in look-alike letters, with invisible characters in between.
@@ -62,25 +61,17 @@ _ROOTS_OF_CODE = frozenset({"Lean", "Lake", "System"})
 _LEMMAS_THERE = ("Lean.Grind.", "Lean.Omega.", "Lean.Order.", "System.Platform.")
 """Where lemmas live in them."""
 
-SEARCHES = _words(
-    """exact? apply? rw? rw?? hint have? simp? simp_all? dsimp? simpa? aesop? grind? decide? omega? show_term says
-    try? plausible slim_check polyrith observe? refine? linarith? positivity? ring? norm_num?
-    library_search squeeze_simp rw_search rw!? apply?! simp?! simp_all?! dsimp?! finish? fun_prop? ext? simp_arith?
+_SUGGESTING = _words(
+    """exact? apply? rw? rw?? have? simp? simp_all? dsimp? simpa? aesop? grind? decide? omega? try? observe? refine?
+    linarith? positivity? ring? norm_num? rw!? apply?! simp?! simp_all?! dsimp?! finish? fun_prop? ext? simp_arith?
     unfold? conv? congrm? calc? norm_cast? measurability? continuity? tauto? split_ifs? nlinarith? bound? gcongr?
-    apply_rules? termination_by? canonical duper? auto?"""
+    apply_rules? termination_by? duper? auto?"""
 )
-"""Refused as a word: what looks for a proof, or reports one, is none. Some of them close the goal with a sorry when
-they find nothing (`apply?`, `hint`), and what they find changes with the library: the proof is what they suggest."""
+_PRINTS = _SUGGESTING | _words("show_term polyrith library_search squeeze_simp rw_search")
+"""What prints what it finds, or asks a server: refused wherever it stands."""
 
-_PRINTS = frozenset(word for word in SEARCHES if word.endswith("?")) | _words(
-    """rw!? apply?! simp?! simp_all?! dsimp?! show_term polyrith library_search squeeze_simp rw_search"""
-)
-"""Of the searches, what prints what it finds, or asks a server: refused wherever it stands."""
-
-ADMITTING = _words("hint plausible slim_check") | frozenset(
-    word for word in SEARCHES if word.endswith(("?", "?!"))
-)
-"""Of the searches, what may admit the goal, or only says what would prove it: in a proof's place it is none."""
+ADMITTING = _SUGGESTING | _words("hint plausible slim_check")
+"""What may admit the goal, or only says what would prove it: in a proof's place it is none."""
 
 _OPTIONS = _words(
     """maxHeartbeats maxRecDepth maxSynthPendingDepth synthInstance exponentiation linter pp tactic simprocs backward
@@ -104,22 +95,20 @@ _ONLY_SHOW = (
 _WITH_IN = _words("open set_option")
 """Allowed where an `in` makes them part of the proof; without it they are commands."""
 
+_LEAN_S_TO_SAY = _words("termination_by decreasing_by checkpoint save stop")
+"""What says how a proof ends that cites itself, which Lean sees, and tactics that variables may be called as."""
+
 FORBIDDEN_WORDS = (
-    (KEYWORDS - _WITH_IN)
+    (KEYWORDS - _WITH_IN - _LEAN_S_TO_SAY)
     | UNPROVED_MODIFIERS
     | _words(
-        """meta local scoped private protected public noncomputable include_str where termination_by
-    decreasing_by stop add_aesop_rules erase_aesop_rules init_quot docs_to_verso whatsnew
-    mk_iff_of_inductive_prop insert_to_additive_translation delta_instance set_library_suggestions open_locale
-    import_private simproc_pattern checkpoint save"""
+        """meta local scoped private protected public noncomputable include_str where add_aesop_rules
+    erase_aesop_rules init_quot docs_to_verso whatsnew mk_iff_of_inductive_prop insert_to_additive_translation
+    delta_instance set_library_suggestions open_locale import_private simproc_pattern"""
     )
 )
 """Refused as a word of its own: each opens a command, declares something that outlives the proof, leaves the rest
 of the proof out, or runs code while Lean elaborates."""
-
-_LEAN_S_TO_SAY = _words("termination_by decreasing_by checkpoint save stop")
-"""Of these, what says how a proof ends that cites itself, which a real Lean sees, and tactics that variables may be
-called as."""
 
 _STOPS = re.compile(r"(?:\A|[\n;|·]|=>|<;>|(?<!\w)by\s)\s*stop(?![\w.'!?])")
 """The tactic, which leaves out what follows; elsewhere it is a name."""
@@ -132,7 +121,7 @@ _COMMANDS = tuple(
     )
 )
 """With these begin the commands that evaluate or print. What else begins with `#` may be a notation and a name (`#s`),
-or a library's command, which a real Lean does not take for a part of the proof."""
+or a library's command, which Lean does not take for a part of the proof."""
 
 _PLACES_OF_PROGRAMS = _words("UV FS Process")
 """Of the names, what holds nothing by itself: a hypothesis may be called so, where nothing is opened."""
@@ -194,12 +183,11 @@ _LOOKALIKES = str.maketrans(
 _LOOKALIKE = frozenset(map(chr, _LOOKALIKES))
 
 
-def complaints(replacement: str, *, judged: bool = False, ends_line: bool = False) -> tuple[str, ...]:
+def complaints(replacement: str, *, ends_line: bool = False) -> tuple[str, ...]:
     """Return why the text must not take a sorry's place; empty when there is nothing against it.
 
     Args:
         replacement: the text.
-        judged: a real Lean will say whether it is a proof.
         ends_line: nothing of the source stands behind it on its last line.
     """
     halves = sorted({character for character in replacement if "\ud800" <= character <= "\udfff"})
@@ -229,21 +217,21 @@ def complaints(replacement: str, *, judged: bool = False, ends_line: bool = Fals
     tokens, unclosed = tokens_of_text(replacement)
     if unclosed is not None:
         found.append(f"not closed inside the replacement: {unclosed}")
-    if not (judged and ends_line) and _ends_in_comment(replacement):
+    if not ends_line and _ends_in_comment(replacement):
         found.append("a line comment at the end would hide the source after it")
     words = [token.text for token in tokens]
     found += _unbalanced(words)
-    found += _commands(words, judged=judged)
+    found += _commands(words)
     found += _computed(words)
-    if judged and _STOPS.search(bare):
+    if _STOPS.search(bare):
         found.append("the word stop")
     opens = not _OPENING.isdisjoint(words)
-    excused = _excused(words) if judged else frozenset()
+    excused = _excused(words)
     for position, word in enumerate(words):
         if position in excused:
             continue
         following = words[position + 1] if position + 1 < len(words) else ""
-        complaint = _word(word, following, judged=judged, opens=opens)
+        complaint = _word(word, following, opens=opens)
         if complaint is not None and complaint not in found:
             found.append(complaint)
     return tuple(found)
@@ -281,24 +269,22 @@ def changes_nothing(option: str) -> bool:
 _OPENING = frozenset({"open", "export", "«open»"})
 
 
-def _word(word: str, following: str, *, judged: bool, opens: bool) -> str | None:
+def _word(word: str, following: str, *, opens: bool) -> str | None:
     if word == "@[":
         return "an attribute: one on a local declaration outlives the proof"
     if word == "eval" and following == "%":
         return "eval%, which runs code while Lean elaborates"
-    if word.startswith(_COMMANDS) or (not judged and word[:1] == "#" and word[1:2].isalpha()):
+    if word.startswith(_COMMANDS):
         return f"the command {word}"
     plain = skeleton(word)
     parts = plain.removeprefix("_root_.").split(".")
     shown = word if plain == word else f"{word} (a spelling of {plain})"
-    bare = judged and not opens and plain in _PLACES_OF_PROGRAMS
-    if judged and plain in _LEAN_S_TO_SAY:
-        return None
+    bare = not opens and plain in _PLACES_OF_PROGRAMS
     if plain in FORBIDDEN_WORDS or (not bare and any(_forbidden(part) for part in parts)):
         return f"the word {shown}"
-    if parts[0] in _ROOTS_OF_CODE and not (judged and plain.startswith(_LEMMAS_THERE)):
+    if parts[0] in _ROOTS_OF_CODE and not plain.startswith(_LEMMAS_THERE):
         return f"{shown}, a name of Lean's own programs"
-    if plain in (_PRINTS if judged else SEARCHES):
+    if plain in _PRINTS:
         return f"{shown}, which looks for a proof and is none"
     if parts[0] == "debug" and len(parts) > 1:
         return f"the option {shown}"
@@ -375,16 +361,11 @@ def _ambiguous(text: str, code: str) -> list[str]:
 def _could_hide(string: str) -> bool:
     """Return whether a string with escapes, were it read otherwise, could be more than a text."""
     words = _NAME.findall(string)
-    return (
-        "--" in string or "/-" in string or any(_word(word, "", judged=False, opens=True) for word in words)
-    )
+    return "--" in string or "/-" in string or any(_word(word, "", opens=True) for word in words)
 
 
-def _commands(words: list[str], *, judged: bool) -> list[str]:
-    """Return what makes a command of its own: an `open` or `set_option` without the `in` that ties it down.
-
-    What a `let rec` declares beside the proof may change nothing that the file says: Lean compares that.
-    """
+def _commands(words: list[str]) -> list[str]:
+    """Return what makes a command of its own: an `open` or `set_option` without the `in` that ties it down."""
     waiting = ""
     for position, word in enumerate(words):
         plain = skeleton(word)
@@ -397,8 +378,6 @@ def _commands(words: list[str], *, judged: bool) -> list[str]:
             if waiting and not following:
                 break
             waiting = ""
-        elif (plain, following) == ("let", "rec") and not judged:
-            return ["let rec, which declares what outlives the proof"]
     return [f"the command {waiting}, which has no `in` with something after it"] if waiting else []
 
 

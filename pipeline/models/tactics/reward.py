@@ -193,7 +193,7 @@ class LeanReward:
             answer = read_tactic(text_of(one.completion))
             if answer.flaw is not None:
                 verdicts[number] = self._verdict("no_tactic", answer.why)
-            elif refused := complaints(answer.tactic, judged=True):
+            elif refused := complaints(answer.tactic):
                 verdicts[number] = self._verdict("forbidden", refused[0])
             elif (place := self.places(one.row)) is None:
                 self._leave_out(None, one.state, "its theorem is not where the dataset says")

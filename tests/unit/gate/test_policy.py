@@ -104,8 +104,6 @@ TRAPS = [
     "simp\n/-- of what follows -/",
     "simp\n/-! a command -/",
     "exact foo\n  where foo : False := foo",
-    "exact foo\ntermination_by x",
-    "let rec f : Nat → False := f\n  exact f 0",
     "stop exact h",
     "exact (rfl : Lean.reduceBool b = true)",
     "run_tacq x",
@@ -118,18 +116,10 @@ TRAPS = [
     "exact f » h",
     "apply?",
     "exact?",
-    "hint",
     "set_option warn.sorry false in exact h",
     'trace "x"',
     'dbg_trace "x"\n  exact h',
 ]
-
-
-LEFT_TO_LEAN = {
-    "hint",
-    "exact foo\ntermination_by x",
-    "let rec f : Nat → False := f\n  exact f 0",
-}
 
 
 @pytest.mark.parametrize("text", HONEST)
@@ -226,20 +216,14 @@ STILL_REFUSED = [
 
 @pytest.mark.parametrize("text", LEAN_S_TO_SAY)
 def test_whether_it_is_a_proof_is_lean_s_to_say(text: str) -> None:
-    assert complaints(text, judged=True, ends_line=True) == ()
+    assert complaints(text, ends_line=True) == ()
 
 
 @pytest.mark.parametrize("text", STILL_REFUSED)
-def test_what_runs_code_prints_or_leaves_its_place_is_refused_whoever_judges(text: str) -> None:
-    assert complaints(text, judged=True, ends_line=True)
-
-
-@pytest.mark.parametrize("text", TRAPS)
-def test_a_lean_that_judges_leaves_few_of_the_traps_to_itself(text: str) -> None:
-    assert bool(complaints(text, judged=True)) == (text not in LEFT_TO_LEAN)
+def test_what_runs_code_prints_or_leaves_its_place_is_refused(text: str) -> None:
+    assert complaints(text, ends_line=True)
 
 
 def test_a_comment_at_the_end_hides_no_source() -> None:
-    assert complaints("exact h -- so", judged=True, ends_line=True) == ()
-    assert "hide the source" in complaints("exact h -- so", judged=True)[0]
-    assert "hide the source" in complaints("exact h -- so", ends_line=True)[0]
+    assert complaints("exact h -- so", ends_line=True) == ()
+    assert "hide the source" in complaints("exact h -- so")[0]
