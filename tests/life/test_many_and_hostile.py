@@ -41,9 +41,9 @@ def daemon(deployment: Deployment) -> Iterator[psutil.Process]:
         yield psutil.Process(process.pid)
 
 
-def outcomes(deployment: Deployment) -> Counter[str]:
+def outcomes(database: Path) -> Counter[str]:
     """Return how many repositories have each result of their last poll."""
-    with closing(sqlite3.connect(deployment.settings().paths.database_db)) as view:
+    with closing(sqlite3.connect(database)) as view:
         return Counter(outcome for (outcome,) in view.execute("SELECT outcome FROM poll_states"))
 
 
@@ -63,13 +63,14 @@ def test_a_forge_that_answers_badly_about_most_costs_the_others_no_time_and_the_
         deployment.config.write_text(
             text.replace('timeout = "20s"', f'timeout = "{TIMEOUT_S}s"'), encoding="utf-8"
         )
+        database = deployment.settings().paths.database_db
         with daemon(deployment) as process:
             before = most = process.memory_info().rss
             end = time.monotonic() + SECONDS
             while time.monotonic() < end:
                 most = max(most, process.memory_info().rss)
                 time.sleep(0.1)
-            found = outcomes(deployment)
+            found = outcomes(database)
         pauses = []
         for name in GOOD:
             times = [at for at, path in server.times if path.split("/")[3] == name and "heads" in path]
@@ -84,16 +85,16 @@ def test_a_forge_that_answers_badly_about_most_costs_the_others_no_time_and_the_
     assert found["unchanged"] + found["changed"] == len(GOOD)
 
 
-def late_s(deployment: Deployment) -> float:
+def late_s(database: Path) -> float:
     """Return for how long the latest repository's poll is due."""
-    with closing(sqlite3.connect(deployment.settings().paths.database_db)) as view:
+    with closing(sqlite3.connect(database)) as view:
         (first,) = view.execute("SELECT min(next_due_at) FROM poll_states").fetchone()
     return (datetime.now(UTC) - datetime.fromisoformat(first)).total_seconds()
 
 
-def counted(deployment: Deployment, table: str, condition: str = "1") -> int:
+def counted(database: Path, table: str, condition: str = "1") -> int:
     """Return how many rows of the view fulfil the condition."""
-    with closing(sqlite3.connect(deployment.settings().paths.database_db)) as view:
+    with closing(sqlite3.connect(database)) as view:
         count: int = view.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()[0]
         return count
 
@@ -156,14 +157,15 @@ def test_thousands_of_repositories_are_scanned_in_an_hour_of_a_core_and_polled_i
             slowest=f"{EVERY_MIN}m",
             extra=f'[github]\napi_url = "{server.url}"\nlocal_repositories = true\ntoken_file = "token"\n',
         )
+        database = deployment.settings().paths.database_db
         began, hours, first_s, most = time.monotonic(), Hours(server), 0.0, 0
         with deployment.daemon(forked_jobs=False) as started:
             deployment.wait_for(lambda: '"daemon_ready"' in deployment.log(), what="the daemon", seconds=300)
             process = psutil.Process(started.pid)
-            while counted(deployment, "jobs", "kind = 'scan' AND state = 'succeeded'") < NEW:
+            while counted(database, "jobs", "kind = 'scan' AND state = 'succeeded'") < NEW:
                 hours.look()
                 most = max(most, process.memory_info().rss)
-                if not first_s and outcomes(deployment).total() >= 10:
+                if not first_s and outcomes(database).total() >= 10:
                     first_s = time.monotonic() - began
                 time.sleep(0.5)
             all_s, spent_s = time.monotonic() - began, processor_s(process)
@@ -173,10 +175,10 @@ def test_thousands_of_repositories_are_scanned_in_an_hour_of_a_core_and_polled_i
                 hours.look()
                 later = max(later, process.memory_info().rss)
                 descriptors = max(descriptors, process.num_fds())
-                late = max(late, late_s(deployment))
+                late = max(late, late_s(database))
                 time.sleep(1)
         polls = Counter(request.status for request in server.requests[asked:])
-    sorries = counted(deployment, "sorries")
+    sorries = counted(database, "sorries")
     tell(
         f"{NEW:,} new repositories of {FILES} files at once",
         f"the first 10 after {first_s:.1f} s, all scanned after {all_s / 60:.0f} min,"
