@@ -71,13 +71,13 @@ class Building:
     def __init__(self, spec: JobSpec[BuildSpec], reporter: Reporter, project: Path, held: list[Lock]) -> None:
         self._spec = spec
         self._reporter = reporter
-        self._given = given = spec.parameters
+        self._given = parameters = spec.parameters
         self._project = project
-        self._cache = given.cache.absolute()
+        self._cache = parameters.cache.absolute()
         self._held = held
         self._started = time.monotonic()
-        self._what = f"{given.repository} at {given.sha[:12]}" + (
-            f", its project {given.folder}" if given.folder else ""
+        self._what = f"{parameters.repository} at {parameters.sha[:12]}" + (
+            f", its project {parameters.folder}" if parameters.folder else ""
         )
 
     def run(self) -> dict[str, Any]:
@@ -201,13 +201,13 @@ class Building:
         fetcher = self._fetcher(runner, self._given.timeout_s)
         while True:
             try:
-                found = fetcher.ensure(toolchain=toolchain, manifest=manifest, key=key)
+                result = fetcher.ensure(toolchain=toolchain, manifest=manifest, key=key)
                 build_cache.hold_packages(self._cache, key, self._held)
             except build_cache.BuildMissingError:
                 continue  # a sweep took them between the two
             except DependencyError as error:
                 raise self._not_had(error) from error
-            return found
+            return result
 
     def files_of(self, package: GitPackage) -> PackageFiles:
         """Return what a package says of itself at its commit, without the rest of it.
@@ -279,12 +279,12 @@ class Building:
             "processes": "build_too_many_processes",
         }
         reason = reasons.get(outcome.ending, "build_failed")
-        said = (
+        text = (
             f"no end after {self._given.timeout_s:g} s"
             if outcome.ending == "timeout"
             else outcome.explain(self._bounds())
         )
-        what = "nothing was built" if outcome.ok else said
+        what = "nothing was built" if outcome.ok else text
         errors = "".join(f"\n  {error}" for error in log.errors[:_NAMED_ERRORS])
         end = f"\nthe end of its output:\n{output}" if (output := outcome.end()) else ""
         raise JobError(

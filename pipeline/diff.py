@@ -201,34 +201,34 @@ def clone(folder: Path) -> Path:
     if not folder.is_dir():
         raise CloneError(f"{folder}: no such folder; name a clone with -C")
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", os.fspath(folder), "rev-parse", "--absolute-git-dir"],
             capture_output=True,
             check=False,
         )
     except FileNotFoundError as error:
         raise CloneError("there is no git; install it") from error
-    if done.returncode:
-        said = clean(done.stderr.decode("utf-8", "replace")).removeprefix("fatal: ")
-        raise CloneError(f"{folder}: {said}; name a clone with -C")
-    return Path(os.fsdecode(done.stdout.rstrip(b"\n")))
+    if result.returncode:
+        text = clean(result.stderr.decode("utf-8", "replace")).removeprefix("fatal: ")
+        raise CloneError(f"{folder}: {text}; name a clone with -C")
+    return Path(os.fsdecode(result.stdout.rstrip(b"\n")))
 
 
 def _commit(mirror: Mirror, name: str) -> str:
-    found = mirror.commit_of(name)
-    if found is None:
+    commit = mirror.commit_of(name)
+    if commit is None:
         raise CloneError(
             f"{clean(name)} is no commit here; fetch it (`git fetch origin BRANCH`; in a workflow, fetch-depth: 0 of "
             "actions/checkout), or correct the name"
         )
-    return found
+    return commit
 
 
 def _where_it_left(mirror: Mirror, base: str, head: str) -> str:
     """Return the commit at which the head's history left that of the base."""
-    found = mirror.merge_base(_commit(mirror, base), head)
-    if found is not None:
-        return found
+    result = mirror.merge_base(_commit(mirror, base), head)
+    if result is not None:
+        return result
     if mirror.shallow():
         raise CloneError(
             f"the clone is shallow and does not reach to where HEAD left {clean(base)}; fetch the history (`git fetch "
@@ -244,7 +244,7 @@ def _compared(
 ) -> Compared:
     old = {item.path: version_of(mirror, item) for item in changes.before if meant(item.path)}
     new = {item.path: version_of(mirror, item) for item in changes.present if meant(item.path)}
-    found = [
+    result = [
         *_Difference(old, new, unchanged).findings(),
         *_strange(changes.strange, meant),
         *_built_otherwise(mirror, changes),
@@ -255,7 +255,7 @@ def _compared(
     def place(item: Finding) -> tuple[str, int, int, int, str]:
         return item.path, item.line, item.column, order.index(item.kind), item.message
 
-    return Compared(len(old.keys() | new.keys()), tuple(sorted(found, key=place)))
+    return Compared(len(old.keys() | new.keys()), tuple(sorted(result, key=place)))
 
 
 def _built_otherwise(mirror: Mirror, changes: Changes) -> Iterator[Finding]:
@@ -283,11 +283,11 @@ def _let_pass(mirror: Mirror, item: TreeFile | None) -> dict[str, int]:
         b"" if item is None or not item.readable else mirror.read(item.blob, most_bytes=_MOST_LAKEFILE_BYTES)
     )
     lines = b"" if isinstance(data, int) else data
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for number, line in enumerate(lines.decode("utf-8", "replace").splitlines(), 1):
         for word in _LET_PASS.findall(line):
-            found.setdefault(word, number)
-    return found
+            result.setdefault(word, number)
+    return result
 
 
 def _not_as_committed(unchanged: Unchanged, new: Mapping[str, Version]) -> Iterator[Finding]:
@@ -439,8 +439,8 @@ class _Difference:
                 pass
 
     def _line(self, item: Decl) -> tuple[int, int]:
-        found = self._new[item.path].declarations[item.index]
-        return found.line, found.column
+        result = self._new[item.path].declarations[item.index]
+        return result.line, result.column
 
     # ---- declarations
 
@@ -499,7 +499,7 @@ class _Difference:
 
     def _around(self) -> Iterator[Finding]:
         """Report statements of the same text around which something changed: of a file and a change, the first."""
-        found: dict[tuple[Kind, str, str], list[Decl]] = defaultdict(list)
+        result: dict[tuple[Kind, str, str], list[Decl]] = defaultdict(list)
         ends: dict[str, int] = {}
         for old, now in self._compared.pairs:
             if now.kind not in _ASSERTED or old.statement_hash != now.statement_hash:
@@ -519,11 +519,11 @@ class _Difference:
                 kinds = (("meaning", changed.meaning),)
             for kind, lines in kinds:
                 if lines:
-                    found[kind, now.path, " ".join(lines)].append(now)
+                    result[kind, now.path, " ".join(lines)].append(now)
         for path, line in ends.items():
             message = "too many variables and the like; those of declarations were not compared"
             yield Finding("unread", path, line, 0, "", message)
-        for (kind, path, changes), items in found.items():
+        for (kind, path, changes), items in result.items():
             first = min(items, key=lambda item: item.index)
             names = f"{first.name}{and_more(len(items) - 1)}"
             message = {

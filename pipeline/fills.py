@@ -110,26 +110,26 @@ def make(out: Path, sources: Sequence[Source], day: date) -> Benchmark:
     beside = out.with_name(f".{out.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     counts = {part: len(rows[part]) for part in PARTS}
-    made = Benchmark(out, day.isoformat(), read, **counts, left_out=left_out)
+    benchmark = Benchmark(out, day.isoformat(), read, **counts, left_out=left_out)
     try:
         beside.mkdir(parents=True)
         for part in PARTS:
             _write(beside / f"{part}.parquet", rows[part])
-        text = json.dumps(asdict(made) | {"path": None}, indent=2, default=str)
+        text = json.dumps(asdict(benchmark) | {"path": None}, indent=2, default=str)
         (beside / "benchmark.json").write_text(text + "\n", encoding="utf-8")
         check(beside, sources, day)
         beside.rename(out)
     except OSError as error:
         raise BenchmarkError(f"{out} cannot be written: {error.strerror}; name another folder") from error
-    return made
+    return benchmark
 
 
 def rows_of(folder: Path, part: str) -> list[dict[str, Any]]:
     """Return the rows of a part of a benchmark, in its order."""
     from pyarrow import parquet
 
-    found: list[dict[str, Any]] = parquet.read_table(folder / f"{part}.parquet").to_pylist()
-    return found
+    result: list[dict[str, Any]] = parquet.read_table(folder / f"{part}.parquet").to_pylist()
+    return result
 
 
 def check(folder: Path, sources: Sequence[Source], day: date) -> None:
@@ -234,11 +234,11 @@ def _line(source: Source) -> list[tuple[str, datetime]]:
             told = mirror.first_parents("HEAD")
     except JobError as error:
         raise BenchmarkError(f"{source.repository}: {error}") from error
-    found, latest = [], 0
+    result, latest = [], 0
     for sha, seconds in told:
         latest = max(latest, seconds)
-        found.append((sha, datetime.fromtimestamp(latest, UTC)))
-    return found
+        result.append((sha, datetime.fromtimestamp(latest, UTC)))
+    return result
 
 
 def _declared(version: Version) -> Iterator[tuple[str, int, str, str, str]]:
@@ -283,7 +283,7 @@ class Names:
         """Return those that the proof of a declaration names: in its own namespaces, in full, or by the only end."""
         own = name.split(".")[:-1]
         spaces = [".".join(own[:end]) + "." for end in range(len(own), 0, -1)]
-        found: dict[str, None] = {}
+        result: dict[str, None] = {}
         for word in _WORD.findall(proof):
             parts = word.removeprefix("_root_.").rstrip(".").split(".")
             for end in range(len(parts), 0, -1):
@@ -294,9 +294,9 @@ class Names:
                 if full is None and len(ends) == 1 and ("." in head or "_" in head):
                     full = ends[0]
                 if full is not None and full != name:
-                    found[full] = None
+                    result[full] = None
                     break
-        return list(found)
+        return list(result)
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -315,7 +315,7 @@ def sources_of(folders: Sequence[Path], key: Callable[[str], str]) -> list[Sourc
     Raises:
         BenchmarkError: a folder is no clone, or two are of one repository.
     """
-    found: dict[str, Source] = {}
+    result: dict[str, Source] = {}
     for folder in folders:
         try:
             git = clone(folder)
@@ -324,7 +324,7 @@ def sources_of(folders: Sequence[Path], key: Callable[[str], str]) -> list[Sourc
         command = ["git", f"--git-dir={git}", "config", "--get", "remote.origin.url"]
         url = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
         name = key(url) if url else folder.resolve().name
-        if name in found:
+        if name in result:
             raise BenchmarkError(f"{folder} is {name} once more; name each repository once")
-        found[name] = Source(name, git)
-    return [*found.values()]
+        result[name] = Source(name, git)
+    return [*result.values()]

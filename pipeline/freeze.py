@@ -250,8 +250,10 @@ def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:
                     of = order.proofs_of
                     write_accepted(out, accepted(view, log, repositories=of))
         files = sorted(path for path in out.rglob("*") if path.is_file())
-        given: dict[str, bytes | Path | Input] = {f"{DATASET}{path.relative_to(out)}": path for path in files}
-        return store.freeze(place, given)
+        options: dict[str, bytes | Path | Input] = {
+            f"{DATASET}{path.relative_to(out)}": path for path in files
+        }
+        return store.freeze(place, options)
 
 
 def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
@@ -262,8 +264,8 @@ def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
     """
     assert spec.sources is not None
     reporter.progress(0, 1, "exporting what it reads")
-    made = export(spec.parameters, spec.inputs.folder, spec.sources)
-    return {"inputs": len(made.files), "bytes": sum(one.size_bytes for one in made.files)}
+    result = export(spec.parameters, spec.inputs.folder, spec.sources)
+    return {"inputs": len(result.files), "bytes": sum(one.size_bytes for one in result.files)}
 
 
 if __name__ == "__main__":

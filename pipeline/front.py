@@ -120,10 +120,10 @@ def front(
 
 def _not_taken(rows: Iterable[TooLargeRow]) -> int:
     """Return how many sorries were left out; of several branches of a repository the one with the most is counted."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for row in rows:
-        found[row.repository] = max(found.get(row.repository, 0), row.sorries - row.sorries_taken)
-    return sum(found.values())
+        result[row.repository] = max(result.get(row.repository, 0), row.sorries - row.sorries_taken)
+    return sum(result.values())
 
 
 # ---- as text
@@ -146,14 +146,14 @@ def lead(front: Front) -> str:
 
 def changes(front: Front) -> list[str]:
     """Say what came and went."""
-    said = [counted(front.came, "new sorry") if front.came else "no new sorry"]
+    lines = [counted(front.came, "new sorry") if front.came else "no new sorry"]
     filled = [f"{front.went[what]:,} {WORDS[what]}" for what in FILLED if what in front.went]
-    said += filled or ["none filled"]
+    lines += filled or ["none filled"]
     if removed := front.went.get("removed"):
-        said.append(f"{removed:,} gone without a proof")
+        lines.append(f"{removed:,} gone without a proof")
     if front.first_read:
-        said.append(f"{counted(front.first_read, 'was', 'were')} there when their branches were first read")
-    return said
+        lines.append(f"{counted(front.first_read, 'was', 'were')} there when their branches were first read")
+    return lines
 
 
 def digest(front: Front) -> list[str]:

@@ -188,13 +188,13 @@ def full_names(word: str, own: list[str], others: Iterable[Opened], has: Callabl
     for end in range(len(parts), 0, -1):
         head = ".".join(parts[:end])
         if not word.startswith("_root_."):
-            found = [name for name in (f"{space}.{head}" for space in own) if has(name)][:1]
+            result = [name for name in (f"{space}.{head}" for space in own) if has(name)][:1]
             for one in others:
                 if one.has(parts[0]):
                     spaces = [one.namespace, *(f"{space}.{one.namespace}" for space in own)]
-                    found += [name for name in (f"{space}.{head}" for space in spaces) if has(name)]
-            if found:
-                return list(dict.fromkeys(found))
+                    result += [name for name in (f"{space}.{head}" for space in spaces) if has(name)]
+            if result:
+                return list(dict.fromkeys(result))
         if has(head):
             return [head]
     return []
@@ -259,14 +259,14 @@ class Meanings:
     def _marked(self, old: Decl, now: Decl, was: Version | None, new: Version) -> tuple[str, str]:
         """Return what in the declaration hides a sorry, and what the kernel does not see, that was not there before."""
         had = Counter((mark.kind, mark.word) for mark in ([] if was is None else was.marks_of(old.index)))
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for mark in new.marks_of(now.index):
             if had[mark.kind, mark.word] > 0:
                 had[mark.kind, mark.word] -= 1
             else:
-                found.setdefault(mark.kind, mark.word.rstrip(","))
-        hidden = found.get("hidden") or self._sorry_by_a_macro(new, now)
-        return hidden, found.get("unchecked") or new.modifier_of(now.index)
+                result.setdefault(mark.kind, mark.word.rstrip(","))
+        hidden = result.get("hidden") or self._sorry_by_a_macro(new, now)
+        return hidden, result.get("unchecked") or new.modifier_of(now.index)
 
     def hidden_by(self, old: Decl) -> Outcome | None:
         """Return what holds the sorry of a declaration that is gone, where a command that no one here knows does."""
@@ -306,25 +306,25 @@ class Meanings:
     @cached_property
     def _declared(self) -> dict[str, list[tuple[Version, int]]]:
         """Every declaration of the files that are read, by its full name."""
-        found: dict[str, list[tuple[Version, int]]] = defaultdict(list)
+        result: dict[str, list[tuple[Version, int]]] = defaultdict(list)
         for version in (*self._new.values(), *self._elsewhere):
             for index, one in enumerate(version.declarations):
-                found[one.name].append((version, index))
-        return found
+                result[one.name].append((version, index))
+        return result
 
     @cached_property
     def _sorried(self) -> frozenset[str]:
-        found = {item.name for item in self._compared.now if item.places and not item.anonymous}
+        names = {item.name for item in self._compared.now if item.places and not item.anonymous}
         for version in self._elsewhere:
-            found |= {sorry.declaration for sorry in version.read.scan.sorries}
-        return frozenset(found | set(self._sorried_elsewhere))
+            names |= {sorry.declaration for sorry in version.read.scan.sorries}
+        return frozenset(names | set(self._sorried_elsewhere))
 
     def _rests_on(self, now: Decl) -> tuple[str, ...]:
         """Return the declarations with a sorry that a declaration cites by their names, itself or by what it cites."""
         version = self._new.get(now.path)
         if version is None or not self._sorried:
             return ()
-        found: set[str] = set()
+        result: set[str] = set()
         seen = {(now.path, now.index)}
         todo = [(version, now.index)]
         while todo and len(seen) < _MOST_REACHED:
@@ -333,11 +333,11 @@ class Meanings:
                 own = [one for one in self._declared.get(name, ()) if one[0] is citing]
                 some = own or [one for one in self._declared.get(name, ()) if not one[0].private(one[1])]
                 if name in self._sorried and (not own or any(one[0].has_a_sorry(one[1]) for one in own)):
-                    found.add(name)
+                    result.add(name)
                 new = [one for one in some if (one[0].item.path, one[1]) not in seen]
                 seen.update((one[0].item.path, one[1]) for one in new)
                 todo += new
-        return tuple(sorted(found - {now.name}))
+        return tuple(sorted(result - {now.name}))
 
     def _cited(self, version: Version, index: int) -> Iterator[str]:
         """Yield the full names of declarations that one has in it, among those that are read or have a sorry."""
@@ -407,7 +407,7 @@ class Meanings:
             {(one.name, self._hash(one)) for some in side.by_name.values() for one in some}
             for side in self._sides
         ]
-        found = {name.rpartition(".")[2] for name, _ in sides[0] ^ sides[1]}
+        result = {name.rpartition(".")[2] for name, _ in sides[0] ^ sides[1]}
         for number, side in enumerate(self._sides):
             said_of = {name for _, item in self._items_apart[number] for name in item.named[1:]}
             for some in side.by_name.values() if self._items_apart[number] else ():
@@ -415,8 +415,8 @@ class Meanings:
                     if self._items_in(number, one) or not said_of.isdisjoint(
                         self._stands_for(number, one)[1]
                     ):
-                        found.add(one.name.rpartition(".")[2])
-        return found
+                        result.add(one.name.rpartition(".")[2])
+        return result
 
     def _widen(self) -> None:
         """Read the unchanged files through which the statements that lost a sorry may reach what changed."""
@@ -447,9 +447,9 @@ class Meanings:
             if self._left < 0:
                 return None
             self._differences[chains] = list(before - after), list(after - before)
-        found = self._differences[chains]
-        self._left -= len(found[0]) + len(found[1])
-        return found if self._left >= 0 else None
+        result = self._differences[chains]
+        self._left -= len(result[0]) + len(result[1])
+        return result if self._left >= 0 else None
 
     def _words_of_the_proof(self, now: Decl) -> set[str]:
         """Return the names in a proof that it does not bind: before Lean 4.12 they brought variables with them."""
@@ -469,7 +469,7 @@ class Meanings:
     @cached_property
     def _completed(self) -> dict[str, str]:
         """The present meaning of each definition of which only sorries were replaced, with its former one."""
-        found = {}
+        result = {}
         for old, now in self._compared.pairs:
             if (
                 old.living
@@ -479,9 +479,9 @@ class Meanings:
             ):
                 was, new = self._old[old.path], self._new[now.path]
                 if _completes(was, old, new, now):
-                    found[new.meaning_of(now.index)] = was.meaning_of(old.index)
+                    result[new.meaning_of(now.index)] = was.meaning_of(old.index)
                     self._words_before[new.meaning_of(now.index)] = words_of(was.code_of(old.index))
-        return found
+        return result
 
     def _hash(self, one: Definition) -> str:
         return self._completed.get(one.meaning, one.meaning)
@@ -498,26 +498,26 @@ class Meanings:
 
     def _resting_on(self, names: Collection[str]) -> set[str]:
         """Return the last parts of names with those of all definitions that have one in them."""
-        found = set(names)
+        result = set(names)
         users: dict[str, set[str]] = defaultdict(set)
-        for side in self._sides if found else ():
+        for side in self._sides if result else ():
             for some in side.by_name.values():
                 for one in some:
                     for word in last_parts(side.words(one)):
                         users[word].add(one.name.rpartition(".")[2])
-        todo = set(found)
+        todo = set(result)
         while todo:
             while todo:
-                new = users[todo.pop()] - found
-                found |= new
+                new = users[todo.pop()] - result
+                result |= new
                 todo |= new
             for number, side in enumerate(self._sides):
                 for some in side.by_name.values():
                     last = some[0].name.rpartition(".")[2]
-                    if last not in found and any(self._items_below(number, one, found) for one in some):
+                    if last not in result and any(self._items_below(number, one, result) for one in some):
                         todo.add(last)
-            found |= todo
-        return found
+            result |= todo
+        return result
 
     def _items_below(self, number: int, one: Definition, names: Collection[str]) -> bool:
         """Return whether a definition uses a notation or an instance that has one of these names in it."""
@@ -649,13 +649,13 @@ class Meanings:
         self, words: Iterable[str], own: list[str], others: tuple[Opened, ...], lookup: Lookup, before: int
     ) -> list[Definition]:
         """Return the definitions that names mean in a place."""
-        found = []
+        result = []
         for word in words:
             names = full_names(word, own, others, lambda name: bool(lookup(name, before)))
             if not names and "." in word:
                 names = [name for part in word.split(".")[1:] for name in self._redefined.get(part, ())]
-            found += [one for name in names for one in lookup(name, before)]
-        return found
+            result += [one for name in names for one in lookup(name, before)]
+        return result
 
     def _named_by(self, number: Side, one: Definition) -> list[Definition]:
         """Return the definitions that a definition names, itself or by the notations and instances that it uses."""
@@ -667,13 +667,13 @@ class Meanings:
                 # What takes the place of its sorries says nothing that was said before.
                 words &= self._words_before[one.meaning]
             lookup = self._lookup(number, one.path, one.path, one.path)
-            found = []
+            result = []
             for names in (
                 (words, *side.sees(one.path, one.index)),
                 *self._by_items(number, one.path, one.index, code, last_parts(words)),
             ):
-                found += self._meant(*names, lookup, one.byte) or self._meant(*names, lookup, sys.maxsize)
-            self._named[key] = found
+                result += self._meant(*names, lookup, one.byte) or self._meant(*names, lookup, sys.maxsize)
+            self._named[key] = result
         return self._named[key]
 
     def _reached(
@@ -682,20 +682,20 @@ class Meanings:
         """Return all that the words of a statement mean, and what these definitions mean, each by its meaning."""
         side = self._sides[number]
         before = side.versions[item.path].declarations[item.index].byte_start
-        found: Reached = {}
+        result: Reached = {}
         todo = [
             one
             for names in ((words, *side.sees(item.path, item.index)), *below)
             for one in self._meant(*names, lookup, before)
         ]
-        while todo and len(found) < _MOST_REACHED:
+        while todo and len(result) < _MOST_REACHED:
             one = todo.pop()
             key = self._hash(one)
-            if key not in found:
-                found[key] = one
+            if key not in result:
+                result[key] = one
                 if one.path in side.versions:
                     todo += self._named_by(number, one)
-        return found
+        return result
 
     @cached_property
     def _redefined(self) -> dict[str, list[str]]:
@@ -704,11 +704,11 @@ class Meanings:
             {name: {self._hash(one) for one in some} for name, some in side.by_name.items()}
             for side in self._sides
         )
-        found: dict[str, list[str]] = defaultdict(list)
+        result: dict[str, list[str]] = defaultdict(list)
         for name in before.keys() & after.keys():
             if before[name] != after[name]:
-                found[name.rpartition(".")[2]].append(name)
-        return found
+                result[name.rpartition(".")[2]].append(name)
+        return result
 
     def _imports_apart(self, was: str, path: str) -> tuple[tuple[Version, ...], tuple[Version, ...]]:
         """Return the files that only one version of a file imports: of the version before, and of the one now."""
@@ -726,8 +726,8 @@ class Meanings:
 
     def _files(self, side: Side, modules: Iterable[str], others: Collection[str]) -> tuple[Version, ...]:
         """Return the files of modules, but those that the other side imports as well, by way of others."""
-        found = (self._beside.module(side, module) for module in modules)
-        return tuple(version for version in found if version is not None and version.item.path not in others)
+        result = (self._beside.module(side, module) for module in modules)
+        return tuple(version for version in result if version is not None and version.item.path not in others)
 
     # ---- notations, macros, instances
 
@@ -739,7 +739,7 @@ class Meanings:
             for side in self._sides
         ]
         counts = [Counter((item.text, item.scope) for _, item in side) for side in sides]
-        found: list[list[tuple[str, Item]]] = []
+        result: list[list[tuple[str, Item]]] = []
         for number, side in enumerate(sides):
             left = counts[number] - counts[1 - number]
             some = []
@@ -747,11 +747,11 @@ class Meanings:
                 if left[item.text, item.scope] > 0:
                     left[item.text, item.scope] -= 1
                     some.append((path, item))
-            found.append(some)
+            result.append(some)
         completed = self._completed_instances
         return (
-            [one for one in found[0] if one[1].text not in completed and self._says_something(one[1])],
-            [one for one in found[1] if one[1].text not in completed and self._says_something(one[1])],
+            [one for one in result[0] if one[1].text not in completed and self._says_something(one[1])],
+            [one for one in result[1] if one[1].text not in completed and self._says_something(one[1])],
         )
 
     def _says_something(self, item: Item) -> bool:
@@ -763,33 +763,33 @@ class Meanings:
     @cached_property
     def _propositions(self) -> dict[str, bool]:
         """The classes of the changed files by the last parts of their names, and whether their instances are proofs."""
-        found: dict[str, bool] = {}
+        result: dict[str, bool] = {}
         for side in self._sides:
             for version in side.versions.values():
                 for one in version.declarations:
                     if one.kind == "class":
                         last = one.name.rpartition(".")[2]
-                        found[last] = found.get(last, True) and is_a_proposition(one.statement)
-        return found
+                        result[last] = result.get(last, True) and is_a_proposition(one.statement)
+        return result
 
     @cached_property
     def _completed_instances(self) -> set[str]:
         """The texts of instances, before and now, of which only sorries were replaced."""
-        found = set()
+        result = set()
         for old, now in self._compared.pairs:
             if old.living and now.kind == "instance" and old.path in self._old and now.path in self._new:
                 was, new = self._old[old.path], self._new[now.path]
                 if _completes(was, old, new, now):
-                    found |= {text_of(was.code_of(old.index)), text_of(new.code_of(now.index))}
-        return found
+                    result |= {text_of(was.code_of(old.index)), text_of(new.code_of(now.index))}
+        return result
 
     @cached_property
     def _items_scoped(self) -> tuple[list[tuple[str, Item]], list[tuple[str, Item]]]:
         """What is scoped to a namespace in the changed files of each side, and is the same on the other."""
-        found: list[list[tuple[str, Item]]] = []
+        result: list[list[tuple[str, Item]]] = []
         for number, side in enumerate(self._sides):
             apart = {(path, item) for path, item in self._items_apart[number]}
-            found.append(
+            result.append(
                 [
                     (path, item)
                     for path in sorted(side.versions)
@@ -797,7 +797,7 @@ class Meanings:
                     if item.scope and (path, item) not in apart and self._says_something(item)
                 ]
             )
-        return found[0], found[1]
+        return result[0], result[1]
 
     def _holds(self, number: int, one: tuple[str, Item], path: str, index: int) -> bool:
         """Return whether a notation or an instance of a file holds at a declaration."""
@@ -842,7 +842,7 @@ class Meanings:
         reopened: bool,
     ) -> Iterator[str]:
         """Yield the notations, macros and instances that a statement uses, or what it reaches, in one version only."""
-        found: list[list[Item]] = []
+        result: list[list[Item]] = []
         for number, decl in enumerate((old, now)):
             visible = self._visible(decl.path) if self._items_apart[number] else None
             has, text = set(words), statement
@@ -863,9 +863,9 @@ class Meanings:
                     continue
                 if self._holds(number, (where, item), decl.path, decl.index) and uses(item, text, has):
                     some[item.text] = item
-            found.append(list(some.values()))
-        both = {item.said for item in found[0]} & {item.said for item in found[1]}
-        for sign, items in zip("-+", found, strict=True):
+            result.append(list(some.values()))
+        both = {item.said for item in result[0]} & {item.said for item in result[1]}
+        for sign, items in zip("-+", result, strict=True):
             for item in items:
                 if item.said not in both:
                     yield f"{sign} {item.text if len(item.text) <= 120 else item.text[:119] + '…'}"
@@ -876,10 +876,10 @@ def _other_definitions(before: Reached, after: Reached) -> Iterator[str]:
     if before.keys() == after.keys():
         return
     come = {one.name for key, one in after.items() if key not in before}
-    gone = {one.name for key, one in before.items() if key not in after}
-    yield from (f"{name} changed" for name in sorted(come & gone))
-    yield from (f"- {name}" for name in sorted(gone - come))
-    yield from (f"+ {name}" for name in sorted(come - gone))
+    names = {one.name for key, one in before.items() if key not in after}
+    yield from (f"{name} changed" for name in sorted(come & names))
+    yield from (f"- {name}" for name in sorted(names - come))
+    yield from (f"+ {name}" for name in sorted(come - names))
 
 
 def _namespace(item: Decl) -> str:
@@ -902,12 +902,12 @@ def _completes(was: Version, old: Decl, new: Version, now: Decl) -> bool:
     parts = [b"".join(_code(piece).split()) for piece in pieces]
     if not left.startswith(parts[0]) or not left.endswith(parts[-1]):
         return False
-    found = len(parts[0])
+    result = len(parts[0])
     for part in parts[1:]:
-        found = left.find(part, found)
-        if found < 0:
+        result = left.find(part, result)
+        if result < 0:
             return False
-        found += len(part)
+        result += len(part)
     return True
 
 

@@ -51,13 +51,13 @@ def _spellings(secret: str) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, {secret, quote(secret), quote(secret, safe="")})))
     data = secret.encode()
     pairs = r"(?:[\s:,-]|%(?:25){0,2}|\\{1,4}x|0x){0,4}".join(f"{byte:02x}" for byte in data)
-    found = [_spelt(secret), _spelt(secret[::-1]), pairs]
+    result = [_spelt(secret), _spelt(secret[::-1]), pairs]
     for before in range(3):
         # The first and the last letters also depend on what stands beside it: they go, whatever they are.
         whole = base64.standard_b64encode(b"x" * before + data).decode().rstrip("=")
         inner = whole[(8 * before + 5) // 6 : 8 * (before + len(data)) // 6]
-        found.append(rf"[\w+/-]?{_spelt(inner, between=chr(92) + 's{0,4}')}[\w+/-]?=*")
-    return re.compile("|".join(found), re.IGNORECASE)
+        result.append(rf"[\w+/-]?{_spelt(inner, between=chr(92) + 's{0,4}')}[\w+/-]?=*")
+    return re.compile("|".join(result), re.IGNORECASE)
 
 
 def _spelt(text: str, *, between: str = "") -> str:

@@ -48,12 +48,12 @@ class Unchanged(Beside):
 
     @cached_property
     def _modules(self) -> tuple[dict[str, list[TreeFile]], dict[str, list[TreeFile]]]:
-        found: tuple[dict[str, list[TreeFile]], dict[str, list[TreeFile]]] = ({}, {})
-        for side, files in zip(found, self._files, strict=True):
+        result: tuple[dict[str, list[TreeFile]], dict[str, list[TreeFile]]] = ({}, {})
+        for side, files in zip(result, self._files, strict=True):
             for path, item in files.items():
                 if path.endswith(".lean") and item.readable:
                     side.setdefault(PurePosixPath(path).name, []).append(item)
-        return found
+        return result
 
     def module(self, side: Side, module: str) -> Version | None:
         """Return the file of a module of the project, by its name: its source folder is not asked for."""

@@ -101,12 +101,12 @@ class Chains:
 
     def parts(self, chain: int) -> Counter[Part]:
         """Return the parts of a list, and how often each is in it."""
-        found: Counter[Part] = Counter()
+        result: Counter[Part] = Counter()
         while chain:
             chain, part = self._links[chain]
             if part is not None:
-                found[part] += 1
-        return found
+                result[part] += 1
+        return result
 
 
 class Mark(NamedTuple):
@@ -199,11 +199,11 @@ class Version:
     def unseen(self) -> Counter[str]:
         """The characters that hide something: those that turn text around wherever they stand, others in code."""
         text = self.data.decode("utf-8", "replace")
-        found = {one for one in set(text) if one not in _SHOWN_AS_SPACE and invisible(one)}
-        if not found:
+        result = {one for one in set(text) if one not in _SHOWN_AS_SPACE and invisible(one)}
+        if not result:
             return Counter()
         bare = lex(text).bare.translate(_MASKS)
-        return Counter({one: (text if one in _BIDI else bare).count(one) for one in sorted(found)})
+        return Counter({one: (text if one in _BIDI else bare).count(one) for one in sorted(result)})
 
     def unknown_command_with(self, name: str) -> Command | None:
         """Return the command of a library, or of the project's own, that has this name in it."""
@@ -225,7 +225,7 @@ class Version:
 
     def contexts(self, chains: Chains) -> dict[int, int]:
         """Return the chain of what is in force at each declaration and belongs to what it says, by its index."""
-        found: dict[int, int] = {}
+        result: dict[int, int] = {}
         chain = [0]  # of the first 0, 1, 2, … lines
         for command, lines in self.source.in_force():
             # One command closes scopes or adds lines, never both.
@@ -240,8 +240,8 @@ class Version:
                 self.data[command.byte_start : inside[0][0]].decode("utf-8", "replace")
             ):
                 here = _with(chains, here, line)
-            found.update((index, here) for _, index in inside)
-        return found
+            result.update((index, here) for _, index in inside)
+        return result
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
@@ -249,7 +249,7 @@ class Version:
         instances = {index for index, one in enumerate(self.declarations) if one.kind == "instance"}
         if not instances and not any(one.keyword in _GIVE_MEANING for one in self.source.commands):
             return ()
-        found = []
+        result = []
         for command, lines in self.source.in_force():
             some = [index for _, index in self._inside(command) if index in instances]
             items = [(self._instance(index, lines), self.code_of(index)) for index in some]
@@ -262,10 +262,10 @@ class Version:
             for item, text in items:
                 space = ".".join(line.split()[1] for line in lines if line.startswith("namespace "))
                 scoped = _SCOPED.search(text[:_HEAD])
-                found.append(
+                result.append(
                     item._replace(namespace=space, scope=(scoped.group(1) or space) if scoped else "")
                 )
-        return tuple(sorted(found, key=lambda item: item.byte))
+        return tuple(sorted(result, key=lambda item: item.byte))
 
     def _made_one(self, name: str, command: Command) -> Item | None:
         """Return the instance that an `attribute` command makes of something; None if that is a proof.
@@ -376,14 +376,14 @@ class Version:
         for token, next_token in zip_longest(tokens, tokens[1:]):
             byte = command.byte_start + token.byte_start
             after = next_token.text if next_token else ""
-            found = (
+            result = (
                 None
                 if previous == "set_option"
                 else self._counts(command, token.text, byte, before=previous, after=after)
             )
             previous = skeleton(token.text)
-            if found is not None:
-                yield Mark(*found, byte, owner(byte))
+            if result is not None:
+                yield Mark(*result, byte, owner(byte))
         plain = lex(code).code
         piece = _PIECE_OF_A_NAME.search(plain)
         if piece is not None and _JOINED.search(plain):

@@ -227,9 +227,9 @@ def _ours(counted: Sequence[tuple[TraceRow, _Counted]]) -> Curriculum:
     for _, of_trace in counted:
         everything.update(of_trace.by_steps)
     limits = thresholds(everything)
-    found = [(trace, of_trace, (*_buckets(of_trace, limits), 0)) for trace, of_trace in counted]
-    found.sort(key=lambda item: (-item[2][0], item[0].repository))
-    return Curriculum(_rows(found), limits, compat=False)
+    result = [(trace, of_trace, (*_buckets(of_trace, limits), 0)) for trace, of_trace in counted]
+    result.sort(key=lambda item: (-item[2][0], item[0].repository))
+    return Curriculum(_rows(result), limits, compat=False)
 
 
 def _buckets(counted: _Counted, limits: Thresholds | None) -> tuple[int, int, int]:
@@ -311,12 +311,12 @@ def _as_leandojo(counted: Iterable[tuple[TraceRow, _Counted]]) -> Curriculum:
         raise CompatError("no theorem has a proof step: LeanDojo-v2 stops there with an IndexError")
     ordered = sorted(everything.items())
     easy, medium = (_compat_percentile(ordered, percent) for percent in (EASY_PERCENT, MEDIUM_PERCENT))
-    found = [
+    result = [
         (trace, one, _compat_buckets(ratings, one.proofless, easy, medium)) for trace, one, ratings in known
     ]
     # The others keep their order.
-    found.sort(key=lambda item: item[2][0], reverse=True)
-    return Curriculum(_rows(found), Thresholds(math.log(easy), math.log(medium)), compat=True)
+    result.sort(key=lambda item: item[2][0], reverse=True)
+    return Curriculum(_rows(result), Thresholds(math.log(easy), math.log(medium)), compat=True)
 
 
 def _ratings(counted: _Counted) -> Counter[float]:
@@ -331,10 +331,10 @@ def _compat_buckets(ratings: Mapping[float, int], proofless: int, easy: float, m
     """Sort one repository's theorems into their buckets: those without steps are dealt out in three parts, the rest to
     hard. Nothing is below a limit that is NaN."""
     third = proofless // 3
-    found = [third, third, proofless - 2 * third, 0]
+    result = [third, third, proofless - 2 * third, 0]
     for rating, number in ratings.items():
-        found[3 if rating == math.inf else 0 if rating <= easy else 1 if rating <= medium else 2] += number
-    return found[0], found[1], found[2], found[3]
+        result[3 if rating == math.inf else 0 if rating <= easy else 1 if rating <= medium else 2] += number
+    return result[0], result[1], result[2], result[3]
 
 
 def _compat_percentile(ordered: list[tuple[float, int]], percent: int) -> float:

@@ -251,12 +251,12 @@ WORDS = "bm25"
 
 def ladder_models(db: sqlite3.Connection) -> dict[str, str]:
     """Return the models that the ladder climbs with: the checkpoints in use; of the retriever what finds premises."""
-    found = model_queries.in_use(db)
-    if "retriever" in found:
-        found["retriever"] = finds_premises(
-            found["retriever"], model_queries.evaluations(db, found["retriever"])
+    result = model_queries.in_use(db)
+    if "retriever" in result:
+        result["retriever"] = finds_premises(
+            result["retriever"], model_queries.evaluations(db, result["retriever"])
         )
-    return found
+    return result
 
 
 def finds_premises(checkpoint: str, evaluations: Iterable[EvaluationRow]) -> str:
@@ -310,11 +310,11 @@ def needed(
     still promote them; and the best of each task, on the newest examples that are known of it.
     """
     in_use = next((row.checkpoint for row in known if row.promoted), None)
-    found = {row.checkpoint for row in known if row.promoted_at is None and row.refused_at is None}
-    found |= {row.checkpoint for row in known if row.refused_at is not None and row.parent == in_use}
+    checkpoints = {row.checkpoint for row in known if row.promoted_at is None and row.refused_at is None}
+    checkpoints |= {row.checkpoint for row in known if row.refused_at is not None and row.parent == in_use}
     there = {row.checkpoint: row for row in known if row.removed_at is None}
     used = [one for one in promotions if one in there]
-    found |= {*_standing(used)[-keep:], *list(dict.fromkeys(reversed(used)))[:keep]}
+    checkpoints |= {*_standing(used)[-keep:], *list(dict.fromkeys(reversed(used)))[:keep]}
     rows = [row for row in once_in_use if row.checkpoint in there and _is_test(row)]
     newest = {task: row.dataset for task, row in _newest_by_task(rows).items()}
     best: dict[tuple[str | None, str], EvaluationRow] = {}
@@ -325,7 +325,7 @@ def needed(
         other = best.setdefault(_task(row), row)
         if rule.lost(other.metrics[rule.metric], row.metrics[rule.metric]) < 0:
             best[_task(row)] = row
-    return found | {row.checkpoint for row in best.values()}
+    return checkpoints | {row.checkpoint for row in best.values()}
 
 
 def _standing(promotions: Sequence[str]) -> list[str]:
@@ -413,8 +413,8 @@ class _Usual:
         spread = 0.0
         if len(large) > 1:
             # Each task counts the same: a small one among large ones may be the one that differs.
-            found = statistics.variance(pairs.rate for pairs in large)
-            spread = max(0.0, found - statistics.fmean(pairs.variance for pairs in large))
+            result = statistics.variance(pairs.rate for pairs in large)
+            spread = max(0.0, result - statistics.fmean(pairs.variance for pairs in large))
         return _Usual(large, spread)
 
     def beside(self, one: _Pairs) -> tuple[float, float]:
@@ -463,10 +463,10 @@ class _Test:
         return self._too_much and (self.chance is None or self.chance < level)
 
     def __str__(self) -> str:
-        said = f"{self.what}, with {self.allowed:g} allowed"
+        text = f"{self.what}, with {self.allowed:g} allowed"
         if self.chance is None or not self._too_much:
-            return said
-        return f"{said} (over {self.steps} steps; by chance in {100 * self.chance:.2g} % of cases)"
+            return text
+        return f"{text} (over {self.steps} steps; by chance in {100 * self.chance:.2g} % of cases)"
 
 
 _Compared = Sequence[tuple[TaskChange, _Pairs | None]]
@@ -480,21 +480,22 @@ def _compared(
 ) -> _Compared:
     old = _newest_by_task(before)
     new = [row for row in after if _is_test(row)]
-    found = [
+    result = [
         _change(row, [other for other in new if _task(other) == _task(row)], rule, read_blob)
         for row in old.values()
     ]
     problem = "the other was not measured on it"
-    found += [
+    result += [
         (TaskChange(row.repository, row.split, row.dataset, None, row.metrics, None, problem), None)
         for task, row in _newest_by_task(new).items()
         if task not in old
     ]
-    usual = _Usual.of(pairs for _, pairs in found)
-    found = [
-        (task if pairs is None else replace(task, chance=pairs.chance(usual)), pairs) for task, pairs in found
+    usual = _Usual.of(pairs for _, pairs in result)
+    result = [
+        (task if pairs is None else replace(task, chance=pairs.chance(usual)), pairs)
+        for task, pairs in result
     ]
-    return sorted(found, key=lambda one: (one[0].repository or "", one[0].split))
+    return sorted(result, key=lambda one: (one[0].repository or "", one[0].split))
 
 
 def _change(
@@ -607,10 +608,10 @@ def _tests_before(
     tests = []
     for checkpoint, rows in earlier.items():
         # Of a task whose test set grew, the measurement on what the candidate was asked comes first.
-        told = [row for row in rows if row.dataset in sets]
-        tasks = {_task(row) for row in told}
-        told += [row for row in rows if _task(row) not in tasks]
-        compared = [one for one in _compared(after, told, rule, read_blob) if one[1] is not None]
+        lines = [row for row in rows if row.dataset in sets]
+        tasks = {_task(row) for row in lines}
+        lines += [row for row in rows if _task(row) not in tasks]
+        compared = [one for one in _compared(after, lines, rule, read_blob) if one[1] is not None]
         tests += [
             replace(test, what=f"against {checkpoint}, once in use, {test.what}")
             for test in _by_task(compared, rule, 2 * tolerance)

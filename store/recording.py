@@ -234,11 +234,11 @@ class _Line:
         # Not before: a tracing job makes events, and reads no view.
         from store.view import queries
 
-        found = cls()
+        result = cls()
         after = 0
         if view is not None:
             after = queries.position(view)  # first: what comes in meanwhile is read once more below
-            found._take_view(view, (repository, line))
+            result._take_view(view, (repository, line))
         events = reader.read(
             after=after,
             types=("file_traced", "traced_file_removed", "commit_traced", "trace_withdrawn"),
@@ -247,10 +247,10 @@ class _Line:
         for event in events:
             data = event.data
             if event.type == "trace_withdrawn":
-                found.withdrawn |= data["trace"] == found.trace
+                result.withdrawn |= data["trace"] == result.trace
             elif data["line"] == line:
-                found._take_event(event.seq, event.type, data)
-        return found
+                result._take_event(event.seq, event.type, data)
+        return result
 
     def standing(self) -> set[str]:
         """The paths that the line has."""

@@ -124,24 +124,24 @@ def read(path: Path) -> Listed:
         raise SorryDBError(
             f'{path} is no list of SorryDB\'s: it should be an object with "repos" or "sorries"'
         )
-    found: dict[str, dict[str, None]] = {}
+    result: dict[str, dict[str, None]] = {}
     for number, entry in enumerate(_list(path, document, "repos")):
         names = (entry.get("remote"), entry.get("remote_url")) if isinstance(entry, dict) else ()
         address = next((name for name in names if isinstance(name, str) and name), None)
         if address is None:
             raise SorryDBError(f'{path}: repos[{number}] has no "remote" and no "remote_url"')
-        found.setdefault(address, {})
+        result.setdefault(address, {})
     records = tuple(
         Record.from_json(entry, where=f"{path}: sorries[{number}]")
         for number, entry in enumerate(_list(path, document, "sorries"))
     )
     for record in records:
-        found.setdefault(record.remote, {})[record.branch] = None
-    if len(found) > MOST_REPOSITORIES:
+        result.setdefault(record.remote, {})[record.branch] = None
+    if len(result) > MOST_REPOSITORIES:
         raise SorryDBError(
-            f"{path} lists {len(found):,} repositories, more than {MOST_REPOSITORIES:,}; split it"
+            f"{path} lists {len(result):,} repositories, more than {MOST_REPOSITORIES:,}; split it"
         )
-    return Listed({address: tuple(branches) for address, branches in found.items()}, records)
+    return Listed({address: tuple(branches) for address, branches in result.items()}, records)
 
 
 def is_list(path: Path) -> bool:

@@ -299,8 +299,8 @@ def script(name: str) -> str:
 @cache
 def statements(name: str) -> dict[str, str]:
     """Return the named statements of `store/<name>.sql`: each starts after a line `-- name: <identifier>`."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for section in script(name).split("-- name: ")[1:]:
         title, _, body = section.partition("\n")
-        found[title.strip()] = body.strip().removesuffix(";")
-    return found
+        result[title.strip()] = body.strip().removesuffix(";")
+    return result

@@ -167,11 +167,11 @@ class Claims:
             row, repo = await self._open(rows)
             taken = [row, *(_of_the_same(row, other, beside) for other in others)]
             _refuse_others(row, standing, claim, agent=agent, taken=proofs)
-            found = await self._found(taken, repo, proofs)
+            result = await self._found(taken, repo, proofs)
             events = []
             new = [
                 one
-                for one in found
+                for one in result
                 if not await self.store.ask(partial(queries.proofs_by_prefix, prefix=one.proof))
             ]
             pending = await self._check_pending(by, len(new))
@@ -185,9 +185,9 @@ class Claims:
             if events:
                 await self.store.append(events)
                 self._submitted[by] = pending | {one.proof for one in new}
-        for body in found:
+        for body in result:
             log.info("proof_submitted", sorry=body.sorry, proof=body.proof, agent=agent, by=by)
-        return found
+        return result
 
     async def _check_claims(self, by: str) -> None:
         """Refuse another claim to a user who has the most that are allowed.
@@ -406,10 +406,10 @@ def _attempt(found: ProofFound, agent: str, *, beside: int) -> AttemptFinished:
 
 def _about(view: sqlite3.Connection, *, sorry: str) -> tuple[list[SorryRow], list[SorryRow], list[ClaimRow]]:
     """Return a sorry on the watched branches, all of its declaration's, and the claims that stand on these."""
-    found = queries.sorries_by_prefix(view, sorry)
-    if not any(row.sorry == sorry for row in found):
+    result = queries.sorries_by_prefix(view, sorry)
+    if not any(row.sorry == sorry for row in result):
         return [], [], []
-    (repository,) = {row.repository for row in found if row.sorry == sorry}
+    (repository,) = {row.repository for row in result if row.sorry == sorry}
     known = queries.sorries(view, repository=repository, watched_only=True)
     rows = [row for row in known if row.sorry == sorry]
     places = {(row.branch, row.path, row.declaration) for row in rows}

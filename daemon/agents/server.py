@@ -154,9 +154,9 @@ class Tools:
         """List the watched repositories: their branches, Lean versions, and how many sorries they have."""
         instance = self._instance()
         with open_view(instance) as database:
-            found = described_repositories(database)
+            result = described_repositories(database)
         return Repositories(
-            repositories=[of_row(Repository, item) for item in found if item.watched],
+            repositories=[of_row(Repository, item) for item in result if item.watched],
             daemon_running=instance.running,
         )
 
@@ -262,8 +262,10 @@ class Tools:
         with open_view(instance) as database:
             row = proof_named(database, proof)
         with LogReader.open(instance.paths.events_db) as log:
-            made = certificate_of(log, row.proof)
-        return ShownCertificate(certificate=made.model_dump(mode="json"), in_doubt=doubt_on(made, row))
+            certificate = certificate_of(log, row.proof)
+        return ShownCertificate(
+            certificate=certificate.model_dump(mode="json"), in_doubt=doubt_on(certificate, row)
+        )
 
     async def find_premises(
         self,
@@ -312,8 +314,8 @@ class Tools:
             "proof": texts.pop(row.sorry),
             "others": [{"sorry": {"id": one}, "proof": text} for one, text in texts.items()],
         }
-        found = await self._serving("/check", body)
-        return read_answer(Verdict, found)
+        result = await self._serving("/check", body)
+        return read_answer(Verdict, result)
 
     def submit_proof(
         self,
@@ -342,11 +344,11 @@ class Tools:
             "claim": claim,
         }
         first, *rest = command(self._instance(), "/submit", body)["proofs"]
-        found = self.show_proof(str(first["proof"]))
+        result = self.show_proof(str(first["proof"]))
         return Submitted(
-            proof=found.proof,
-            verdict=found.verdict,
-            why=found.why,
+            proof=result.proof,
+            verdict=result.verdict,
+            why=result.why,
             others={str(one["sorry"]): str(one["proof"]) for one in rest},
         )
 
@@ -409,16 +411,16 @@ class Tools:
                 from_environment=False,
             ) as client:
                 answer = await client.call("POST", f"http://{host}:{serve.port}{route}", content=body)
-            found = answer.json()
-            if not isinstance(found, dict):
+            result = answer.json()
+            if not isinstance(result, dict):
                 raise NotJsonError("no object")
         except (NoAnswerError, NotJsonError) as error:
             raise AgentError(
                 f"the server for editors does not answer ({error}); start it with `everlean serve`"
             ) from error
         if answer.status != 200:
-            raise AgentError(str(found.get("detail") or f"the server for editors answered {answer.status}"))
-        return found
+            raise AgentError(str(result.get("detail") or f"the server for editors answered {answer.status}"))
+        return result
 
     def claim_sorry(
         self,
@@ -624,10 +626,10 @@ def filled_with(
             _plain(before, ends=True).count(b"\n") - tail[len(tail) - same :].count(b"\n") + 1,
             "behind",
         )
-    said = "sorry" if len(beside) == 1 else "sorries"
+    message = "sorry" if len(beside) == 1 else "sorries"
     reason = (
-        f"{row.path} is changed {where} the {said} too, at line {line} of the repository's file; only the {said} of"
-        f" {row.declaration} may be replaced: its statement, axioms, options and the rest of the file stay as they are"
+        f"{row.path} is changed {where} the {message} too, at line {line} of the repository's file; only the {message}"
+        f" of {row.declaration} may be replaced: statement, axioms, options and the rest of the file stay as they are"
     )
     return _rejected(reason)
 

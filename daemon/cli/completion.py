@@ -41,27 +41,27 @@ def ids(*columns: tuple[str, str]) -> Complete:
     """Offer the values of these columns (table, column) of the view that begin with the word."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        found: list[str] = []
+        result: list[str] = []
         for table, column in columns:
             # A range, which the key's index serves.
             statement = (
                 f"SELECT DISTINCT {column} FROM {table} WHERE {column} >= ? AND {column} < ? "
                 f"ORDER BY {column} LIMIT {MOST}"
             )
-            found += _ask(ctx, statement, incomplete, incomplete + "\U0010ffff")
-        return found
+            result += _ask(ctx, statement, incomplete, incomplete + "\U0010ffff")
+        return result
 
     return complete
 
 
 def repositories(ctx: typer.Context, incomplete: str) -> list[str]:
     """Offer the keys of watched repositories, or the ends of keys that begin with the word."""
-    found = []
+    result = []
     for key in _ask(ctx, "SELECT repository FROM repositories WHERE watched = 1 ORDER BY repository"):
         parts = key.split("/")
         names = [key, "/".join(parts[1:]), parts[-1]] if incomplete else [key]
-        found += [name for name in names if name and name.startswith(incomplete)][:1]
-    return found
+        result += [name for name in names if name and name.startswith(incomplete)][:1]
+    return result
 
 
 def _ask(ctx: typer.Context, statement: str, *parameters: str) -> list[str]:

@@ -71,17 +71,17 @@ def recover(paths: Paths) -> Recovered | None:
     """
     with alone(paths, "everlean db recover"):
         require_own(paths)
-        done = recover_log(
+        result = recover_log(
             paths.events_db,
             paths.database_db,
             reached=reached(paths.database_db),
             projects=partial(projects, scratch=beside(paths.database_db)),
         )
-        if done is None:
+        if result is None:
             return None
         rebuild_view(paths.events_db, paths.database_db)
     with closing(queries.connect(paths.database_db)) as database:
-        return Recovered(done, without_proof(database, paths.patches))
+        return Recovered(result, without_proof(database, paths.patches))
 
 
 def import_leandojo(

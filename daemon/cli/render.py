@@ -165,11 +165,11 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
 
     A job's id begins with its kind, which is not counted.
     """
-    wanted = sorted(set(ids))
+    targets = sorted(set(ids))
     length = SHORT_ID
     while True:
-        short = {one: one[: one.rfind("-") + 1 + length] for one in wanted}
-        if len(set(short.values())) == len(wanted):
+        short = {one: one[: one.rfind("-") + 1 + length] for one in targets}
+        if len(set(short.values())) == len(targets):
             return short
         length += 4
 

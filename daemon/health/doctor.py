@@ -106,14 +106,14 @@ def _python() -> Finding:
 def git_finding() -> Finding:
     """Judge git, without which nothing can be watched."""
     remedy = "install git 2.31 or newer (Debian: apt install git)"
-    said = _version_of("git", "--version")
-    if said is None:
+    version = _version_of("git", "--version")
+    if version is None:
         return Finding("git", "missing", "not on PATH", remedy, essential=True)
-    number = version_tuple(said)
+    number = version_tuple(version)
     if not number:
-        return Finding("git", "missing", f"`git --version` said: {said}", remedy, essential=True)
+        return Finding("git", "missing", f"`git --version` said: {version}", remedy, essential=True)
     verdict: Verdict = "ok" if number >= GIT_MINIMUM else "missing"
-    return Finding("git", verdict, said, "" if verdict == "ok" else remedy, essential=True)
+    return Finding("git", verdict, version, "" if verdict == "ok" else remedy, essential=True)
 
 
 def sqlite_finding(version: tuple[int, ...]) -> Finding:
@@ -258,13 +258,13 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
     from pipeline.lean.backend import NOT_AS_ROOT, find_leans
 
     lean = settings.lean if settings is not None else None
-    found = find_leans(
+    result = find_leans(
         backend="auto" if lean is None else lean.backend,
         repl="" if lean is None else lean.repl,
         sandbox="bubblewrap" if lean is None else lean.sandbox,
         as_root=lean is None or lean.as_root,
     )
-    summary = found.summary
+    summary = result.summary
     if summary.kind == "none":
         off = lean is not None and lean.backend == "none"
         yield Finding(
@@ -280,7 +280,7 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
     else:
         yield Finding(LEAN, "ok", summary.detail)
     if paths is not None:
-        yield from _needs(paths, found)
+        yield from _needs(paths, result)
 
 
 def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
@@ -386,11 +386,11 @@ def _programs(settings: Settings | None) -> Iterator[Finding]:
 
     for program in () if settings is None else settings.prove.programs:
         name = f"program {program.name}"
-        found = find_program(program.run)
+        result = find_program(program.run)
         missing = [path for path in program.readable if not Path(path).exists()]
         key = job_key(program.key)
-        if isinstance(found, str):
-            yield Finding(name, "missing", found, "install it for the daemon's user, or set its path in run")
+        if isinstance(result, str):
+            yield Finding(name, "missing", result, "install it for the daemon's user, or set its path in run")
         elif missing:
             yield Finding(name, "missing", f"not there: {listed(missing, 3)}", "correct its readable")
         elif program.key is not None and key.key is None:
@@ -399,7 +399,7 @@ def _programs(settings: Settings | None) -> Iterator[Finding]:
                 name, "warning", why, "see docs/install.md; a shell does not see a service's credentials"
             )
         else:
-            yield Finding(name, "ok", f"{found}; its network: {', '.join(program.network) or 'none'}")
+            yield Finding(name, "ok", f"{result}; its network: {', '.join(program.network) or 'none'}")
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
@@ -409,10 +409,10 @@ def version_tuple(text: str) -> tuple[int, ...]:
 
 
 def _version_of(program: str, option: str) -> str | None:
-    done = _run(program, option)
-    if done is None or done.returncode != 0:
+    result = _run(program, option)
+    if result is None or result.returncode != 0:
         return None
-    return next(iter((done.stdout or done.stderr).strip().splitlines()), None)
+    return next(iter((result.stdout or result.stderr).strip().splitlines()), None)
 
 
 def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:

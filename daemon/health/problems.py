@@ -59,7 +59,7 @@ def cache_problems(cache: CacheUse) -> list[Problem]:
 
 def clock_problems(jump: ToldJump | None) -> list[Problem]:
     """Return problems from jumps of the clock within the last hour, as the running daemon saw them."""
-    found = []
+    result = []
     if jump is not None and jump.set_s:
         way = "back" if jump.set_s < 0 else "forward"
         text = (
@@ -69,24 +69,24 @@ def clock_problems(jump: ToldJump | None) -> list[Problem]:
         remedy = (
             "nothing to be done here: intervals and deadlines do not hang on it; look at the time service"
         )
-        found.append(problem(ProblemCode.CLOCK_SET, text, remedy, severity="warning"))
+        result.append(problem(ProblemCode.CLOCK_SET, text, remedy, severity="warning"))
     if jump is not None and jump.slept_s:
         text = f"the machine slept for {span(jump.slept_s)}, until {jump.noticed_at}: the daemon did not run"
         remedy = "nothing to be done: what was due is caught up with, and running jobs have their time left"
-        found.append(problem(ProblemCode.MACHINE_SLEPT, text, remedy, severity="warning"))
-    return found
+        result.append(problem(ProblemCode.MACHINE_SLEPT, text, remedy, severity="warning"))
+    return result
 
 
 def confinement_problems(status: LiveStatus) -> list[Problem]:
     """What stands between code of repositories and this machine, where Lean is real and something of it is missing."""
     if status.lean not in ("pantograph", "server"):
         return []
-    found = []
+    result = []
     if status.root:
         text = (
             "root runs the daemon, as [lean] as_root allows: code that gets out of its sandbox is root here"
         )
-        found.append(
+        result.append(
             problem(ProblemCode.RUNS_AS_ROOT, text, "run it as a user of its own", severity="warning")
         )
     if status.no_groups:
@@ -95,8 +95,8 @@ def confinement_problems(status: LiveStatus) -> list[Problem]:
             "the memory of a job with all that it starts is looked at a few times a second, and not held by the kernel"
             f" ({message})"
         )
-        found.append(problem(ProblemCode.BOUNDS_WATCHED, text, remedy or _BY_THE_UNIT, severity="warning"))
-    return found
+        result.append(problem(ProblemCode.BOUNDS_WATCHED, text, remedy or _BY_THE_UNIT, severity="warning"))
+    return result
 
 
 def gpu_problems(gpus: Sequence[Gpu]) -> list[Problem]:

@@ -60,13 +60,13 @@ def needs(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
     Branches that were not scanned yet are not among them: nothing is known of those.
     """
     watched = {row.repository: row.projects for row in queries.repositories(database, watched_only=True)}
-    found: dict[str, list[NeedingProject]] = {}
+    result: dict[str, list[NeedingProject]] = {}
     for branch in queries.branches(database):
         if branch.repository in watched and branch.state == "live":
             for project in worked_on(branch.lake_projects, watched[branch.repository]):
                 place = NeedingProject(branch.repository, branch.branch, project.folder)
-                found.setdefault(_full(project.toolchain), []).append(place)
-    return tuple(_need(leans, toolchain, sorted(places)) for toolchain, places in sorted(found.items()))
+                result.setdefault(_full(project.toolchain), []).append(place)
+    return tuple(_need(leans, toolchain, sorted(places)) for toolchain, places in sorted(result.items()))
 
 
 def _need(leans: Leans, toolchain: str, places: Sequence[NeedingProject]) -> Need:

@@ -56,9 +56,9 @@ def programs(settings: Settings) -> list[Step]:
         *([("bwrap", "bubblewrap")] if sandboxed else []),
         ("curl", "curl"),
     ):
-        found = shutil.which(name)
-        by_hand = "" if found else f"install {package} (Debian: sudo apt install {package})"
-        steps.append(Step(package, found is not None, found or "not on PATH", by_hand=by_hand))
+        result = shutil.which(name)
+        by_hand = "" if result else f"install {package} (Debian: sudo apt install {package})"
+        steps.append(Step(package, result is not None, result or "not on PATH", by_hand=by_hand))
     if sandboxed and steps[1].there and (problem := bubblewrap_problem()) is not None:
         steps[1] = Step(
             "bubblewrap", False, problem, by_hand="allow unprivileged user namespaces (docs/install.md)"
@@ -118,15 +118,15 @@ def _asked(url: str, settings: Settings) -> str:
 
     try:
         with tempfile.TemporaryDirectory(prefix="everlean-setup-") as folder:
-            found = asyncio.run(ask(folder))
+            result = asyncio.run(ask(folder))
     except (RemoteError, CredentialError, OSError, ValueError) as error:
         remedy = clean(getattr(error, "remedy", ""))
         raise SetupError(f"{clean(str(error))}; {remedy}".removesuffix("; ")) from error
-    if not found:
+    if not result:
         raise SetupError(
             f"no {_MARKER} at its root; those of Lake projects in its folders are known once the daemon has scanned it"
         )
-    return found.strip()
+    return result.strip()
 
 
 def free_room() -> int:

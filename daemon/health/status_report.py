@@ -270,9 +270,9 @@ def _log(instance: Instance, view: ViewStatus) -> LogStatus:
     if path.exists():
         try:
             with LogReader.open(path) as log:
-                found = describe_log(log, view)
-                found.problems.extend(_lag(log, view, found.position, instance))
-                return found
+                result = describe_log(log, view)
+                result.problems.extend(_lag(log, view, result.position, instance))
+                return result
         except LogError as error:
             return LogStatus([problem(ProblemCode.LOG_UNREADABLE, str(error), "everlean db check")])
     if not view.readable:

@@ -242,18 +242,20 @@ def bump_route(desk: Operator) -> Route:
         remedy = 'send {"repository": key, "toolchain": text}, or "package": name and "rev": commit, or all of them'
         body = await _object(request, remedy=remedy)
         repository = _text_of(body, "repository", remedy)
-        given = {name: body.get(name, "") for name in ("toolchain", "package", "rev")}
-        for name, text in given.items():
+        options = {name: body.get(name, "") for name in ("toolchain", "package", "rev")}
+        for name, text in options.items():
             if (
                 not isinstance(text, str)
                 or len(text) > _LONGEST_REASON
                 or not (text == "" or text.isprintable())
             ):
                 raise ValueError(f"{name} is no line of at most {_LONGEST_REASON} characters; {remedy}")
-        if not (given["toolchain"] or given["package"]) or bool(given["package"]) != bool(given["rev"]):
+        if not (options["toolchain"] or options["package"]) or bool(options["package"]) != bool(
+            options["rev"]
+        ):
             raise ValueError(f"neither a toolchain nor a package with its commit; {remedy}")
         with _known(f"{repository}: not watched; `everlean repos` lists what is"):
-            asked, waits = await desk.bump(repository, **given, by=_who(request))
+            asked, waits = await desk.bump(repository, **options, by=_who(request))
         return JSONResponse({**asked.model_dump(mode="json"), "waits": waits}, status_code=202)
 
     return _acts("/bump", bump)
@@ -322,8 +324,8 @@ def claim_routes(claims: Claims) -> list[Route]:
         except UnicodeEncodeError as error:
             raise ValueError(f"the proof has half of a surrogate pair, which is no text; {remedy}") from error
         with _known(f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"):
-            found = await claims.submit(proofs, agent=agent, by=_who(request), claim=claim)
-        return JSONResponse({"proofs": [one.model_dump(mode="json") for one in found]})
+            result = await claims.submit(proofs, agent=agent, by=_who(request), claim=claim)
+        return JSONResponse({"proofs": [one.model_dump(mode="json") for one in result]})
 
     return [
         _acts("/claim", claim),

@@ -48,8 +48,8 @@ class Ask(Protocol):
 
 def badge(database: sqlite3.Connection, repository: str | None) -> bytes:
     """Return a picture with the number of the sorries in the source; its label also says what other branches have."""
-    found = sorry_counts(database)
-    number = added_up(found.values()) if repository is None else found.get(repository, NO_SORRIES)
+    result = sorry_counts(database)
+    number = added_up(result.values()) if repository is None else result.get(repository, NO_SORRIES)
     left, right = "sorries", f"{number.in_source:,}"
     label = f"{left}: {right}{elsewhere_said(number.elsewhere)}"
     widths = [_EDGE + _LETTER * len(text) for text in (left, right)]
@@ -102,16 +102,16 @@ def feed_routes(
     ask: Ask, *, served: Callable[[], bool] = lambda: True, public: Callable[[], bool] = lambda: True
 ) -> list[Route]:
     """Return the routes; `served` and `public` mean what they do in `report_routes`."""
-    made: dict[tuple[str, str | None], tuple[int, bytes]] = {}
+    result: dict[tuple[str, str | None], tuple[int, bytes]] = {}
 
     def route(path: str, make: Callable[[sqlite3.Connection, str | None], bytes], media_type: str) -> Route:
         def current(database: sqlite3.Connection, name: str | None) -> tuple[int, bytes]:
             repository, position = _meant(database, name), queries.position(database)
-            known = made.get((path, repository))
+            known = result.get((path, repository))
             if known is None or known[0] != position:
-                known = made[path, repository] = position, make(database, repository)
-                if len(made) > MOST_KEPT:
-                    del made[next(iter(made))]
+                known = result[path, repository] = position, make(database, repository)
+                if len(result) > MOST_KEPT:
+                    del result[next(iter(result))]
             return known
 
         async def answer(request: Request) -> Response:

@@ -196,16 +196,16 @@ def report_routes(
         try:
             if not _NAME.fullmatch(name):
                 raise NoSuchPageError("no page of the report has such a name")
-            made = await page(name)
+            result = await page(name)
         except NoSuchPageError as error:
             return PlainTextResponse(f"{error}; look at /report\n", status_code=404)
         except ReportError as error:
             again = {"retry-after": f"{FAILED_S:.0f}"}
             return PlainTextResponse(f"the report cannot be made: {error}\n", status_code=503, headers=again)
-        headers = {**_HEADERS, "etag": made.etag}
-        if _has(request.headers.get("if-none-match", ""), made.etag):
+        headers = {**_HEADERS, "etag": result.etag}
+        if _has(request.headers.get("if-none-match", ""), result.etag):
             return Response(status_code=304, headers=headers)
-        return Response(made.html, media_type="text/html; charset=utf-8", headers=headers)
+        return Response(result.html, media_type="text/html; charset=utf-8", headers=headers)
 
     return [Route(path, report, methods=["GET"]) for path in ("/report", "/report/{page}")]
 

@@ -114,7 +114,7 @@ async def carry(given: Carried) -> None:
     control = await asyncio.to_thread(Control.read, directory)
     if control is not None and control.wish == "kill":
         return  # it was given up while it waited for a machine
-    said: list[asyncio.Task[None]] = [asyncio.create_task(_put(BEGIN))]
+    lines: list[asyncio.Task[None]] = [asyncio.create_task(_put(BEGIN))]
     process = await JobProcess.start(
         given.module,
         spec=directory / "spec.json",
@@ -126,7 +126,7 @@ async def carry(given: Carried) -> None:
     )
 
     def over_limit(held: str) -> None:
-        said.append(asyncio.create_task(_put(OVER + held.encode())))
+        lines.append(asyncio.create_task(_put(OVER + held.encode())))
 
     memory = MemoryBound(
         directory.name,
@@ -138,7 +138,7 @@ async def carry(given: Carried) -> None:
     )
     attempt = LocalAttempt(process, memory, AsyncExitStack())
     await memory.begin()
-    await asyncio.gather(*said)  # before the job's first line
+    await asyncio.gather(*lines)  # before the job's first line
     whole = asyncio.create_task(attempt.run(_put))
     over = asyncio.create_task(_until_over(attempt, given))
     await asyncio.wait({whole, over}, return_when=asyncio.FIRST_COMPLETED)

@@ -145,14 +145,14 @@ class Gpus:
         except self._nvml.NVMLError as error:
             self._off()
             return tuple(self._all_lost(str(error))) or self._silent(str(error))
-        found = {
+        result = {
             index: self._one(index, lent)
             for index in range(max([count, *(known + 1 for known in self._known)]))
         }
-        self._known.update({index: gpu for index, gpu in found.items() if gpu.uuid})
-        if any(gpu.state == "lost" for gpu in found.values()):
+        self._known.update({index: gpu for index, gpu in result.items() if gpu.uuid})
+        if any(gpu.state == "lost" for gpu in result.values()):
             self._off()  # handles of before it was reset are of no use
-        return tuple(gpu for gpu in found.values() if self._may_be_lent(gpu))
+        return tuple(gpu for gpu in result.values() if self._may_be_lent(gpu))
 
     def _one(self, index: int, lent: Mapping[str, str]) -> Gpu:
         nvml = self._nvml

@@ -101,10 +101,10 @@ class Cgroups:
                 f"{error.filename or top}: {error.strerror or error}; run the daemon by its unit, which has Delegate="
                 " and a ReadWritePaths= for its own part of the tree (another name of the unit needs another path)"
             ) from error
-        found = cls(top, remove=remove)
+        result = cls(top, remove=remove)
         for left in top.glob(f"{_JOB}*"):
-            found.close(left)
-        return found
+            result.close(left)
+        return result
 
     def open(self, name: str, *, memory_bytes: int) -> Path:
         """Make the group of an attempt, held to `memory_bytes` without swap; what dies of it dies as a whole.
@@ -235,9 +235,9 @@ class MemoryLooks:
             self._looking = None
 
     async def _held_by(self, bounds: Sequence[MemoryBound]) -> list[tuple[MemoryBound, int]]:
-        refused, found = "", list[tuple[MemoryBound, int]]()
+        refused, result = "", list[tuple[MemoryBound, int]]()
         try:
-            found = await asyncio.to_thread(lambda: [(bound, held_by(bound.pid)) for bound in bounds])
+            result = await asyncio.to_thread(lambda: [(bound, held_by(bound.pid)) for bound in bounds])
         except (OSError, RuntimeError) as error:  # out of files or threads; the next look may succeed
             refused = str(error)
         if refused and not self._refused:
@@ -245,7 +245,7 @@ class MemoryLooks:
         elif self._refused and not refused:
             log.info("memory_watched_again", jobs=len(bounds))
         self._refused = refused
-        return found
+        return result
 
 
 class MemoryBound:
@@ -346,7 +346,7 @@ def _started_by(pid: int) -> list[int]:
     """
     if not _children_are_listed():
         return below(pid)
-    found: dict[int, None] = {}
+    result: dict[int, None] = {}
     left = [pid]
     while left:
         one, tasks = f"/proc/{left.pop()}/task", list[str]()
@@ -356,10 +356,10 @@ def _started_by(pid: int) -> list[int]:
         for task in tasks:
             with contextlib.suppress(OSError):
                 listed = map(int, _read(f"{one}/{task}/children").split())
-                new = {child: None for child in listed if child not in found}
-                found |= new
+                new = {child: None for child in listed if child not in result}
+                result |= new
                 left += new
-    return list(found)
+    return list(result)
 
 
 def held_by(pid: int) -> int:

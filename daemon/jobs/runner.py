@@ -180,8 +180,8 @@ def _packages(mirrors: Path, repository: str, sha: str) -> list[str]:
         with Mirror(mirror) as objects:
             file = objects.at_root(sha, MANIFEST)
             data = b"" if file is None else objects.read(file.blob, most_bytes=MOST_BYTES)
-        found = read_manifest(data).packages if isinstance(data, bytes) and data else ()
-        return sorted({repository_key(one.url) for one in found})
+        result = read_manifest(data).packages if isinstance(data, bytes) and data else ()
+        return sorted({repository_key(one.url) for one in result})
     except (JobError, ManifestError, OSError, ValueError) as error:
         # The job reads the manifest too, and fails with the reason if it cannot.
         log.warning("manifest_not_read", repository=repository, reason=str(error))
@@ -409,7 +409,7 @@ def why_lost(due: DueJob, gpus: Sequence[Gpu]) -> str:
 
 def shown_of(live: RunningAttempt) -> LiveJob:
     """Return the attempt as `everlean jobs` and `status` show it."""
-    said = live.progress
+    progress = live.progress
     return LiveJob(
         job=live.due.job,
         kind=live.due.kind,
@@ -422,7 +422,7 @@ def shown_of(live: RunningAttempt) -> LiveJob:
         started_at=live.started_at.isoformat(),
         seconds=round(time.monotonic() - live.started, 1),
         gpu=", ".join(gpu.called for gpu in live.due.leases),
-        progress=None if said is None else JobProgress(said.done, said.total, said.note),
+        progress=None if progress is None else JobProgress(progress.done, progress.total, progress.note),
     )
 
 
@@ -622,7 +622,7 @@ class JobRunner:
 
     async def _attempt(self, due: DueJob, heard: AttemptOutput, begun: _Begun) -> str:
         spec = self._spec(due)
-        found: EventBody | Failure
+        result: EventBody | Failure
         suspect = False
         try:
             if isinstance(begun, Exception):
@@ -634,20 +634,20 @@ class JobRunner:
                 spec = replace(spec, inputs=inputs)
                 order = Order.of(due, spec, module=self._modules[due.kind])
                 await self._listen(due, order, heard)
-                found = await self._verdict(due, heard, spec)
+                result = await self._verdict(due, heard, spec)
                 suspect = heard.stopped == "suspect"
             else:
-                found = inputs
+                result = inputs
         except LogError as error:
             message = f"what {due.describes} reads of the view: {error}"
-            found = Failure("database", message, "see `everlean doctor`", deterministic=False)
+            result = Failure("database", message, "see `everlean doctor`", deterministic=False)
         except (StartError, OSError) as error:
-            found = await self._not_started(due, error)
-        if suspect and isinstance(found, JobInterrupted):
-            found = self._lost_again(due, found)
+            result = await self._not_started(due, error)
+        if suspect and isinstance(result, JobInterrupted):
+            result = self._lost_again(due, result)
         else:
             self.retries.not_lost(due.job)
-        body = await self._failed(due, found, heard) if isinstance(found, Failure) else found
+        body = await self._failed(due, result, heard) if isinstance(result, Failure) else result
         live = self._live[due.job]
         if live.stopped == "cancel" and isinstance(body, JobFailed | JobInterrupted):
             # Asked for where there was no process to end: before it, after it, or while it was preempted.
@@ -808,14 +808,14 @@ class JobRunner:
     # --- the end ------------------------------------------------------------------------------------------
 
     async def _verdict(self, due: DueJob, heard: AttemptOutput, spec: JobSpec[Spec]) -> EventBody | Failure:
-        said = "" if heard.result is not None else await asyncio.to_thread(last_words, spec.log)
-        found = verdict(due, heard, said)
-        if not isinstance(found, Failure):
-            return found
+        text = "" if heard.result is not None else await asyncio.to_thread(last_words, spec.log)
+        result = verdict(due, heard, text)
+        if not isinstance(result, Failure):
+            return result
         if due.leases and (lost := why_lost(due, await self._engine.look(self.lent))):
             # No fault of the job: it waits for the GPU, or for another one, and then it is due again.
             return interrupted(due, lost)
-        return found
+        return result
 
     def _lost_again(self, due: DueJob, end: JobInterrupted) -> JobInterrupted | Failure:
         """Return the end of an attempt that was lost with its machine: a failure for good if it is one too many.

@@ -149,14 +149,14 @@ def sorry_results(
         jobs: those of this call.
         rungs: whose attempts count for a sorry without a proof.
     """
-    wanted = {(rung.prover, rung.number, rung.model, rung.budget_key) for rung in rungs}
+    targets = {(rung.prover, rung.number, rung.model, rung.budget_key) for rung in rungs}
     attempts = describe_attempts(view, (row.sorry for row in sorries))
-    found = [one for row in sorries for one in queries.proofs(view, sorry=row.sorry) if one.blob == row.blob]
-    best = {one.sorry: one for one in sorted(describe_proofs(view, found), key=worth)}
+    result = [one for row in sorries for one in queries.proofs(view, sorry=row.sorry) if one.blob == row.blob]
+    best = {one.sorry: one for one in sorted(describe_proofs(view, result), key=worth)}
     results = []
     for row in sorries:
         tried = (one for one in attempts.get(row.sorry, ()) if one.blob == row.blob)
-        of_these = [one for one in tried if (one.prover, one.rung, one.model, one.budget) in wanted]
+        of_these = [one for one in tried if (one.prover, one.rung, one.model, one.budget) in targets]
         last = of_these[-1] if of_these else None
         proof = best.get(row.sorry)
         results.append(SorryResult(row, proof, last, tried_now=last is not None and last.job in jobs))
@@ -302,9 +302,9 @@ class BaseAgent:
             AgentError, AlreadyRunningError: see `setup_github_repository`.
         """
         pinned = self._traced(address(url), commit)
-        found = self._database([pinned]).get_repository(pinned.url, pinned.commit)
-        assert found is not None  # it was traced just now
-        return found
+        result = self._database([pinned]).get_repository(pinned.url, pinned.commit)
+        assert result is not None  # it was traced just now
+        return result
 
     def add_repository(self, repo: Any) -> None:
         """Set up a repository: a `Repository`, a `LeanGitRepo`, or whatever has `url` and `commit`."""
@@ -344,14 +344,20 @@ class BaseAgent:
         if not pinned:
             raise AgentError(f"{repo.url} at {repo.commit}: was not set up; call add_repository(repo) first")
         wanted = theorem.full_name, str(theorem.file_path)
-        found = [
+        verdicts = [
             item.verdict
             for item in self._prove(pinned, whole_proof).sorries
             if (item.sorry.declaration, item.sorry.path) == wanted
         ]
-        if not found:
+        if not verdicts:
             raise AgentError(f"{theorem.full_name}: {theorem.file_path} has no open sorry of that name")
-        return True if set(found) == {"proved"} else None if set(found) <= {"proved", "unjudged"} else False
+        return (
+            True
+            if set(verdicts) == {"proved"}
+            else None
+            if set(verdicts) <= {"proved", "unjudged"}
+            else False
+        )
 
     def _get_build_deps(self) -> bool:
         """LeanDojo's question whether dependencies are traced; see `trace_repository`."""
@@ -681,12 +687,12 @@ class LeanAgent(BaseAgent):
         if any(row.state == "failed" for row in ended.values()):
             raise AgentError(_why_not_done(pinned, [*ended.values()], "train"))
         checkpoints = session.ask(partial(model_queries.checkpoints, model=RETRIEVER))
-        made = [row for row in checkpoints if row.job in ended]
-        for checkpoint in made:
+        result = [row for row in checkpoints if row.job in ended]
+        for checkpoint in result:
             self._say(_decision(checkpoint))
-        if not made:
+        if not result:
             self._say(f"{pinned}: nothing new to learn")
-        return made
+        return result
 
     def _measured_checkpoint(self, session: AgentSession) -> str:
         session.work_off({"evaluate"}, {pinned.at for pinned in self.repos})
@@ -740,7 +746,7 @@ class HFAgent(BaseAgent):
         with self.session() as session, self._checkouts(session):
             database, ordered = self._ordered()
             pinned = {(repo.url, repo.commit): repo for repo in self.repos}
-            made = []
+            result = []
             for number, repo in enumerate(ordered, 1):
                 own = pinned[repo.url, repo.commit]
                 try:
@@ -750,8 +756,8 @@ class HFAgent(BaseAgent):
                 row = self._added(session, own)
                 if row is not None:
                     self._say(_decision(row))
-                    made.append(row)
-            return tuple(made)
+                    result.append(row)
+            return tuple(result)
 
     def _added(self, session: AgentSession, pinned: Pinned) -> CheckpointRow | None:
         """Have the trained model measured and decided on as a checkpoint of the store; return that, None where there is
@@ -811,9 +817,9 @@ class HFAgent(BaseAgent):
         for pinned in self.repos:
             folder = paths.worktrees / f"agent-{slug(pinned.key)}"
             built = pinned.lean.is_lean and self.settings.build.enabled
-            made = checkout(folder, Commit(pinned.key, pinned.commit, built), git=session.git, paths=paths)
+            result = checkout(folder, Commit(pinned.key, pinned.commit, built), git=session.git, paths=paths)
             try:
-                session.run(session.attached.enter_async_context(made))
+                session.run(session.attached.enter_async_context(result))
             except (JobError, RemoteError) as error:
                 raise AgentError(f"{pinned}: cannot be checked out: {error}; {error.remedy}") from error
             except BuildMissingError as error:

@@ -67,11 +67,11 @@ LEFT_OUT = {
 def names_of(module: str) -> Mapping[str, str]:
     """Return the names of a module of `lean_dojo_v2`, given without the package's name, and of all modules below it."""
     module = ALIASES.get(module, module)
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, own in NAMES.items():
         if name.startswith(f"{module}."):
-            found |= own
-    return {**found, **NAMES.get(module, {})}
+            result |= own
+    return {**result, **NAMES.get(module, {})}
 
 
 def resolve(module: str, name: str) -> Any:

@@ -33,14 +33,14 @@ class LeanGitRepo:
             AgentError: the folder is no git repository with a commit.
         """
         folder = Path(path).expanduser().absolute()
-        found = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
         )
-        if found.returncode:
+        if result.returncode:
             raise AgentError(
                 f"{folder}: is no git repository with a commit; `git init` and a first commit make one"
             )
-        return cls(str(folder), found.stdout.strip())
+        return cls(str(folder), result.stdout.strip())
 
 
 def generate_benchmark(
@@ -63,15 +63,15 @@ def generate_benchmark(
         store.errors.LogError: something that no export made lies in the place of a folder.
     """
     agent = BaseAgent(**session)
-    made = []
+    result = []
     for one in repos:
         url, commit = (one.url, one.commit) if isinstance(one, LeanGitRepo) else one
         repo = agent.trace_repository(url, commit, build_deps)
-        made.append(
+        result.append(
             Path(output_dir or raid_folder() / "data") / f"{repo.name.replace('/', '_')}_{repo.commit}"
         )
-        agent.export([repo], made[-1])
-    return made
+        agent.export([repo], result[-1])
+    return result
 
 
 class DynamicDatabase(Records):

@@ -79,10 +79,10 @@ def find_instance(config: Path | None) -> Instance:
         raise NoConfigError(
             f"{error.filename}: {error.strerror or error}; check the path and its permissions"
         ) from error
-    found = holder(paths)
-    if found is not None and found.purpose != lock.DAEMON:
-        return Instance(config=path, paths=paths, pid=None, held=found)
-    return Instance(config=path, paths=paths, pid=None if found is None else found.pid)
+    result = holder(paths)
+    if result is not None and result.purpose != lock.DAEMON:
+        return Instance(config=path, paths=paths, pid=None, held=result)
+    return Instance(config=path, paths=paths, pid=None if result is None else result.pid)
 
 
 def holder(paths: Paths) -> lock.Holder | None:

@@ -152,8 +152,8 @@ def holder(path: Path) -> int | None:
     For the locks of jobs and of GPUs, which outlive the process that took them in what it started. A holder that has
     not written its number yet does not count: it is not running anything either.
     """
-    found = _found(path)
-    return None if found is None else found.pid
+    result = _found(path)
+    return None if result is None else result.pid
 
 
 def who_holds(path: Path) -> Holder | None:
@@ -162,8 +162,8 @@ def who_holds(path: Path) -> Holder | None:
     It dies with its holder. If the process in the file is dead, another one has the lock since a moment, and
     does not count until it has written its number.
     """
-    found = _found(path)
-    return found if found is not None and _lives(found.pid) else None
+    result = _found(path)
+    return result if result is not None and _lives(result.pid) else None
 
 
 def _found(path: Path) -> Holder | None:

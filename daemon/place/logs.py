@@ -62,10 +62,10 @@ class SentenceRenderer:
     def __call__(self, _logger: Any, _method: str, record: MutableMapping[str, Any]) -> str:
         level = str(record.get("level", ""))
         bad = f"{level}: " if level in self._ESCAPES else ""
-        said = bad + clean(record.get("sentence") or self._of_fields(record))
+        text = bad + clean(record.get("sentence") or self._of_fields(record))
         if bad and self._colours:
-            said = f"{self._ESCAPES[level]}{said}\x1b[0m"
-        line = f"{record.get('ts', '')}  {said}"
+            text = f"{self._ESCAPES[level]}{text}\x1b[0m"
+        line = f"{record.get('ts', '')}  {text}"
         return f"{line}\n{record['exception']}" if record.get("exception") else line
 
     def _of_fields(self, record: MutableMapping[str, Any]) -> str:

@@ -220,14 +220,14 @@ def _daemon_table(text: str) -> dict[str, Any]:
 
 def _readable_lines(text: str) -> dict[str, Any]:
     """The one-line settings of `[daemon]` in a file with a syntax error."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     inside = False
     for line in text.splitlines():
         if line.lstrip().startswith("["):
             inside = line.split("#")[0].strip() == "[daemon]"
         elif inside:
             try:
-                found.update(tomllib.loads(line))
+                result.update(tomllib.loads(line))
             except tomllib.TOMLDecodeError:
                 continue  # this is the broken line, or part of a longer value; `config check` reports it
-    return found
+    return result

@@ -50,8 +50,8 @@ def peer_of(connection: Connection) -> Peer:
     Raises:
         OSError: it does not say.
     """
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, gid = _CREDENTIALS.unpack(found)
+    result = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(result)
     return Peer(pid, uid, frozenset({gid, *_further_groups(connection)}))
 
 

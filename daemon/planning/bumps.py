@@ -40,9 +40,9 @@ def why_no_bump(view: sqlite3.Connection, repo: Repo, leans: Leans, *, toolchain
         return "no tip of its default branch is scanned yet; `everlean repos` shows its state"
     project = _raised(repo, branch)
     if project is None:
-        found = [one.folder for one in branch.lake_projects if one.folder]
+        folders = [one.folder for one in branch.lake_projects if one.folder]
         return (
-            f"its Lake projects are in folders ({listed(found, 3)}), and a bump raises only one at the root that is"
+            f"its Lake projects are in folders ({listed(folders, 3)}), and a bump raises only one at the root that is"
             " worked on; raise them by hand"
         )
     if toolchain and toolchain == project.toolchain:
@@ -78,14 +78,14 @@ def bumps_due(look: Look, repo: Repo) -> Iterator[DueJob]:
     if branch is None or project is None:
         return
     rows = bumps(view, repository=repo.key)
-    wanted: list[tuple[str, str, str, str, str]] = [
+    targets: list[tuple[str, str, str, str, str]] = [
         (row.bump, job_of(row), row.toolchain, row.package, row.rev)
         for row in rows
         if row.by and row.finished_at is None
     ]
     if repo.try_bumps == "weekly":
-        wanted += _weekly(look, repo, branch, project, rows)
-    for bump, identity, toolchain, package, rev in wanted:
+        targets += _weekly(look, repo, branch, project, rows)
+    for bump, identity, toolchain, package, rev in targets:
         lean = look.leans.for_toolchain(toolchain or project.toolchain)
         if not lean.is_lean:
             continue
@@ -137,7 +137,7 @@ def _weekly(
 def _newest(leans: Leans, toolchain: str) -> str | None:
     """Return the newest release that is here, where it is after a toolchain's; None where none is."""
     numbered = {
-        one.toolchain: found for one in leans.builds if one.is_lean and (found := _release(one.toolchain))
+        one.toolchain: result for one in leans.builds if one.is_lean and (result := _release(one.toolchain))
     }
     ours = _release(toolchain)
     newest = max(numbered, key=lambda name: numbered[name], default=None)
@@ -147,7 +147,7 @@ def _newest(leans: Leans, toolchain: str) -> str | None:
 def _release(toolchain: str) -> tuple[int, ...] | None:
     """Return the numbers of a release; None of a candidate, a nightly, or what is no version."""
     try:
-        found = _RELEASE.fullmatch(parse_version(toolchain).release)
+        match = _RELEASE.fullmatch(parse_version(toolchain).release)
     except VersionError:
         return None
-    return None if found is None else tuple(map(int, found.groups()))
+    return None if match is None else tuple(map(int, match.groups()))

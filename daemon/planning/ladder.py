@@ -133,6 +133,6 @@ class Climbed:
 
     def only(self, rungs: Container[int], *, device: str, traced: bool) -> list[Rung]:
         """Return what of these rungs can be climbed with the models on another device."""
-        wanted = [number for number in self._ladder.rungs if number in rungs]
-        found, _ = self._ladder.only(wanted, device=device).climb(self._in_use, traced=traced)
-        return found
+        targets = [number for number in self._ladder.rungs if number in rungs]
+        result, _ = self._ladder.only(targets, device=device).climb(self._in_use, traced=traced)
+        return result

@@ -135,8 +135,8 @@ class Plan:
     def held(self) -> tuple[WaitingJob, ...]:
         """The jobs that would be due but for a pause, or quiet hours."""
         waits = self._waits()
-        found = heapq.merge(*(self.entries[one] for one in self.entries if one.kind in waits), key=_place)
-        return tuple(WaitingJob(job, waits[job.kind]) for _, job in found if job.lane not in self.running)
+        result = heapq.merge(*(self.entries[one] for one in self.entries if one.kind in waits), key=_place)
+        return tuple(WaitingJob(job, waits[job.kind]) for _, job in result if job.lane not in self.running)
 
     def in_order(
         self, passed: set[JobClass], served: Mapping[str, float] = _NOBODY, *, ahead: str = ""
@@ -181,8 +181,8 @@ class Plan:
         return [wait.until for wait in waits if wait.until is not None]
 
     def _waits(self) -> dict[Kind, str]:
-        found = {one.kind: self.timetable.of_kind(one.kind) for one in self.entries}
-        return {kind: wait.text for kind, wait in found.items() if wait is not None}
+        result = {one.kind: self.timetable.of_kind(one.kind) for one in self.entries}
+        return {kind: wait.text for kind, wait in result.items() if wait is not None}
 
 
 _place = itemgetter(0)
@@ -383,18 +383,18 @@ class Planner:
         kept = self._kept if self._read == (view, _data_version(view)) else {}
         finder = self._finder(view, self._inputs)
         keys, wanted = dict.fromkeys(job.repository for job in jobs), {job.job for job in jobs}
-        found: dict[str, DueJob] = {}
+        result: dict[str, DueJob] = {}
         for group, key in ((group, key) for key in keys for group in (_WORK, _LEARNING)):
             if wanted.isdisjoint(job.job for _, job in self._parts.get((group, key), _Part()).entries):
                 continue  # none of this group begins
             of_part = kept.get((group, key))
             if of_part is None:
                 of_part = finder.jobs(group, self._repos[key][1])
-            found |= {job.job: job for job in of_part}
+            result |= {job.job: job for job in of_part}
         for job in jobs:
-            if job.job not in found:
+            if job.job not in result:
                 self._stale |= {(group, job.repository): None for group in (_WORK, _LEARNING)}
-        return [replace(found[job.job], leases=job.leases) for job in jobs if job.job in found]
+        return [replace(result[job.job], leases=job.leases) for job in jobs if job.job in result]
 
     def _finder(self, view: sqlite3.Connection, inputs: _Inputs) -> _Finder:
         moment = self._moment
@@ -490,13 +490,13 @@ class Planner:
             del self._stale[part]
             before, (group, key) = self._parts.get(part, _Part()), part
             replaced.setdefault(part, before)
-            jobs, found = finder.part(group, *self._repos[key], whole=self._whole)
-            self._parts[part] = found
+            jobs, result = finder.part(group, *self._repos[key], whole=self._whole)
+            self._parts[part] = result
             if not self._whole and len(self._kept) < _MOST_KEPT:
                 self._kept[part] = jobs
             self._waits.pop(part, None)
-            if found.until is not None:
-                self._waits[part] = found.until
+            if result.until is not None:
+                self._waits[part] = result.until
         if replaced:
             gone = [entry for part in replaced.values() for entry in part.entries]
             self._replace(gone, [entry for part in replaced for entry in self._parts[part].entries])

@@ -136,8 +136,8 @@ class Resting:
     ) -> Mapping[str, int]:
         """Return the numbers by sorry; those that are not 0 or unknown."""
         declared = {row.sorry: Declared(row.path, row.declaration) for row in rows}
-        wanted = frozenset(declared.values())
-        if len(wanted) < 2:
+        targets = frozenset(declared.values())
+        if len(targets) < 2:
             return {}  # there is nothing to put in order
         key = (repository, branch.branch)
         trace = trace_queries.trace_of_branch(view, repository, branch.branch)
@@ -146,10 +146,12 @@ class Resting:
                 known.pop(key, None)
             return {}
         version = self._version(key, trace, branch.scanned or trace.sha, blueprints)
-        if not self._has(key, version, wanted):
+        if not self._has(key, version, targets):
             statements = blueprints(repository, version.blueprint)
-            begun = partial(Counting, trace, sorted(wanted), most_theorems=MOST_COUNTED, blueprint=statements)
-            self._begin(view, key, version, wanted, begun)
+            begun = partial(
+                Counting, trace, sorted(targets), most_theorems=MOST_COUNTED, blueprint=statements
+            )
+            self._begin(view, key, version, targets, begun)
         counted = self._kept.get(key)
         numbers = dict(zip(counted.hashes, counted.numbers, strict=True)) if counted else {}
         return {sorry: number for sorry, one in declared.items() if (number := numbers.get(hash(one), 0))}
@@ -189,8 +191,8 @@ class Resting:
             self._under_way[key] = replace(one, counting=begun()) if others else one
 
     def _keep(self, key: _OfBranch, one: _Count) -> None:
-        found = one.counting.found
-        hashes, numbers = array("q", map(hash, found)), array("I", (its.resting for its in found.values()))
+        result = one.counting.found
+        hashes, numbers = array("q", map(hash, result)), array("I", (its.resting for its in result.values()))
         self._kept[key] = _Counted(one.of, hashes, numbers)
 
     def go_on(self, view: sqlite3.Connection, *, until: float) -> set[str]:
@@ -227,7 +229,7 @@ class Proving:
     def of(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
         """Yield the due jobs in a project, the most worth first. Of those of one branch one runs at a time."""
         options = self._wanted(repo, branch, project, lean)
-        found: list[tuple[_Order, DueJob]] = []
+        result: list[tuple[_Order, DueJob]] = []
         while options:
             given_up: set[str] = set()
             for batch in self._batches([ways[0] for ways in options.values()]):
@@ -235,9 +237,9 @@ class Proving:
                 rung, rank = batch[0].rung, batch[0].rank
                 job = self._job(repo, branch, project, lean, rung, rows, rank=rank, given_up=given_up)
                 if job is not None:
-                    found.append((batch[0].order, job))
+                    result.append((batch[0].order, job))
             options = {sorry: options[sorry][1:] for sorry in given_up if options[sorry][1:]}
-        yield from (job for _, job in sorted(found, key=lambda one: one[0]))
+        yield from (job for _, job in sorted(result, key=lambda one: one[0]))
 
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
         """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
@@ -287,8 +289,8 @@ class Proving:
             }
             untried = queries.untried(self._view, **about, rung=rung.number)
             if not rows.keys() >= set(untried):
-                found = queries.sorries_to_prove(self._view, **about, rung=rung.number)
-                rows |= {row.sorry: row for row in found}
+                result = queries.sorries_to_prove(self._view, **about, rung=rung.number)
+                rows |= {row.sorry: row for row in result}
             left.append((rung, untried))
         stated = self._stated(repo, branch)
         for rung, untried in reversed(left):
@@ -335,10 +337,10 @@ class Proving:
 
     def _stated(self, repo: Repo, branch: BranchRow) -> dict[str, str]:
         """Return, by sorry, a name for what is known to state the same elsewhere: another one once that changes."""
-        found = transfers.transfers(self._view, repository=repo.key, branch=branch.branch)
+        result = transfers.transfers(self._view, repository=repo.key, branch=branch.branch)
         return {
             sorry: short_hash(*(f"{row.full_name} {row.repository} {row.proof}" for row in rows))
-            for sorry, rows in found.items()
+            for sorry, rows in result.items()
         }
 
     def _add_stated(

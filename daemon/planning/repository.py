@@ -365,8 +365,8 @@ class RepositoryJobs:
     def _search_of(self, proof: ProofRow) -> SearchOrigin | None:
         """Return what the patch tells of the search that found a proof."""
         attempts = describe_attempts(self._view, [proof.sorry]).get(proof.sorry, ())
-        found = queries.behind(proof, attempts)
-        return None if found is None else SearchOrigin(**{name: getattr(found, name) for name in _SEARCH})
+        result = queries.behind(proof, attempts)
+        return None if result is None else SearchOrigin(**{name: getattr(result, name) for name in _SEARCH})
 
     # --- check --------------------------------------------------------------------------------------------
 

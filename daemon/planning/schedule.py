@@ -150,11 +150,11 @@ def why_not(
     scanned = [row for row in branches_of(view, repo) if _is_scanned(row)]
     if not scanned:
         return "no tip of it is scanned yet; `everlean repos` shows its state"
-    found = [lean for row in scanned for lean in _leans_of(repo, row, leans)]
-    if not found:
+    result = [lean for row in scanned for lean in _leans_of(repo, row, leans)]
+    if not result:
         return f"none of the Lake projects of [[repos]] projects is in it: {listed(list(repo.projects), 3)}"
-    if all(lean.kind == "none" for lean in found):
-        return f"no Lean for it: {found[0].detail}"
+    if all(lean.kind == "none" for lean in result):
+        return f"no Lean for it: {result[0].detail}"
     # A tip that is not scanned yet may bring a sorry.
     all_known = len(scanned) == len(branches_of(view, repo))
     return _nothing_to_prove(view, repo, scanned) if work == "prove" and all_known else ""
@@ -217,13 +217,13 @@ def _nothing_to_prove(view: sqlite3.Connection, repo: Repo, branches: Sequence[B
     if not still_open:
         return "has no open sorry"
     design = by_design(view, repo.key)
-    wanted = [row for row in still_open if not design(row)]
-    if not wanted:
+    targets = [row for row in still_open if not design(row)]
+    if not targets:
         return (
             "every open sorry of it is there by design: the challenge of a comparator.json, @[exercise], or "
             "answer(sorry)"
         )
-    for_us = [row for row in wanted if not is_exercise[row.branch](row.path)]
+    for_us = [row for row in targets if not is_exercise[row.branch](row.path)]
     if not for_us:
         return "every open sorry of it is an exercise, for people to solve; write exercises = [] in its [[repos]]"
     settled = {(row.branch, sorry) for row in branches for sorry in _settled(view, repo, row)}

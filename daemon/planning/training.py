@@ -133,9 +133,9 @@ class _Training:
                 continue
             chain = newest_of_each(ancestry(self._known, self._parent))
             there = newest_of_each([one for one in reversed(self._known) if one.removed_at is None])
-            measured = {one.repository for one in chain}
-            tasks = (*chain, *(one for one in there if one.repository not in measured))
-            given = {
+            repositories = {one.repository for one in chain}
+            tasks = (*chain, *(one for one in there if one.repository not in repositories))
+            options = {
                 "taken": Path(offer.folder),
                 "learned": offer.learned,
                 "trace": trace.trace,
@@ -146,7 +146,7 @@ class _Training:
                 repo,
                 _at(trace),
                 describes=f"measure the {_called(self._model)} in {offer.folder} on {repo.key}",
-                spec=self._to_train(identity, repo, tasks[::-1]).model_copy(update=given),
+                spec=self._to_train(identity, repo, tasks[::-1]).model_copy(update=options),
                 # What is given may be an adapter of a gated model, whatever the settings name.
                 key=HUB_KEY,
             )

@@ -98,7 +98,7 @@ class Authors:
         # A line break in a name would be another name.
         paths = [path for path in files if path.isprintable()]
         readable = await self._fetch(mirror, tip, paths)
-        found: list[tuple[UnwrittenSorry, Commit]] = []
+        result: list[tuple[UnwrittenSorry, Commit]] = []
         unknown: list[tuple[UnwrittenSorry, str]] = []
         for path, sorries in files.items():
             lines: Mapping[int, Commit] = {}
@@ -117,11 +117,11 @@ class Authors:
                     reason = cut(clean(str(error)), 500)
             for one in sorries:
                 if one.line in lines:
-                    found.append((one, lines[one.line]))
+                    result.append((one, lines[one.line]))
                 else:
                     unknown.append((one, reason))
-        subjects = await self._subjects(mirror, tip, [author for _, author in found])
-        events = [_written(one, author, subject=subjects[author.sha]) for one, author in found]
+        subjects = await self._subjects(mirror, tip, [author for _, author in result])
+        events = [_written(one, author, subject=subjects[author.sha]) for one, author in result]
         await self._append([*events, *(_written(one, None, reason=reason) for one, reason in unknown)])
 
     async def _fetch(self, mirror: Path, tip: str, paths: Sequence[str]) -> Collection[str]:

@@ -114,15 +114,15 @@ def choose_branches(
             f"{repository}: the remote names no default branch that exists",
             remedy=f'name the branches in config.toml: branches = ["{min(heads)}"]',
         )
-    wanted = {name: sha for name, sha in heads.items() if asked_for(name, patterns)}
-    if not wanted:
+    targets = {name: sha for name, sha in heads.items() if asked_for(name, patterns)}
+    if not targets:
         there = ", ".join(sorted(heads)[:5])
         raise RemoteError(
             "invalid",
             f"{repository}: no branch matches {', '.join(patterns)}",
             remedy=f"change branches in config.toml; the remote has: {there}",
         )
-    return wanted
+    return targets
 
 
 def moved_branches(known: Mapping[str, KnownBranch], *, wanted: Mapping[str, str]) -> list[str]:

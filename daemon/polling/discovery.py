@@ -93,7 +93,7 @@ def candidates(
         named: by source.
         known: the keys of the watchlist.
     """
-    found: dict[str, Candidate] = {}
+    result: dict[str, Candidate] = {}
     # Forges read the names of owners and repositories in any case.
     watched, left_out = {key.lower() for key in known}, set[str]()
     for source, ones in named.items():
@@ -108,14 +108,14 @@ def candidates(
             if place in watched:
                 left_out.add(place)
                 continue
-            before = found.get(place, Candidate(key, one.url, None, None, ()))
-            found[place] = replace(
+            before = result.get(place, Candidate(key, one.url, None, None, ()))
+            result[place] = replace(
                 before,
                 toolchain=before.toolchain or one.toolchain,
                 stars=one.stars if before.stars is None else before.stars,
                 sources=tuple(dict.fromkeys((*before.sources, source))),
             )
-    return sorted(found.values(), key=lambda one: (-(one.stars or 0), one.repository)), len(left_out)
+    return sorted(result.values(), key=lambda one: (-(one.stars or 0), one.repository)), len(left_out)
 
 
 def ask_outside(
@@ -216,15 +216,15 @@ def required_by(mirror: Path, manifests: Iterable[str]) -> list[Named]:
     Raises:
         JobError: there is no such mirror, or it lacks one.
     """
-    found: list[Named] = []
+    result: list[Named] = []
     with Mirror(mirror) as contents:
         for blob in manifests:
             data = contents.read(blob, most_bytes=MOST_BYTES)
             with suppress(ManifestError):
-                found += [
+                result += [
                     Named(one.url) for one in read_manifest(b"" if isinstance(data, int) else data).packages
                 ]
-    return found
+    return result
 
 
 # ---- GitHub

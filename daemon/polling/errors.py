@@ -108,11 +108,11 @@ def classify(text: str, *, status: int, what: str, remote: bool) -> RemoteError:
     message = f"{what}: {said[:500] or f'git ended with status {status} and said nothing'}"
     problem: RepositoryProblem = "invalid"
     if remote:
-        found = next(((name, match) for name, pattern in _PATTERNS if (match := pattern.search(text))), None)
-        problem = found[0] if found is not None else "unreachable"
-        if found is not None and problem == "auth_failed":
+        result = next(((name, match) for name, pattern in _PATTERNS if (match := pattern.search(text))), None)
+        problem = result[0] if result is not None else "unreachable"
+        if result is not None and problem == "auth_failed":
             # Of what refused a token only the words that we know: it may say the token, in any encoding.
-            message = f"{what}: {found[1][0].lower()}"
+            message = f"{what}: {result[1][0].lower()}"
     if "No space left on device" in text:
         return NoSpaceError("invalid", message, remedy="free disk space on the cache folder's disk")
     return RemoteError(problem, message)

@@ -136,8 +136,8 @@ class Git(GitProcess):
             RemoteError: the remote cannot be read.
         """
         clone = await self.shallow_clone(url, folder=folder)
-        done = await self._try("show", f"HEAD:{path}", mirror=clone, url=url)
-        return done.out.decode(errors="replace") if done.status == 0 else None
+        result = await self._try("show", f"HEAD:{path}", mirror=clone, url=url)
+        return result.out.decode(errors="replace") if result.status == 0 else None
 
     async def ensure_mirror(self, mirror: Path, *, sha256: bool = False) -> None:
         """Create an empty bare repository at `mirror` unless one exists."""
@@ -228,8 +228,8 @@ class Git(GitProcess):
 
     async def has_commit(self, mirror: Path, sha: str) -> bool:
         """Return whether the mirror holds this commit."""
-        done = await self._try("cat-file", "-e", f"{check_sha(sha)}^{{commit}}", mirror=mirror)
-        return done.status == 0
+        result = await self._try("cat-file", "-e", f"{check_sha(sha)}^{{commit}}", mirror=mirror)
+        return result.status == 0
 
     async def is_ancestor(self, mirror: Path, old: str, new: str) -> bool:
         """Return whether `old` is in the history of `new`."""
@@ -237,15 +237,15 @@ class Git(GitProcess):
 
     async def merge_base(self, mirror: Path, one: str, other: str) -> str | None:
         """Return the best common ancestor, None for unrelated histories."""
-        found = await self._merge_base(mirror, check_sha(one), check_sha(other))
-        return None if found is None else found.split()[0]
+        result = await self._merge_base(mirror, check_sha(one), check_sha(other))
+        return None if result is None else result.split()[0]
 
     async def _merge_base(self, mirror: Path, *arguments: str) -> str | None:
         """Return what `git merge-base` says; None for "no"."""
-        done = await self._try("merge-base", *arguments, mirror=mirror)
-        if done.status not in (0, 1):
-            raise done.error("merge-base")
-        return done.out.decode() if done.status == 0 else None
+        result = await self._try("merge-base", *arguments, mirror=mirror)
+        if result.status not in (0, 1):
+            raise result.error("merge-base")
+        return result.out.decode() if result.status == 0 else None
 
     async def first_parent(self, mirror: Path, new: str, *, after: str | None) -> Sequence[Commit]:
         """Return the first-parent commits of `new` that `after` does not reach, oldest first.
@@ -405,8 +405,8 @@ class Git(GitProcess):
         text = "".join(f"{check_sha(sha)}\n" for sha in shas)
         if not text:
             return {}
-        found = await self._log(mirror, "--no-walk=unsorted", "--stdin", text=text, in_background=True)
-        return {one.sha: one for one in found}
+        result = await self._log(mirror, "--no-walk=unsorted", "--stdin", text=text, in_background=True)
+        return {one.sha: one for one in result}
 
     async def merges_of(
         self, mirror: Path, tip: str, shas: Collection[str], *, most_commits: int
@@ -445,8 +445,8 @@ class Git(GitProcess):
         """Return the URL of the mirror's last fetch; None where that was before there were partial mirrors."""
         version, known = _version(mirror / "config"), self._origins.get(mirror)
         if version is None or known is None or known[0] != version:
-            done = await self._try("config", "--get", f"remote.{_ORIGIN}.url", mirror=mirror)
-            url = done.out.decode(errors="replace").rstrip("\n") if done.status == 0 else None
+            result = await self._try("config", "--get", f"remote.{_ORIGIN}.url", mirror=mirror)
+            url = result.out.decode(errors="replace").rstrip("\n") if result.status == 0 else None
             known = self._origins[mirror] = version, url
         return known[1]
 
@@ -480,7 +480,7 @@ class Git(GitProcess):
 
 def _differences(out: bytes, number: int) -> list[dict[str, str]]:
     """Read what git diff-tree --stdin -z says of so many pairs: before the first difference of each a line names it."""
-    found: list[dict[str, str]] = [{} for _ in range(number)]
+    result: list[dict[str, str]] = [{} for _ in range(number)]
     at = -1
     fields = iter(out.split(b"\0"))
     for about in fields:
@@ -490,8 +490,8 @@ def _differences(out: bytes, number: int) -> list[dict[str, str]]:
             _, mode, _, blob, _ = entry.decode().split(" ")
             path = next(fields)
             if mode.startswith("100"):
-                found[at][path.decode(errors="surrogateescape")] = blob
-    return found
+                result[at][path.decode(errors="surrogateescape")] = blob
+    return result
 
 
 def _shallow(url: str) -> Path | None:
@@ -545,7 +545,7 @@ def _merges(out: str, tip: str, shas: Collection[str]) -> dict[str, str]:
     while commit in parents:
         line.append(commit)
         commit = next(iter(parents[commit]), None)
-    seen, found = set(line), {}
+    seen, result = set(line), {}
     for merge in reversed(line):
         waiting = [one for one in parents[merge][1:] if one not in seen]
         while waiting:
@@ -554,9 +554,9 @@ def _merges(out: str, tip: str, shas: Collection[str]) -> dict[str, str]:
                 continue
             seen.add(one)
             if one in shas:
-                found[one] = merge
+                result[one] = merge
             waiting += parents.get(one, ())
-    return found
+    return result
 
 
 def _version(file: Path) -> tuple[int, int, int] | None:

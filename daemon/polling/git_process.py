@@ -165,7 +165,7 @@ class GitProcess:
         Raises:
             RemoteError: it failed, took too long, or printed too much.
         """
-        done = await self._try(
+        result = await self._try(
             *arguments,
             mirror=mirror,
             url=url or lazily_from,
@@ -174,10 +174,10 @@ class GitProcess:
             most_bytes=most_bytes,
             in_background=in_background,
         )
-        if done.status != 0:
-            remote = url is not None or "promisor remote" in done.err
-            raise done.error(url or str(mirror or arguments[-1]), remote=remote)
-        return done.out
+        if result.status != 0:
+            remote = url is not None or "promisor remote" in result.err
+            raise result.error(url or str(mirror or arguments[-1]), remote=remote)
+        return result.out
 
     async def _try(
         self,

@@ -425,20 +425,20 @@ class Calls:
 
     def _refused(self, answer: Answer, what: str) -> str:
         status, said = answer.status, message(answer)
-        told = f"{what}: {self._github.api_url} answered {status}{f' ({said})' if said else ''}"
+        text = f"{what}: {self._github.api_url} answered {status}{f' ({said})' if said else ''}"
         match status:
             case 401:
-                return f"{told}; the token is invalid or expired: make a new one and name it in [github] token_file"
+                return f"{text}; the token is invalid or expired: make a new one and name it in [github] token_file"
             case 403 if "rate limit" in said.lower():
-                return f"{told}; wait a few minutes, then {_AGAIN}"
+                return f"{text}; wait a few minutes, then {_AGAIN}"
             case 403:
-                return f"{told}; the token may not do this: {_NEEDED}"
+                return f"{text}; the token may not do this: {_NEEDED}"
             case 404 | 410 | 451:
-                return f"{told}; it is gone, or the token may not see it or write there: {_NEEDED}"
+                return f"{text}; it is gone, or the token may not see it or write there: {_NEEDED}"
             case 409 | 422:
-                return f"{told}; see what it says, then {_AGAIN}"
+                return f"{text}; see what it says, then {_AGAIN}"
             case _:
-                return f"{told}; try again later: {_AGAIN}"
+                return f"{text}; try again later: {_AGAIN}"
 
     def _hidden(self, text: str) -> str:
         return redact(text, secrets=self._secrets)

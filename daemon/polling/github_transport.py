@@ -336,8 +336,8 @@ class Transport:
                 answer = await self._client.call(method, url, headers=headers, content=body)
             except NoAnswerError as error:
                 raise self.unanswered(what, str(error)) from error
-            said = message(answer) if read_refusals and answer.status in (403, 429) else ""
-            self.limits.heed(answer, what=what, said=said)
+            text = message(answer) if read_refusals and answer.status in (403, 429) else ""
+            self.limits.heed(answer, what=what, said=text)
             return answer
 
         self.limits.check(what=what)

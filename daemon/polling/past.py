@@ -204,9 +204,9 @@ def _in_order(history: Sequence[DatedCommit]) -> list[DatedCommit]:
         place = bisect_right(ends, date)
         before.append(at[place - 1] if place else None)
         ends[place : place + 1], at[place : place + 1] = [date], [number]
-    found = []
+    result = []
     last: int | None = at[-1] if at else None
     while last is not None:
-        found.append(history[last])
+        result.append(history[last])
         last = before[last]
-    return found[::-1]
+    return result[::-1]

@@ -265,19 +265,19 @@ class Poller:
         basis = basis_of(repo, known.branches)
         # An unchanged remote has to be fetched all the same where the cache was deleted.
         usable = known.memo.basis == basis and is_mirror(self.mirror(repo.key))
-        found = await self._look(repo, name, known, usable=usable)
-        before, number = known.forge_id, found.number
+        result = await self._look(repo, name, known, usable=usable)
+        before, number = known.forge_id, result.number
         if before is not None and number is not None and before != number:
             raise ReplacedError(repo.key, before=before, forge_id=number)
-        if found.full_name is not None and name is not None and found.full_name.lower() != name.lower():
+        if result.full_name is not None and name is not None and result.full_name.lower() != name.lower():
             # By itself: what is recorded already may be repeated alone, but not in a batch with news.
-            await self._store.append([_renaming(repo, found)], wait=True)
+            await self._store.append([_renaming(repo, result)], wait=True)
         try:
-            changes = await self._changes.find(repo, known.branches, found)
+            changes = await self._changes.find(repo, known.branches, result)
         except RemoteError:
             self._changes.forget(repo.key)
             raise
-        events = self._news_of_itself(repo, known, found) + changes
+        events = self._news_of_itself(repo, known, result) + changes
         if events:
             await self._store.append(events, wait=True)
         if changes:
@@ -286,8 +286,8 @@ class Poller:
         self._ask_all.discard(repo.key)
         commits = sum(event.body.type == "commit_observed" for event in changes)
         outcome = "changed" if changes else "unchanged"
-        archived = known.archived if found.archived is None else found.archived
-        return outcome, commits, self._memo(known.memo, found, basis, changes), archived
+        archived = known.archived if result.archived is None else result.archived
+        return outcome, commits, self._memo(known.memo, result, basis, changes), archived
 
     async def _look(self, repo: Repo, name: str | None, known: _Known, *, usable: bool) -> RemoteState:
         """Return the state of the remote, from the forge's API for a repository with a `name` there, else from git.

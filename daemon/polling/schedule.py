@@ -157,8 +157,8 @@ class PollScheduler:
         if github is None:
             return []
         rows = await self._poller.numbered(number)
-        found = {repo.key for repo in self._context.settings.repos if _is(name, github.name_of(repo.key))}
-        return self.hint(found | set(rows))
+        result = {repo.key for repo in self._context.settings.repos if _is(name, github.name_of(repo.key))}
+        return self.hint(result | set(rows))
 
     def let_in_again(self) -> None:
         """Poll at once the repositories whose token was refused: there is a new one."""

@@ -143,10 +143,10 @@ def _line(body: EventBody, sentence: str, **fields: Field) -> Line:
 def _fields(body: EventBody) -> dict[str, Field]:
     """Return the fields of an event that name things and say what became of them."""
     spot = getattr(body, "place", None)
-    found = {name: getattr(body, name, getattr(spot, name, None)) for name in FIELDS}
+    result = {name: getattr(body, name, getattr(spot, name, None)) for name in FIELDS}
     return {
         name: ", ".join(value) if isinstance(value, tuple) else value
-        for name, value in found.items()
+        for name, value in result.items()
         if value is not None
     }
 
@@ -214,8 +214,8 @@ def _trained(_view: sqlite3.Connection, body: CheckpointSaved) -> str:
 def _decided(
     _view: sqlite3.Connection, body: CheckpointPromoted | CheckpointRefused | CheckpointRemoved
 ) -> str:
-    done = body.type.removeprefix("checkpoint_").replace("refused", "not promoted")
-    return f"{done}: {body.model} {body.checkpoint}: {body.reason}"
+    result = body.type.removeprefix("checkpoint_").replace("refused", "not promoted")
+    return f"{result}: {body.model} {body.checkpoint}: {body.reason}"
 
 
 def _failed(view: sqlite3.Connection, body: JobFailed) -> str:

@@ -187,8 +187,8 @@ def _leave_no_threads(status: int) -> None:
     busy = [thread for thread in threading.enumerate() if thread is not mine and not thread.daemon]
     for thread in busy:
         thread.join(max(0.0, deadline - time.monotonic()))
-    if left := [thread.name for thread in busy if thread.is_alive()]:
-        log.error("threads_left", threads=left, waited_s=_THREADS_S)
+    if names := [thread.name for thread in busy if thread.is_alive()]:
+        log.error("threads_left", threads=names, waited_s=_THREADS_S)
         sys.stderr.flush()
         os._exit(status)
 

@@ -247,8 +247,8 @@ _SHORTEST = 6
 
 def held_secrets(settings: Settings) -> tuple[str, ...]:
     """Return them as they are now."""
-    found = {value.strip() for value in (*_of_files(settings), *_of_variables(settings))}
-    return tuple(sorted(value for value in found if len(value) >= _SHORTEST))
+    result = {value.strip() for value in (*_of_files(settings), *_of_variables(settings))}
+    return tuple(sorted(value for value in result if len(value) >= _SHORTEST))
 
 
 def _of_files(settings: Settings) -> Iterator[str]:
@@ -275,8 +275,8 @@ def _of_files(settings: Settings) -> Iterator[str]:
 def _of_variables(settings: Settings) -> Iterator[str]:
     prove, serve = settings.prove, settings.serve
     places = (prove.external.key, *(one.key for one in prove.programs), *(one.key for one in serve.models))
-    named = {place.variable for place in places if place is not None}
-    yield from (value for name, value in os.environ.items() if _VARIABLE.fullmatch(name) or name in named)
+    variables = {place.variable for place in places if place is not None}
+    yield from (value for name, value in os.environ.items() if _VARIABLE.fullmatch(name) or name in variables)
 
 
 _OF_MODELS = ("model:", *(f"job:{name}-" for name, kind in KINDS.items() if kind.model))

@@ -66,9 +66,9 @@ def trials_of(view: sqlite3.Connection, repository: str) -> Trials:
 
 def told_trials(found: Trials) -> list[list[str]]:
     """Return what became of each trial, in lines for people."""
-    told = [summary(row, found.jobs.get(job_of(row))) for row in found.trials]
+    lines = [summary(row, found.jobs.get(job_of(row))) for row in found.trials]
     # What nobody asked for and failed before it was built is no trial in the log.
-    return told + [[clean(one.what), *failure(one)] for one in found.failed if one.bump is None]
+    return lines + [[clean(one.what), *failure(one)] for one in found.failed if one.bump is None]
 
 
 def newest_series(found: Trials, repository: str) -> BumpRow:
@@ -109,10 +109,10 @@ def summary(row: BumpRow, job: JobRow | None = None) -> list[str]:
             if is_verified
             else f"not verified: {cut(one['reason'], _LONGEST_REASON)}"
         )
-        told = "; ".join(filter(None, (one["how"], judged, doubt_text(one["doubts"]))))
+        text = "; ".join(filter(None, (one["how"], judged, doubt_text(one["doubts"]))))
         lines.append(
             f"  {'mended ' if is_verified else 'checked'} {clean(one['path'])}  {clean(one['declaration'])}  "
-            + clean(" ".join(told.split()))
+            + clean(" ".join(text.split()))
         )
     for one in row.left:
         what = clean(one["declaration"]) or "no declaration"

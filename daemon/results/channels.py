@@ -230,10 +230,10 @@ class AppriseChannel:
                 "apprise is not installed",
                 remedy="install everlean with its extra `notify` (docs/recipes.md)",
             )
-        given = {"urls": self._urls, "title": message.title, "text": message.text}
+        options = {"urls": self._urls, "title": message.title, "text": message.text}
         await _run(
             (sys.executable, "-P", "-m", "daemon.results.apprise_sender", str(_PARTLY)),
-            json.dumps(given).encode(),
+            json.dumps(options).encode(),
             name="apprise",
             folder=self._folder,
             passed_on=_PASSED_TO_APPRISE,
@@ -308,9 +308,9 @@ async def _run(
             await process.wait()
         words.cancel()
     if status != 0:
-        said = words.result() if words.done() and not words.cancelled() else ""
+        text = words.result() if words.done() and not words.cancelled() else ""
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-        reason = f"{name} {how}{f': {said}' if said else ''}"
+        reason = f"{name} {how}{f': {text}' if text else ''}"
         raise NotTakenError("failed", reason, remedy=failed, partly=status == partly)
 
 

@@ -20,19 +20,19 @@ from store.view.rows import ProofRow
 
 async def settle_doubts(store: StoreService, known: Sequence[Advisory]) -> list[ProofDoubted]:
     """Record which verified proofs are in doubt now, where that is not what is recorded; return it."""
-    found = await store.ask(partial(_found, known=known))
-    if found:
-        await store.append([NewEvent(f"proof:{body.proof}", body) for body in found])
-    return found
+    result = await store.ask(partial(_found, known=known))
+    if result:
+        await store.append([NewEvent(f"proof:{body.proof}", body) for body in result])
+    return result
 
 
 def _found(view: sqlite3.Connection, *, known: Sequence[Advisory]) -> list[ProofDoubted]:
-    found = []
+    result = []
     for row in queries.proofs(view, state="verified"):
         faults = against(_witnesses(row), known)
         if [one.id for one in faults] != row.doubts and row.checked_job is not None:
-            found.append(_doubted(row, row.checked_job, faults))
-    return found
+            result.append(_doubted(row, row.checked_job, faults))
+    return result
 
 
 def _witnesses(row: ProofRow) -> tuple[Kernel, ...]:

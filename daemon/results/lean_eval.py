@@ -88,11 +88,11 @@ def submit(
             f"{repository} has no branch {name or 'that is the default one'}; name one with --branch"
         )
     with Mirror(mirrors / f"{slug(repository)}.git") as mirror:
-        found, left_out = solved(view, mirror, row)
-    if found:
-        write(found, out)
-    workspaces = [SolvedWorkspace(one.problem, one.folder, list(one.proofs)) for one in found]
-    return Submission(out if found else None, row.scanned, workspaces, left_out)
+        result, left_out = solved(view, mirror, row)
+    if result:
+        write(result, out)
+    workspaces = [SolvedWorkspace(one.problem, one.folder, list(one.proofs)) for one in result]
+    return Submission(out if result else None, row.scanned, workspaces, left_out)
 
 
 def solved(
@@ -118,13 +118,13 @@ def solved(
     left_out: dict[str, str] = {}
     for folder, rows in sorted(proofs.items()):
         try:
-            made = _workspace(mirror, tree, folder, rows)
-            if (other := found.get(made.problem)) is not None:
+            result = _workspace(mirror, tree, folder, rows)
+            if (other := found.get(result.problem)) is not None:
                 raise WorkspaceError(f"{other.folder} has the same problem")
         except WorkspaceError as error:
             left_out[folder] = str(error)
         else:
-            found[made.problem] = made
+            found[result.problem] = result
     return [*found.values()], left_out
 
 

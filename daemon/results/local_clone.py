@@ -136,15 +136,15 @@ class LocalClone:
             CloneError: it is a clone of none, or of several.
         """
         keys = {key for url in (*self.urls, str(self.path)) if (key := self._key(url)) is not None}
-        found = sorted(
+        result = sorted(
             repository for repository, url in watched.items() if not keys.isdisjoint((repository, _key(url)))
         )
-        if len(found) == 1:
-            return found[0]
+        if len(result) == 1:
+            return result[0]
         remotes = ", ".join(self.urls) or "none"
-        if found:
+        if result:
             raise CloneError(
-                f"{self.path}: has remotes of several watched repositories ({', '.join(found)}); use a clone with"
+                f"{self.path}: has remotes of several watched repositories ({', '.join(result)}); use a clone with"
                 " one of them"
             )
         raise CloneError(
@@ -189,9 +189,9 @@ class LocalClone:
                 changes[clash] = Change(taken.row, replacement, (*taken.others, row))
             elif taken.row.sorry != row.sorry:
                 left.append(LeftOut(row, f"proof {taken.row.proof} changes the same lines"))
-        done = {row.sorry for change in changes for row in (change.row, *change.others)}
+        sorries = {row.sorry for change in changes for row in (change.row, *change.others)}
         changes.sort(key=lambda one: (one.row.path, one.replacement.byte_start))
-        return changes, [one for one in left if one.row.sorry not in done]
+        return changes, [one for one in left if one.row.sorry not in sorries]
 
     def apply(
         self, changes: Sequence[Change], messages: Mapping[str, str], *, author: str, branch: str | None
@@ -272,7 +272,7 @@ class LocalClone:
         if was is None:
             raise StaleError(f"{since}, in a way that cannot be told")
         # The whole command: `open Int in` stands before what the scanner calls the declaration.
-        commands = [found for one in here if (found := source.command_at(one.byte_start)) is not None]
+        commands = [result for one in here if (result := source.command_at(one.byte_start)) is not None]
         same = [one for one in commands if _text(now, one) == _text(checked, was)]
         if not same:
             raise StaleError(f"{since}: {row.declaration} reads otherwise")
@@ -316,7 +316,7 @@ class LocalClone:
         """Run the user's git, with the user's configuration; `stdin` is what it reads."""
         kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 ["git", *arguments],
                 cwd=self.path,
                 env={**kept, "LC_ALL": "C", "GIT_LITERAL_PATHSPECS": "1", **(env or {})},
@@ -330,13 +330,13 @@ class LocalClone:
                 f"{self.path}: git {arguments[0]} could not be run ({error}); install git, check the folder, and"
                 " run the same command again"
             ) from error
-        if done.returncode:
-            said = " ".join(done.stderr.decode(errors="replace").split())
+        if result.returncode:
+            text = " ".join(result.stderr.decode(errors="replace").split())
             raise CloneError(
-                f"{self.path}: git {arguments[0]} refused: {said or f'exit status {done.returncode}'}; nothing was"
+                f"{self.path}: git {arguments[0]} refused: {text or f'exit status {result.returncode}'}; nothing was"
                 " changed: mend that and run the same command again"
             )
-        return done.stdout
+        return result.stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +423,7 @@ def apply_proofs(
     taken = [row for change in changes for row in (change.row, *change.others)]
     with LogReader.open(instance.paths.events_db) as log:
         evidence = messages_of(taken, log)
-    done = clone.apply(changes, evidence, author=author_from_config(instance.config), branch=branch)
+    result = clone.apply(changes, evidence, author=author_from_config(instance.config), branch=branch)
     return AppliedProofs(
         key,
         clone.path,
@@ -431,7 +431,7 @@ def apply_proofs(
         clone.head,
         [
             of_row(AppliedProof, one.row, commit=one.commit, others=[row.proof for row in one.others])
-            for one in done
+            for one in result
         ],
         [of_row(ProofLeftOut, one.row, reason=one.reason, there=one.there) for one in left],
     )

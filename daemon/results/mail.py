@@ -55,10 +55,10 @@ def title_of(row: ProofRow) -> str:
 
 def message_of(row: ProofRow, text: bytes) -> str:
     """Return the evidence that a recorded patch has above its diff, as the body of a commit's message."""
-    told = text[: _start_of_diff(text)].decode("utf-8", errors="replace").strip()
+    message = text[: _start_of_diff(text)].decode("utf-8", errors="replace").strip()
     if row.doubts:
-        told = f"{in_doubt(row)}\n\n{told}".rstrip()
-    return f"{told}\n"
+        message = f"{in_doubt(row)}\n\n{message}".rstrip()
+    return f"{message}\n"
 
 
 def messages_of(rows: Iterable[ProofRow], log: LogReader) -> dict[str, str]:
@@ -127,21 +127,21 @@ def series_mail(one: Mapping[str, str], author: str, number: str) -> bytes:
 
 def changed_lines(text: bytes) -> str:
     """Return the lines that the hunk of a recorded patch takes away and puts there, with those around them."""
-    found = _HUNK.search(text, _start_of_diff(text))
-    return "" if found is None else text[found.end() :].decode("utf-8", errors="replace")
+    match = _HUNK.search(text, _start_of_diff(text))
+    return "" if match is None else text[match.end() :].decode("utf-8", errors="replace")
 
 
 def _start_of_diff(text: bytes) -> int:
-    found = _DIFF.search(text)
-    return len(text) if found is None else found.start()
+    match = _DIFF.search(text)
+    return len(text) if match is None else match.start()
 
 
 def _stat(path: str, diff: bytes) -> bytes:
     """Return what `git diff --stat` says of a diff of one file with one hunk, for people."""
-    found = _HUNK.search(diff)
-    if found is None:
+    match = _HUNK.search(diff)
+    if match is None:
         return b"\n"
-    lines = diff[found.end() :].split(b"\n")
+    lines = diff[match.end() :].split(b"\n")
     gone, come = (sum(line.startswith(mark) for line in lines) for mark in (b"-", b"+"))
     name = "".join(one if one.isprintable() else "?" for one in path)
     counts = f"1 file changed, {come} insertion{'s' * (come != 1)}(+), {gone} deletion{'s' * (gone != 1)}(-)"

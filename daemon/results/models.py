@@ -171,8 +171,8 @@ class Models:
             raise ModelStateError(
                 f"{checkpoint}: not promoted: {decision.reason}; {_by_hand(row)} promotes it all the same"
             )
-        said = decision.reason if decision.may_be_promoted else f"forced, although {decision.reason}"
-        return await self._put_in_use_by_hand(row, state, reason=said)
+        text = decision.reason if decision.may_be_promoted else f"forced, although {decision.reason}"
+        return await self._put_in_use_by_hand(row, state, reason=text)
 
     async def roll_back(self, model: str) -> CheckpointPromoted:
         """Put the checkpoint in use that was in use before the present one.

@@ -162,9 +162,9 @@ def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> li
         about: AboutProof | AboutSorry | dict[str, Any] | None = data
         commit: Commit | None = None
         if kind.startswith("sorry_"):
-            found = sorries.get(event.seq)
-            about, commit = found or (None, None)
-            text = "" if found is None else _text_of_sorry(data, found[0])
+            result = sorries.get(event.seq)
+            about, commit = result or (None, None)
+            text = "" if result is None else _text_of_sorry(data, result[0])
         elif kind.startswith("proof_"):
             proof = proofs.get(data["proof"])
             about = None if proof is None else of_row(AboutProof, proof)
@@ -184,19 +184,19 @@ def _sorries(
 
     Of several branches with a sorry the one that counts has it. What a branch began with is no news.
     """
-    told = [event for event in events if _KIND_OF[event.type].startswith("sorry_")]
-    if not told:
+    lines = [event for event in events if _KIND_OF[event.type].startswith("sorry_")]
+    if not lines:
         return {}
     branches = counted_branches(database)
-    ids = json.dumps(sorted({event.data["sorry"] for event in told}))
+    ids = json.dumps(sorted({event.data["sorry"] for event in lines}))
     condition = "sorry IN (SELECT value FROM json_each(?))"
     rows = read(database, SorryRow, "sorries", conditions=[condition], parameters=[ids])
     documents = {(one.repository, one.branch, one.sorry): one for one in describe_sorries(database, rows)}
     commits = queries.commits_named(
-        database, ((event.data["repository"], event.data["branch"], event.data["sha"]) for event in told)
+        database, ((event.data["repository"], event.data["branch"], event.data["sha"]) for event in lines)
     )
-    found: dict[int, tuple[AboutSorry, Commit | None]] = {}
-    for event in told:
+    result: dict[int, tuple[AboutSorry, Commit | None]] = {}
+    for event in lines:
         repository, branch, sha = (event.data[name] for name in ("repository", "branch", "sha"))
         document = documents.get((repository, branch, event.data["sorry"]))
         row = commits.get((repository, branch, sha))
@@ -206,8 +206,8 @@ def _sorries(
         commit = Commit(sha, row.author, row.subject, row.committed_at, commit_url(repository, sha))
         # What is false was so before the commit at which Lean looked.
         of_commit = None if event.type == "attempt_finished" else commit
-        found[event.seq] = of_row(AboutSorry, document), of_commit
-    return found
+        result[event.seq] = of_row(AboutSorry, document), of_commit
+    return result
 
 
 def _text_of_sorry(data: Mapping[str, Any], about: AboutSorry) -> str:
@@ -416,8 +416,8 @@ class Notifications:
         wait_s = max(state.retry, state.sent + EVERY_S) - elapsed_s()
         if wait_s > 0:
             return min(wait_s, LOOK_S)
-        if (made := await self._digest(name, row)) is not None:
-            return await self._tell(name, found, state, made, position=row.position, before=row.problem)
+        if (result := await self._digest(name, row)) is not None:
+            return await self._tell(name, found, state, result, position=row.position, before=row.problem)
         # Not what the view does not know yet (the disk was full): it is asked for the details.
         known = await self._store.ask(queries.position)
         events, reached = await self._store.look_up(
@@ -446,8 +446,8 @@ class Notifications:
         if since > until:  # the clock was ahead when the last one was sent
             since = utc_text(now - timedelta(seconds=notify.digest_s))
         problems = await self._problems()
-        found = await self._store.ask(partial(front, since=since, until=until, problems=problems))
-        return digest_message(found, identity=event_id("digest", name, since)) if found.watched else None
+        result = await self._store.ask(partial(front, since=since, until=until, problems=problems))
+        return digest_message(result, identity=event_id("digest", name, since)) if result.watched else None
 
     async def _tell(
         self,
@@ -560,13 +560,13 @@ def _news(
     reader: LogReader, *, after: int, upto: int, kinds: Mapping[str, int]
 ) -> tuple[list[StoredEvent], int]:
     """Return the first events between two positions that are to be told, and how far was looked."""
-    found = []
+    result = []
     for event in reader.read(after=after, upto=upto, types=TYPES):
         if wanted(event, kinds):
-            found.append(event)
-            if len(found) == MOST_TOGETHER:
-                return found, event.seq
-    return found, upto
+            result.append(event)
+            if len(result) == MOST_TOGETHER:
+                return result, event.seq
+    return result, upto
 
 
 def _age_s(recorded_at: str) -> float:

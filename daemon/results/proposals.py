@@ -85,9 +85,9 @@ def propose(instance: Instance, settings: Settings, row: Proof, *, purpose: str)
         AlreadyRunningError: no daemon runs, and another command holds the state folder.
     """
     with _alone(instance, purpose):
-        done = asyncio.run(_propose(instance, settings, row, dry_run=False))
-    assert isinstance(done, OpenedPullRequest)
-    return done
+        result = asyncio.run(_propose(instance, settings, row, dry_run=False))
+    assert isinstance(result, OpenedPullRequest)
+    return result
 
 
 def plan(instance: Instance, settings: Settings, row: Proof) -> OpenedPullRequest | Plan:

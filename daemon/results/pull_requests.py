@@ -185,14 +185,14 @@ class PullRequests:
             "maintainer_can_modify": True,
         }
         try:
-            made = await self._calls.ask("POST", f"{_repo(ground.name)}/pulls", what=what, body=body)
+            result = await self._calls.ask("POST", f"{_repo(ground.name)}/pulls", what=what, body=body)
         except ProposalError as error:
             # Another run of the same command may have been faster.
             opened = await self._existing(ground, wanted) if error.status == 422 else None
             if opened is None:
                 raise
             return opened
-        return self._opened(made, f"{owner}:{wanted.branch}", head=head, base=ground.head, found=False)
+        return self._opened(result, f"{owner}:{wanted.branch}", head=head, base=ground.head, found=False)
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -205,10 +205,10 @@ class PullRequests:
         branch = f"{owner}:{wanted.branch}"
         what = f"the pull requests of {ground.name}"
         address = f"{_repo(ground.name)}/pulls?state=all&head={quote(branch, safe='')}"
-        found = self._calls.items(await self._calls.ask("GET", address, what=what), what)
-        if not found:
+        result = self._calls.items(await self._calls.ask("GET", address, what=what), what)
+        if not result:
             return None
-        first, what = found[0], f"a pull request of {ground.name}"
+        first, what = result[0], f"a pull request of {ground.name}"
         head = self._calls.sha(first, "head", "sha", what=what)
         base = self._calls.sha(first, "base", "sha", what=what)
         return self._opened(first, branch, head=head, base=base, found=True)
@@ -253,10 +253,10 @@ class PullRequests:
         """Return our fork, made if there is none, and wait until it has the commit that we build on."""
         calls, what = self._calls, f"a fork of {ground.name}"
         # GitHub answers the same for a fork that is there already.
-        made = await calls.ask(
+        result = await calls.ask(
             "POST", f"{_repo(ground.name)}/forks", what=what, body={"default_branch_only": True}
         )
-        fork = calls.text(made, "full_name", what=what)
+        fork = calls.text(result, "full_name", what=what)
         ref = f"{_repo(fork)}/git/ref/heads/{quote(ground.base)}"
         until = time.monotonic() + self._fork_wait_s
         while (found := await calls.ask("GET", ref, what=fork, absent=(404, 409))) is None:

@@ -232,10 +232,10 @@ class Scheduler:
         version, known = self.plan.version, (self.lacking, self.in_vain)
 
         def ask(view: sqlite3.Connection) -> tuple[Plan, tuple[Need, ...], list[TriggerEnded]]:
-            made = plan(view, builds=present(settings.paths.cache))
-            if made.version == version:
-                return made, *known
-            return made, lacking(view, leans), in_vain(view, settings=settings, leans=leans)
+            result = plan(view, builds=present(settings.paths.cache))
+            if result.version == version:
+                return result, *known
+            return result, lacking(view, leans), in_vain(view, settings=settings, leans=leans)
 
         return ask
 

@@ -139,21 +139,21 @@ def parse(data: bytes, *, path: Path) -> Settings:
         raise ConfigError((message,), path=path, digest=digest) from error
     lines = line_index(text)
     paths = resolve_paths(raw["daemon"] if isinstance(raw.get("daemon"), dict) else {}, config=path)
-    found: list[Mistake] = []
+    result: list[Mistake] = []
     file: ConfigFile | None = None
     try:
         file = ConfigFile.model_validate(raw, context={"base": path.absolute().parent})
     except ValidationError as error:
-        found += mistakes(error, model=ConfigFile, lines=lines)
-    found += _duplicates(raw, lines=lines, base=path.absolute().parent)
+        result += mistakes(error, model=ConfigFile, lines=lines)
+    result += _duplicates(raw, lines=lines, base=path.absolute().parent)
     if file is not None:
         rungs: Location = ("prove", "rungs")
-        found += [Mistake(line_of(lines, rungs), setting_name(rungs), why) for why in lacking(file.prove)]
+        result += [Mistake(line_of(lines, rungs), setting_name(rungs), why) for why in lacking(file.prove)]
         served: Location = ("report", "serve")
         unserved = unreachable(file.report, file.metrics)
-        found += [Mistake(line_of(lines, served), setting_name(served), why) for why in unserved]
-    if found or file is None:
-        raise ConfigError(tuple(item.render(path.name) for item in sorted(found)), path=path, digest=digest)
+        result += [Mistake(line_of(lines, served), setting_name(served), why) for why in unserved]
+    if result or file is None:
+        raise ConfigError(tuple(item.render(path.name) for item in sorted(result)), path=path, digest=digest)
     settings = Settings(
         path=path.absolute(),
         digest=digest,
@@ -187,7 +187,7 @@ def settled(entry: RepoEntry, *, poll: Poll) -> Repo:
 def _duplicates(raw: dict[str, Any], *, lines: dict[Location, int], base: Path) -> list[Mistake]:
     """Entries that name one repository twice, found among the URLs that are valid by themselves."""
     entries = raw.get("repos")
-    found: list[Mistake] = []
+    result: list[Mistake] = []
     first: dict[str, int] = {}
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
         url = entry.get("url") if isinstance(entry, dict) else None
@@ -205,5 +205,5 @@ def _duplicates(raw: dict[str, Any], *, lines: dict[Location, int], base: Path) 
             message = (
                 f'is the same repository as repos[{earlier}] on line {other} ("{key}"); remove one of the two'
             )
-            found.append(Mistake(line_of(lines, location), setting_name(location), message))
-    return found
+            result.append(Mistake(line_of(lines, location), setting_name(location), message))
+    return result

@@ -95,13 +95,13 @@ def mistakes(
     error: ValidationError, *, model: type[BaseModel], lines: Mapping[Location, int]
 ) -> list[Mistake]:
     """Translate what pydantic found."""
-    found = []
+    result = []
     for details in error.errors(include_url=False):
         # A wrong key of a table has no place of its own for pydantic, which adds a part.
         location = tuple(part for part in details["loc"] if part != "[key]")
         message = _message(details, location, model=model)
-        found.append(Mistake(line_of(lines, location), setting_name(location), message))
-    return found
+        result.append(Mistake(line_of(lines, location), setting_name(location), message))
+    return result
 
 
 def suggestion(name: str, known: Collection[str]) -> str:

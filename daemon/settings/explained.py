@@ -39,8 +39,8 @@ class Explained:
     @property
     def default_said(self) -> str:
         """Return its default and its limits."""
-        said = "required" if self.default is None else f"`{self.default}`"
-        return f"{said} ({self.limits})" if self.limits else said
+        text = "required" if self.default is None else f"`{self.default}`"
+        return f"{text} ({self.limits})" if self.limits else text
 
     @property
     def in_a_sentence(self) -> str:
@@ -50,7 +50,7 @@ class Explained:
 
 def explained() -> list[Explained]:
     """Return all settings, table by table."""
-    found = []
+    result = []
     for table, model in tables():
         meanings = attribute_docs(model)
         for name, field in model.model_fields.items():
@@ -60,8 +60,8 @@ def explained() -> list[Explained]:
             default = (
                 None if field.is_required() else toml_of(field, field.get_default(call_default_factory=True))
             )
-            found.append(Explained(table, field.alias or name, default, _limits(field), meanings[name]))
-    return found
+            result.append(Explained(table, field.alias or name, default, _limits(field), meanings[name]))
+    return result
 
 
 def tables(model: type[BaseModel] = ConfigFile, path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
@@ -91,12 +91,12 @@ def _table(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
 
 def _limits(field: FieldInfo) -> str:
     """Return what a setting may be; "" where nothing limits it."""
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for marker in field.metadata:
         if isinstance(marker, Duration | Size):
             return str(marker)
-        found |= {bound: getattr(marker, bound) for bound in ("ge", "gt", "le") if hasattr(marker, bound)}
-    if "ge" in found and "le" in found:
-        return f"{found['ge']} to {found['le']}"
+        result |= {bound: getattr(marker, bound) for bound in ("ge", "gt", "le") if hasattr(marker, bound)}
+    if "ge" in result and "le" in result:
+        return f"{result['ge']} to {result['le']}"
     words = {"ge": "at least", "gt": "more than", "le": "at most"}
-    return ", ".join(f"{word} {found[bound]}" for bound, word in words.items() if bound in found)
+    return ", ".join(f"{word} {result[bound]}" for bound, word in words.items() if bound in result)

@@ -60,7 +60,7 @@ class Window:
 def _days(text: str | None, window: str) -> frozenset[int]:
     if text is None:
         return frozenset(range(7))
-    found: set[int] = set()
+    result: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if first not in DAYS or (dash and last not in DAYS):
@@ -68,8 +68,8 @@ def _days(text: str | None, window: str) -> frozenset[int]:
                 f'names a day that no week has (got "{window[:60]}"); the days are {", ".join(DAYS)}'
             )
         begin, end = DAYS.index(first), DAYS.index(last if dash else first)
-        found |= {day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)}
-    return frozenset(found)
+        result |= {day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)}
+    return frozenset(result)
 
 
 def _at(day: date, minutes: int) -> datetime:

@@ -29,21 +29,21 @@ class SettingInForce:
 
 def effective(settings: Settings) -> list[SettingInForce]:
     """Return every setting: its name, its value in the models' unit, as TOML, and the line that sets it."""
-    found = []
+    result = []
     for section in ConfigFile.model_fields:
         if section == "repos":
             continue
-        found += _table(settings, (section,), getattr(settings, section))
+        result += _table(settings, (section,), getattr(settings, section))
     for index, repo in enumerate(settings.repos):
         for attribute, setting in RepoEntry.model_fields.items():
             at = ("repos", index, key_of(attribute))
-            found.append(_item(settings, at, setting, getattr(repo, attribute)))
-    return found
+            result.append(_item(settings, at, setting, getattr(repo, attribute)))
+    return result
 
 
 def _table(settings: Settings, location: tuple[str | int, ...], values: BaseModel) -> list[SettingInForce]:
     """The settings of a table, and after them those of the tables below it."""
-    found, below = [], []
+    result, below = [], []
     for attribute, setting in type(values).model_fields.items():
         at, value = (*location, key_of(attribute)), getattr(values, attribute)
         if hasattr(type(value), "model_fields"):
@@ -52,8 +52,8 @@ def _table(settings: Settings, location: tuple[str | int, ...], values: BaseMode
             for index, table in enumerate(value):
                 below += _table(settings, (*at, index), table)
         else:
-            found.append(_item(settings, at, setting, value))
-    return found + below
+            result.append(_item(settings, at, setting, value))
+    return result + below
 
 
 def token_source(settings: Settings) -> str | None:

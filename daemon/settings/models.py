@@ -342,13 +342,13 @@ class Prove(Section):
     @property
     def searches(self) -> list[tuple[int, float, str]]:
         """The ladder's searches in their order: the rung, the seconds for one sorry, and the setting that says them."""
-        found = []
+        result = []
         for rung in self.rungs:
             if rung == 5:
-                found += [(5, one.seconds, f"seconds of {one.name}") for one in self.programs]
+                result += [(5, one.seconds, f"seconds of {one.name}") for one in self.programs]
             else:
-                found.append((rung, self.seconds(rung), "seconds_per_sorry"))
-        return found
+                result.append((rung, self.seconds(rung), "seconds_per_sorry"))
+        return result
 
     def seconds(self, rung: int) -> float:
         """Return how long one sorry is searched for at a rung from 0 to 4; each program has a time of its own."""

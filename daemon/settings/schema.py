@@ -408,11 +408,11 @@ class GitHub(Section):
         Raises:
             CredentialError: there is one that cannot be used.
         """
-        found = (
+        result = (
             read_key(credential=TOKEN_CREDENTIAL, file=self.token_file, variable=name)
             for name in TOKEN_VARIABLES
         )
-        return next(filter(None, found), None)
+        return next(filter(None, result), None)
 
     def read_webhook_secret(self) -> str | None:
         """Return the secret that webhooks are signed with, read now: from the places of the token, by other names.

@@ -123,10 +123,10 @@ def listed_added(
         settings = parse(text.encode(), path=path)
     except ConfigError as error:
         raise _refused(error) from error
-    found = with_listed(settings, text, listed, branches=branches)
-    if not found.added:
-        return found, [repo.key for repo in settings.repos]
-    return found, _written(path, found.text)
+    result = with_listed(settings, text, listed, branches=branches)
+    if not result.added:
+        return result, [repo.key for repo in settings.repos]
+    return result, _written(path, result.text)
 
 
 def removed(path: Path, name: str) -> tuple[str, list[str]]:

@@ -65,15 +65,15 @@ def refusals(paths: Paths) -> list[Refusal]:
 def _refused(folder: Path) -> tuple[Code, int, str] | None:
     """Return what is wrong with the disk of a folder, its number, and how that is said; None where nothing is."""
     try:
-        found = os.statvfs(folder)
+        result = os.statvfs(folder)
         device = folder.stat().st_dev
     except OSError:
         return None  # not made yet, or not ours to look at: what the daemon meets there it says itself
-    if found.f_flag & os.ST_RDONLY or _REFUSING & _file_system_options(device):
+    if result.f_flag & os.ST_RDONLY or _REFUSING & _file_system_options(device):
         return "disk_read_only", device, "read-only"
-    free_bytes = found.f_bavail * found.f_frsize
+    free_bytes = result.f_bavail * result.f_frsize
     # A tmpfs without a limit says of itself that it has no size.
-    if found.f_blocks and free_bytes < FULL_BYTES:
+    if result.f_blocks and free_bytes < FULL_BYTES:
         return "disk_full", device, f"full ({free_bytes:,} bytes are free)"
     return None
 

@@ -143,9 +143,9 @@ class Shipping:
             self._store.clear()
             end = segments.end(self._store, self._path)
         self._end = end
-        while (made := self._written(end)) is not None:
+        while (result := self._written(end)) is not None:
             require_unfenced(self._store, self._epoch, self._path)
-            segment, end = made
+            segment, end = result
             self._store.put(segment, self._spool)
             self._end = end
             self._spool.unlink()

@@ -239,11 +239,11 @@ class Follower:
         try:
             self._follow()
         except (LogError, OSError) as error:
-            known = [one.last for one in self._shipped()]
+            lasts = [one.last for one in self._shipped()]
             self._said = replace(
                 self._said,
                 position=self._log.head.seq,
-                shipped=max([self._log.head.seq, *known]),
+                shipped=max([self._log.head.seq, *lasts]),
                 problem=redact(str(error), secrets=self._hidden)[:1000],
             )
         else:

@@ -182,10 +182,10 @@ _NO_FILE = (0, 0)
 
 def _identity(path: Path) -> tuple[int, int]:
     try:
-        found = path.stat()
+        result = path.stat()
     except OSError:
         return _NO_FILE
-    return found.st_dev, found.st_ino
+    return result.st_dev, result.st_ino
 
 
 def _of_the_log(paths: Paths) -> tuple[Path, ...]:
@@ -518,8 +518,8 @@ class StoreService:
         if self._view is not None:
             self._view.close()
         self._view = queries.connect(self._paths.database_db)
-        found = {path: _identity(path) for path in _watched(self._paths)}
-        self._files = {path: identity for path, identity in found.items() if identity != _NO_FILE}
+        result = {path: _identity(path) for path in _watched(self._paths)}
+        self._files = {path: identity for path, identity in result.items() if identity != _NO_FILE}
 
     def _append_pending(self) -> None:
         """Record every pending batch, in as many transactions as it takes; calls that find none do nothing."""

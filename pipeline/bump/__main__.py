@@ -273,9 +273,9 @@ class Bump:
 
     def _left(self) -> tuple[Break, ...]:
         """Return what is broken and not mended, in the order of paths and lines."""
-        found = [one for file in self._files.values() for one in file.left]
-        found += [gap.found for file in self._files.values() for gap in file.gaps.values() if not gap.mended]
-        return tuple(sorted(found, key=lambda one: (one.path, one.line, one.declaration)))
+        result = [one for file in self._files.values() for one in file.left]
+        result += [gap.found for file in self._files.values() for gap in file.gaps.values() if not gap.mended]
+        return tuple(sorted(result, key=lambda one: (one.path, one.line, one.declaration)))
 
     # ---- mending
 
@@ -316,9 +316,9 @@ class Bump:
                 seen.add(other)
                 said = self._compile(runner, file, start, other)
                 self._renames |= deprecations(one.text for one in said.messages)
-                found = next((s for one in said.messages if (s := suggested(one.text))), "")
-                if said.errors is None and "exact?" in other and found:
-                    how, other = f"{how}, which found {found}", other.replace("exact?", found)
+                result = next((s for one in said.messages if (s := suggested(one.text))), "")
+                if said.errors is None and "exact?" in other and result:
+                    how, other = f"{how}, which found {result}", other.replace("exact?", result)
                     said = self._compile(runner, file, start, other)
                 if said.errors is None:
                     if self._judge(file, start, other, how):
@@ -392,26 +392,26 @@ class Bump:
             return False
         # Without a command that is put aside the file may state another thing than what is handed over.
         is_whole = not any(one.blanked for one in self._files.values())
-        found = self._mend_of(file, start, how, verdict)
-        step = next(iter(verdict.not_checked), "") if found.verdict == "checked" else ""
+        mend = self._mend_of(file, start, how, verdict)
+        step = next(iter(verdict.not_checked), "") if mend.verdict == "checked" else ""
         if is_whole:
-            self._tried(gap, how, text, found.verdict, step, found.reason, seconds)
+            self._tried(gap, how, text, mend.verdict, step, mend.reason, seconds)
         else:
-            told = "it was judged beside commands that are left out"
-            self._tried(gap, how, text, "checked", "statement", told, seconds)
+            message = "it was judged beside commands that are left out"
+            self._tried(gap, how, text, "checked", "statement", message, seconds)
         self._judged_in[file.path, start] = self._state(
             {one.path: one.current for one in self._files.values()}
         )
         gap.text = text
         self._write(file)
-        self._mended[file.path, start] = found
+        self._mended[file.path, start] = mend
         return True
 
     def _mend_of(self, file: RaisedFile, start: int, how: str, verdict: GateVerdict) -> Mend:
         """Return what the gate says of a text that it does not reject."""
         lean = self._given.build.lean
         is_verified = verdict.all_required_passed and lean.is_lean
-        found = Mend(
+        result = Mend(
             path=file.gaps[start].found.path,
             declaration=file.gaps[start].found.declaration,
             how=" ".join(shown(how, LONGEST_HOW).split()),
@@ -424,10 +424,10 @@ class Bump:
             doubts=(),
         )
         if not is_verified:
-            return found
+            return result
         faults = against(witnesses(verdict.grade, verdict.kernel, lean.toolchain), self._advisories)
         graded = {"axioms": verdict.axioms, "grade": verdict.grade, "kernel": verdict.kernel}
-        return found.model_copy(update={**graded, "doubts": tuple(one.id for one in faults)})
+        return result.model_copy(update={**graded, "doubts": tuple(one.id for one in faults)})
 
     def _state(self, texts: Mapping[str, str]) -> str:
         """Name the commit with these texts of its files."""
@@ -475,12 +475,12 @@ class Bump:
             self._search_with(one)
 
     def _search_with(self, rung: Rung) -> None:
-        wanted = {
+        targets = {
             one.sorry: (file, start, one)
             for file in self._files.values()
             for start, one in self._wanted(file)
         }
-        if not wanted or self._late():
+        if not targets or self._late():
             return
         given = self._given
         parameters = ProveSpec(
@@ -494,23 +494,23 @@ class Bump:
             budget=rung.budget,
             budget_key="bump",
             parallel=1,
-            sorries=tuple(one for _, _, one in wanted.values()),
+            sorries=tuple(one for _, _, one in targets.values()),
         )
-        found = _Found(self._spec)
+        result = _Found(self._spec)
         failure = ""
         try:
-            asyncio.run(self._search(ProveJob(self._spec.having(parameters), found)))
+            asyncio.run(self._search(ProveJob(self._spec.having(parameters), result)))
         except* JobError as error:
             failure = str(first_error(error))  # of a model, say: the other rungs have their turn
         how = f"rung {rung.number}: {rung.prover}"
-        proofs = {one.sorry: one.replacement for one in found.proofs}
-        for sorry, (file, start, _) in wanted.items():
+        proofs = {one.sorry: one.replacement for one in result.proofs}
+        for sorry, (file, start, _) in targets.items():
             if self._late():
                 return
             if sorry in proofs:
                 self._judge(file, start, proofs[sorry], how)
             else:
-                why = found.details.get(sorry, failure)
+                why = result.details.get(sorry, failure)
                 self._tried(file.gaps[start], how, "", "refused", "search", why)
 
     async def _search(self, search: ProveJob) -> None:
@@ -573,7 +573,7 @@ class Bump:
         """Have the gate judge a mend in what is handed over, where it is another commit than when it was judged; drop
         the mend and return False if it is rejected.
         """
-        file, found = self._files[path], self._mended[path, start]
+        file, result = self._files[path], self._mended[path, start]
         gap = file.gaps[start]
         before, place = file.handed_over_with_gap(start)
         state = self._state({one.path: one.handed_over for one in self._files.values()} | {path: before})
@@ -585,17 +585,17 @@ class Bump:
         elif self._judging_left_s <= 0:
             why = _NO_TIME
         if why:
-            self._mended[path, start] = _unjudged(found, why)
+            self._mended[path, start] = _unjudged(result, why)
             return True
         began = time.monotonic()
         self._own(path).write_bytes(_bytes(before))
         verdict = self._asked(file, start, gap.text, before, place)
         self._own(path).write_bytes(_bytes(file.handed_over))
         if verdict.failed is None:
-            self._mended[path, start] = self._mend_of(file, start, found.how, verdict)
+            self._mended[path, start] = self._mend_of(file, start, result.how, verdict)
             self._judged_in[path, start] = state
             return True
-        how = f"{found.how}, in the commit as it is handed over"
+        how = f"{result.how}, in the commit as it is handed over"
         step, evidence = verdict.failed.step, verdict.failed.evidence
         self._tried(gap, how, gap.text, "rejected", step, evidence, time.monotonic() - began)
         del self._mended[path, start]
@@ -642,21 +642,21 @@ class Bump:
                 one for (of, start), one in self._mended.items() if of == path and not file.gaps[start].stands
             ]
             if mended:
-                told = "\n".join(map(_told, mended))
+                text = "\n".join(map(_told, mended))
                 unsure = sum(one.verdict != "verified" for one in mended)
                 title = f"Mend {len(mended)} {'proof' if len(mended) == 1 else 'proofs'} in {path}"
                 title += f", {unsure} not verified" if unsure else ""
                 both = {path: (_bytes(file.original), _bytes(file.handed_over))}
-                series.append({"title": title, "message": told, "diff": self._diff(both)})
+                series.append({"title": title, "message": text, "diff": self._diff(both)})
         return series
 
     def _diff(self, changes: Mapping[str, tuple[bytes, bytes]]) -> str:
         like = self._given.build.sha
-        found = b"".join(
+        result = b"".join(
             file_diff(path, before, after, (git_blob(before, like=like), git_blob(after, like=like)))
             for path, (before, after) in sorted(changes.items())
         )
-        return found.decode("utf-8", "surrogateescape")
+        return result.decode("utf-8", "surrogateescape")
 
     # ---- the log
 

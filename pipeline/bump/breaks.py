@@ -90,10 +90,10 @@ def cause_of(messages: Iterable[str], causes: Sequence[Cause], cited: Iterable[s
 
     A name may be below the command's own (`Foo.mk` of `Foo`).
     """
-    said = [*messages]
-    names = {one for name in chain(unknown(said), cited) for one in _beginnings(name)}
+    lines = [*messages]
+    names = {one for name in chain(unknown(lines), cited) for one in _beginnings(name)}
     meant = (one for one in causes if not one.written.isdisjoint(names))
-    needs_instance = any(reason_of(one) == "instance" for one in said)
+    needs_instance = any(reason_of(one) == "instance" for one in lines)
     instances = (one for one in causes if one.is_instance and needs_instance)
     return next((one.told for one in chain(meant, instances)), "")
 
@@ -102,12 +102,12 @@ def _beginnings(name: str) -> Iterator[str]:
     """Yield `A`, `A.b` and `A.b.c` of `A.b.c`, up to a bound of parts and of characters."""
     end = -1
     for _ in range(_MOST_PARTS):
-        found = name.find(".", end + 1)
-        end = len(name) if found < 0 else found
+        result = name.find(".", end + 1)
+        end = len(name) if result < 0 else result
         if end > _LONGEST_NAME:
             return
         yield name[:end]
-        if found < 0:
+        if result < 0:
             return
 
 
@@ -287,10 +287,10 @@ class RaisedFile:
         errors = [one for one in messages if one.severity == "error"]
         if not errors:
             return False
-        text, found = self._made()
+        text, result = self._made()
         starts = _line_starts(text)
         places, moved = list[tuple[int, int, int]](), 0
-        for start, place in sorted(found.items()):
+        for start, place in sorted(result.items()):
             moved += len(self.gaps[start].old) - len(self.gaps[start].text)
             places.append((place, start, moved))
         before = len(self.gaps), len(self.blanked), len(self.left)
@@ -361,8 +361,8 @@ class RaisedFile:
             if gap is None and self.named >= self._most:
                 return
             if gap is None:
-                found = self._break(error, line, name, "proof", follows)
-                gap = self.gaps[body[0]] = Gap(found, self.original[body[0] : body[1]], name)
+                result = self._break(error, line, name, "proof", follows)
+                gap = self.gaps[body[0]] = Gap(result, self.original[body[0] : body[1]], name)
                 self._new.add(body[0])
             elif follows:
                 gap.found = gap.found.model_copy(update={"follows": follows})
@@ -375,8 +375,8 @@ class RaisedFile:
         left out since.
         """
         words = (word[0] for word in _WORD.finditer(cited))
-        if found := cause_of([error.text], [*above, *self.causes], words):
-            return found
+        if cause := cause_of([error.text], [*above, *self.causes], words):
+            return cause
         before = [one for one in self.causes if one.taken < self._taken and one.start < at]
         return max(before, key=lambda one: one.start).told if before else ""
 
@@ -445,7 +445,7 @@ def _body(text: str, stated: int, end: int) -> tuple[int, int] | None:
 
 
 def _line_starts(text: str) -> list[int]:
-    return [0, *(found.end() for found in re.finditer("\n", text))]
+    return [0, *(item.end() for item in re.finditer("\n", text))]
 
 
 def _length(data: bytes) -> int:

@@ -51,9 +51,11 @@ TACTICS = (
 
 def deprecations(messages: Iterable[str]) -> dict[str, str]:
     """Return, by the old name, the new one that Lean's messages say; only what is a name in source."""
-    found = (pair for message in messages for pair in _DEPRECATED.findall(message))
+    result = (pair for message in messages for pair in _DEPRECATED.findall(message))
     return {
-        old: new for old, new in found if written_name(old) == old and written_name(new) == new and old != new
+        old: new
+        for old, new in result
+        if written_name(old) == old and written_name(new) == new and old != new
     }
 
 
@@ -112,12 +114,12 @@ class Names:
             key=lambda number: shared[number] / (len(threes) + len(self._lasts[number]) + 2),
         )
         spelled = [last, *difflib.get_close_matches(last, [self._lasts[one] for one in likely], most, 0.72)]
-        found = dict.fromkeys(full for one in spelled for full in self._full.get(one, ()) if full != name)
-        if len(found) > _MOST_COMPARED:
-            found = dict.fromkeys(
-                heapq.nsmallest(_MOST_COMPARED, found, key=lambda full: abs(len(full) - len(name)))
+        result = dict.fromkeys(full for one in spelled for full in self._full.get(one, ()) if full != name)
+        if len(result) > _MOST_COMPARED:
+            result = dict.fromkeys(
+                heapq.nsmallest(_MOST_COMPARED, result, key=lambda full: abs(len(full) - len(name)))
             )
-        return sorted(found, key=lambda full: -difflib.SequenceMatcher(None, full, name).ratio())[:most]
+        return sorted(result, key=lambda full: -difflib.SequenceMatcher(None, full, name).ratio())[:most]
 
 
 _MOST_COMPARED = 200
@@ -130,10 +132,10 @@ def _threes(last: str) -> set[str]:
 
 def candidates(text: str, errors: Errors, names: Mapping[str, str], near: Near) -> Iterator[tuple[str, str]]:
     """Yield (how, text) in place of a proof, cheapest first: renamed constants, near names, arguments, one tactic."""
-    said = [message for _, message in errors]
-    if (new := renamed(text, {**names, **deprecations(said)})) != text:
+    lines = [message for _, message in errors]
+    if (new := renamed(text, {**names, **deprecations(lines)})) != text:
         yield "renamed constants", new
-    for name in unknown(said):
+    for name in unknown(lines):
         for other in near(name):
             if (new := renamed(text, {name: other})) != text:
                 yield f"{name} replaced by {other}", new
@@ -188,11 +190,11 @@ def tactic_at(text: str, at: int) -> tuple[int, int] | None:
 
 def _applications(text: str) -> Iterator[str]:
     """Yield a function's application with its arguments in another order, without one, or left to Lean."""
-    found = _APPLIED.fullmatch(text)
-    if found is None or found["function"] in ("by", "fun", "simp", "rw", "intro"):
+    match = _APPLIED.fullmatch(text)
+    if match is None or match["function"] in ("by", "fun", "simp", "rw", "intro"):
         return
-    head, function = found["head"] or "", found["function"]
-    arguments = _arguments(found["rest"] or "")
+    head, function = match["head"] or "", match["function"]
+    arguments = _arguments(match["rest"] or "")
     if arguments is None or not arguments:
         return
     swapped = range(len(arguments)) if len(arguments) <= _MOST_ARGUMENTS else ()
@@ -210,22 +212,22 @@ def _applications(text: str) -> Iterator[str]:
 
 def _arguments(text: str) -> list[str] | None:
     """Return the arguments of an application; None where it is more than one."""
-    found: list[str] = []
+    result: list[str] = []
     depth = 0
     for word in re.findall(r"[()\[\]⟨⟩{}]|[^\s()\[\]⟨⟩{}]+|\s+", text):
         if word.isspace():
             if depth:
-                found[-1] += " "
+                result[-1] += " "
             else:
-                found.append("")
+                result.append("")
             continue
-        if not found:
+        if not result:
             return None
-        found[-1] += word
+        result[-1] += word
         depth += (word in "([⟨{") - (word in ")]⟩}")
         if depth == 0 and word in ("<;>", ";", ":=", "=>", "at", "with", "using", "<|", "|>"):
             return None
-    return [one for one in found if one] if depth == 0 else None
+    return [one for one in result if one] if depth == 0 else None
 
 
 # ---- The names there are

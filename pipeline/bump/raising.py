@@ -64,14 +64,14 @@ def raised(
         JobError: there is nothing to raise, it is there already, it cannot be told where it stands, or the package is
             for another Lean.
     """
-    found: dict[str, tuple[bytes, bytes]] = {}
+    result: dict[str, tuple[bytes, bytes]] = {}
     notes: list[str] = []
     names = ""
     if toolchain:
-        found[TOOLCHAIN] = _read(project, TOOLCHAIN).encode(), toolchain.encode() + b"\n"
+        result[TOOLCHAIN] = _read(project, TOOLCHAIN).encode(), toolchain.encode() + b"\n"
     if package:
         files, said = _package(project, package, rev, files_of, schemes, notes)
-        found |= files
+        result |= files
         names, project_has = said.toolchain, toolchain
         if not toolchain:
             project_has = read_beginning(project, TOOLCHAIN, most_bytes=1000).decode(errors="replace").strip()
@@ -80,7 +80,7 @@ def raised(
             check_lean(package, rev, names, project_has)
         elif names and names != project_has:
             notes.append(f"{package} at {rev[:12]} is for {names!r}, and the project for {project_has!r}.")
-    changed = {path: both for path, both in found.items() if both[0].strip() != both[1].strip()}
+    changed = {path: both for path, both in result.items() if both[0].strip() != both[1].strip()}
     if toolchain and TOOLCHAIN not in changed:
         raise refused(f"the commit has {toolchain} already", "name another version")
     return Raised(changed, tuple(notes), names)
@@ -167,7 +167,7 @@ def _manifest(what: str, data: bytes | None, schemes: tuple[str, ...]) -> Manife
 
 def _required(project: Path) -> set[str]:
     """Return the packages that the lakefiles name."""
-    found: set[str] = set()
+    result: set[str] = set()
     for file in LAKEFILES:
         if (project / file).is_file():
             text = _read(project, file, MOST_LAKEFILE_BYTES)
@@ -178,24 +178,24 @@ def _required(project: Path) -> set[str]:
                     if isinstance(tables, list)
                     else ()
                 )
-                found.update(bare(one) for one in names if isinstance(one, str))
+                result.update(bare(one) for one in names if isinstance(one, str))
             else:
-                found.update(one.name for one in _requires(tokens_of_text(text)[0], text.encode()))
-    return found
+                result.update(one.name for one in _requires(tokens_of_text(text)[0], text.encode()))
+    return result
 
 
 def _lakefiles(project: Path, name: str, rev: str) -> tuple[dict[str, tuple[str, str]], bool]:
     """Return the lakefiles that require the package, as they are and become, and whether one names a revision."""
-    found: dict[str, tuple[str, str]] = {}
+    result: dict[str, tuple[str, str]] = {}
     pinned = False
     for file in LAKEFILES:
         if (project / file).is_file():
             before = _read(project, file, MOST_LAKEFILE_BYTES)
             after = (_in_toml if file.endswith(".toml") else _in_lean)(file, before, name, rev)
             if after is not None:
-                found[file] = before, after[0]
+                result[file] = before, after[0]
                 pinned |= after[1]
-    return found, pinned
+    return result, pinned
 
 
 # ---- lakefile.toml
@@ -222,10 +222,10 @@ def _in_toml(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | No
 def _require_of(data: dict[str, Any], name: str) -> dict[str, Any] | None:
     tables = data.get("require", [])
     tables = tables if isinstance(tables, list) else []
-    found = [one for one in tables if isinstance(one, dict) and _is(one.get("name"), name)]
-    if len(found) > 1:
+    result = [one for one in tables if isinstance(one, dict) and _is(one.get("name"), name)]
+    if len(result) > 1:
         raise LookupError(name)
-    return found[0] if found else None
+    return result[0] if result else None
 
 
 def _with(file: str, text: str, name: str, key: str, value: str) -> str:
@@ -264,12 +264,12 @@ def _in_lean(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | No
     tokens, unclosed = tokens_of_text(text)
     if unclosed:
         raise refused(f"{file} cannot be read: {unclosed}", "mend it first")
-    found = [one for one in _requires(tokens, text.encode()) if one.name == name]
-    if not found:
+    result = [one for one in _requires(tokens, text.encode()) if one.name == name]
+    if not result:
         return None
-    if len(found) > 1:
+    if len(result) > 1:
         raise refused(f"{file} requires {name} twice", "leave one `require` of it")
-    (require,) = found
+    (require,) = result
     if require.unread:
         raise refused(
             f"{file}: the `require` of {name} cannot be read at `{require.unread}`",

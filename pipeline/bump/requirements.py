@@ -106,7 +106,7 @@ class ManifestText:
         lines = "\n" in self.entries[like].text
         texts = (_written(one, lines=lines) if one.changed else one.text for one in self.entries.values())
         made = self._text[: self._first] + self._between.join(texts) + self._text[self._last :]
-        wanted = [
+        targets = [
             {"git": one.fields} if one.is_wrapped else one.fields
             for one in self.entries.values()
             if one.changed
@@ -115,7 +115,7 @@ class ManifestText:
             packages = json.loads(made)["packages"]
         except ValueError:
             packages = []
-        if len(packages) != len(self.entries) or any(one not in packages for one in wanted):
+        if len(packages) != len(self.entries) or any(one not in packages for one in targets):
             raise refused(
                 "the manifest cannot be written as it is laid out", "have `lake update` write it anew"
             )
@@ -156,12 +156,12 @@ def update(
     taken: dict[str, tuple[str, ManifestText]] = {}
     unread: list[str] = []
     for source in sources if came or theirs.packages.keys() - set(sources) else ():
-        found = theirs if source == package.name else manifest_of(source)
-        if found is None:
+        result = theirs if source == package.name else manifest_of(source)
+        if result is None:
             unread.append(source)
             continue
-        for name in found.packages.keys() - set(sources):
-            taken.setdefault(name, (source, found))
+        for name in result.packages.keys() - set(sources):
+            taken.setdefault(name, (source, result))
     notes = list(_differences(at, manifest, theirs, taken, package.name))
     gone = [name for name in came if name not in taken and manifest.entries[name].kind == "git"]
     if gone and unread:
@@ -187,8 +187,8 @@ def _differences(
     """Say of what a package requires where the project has another revision of it."""
     notes = []
     for name, one in theirs.packages.items():
-        source, found = taken.get(name, ("", manifest))
-        ours = found.packages.get(name)
+        source, result = taken.get(name, ("", manifest))
+        ours = result.packages.get(name)
         if name == package or (ours is not None and (ours.url, ours.rev) == (one.url, one.rev)):
             continue
         taken_rev = ours.rev[:12] if ours is not None else "its own folder"
@@ -202,8 +202,8 @@ def _spans(text: str) -> tuple[int, int, list[tuple[int, int]]]:
     decode, gap = json.JSONDecoder().raw_decode, re.compile(r"[\s,:]*")
 
     def after(place: int) -> int:
-        found = gap.match(text, place)
-        return found.end() if found else place
+        match = gap.match(text, place)
+        return match.end() if match else place
 
     begin = end = 0
     spans: list[tuple[int, int]] = []

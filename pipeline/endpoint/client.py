@@ -433,8 +433,8 @@ class ChatClient:
         reason = "no_credit" if about.spent else _REASONS.get(reply.status, "bad_request")
         without = " (no key was sent)" if reply.status in (401, 403) and not self._key else ""
         # Of who refuses a key no word is repeated: this is recorded for ever, and may hold the key in any encoding.
-        said = "" if self._key and reply.status in (401, 403, 407) else f": {about.text}"
-        self._fail(reason, f"it answered {reply.status}{without}{said}", reply.status)
+        text = "" if self._key and reply.status in (401, 403, 407) else f": {about.text}"
+        self._fail(reason, f"it answered {reply.status}{without}{text}", reply.status)
 
     def _fail(self, reason: str, text: str, status: int | None) -> NoReturn:
         self.counts["failed"] += 1

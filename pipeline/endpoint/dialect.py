@@ -86,32 +86,32 @@ def read_answer(data: bytes) -> Answer:
         NotUnderstoodError: it is no chat completion.
     """
     try:
-        found = json.loads(data)
+        result = json.loads(data)
     except (ValueError, RecursionError):
         raise NotUnderstoodError(f"it answered 200, but not with JSON: {shown(data)}") from None
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    if not isinstance(found, dict):
+    if isinstance(result, list) and len(result) == 1:
+        result = result[0]
+    if not isinstance(result, dict):
         raise NotUnderstoodError(f"it answered 200, but not with a JSON object: {shown(data)}")
-    choices = found.get("choices")
+    choices = result.get("choices")
     if not isinstance(choices, list) or not choices:
         # Some routers report a failure of their backend with 200.
         raise NotUnderstoodError(f"it answered 200 without choices: {complaint(data).text}")
-    return Answer(tuple(_choice(one) for one in choices), _tokens(found.get("usage")))
+    return Answer(tuple(_choice(one) for one in choices), _tokens(result.get("usage")))
 
 
 def complaint(data: bytes) -> Complaint:
     """Read the body of an error. OpenAI's has an object, Google's the same in a list, vLLM's may have it at the top
     (https://github.com/n4ze3m/page-assist/issues/406); a proxy's is a page."""
     try:
-        found = json.loads(data)
+        result = json.loads(data)
     except (ValueError, RecursionError):
         return Complaint(shown(data))
-    if isinstance(found, list) and found:
-        found = found[0]
-    if not isinstance(found, dict):
+    if isinstance(result, list) and result:
+        result = result[0]
+    if not isinstance(result, dict):
         return Complaint(shown(data))
-    error = found.get("error", found)
+    error = result.get("error", result)
     if isinstance(error, str):
         return Complaint(_said(error))
     if not isinstance(error, dict):
@@ -284,14 +284,14 @@ class Dialect:
 
     def body(self, model: str, ask: Ask, count: int) -> dict[str, Any]:
         """Return a request for so many answers."""
-        made: dict[str, Any] = {"model": model, "messages": [dict(one) for one in ask.messages]}
-        made[self.limit] = ask.max_tokens
+        result: dict[str, Any] = {"model": model, "messages": [dict(one) for one in ask.messages]}
+        result[self.limit] = ask.max_tokens
         if count > 1:
-            made["n"] = count
+            result["n"] = count
         # Google's takes 32 bits.
         seed = None if ask.seed is None else ask.seed % 2**31
         optional = {"temperature": ask.temperature, "seed": seed}
-        return made | {
+        return result | {
             name: value for name, value in optional.items() if value is not None and name not in self.left_out
         }
 

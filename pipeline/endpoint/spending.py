@@ -124,14 +124,16 @@ class Spending:
         self, prompt_tokens: int, completion_tokens: int, usd: float | None, model: str
     ) -> Reservation:
         at = self._now().astimezone(UTC)
-        made = Reservation(uuid.uuid4().hex, at.date().isoformat(), prompt_tokens, completion_tokens, usd)
+        reservation = Reservation(
+            uuid.uuid4().hex, at.date().isoformat(), prompt_tokens, completion_tokens, usd
+        )
         if self._ledger is None:
-            return made
+            return reservation
         with self._locked() as descriptor:
             if self.cap_usd is not None and usd is not None:
-                self._check(descriptor, made.day, usd, at)
-            self._append(descriptor, {"kind": "reserved", **_line(made, at), "model": model})
-        return made
+                self._check(descriptor, reservation.day, usd, at)
+            self._append(descriptor, {"kind": "reserved", **_line(reservation, at), "model": model})
+        return reservation
 
     def book(self, reserved: Reservation, usage: tuple[int, int] | None) -> Usage:
         """Settle a reservation with the tokens (prompt, completion) that the endpoint counted.
@@ -242,9 +244,9 @@ class _LedgerReader:
 
     def total(self, descriptor: int, day: str) -> float:
         """Return the amount spent or reserved on a day, in US dollars."""
-        found = os.fstat(descriptor)
-        file = (found.st_dev, found.st_ino)
-        if self.amounts is None or self.day != day or self.file != file or found.st_size < self.offset:
+        result = os.fstat(descriptor)
+        file = (result.st_dev, result.st_ino)
+        if self.amounts is None or self.day != day or self.file != file or result.st_size < self.offset:
             self.day, self.file, self.amounts, self.offset = day, file, {}, 0
         # All of it: where the clock was set, lines of today stand among those of other days.
         rest, at, sought = b"", self.offset, day.encode()
@@ -264,9 +266,9 @@ class _LedgerReader:
     def _take(self, line: bytes) -> None:
         assert self.amounts is not None
         try:
-            found = json.loads(line)
-            if found["day"] == self.day:
-                self.amounts[str(found["id"])] = float(found["usd"] or 0.0)
+            result = json.loads(line)
+            if result["day"] == self.day:
+                self.amounts[str(result["id"])] = float(result["usd"] or 0.0)
         except (ValueError, KeyError, TypeError):
             # A truncated line settles nothing; if it was a reservation, its request was never sent.
             _log.warning("a damaged line of the ledger is passed over: %r", line[:200])

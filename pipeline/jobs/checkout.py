@@ -108,12 +108,12 @@ async def in_a_thread(make: Callable[[threading.Event], AbstractContextManager[T
         make: is given what is set once no one waits for it any more.
     """
     held, left = ExitStack(), threading.Event()
-    made = asyncio.ensure_future(asyncio.to_thread(held.enter_context, make(left)))
+    result = asyncio.ensure_future(asyncio.to_thread(held.enter_context, make(left)))
     try:
-        yield await asyncio.shield(made)
+        yield await asyncio.shield(result)
     finally:
         left.set()
-        await to_its_end(_closed(made, held))
+        await to_its_end(_closed(result, held))
 
 
 async def _closed(made: asyncio.Future[T], held: ExitStack) -> None:

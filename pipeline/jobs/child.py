@@ -93,29 +93,29 @@ def kill_marked(directory: Path, *, below: bool = False) -> int:
     """
     killed = 0
     for _ in range(3):  # a process may fork between the look and the signal
-        found = _marked(directory, below=below)
-        for process in found:
+        result = _marked(directory, below=below)
+        for process in result:
             with contextlib.suppress(psutil.Error):
                 process.kill()
                 killed += 1
-        if not found:
+        if not result:
             break
-        psutil.wait_procs(found, timeout=2)
+        psutil.wait_procs(result, timeout=2)
     return killed
 
 
 def _marked(directory: Path, *, below: bool) -> list[psutil.Process]:
     """Our processes that have the mark. Every process of the machine is looked at, and so only in its environment."""
     own, is_marked = os.getpid(), _tells_marks(os.fsencode(directory), below=below)
-    found = []
+    result = []
     for pid in psutil.pids():
         if pid != own and is_marked(pid):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
                 # Asked again: until now the number may have become someone else's.
                 if process.uids().real == os.getuid() and is_marked(pid):
-                    found.append(process)
-    return found
+                    result.append(process)
+    return result
 
 
 def _tells_marks(directory: bytes, *, below: bool) -> Callable[[int], bool]:

@@ -69,11 +69,11 @@ class Inputs:
         path = self.folder / name
         try:
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                result = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise InputError(f"the input {path} cannot be read: {error.strerror}") from error
-        if found != one.sha256:
-            raise InputError(f"the input {path} is damaged: its SHA-256 is {found}, and not {one.sha256}")
+        if result != one.sha256:
+            raise InputError(f"the input {path} is damaged: its SHA-256 is {result}, and not {one.sha256}")
         return path
 
     def as_json(self) -> dict[str, object]:

@@ -119,9 +119,9 @@ def known_to_prove(
     Raises:
         LogError: the view cannot be read.
     """
-    found: dict[str, dict[tuple[str, ...], KnownProof]] = {}
+    result: dict[str, dict[tuple[str, ...], KnownProof]] = {}
     for row in queries.known_proofs(view, repository=repository, sorries=sorries):
-        offered = found.setdefault(row.sorry, {})
+        offered = result.setdefault(row.sorry, {})
         if row.tactics and len(offered) < MOST_PROOFS:
             offered.setdefault(row.tactics, KnownProof(f"the tactics of proof {row.proof}", row.tactics))
     lemmas: dict[str, Lemma] = {}
@@ -130,7 +130,7 @@ def known_to_prove(
             lemma = Lemma(one.sorry, one.proof, one.declaration, one.statement, one.goal, one.tactics)
             lemmas.setdefault(one.sorry, lemma)
     return ProveKnown(
-        proofs={sorry: tuple(offered.values()) for sorry, offered in found.items()},
+        proofs={sorry: tuple(offered.values()) for sorry, offered in result.items()},
         stated={
             sorry: tuple(_stated_elsewhere(row, repository) for row in rows)
             for sorry, rows in transfers.transfers(
@@ -168,7 +168,7 @@ def _attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, tup
                     if said
                 ],
             )
-            for one in found[-_MOST_ATTEMPTS:]
+            for one in result[-_MOST_ATTEMPTS:]
         )
-        for sorry, found in describe_attempts(view, sorries).items()
+        for sorry, result in describe_attempts(view, sorries).items()
     }

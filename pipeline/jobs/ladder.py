@@ -102,18 +102,18 @@ class Ladder(Spec):
             if number == 5:
                 rungs += (self._program(one, shown) for one in self.programs)
                 continue
-            found = self._rung(number, in_use, shown, traced=traced)
-            rungs.append(found) if isinstance(found, Rung) else waiting.append(found)
+            result = self._rung(number, in_use, shown, traced=traced)
+            rungs.append(result) if isinstance(result, Rung) else waiting.append(result)
         return rungs, waiting
 
     def described(self, in_use: Mapping[str, str]) -> tuple[ladder.Rung, ...]:
         """Return the ladder for readers."""
         rungs, waiting = self.climb(in_use)
-        told = [(one.number, one.model, one.budget.seconds, "") for one in rungs]
-        told += [(one.number, "", self.budgets[one.number].seconds, one.reason) for one in waiting]
+        lines = [(one.number, one.model, one.budget.seconds, "") for one in rungs]
+        lines += [(one.number, "", self.budgets[one.number].seconds, one.reason) for one in waiting]
         return tuple(
             ladder.Rung(number, kind.prover, model, seconds, kind.costs, waits)
-            for number, model, seconds, waits in sorted(told, key=lambda one: self.rungs.index(one[0]))
+            for number, model, seconds, waits in sorted(lines, key=lambda one: self.rungs.index(one[0]))
             for kind in (ladder.RUNGS[number],)
         )
 
@@ -173,9 +173,9 @@ class Ladder(Spec):
         return self._climb(rung, model)
 
     def _program(self, rung: ProgramRung, shown: RetrieverSpec | None) -> Rung:
-        given = rung.program
-        budget = replace(self.budgets[0], seconds=given.seconds)
-        return self._climb(rung.model_copy(update={"retriever": _on_cpu(shown)}), given.name, budget)
+        program = rung.program
+        budget = replace(self.budgets[0], seconds=program.seconds)
+        return self._climb(rung.model_copy(update={"retriever": _on_cpu(shown)}), program.name, budget)
 
     def _climb(self, rung: AnyRung, model: str, budget: Budget | None = None) -> Rung:
         budget = budget or self.budgets[rung.number]

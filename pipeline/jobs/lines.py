@@ -225,21 +225,21 @@ def _check_proof(body: EventBody, *, job: Assignment) -> None:
     said = vars(body)
     sorry, proof = said.get("sorry"), said.get("proof")
     if job.kind == "prove":
-        given = job.spec
-        if not isinstance(given, ProveSpec):
+        spec = job.spec
+        if not isinstance(spec, ProveSpec):
             raise ValueError(f"{body.type}: the job was given no sorry")
         blob = said.get("blob")
-        if not any(one.sorry == sorry and one.blob == blob for one in given.sorries):
+        if not any(one.sorry == sorry and one.blob == blob for one in spec.sorries):
             raise ValueError(f"{body.type}: sorry {sorry!r} of this blob is none that the job was given")
         for name, ours in (
-            ("prover", given.prover),
-            ("rung", given.rung.number),
-            ("model", given.model),
-            ("seed", given.seed),
+            ("prover", spec.prover),
+            ("rung", spec.rung.number),
+            ("model", spec.model),
+            ("seed", spec.seed),
         ):
             if (spoken := said.get(name, ours)) != ours:
                 raise ValueError(f"{body.type}: {name} is {spoken!r} and not {ours!r}")
-        if said.get("budget", ours := given.budget_key) != ours:
+        if said.get("budget", ours := spec.budget_key) != ours:
             raise ValueError(f"{body.type}: budget is not the one that the job was given, {ours!r}")
         if isinstance(body, AttemptFinished):
             _check_effort(body)
@@ -290,15 +290,15 @@ def _check_effort(body: AttemptFinished) -> None:
 
 def _check_model(body: EventBody, *, job: Assignment) -> None:
     """A trainer adds one link to the checkpoint that it was given; who evaluates speaks of the one to be measured."""
-    given: dict[str, str | None] = {"model": KINDS[job.kind].model}
+    options: dict[str, str | None] = {"model": KINDS[job.kind].model}
     match job.spec:
         case TrainSpec(parent=parent):
-            given["parent"] = parent
+            options["parent"] = parent
         case EvaluateSpec(checkpoint=checkpoint):
-            given["checkpoint"] = checkpoint
+            options["checkpoint"] = checkpoint
         case _:
             raise ValueError(f"{body.type}: the job was given no model")
-    for name, ours in given.items():
+    for name, ours in options.items():
         if getattr(body, name, ours) != ours:
             raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
 

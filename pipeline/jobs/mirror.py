@@ -135,8 +135,8 @@ class Mirror:
 
     def require_commit(self, sha: str, *, reason: str) -> None:
         """Raise a JobError unless the mirror has this commit."""
-        found = self._object(f"{sha}^{{commit}}", most_bytes=0)
-        if found is None or found[1] != "commit":
+        result = self._object(f"{sha}^{{commit}}", most_bytes=0)
+        if result is None or result[1] != "commit":
             raise JobError(
                 reason,
                 f"{self.path} has no commit {sha}",
@@ -149,8 +149,8 @@ class Mirror:
             about, _, path = entry.partition(b"\t")
             mode, _, blob = about.decode("ascii").split(" ")
             if mode in _REGULAR:
-                found = _tree_file(path, blob)
-                yield replace(found, executable=True) if mode == _EXECUTABLE else found
+                result = _tree_file(path, blob)
+                yield replace(result, executable=True) if mode == _EXECUTABLE else result
 
     def staged_files(self) -> Iterator[TreeFile]:
         """Every regular file of what is staged for the next commit."""
@@ -197,10 +197,10 @@ class Mirror:
         """Return the text of a commit's file; None where there is none, or it is longer."""
         if "\n" in path:  # ends the question
             return None
-        found = self._object(f"{sha}:{path}", most_bytes=most_bytes)
-        if found is None or found[1] != "blob" or isinstance(found[2], int):
+        result = self._object(f"{sha}:{path}", most_bytes=most_bytes)
+        if result is None or result[1] != "blob" or isinstance(result[2], int):
             return None
-        return found[2].decode("utf-8", "replace")
+        return result[2].decode("utf-8", "replace")
 
     def changes(self, base: str, sha: str) -> Changes:
         """Return the changes from `base` to `sha`; a rename is one file gone and one present."""
@@ -269,10 +269,10 @@ class Mirror:
         Raises:
             JobError: The mirror does not have it.
         """
-        found = self._object(blob, most_bytes=most_bytes)
-        if found is None or found[1] != "blob":
-            raise self._lacks(blob, found)
-        return found[2]
+        result = self._object(blob, most_bytes=most_bytes)
+        if result is None or result[1] != "blob":
+            raise self._lacks(blob, result)
+        return result[2]
 
     def copy(self, blob: str, target: Path, *, most_bytes: int) -> int:
         """Write a blob into a new file, piece by piece; return its size. One of more than `most_bytes` is not written.
@@ -296,10 +296,10 @@ class Mirror:
     def _root_of(self, sha: str) -> tuple[str, dict[bytes, str]]:
         """Return the tree of a commit, and the blobs of the regular files at its root."""
         if self._root is None or self._root[0] != sha:
-            found = self._object(f"{sha}^{{tree}}", most_bytes=_MOST_LISTED_BYTES)
-            if found is None or found[1] != "tree":
+            result = self._object(f"{sha}^{{tree}}", most_bytes=_MOST_LISTED_BYTES)
+            if result is None or result[1] != "tree":
                 raise self._failed("cat-file", f"has no tree of {sha}")
-            tree, _, data = found
+            tree, _, data = result
             if isinstance(data, int):
                 raise self._too_many("cat-file")
             self._root = sha, tree, _regular(data, hash_bytes=len(tree) // 2)
@@ -344,10 +344,10 @@ class Mirror:
             pass
 
     def _lacks(self, blob: str, found: tuple[str, str, object] | None) -> JobError:
-        said = "nothing" if found is None else f"a {found[1]}"
+        text = "nothing" if found is None else f"a {found[1]}"
         return JobError(
             "object_missing",
-            f"{self.path}: git cat-file has {said} of the name {blob}",
+            f"{self.path}: git cat-file has {text} of the name {blob}",
             remedy="run `everlean poll`; if it stays, delete the mirror and it is cloned again",
         )
 
@@ -376,9 +376,9 @@ class Mirror:
                 raise self._too_many(arguments[0])
             status = git.wait()
             errors.seek(0)
-            said = errors.read(_CHUNK).decode("utf-8", "replace").strip()
+            text = errors.read(_CHUNK).decode("utf-8", "replace").strip()
         if status:
-            raise self._failed(arguments[0], f"ended with {status}: {said}")
+            raise self._failed(arguments[0], f"ended with {status}: {text}")
         return output
 
     def _failed(self, command: str, said: str) -> JobError:

@@ -43,12 +43,12 @@ class Spec(BaseModel):
 
 def folders_of(spec: BaseModel) -> dict[str, Path]:
     """Return the folders and files that a specification names by path (checkpoints, toolchains, caches), by field."""
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
 
     def look(name: str, value: object) -> None:
         match value:
             case Path():
-                found[name] = value
+                result[name] = value
             case LeanBackend():
                 look(f"{name}.sysroot", Path(value.sysroot or "."))
                 look(f"{name}.argv", Path(*value.argv[:1]))
@@ -67,4 +67,4 @@ def folders_of(spec: BaseModel) -> dict[str, Path]:
                 look(name, Path(value))
 
     look("", spec)
-    return {name: path for name, path in found.items() if path.is_absolute()}
+    return {name: path for name, path in result.items() if path.is_absolute()}

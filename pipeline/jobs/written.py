@@ -42,15 +42,15 @@ class Sources:
     def __call__(self, row: SorryRow) -> Written | None:
         text, file = self._file(row.repository, row.blob)
         at = file.positions.offset(row.byte_start)
-        found = next((one for one in file.declarations if one.start <= at < one.end), None)
-        if found is None:
+        result = next((one for one in file.declarations if one.start <= at < one.end), None)
+        if result is None:
             return None
-        docs = file.docs[: bisect_left(file.docs, (found.start, 0))][-1:]
+        docs = file.docs[: bisect_left(file.docs, (result.start, 0))][-1:]
         # A doc comment belongs to the declaration that follows with nothing but white space between them.
-        doc = "".join(text[start:end] for start, end in docs if not text[end : found.start].strip())
+        doc = "".join(text[start:end] for start, end in docs if not text[end : result.start].strip())
         return Written(
             doc="\n".join(line.strip() for line in doc[3:-2].strip().splitlines()),
-            statement=dedent(text[found.start : found.stated].strip()),
+            statement=dedent(text[result.start : result.stated].strip()),
         )
 
     def _read(self, repository: str, blob: str) -> tuple[str, LocatedFile]:

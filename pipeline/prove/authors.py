@@ -65,17 +65,17 @@ class EndpointModel:
                 (), {}, str(error), spent.prompt_tokens, spent.completion_tokens, spent.usd, error.reason
             )
         left_out = Counter(chat.left_out)
-        found: Counter[str] = Counter()
+        result: Counter[str] = Counter()
         for text in chat.texts:
             said = read_tactic(text)
             if said.flaw is None:
-                found[said.tactic] += 1
+                result[said.tactic] += 1
             else:
                 left_out[said.flaw] += 1
-        left_out["repeated"] = found.total() - len(found)
+        left_out["repeated"] = result.total() - len(result)
         # Equally frequent ones keep the order of their first mention.
         tactics = tuple(
-            Suggestion(tactic, math.log(times / found.total()), 1) for tactic, times in found.most_common()
+            Suggestion(tactic, math.log(times / result.total()), 1) for tactic, times in result.most_common()
         )
         suggestions = Suggestions(
             tactics,
@@ -91,7 +91,7 @@ class EndpointModel:
         context = ask.declaration.context
         if len(context) > _CONTEXT_CHARACTERS:
             context = f"{CUT}\n{context[-_CONTEXT_CHARACTERS:].partition(chr(10))[2]}"
-        asked = Ask(
+        request = Ask(
             whole_proof_messages(
                 ask.declaration.text,
                 context=context,
@@ -103,7 +103,7 @@ class EndpointModel:
             seed=ask.seed,
         )
         try:
-            chat = await self._ask(asked, ask.count, ask.seconds)
+            chat = await self._ask(request, ask.count, ask.seconds)
         except ExternalError as error:
             return AuthorAnswers((), error.usage, error=str(error), reason=error.reason)
         missing = "; ".join(filter(None, (chat.missing, _of_no_use(chat.left_out))))
@@ -203,5 +203,5 @@ def _of_no_use(left_out: Mapping[str, int]) -> str:
     """Return the unusable answers, for people; "" for none."""
     if not left_out:
         return ""
-    said = ", ".join(f"{number} {why.replace('_', ' ')}" for why, number in sorted(left_out.items()))
-    return f"answers of no use: {said}" + ("; raise max_tokens" if "cut_off" in left_out else "")
+    text = ", ".join(f"{number} {why.replace('_', ' ')}" for why, number in sorted(left_out.items()))
+    return f"answers of no use: {text}" + ("; raise max_tokens" if "cut_off" in left_out else "")

@@ -177,16 +177,16 @@ def _of_target(target: Shape, names: _Names) -> Iterator[Candidate]:
 
 def _of_hypotheses(shapes: list[tuple[Variable, Shape]], names: _Names) -> Iterator[Candidate]:
     types = {strip_parentheses(" ".join(_type(variable).split())): variable for variable, _ in shapes}
-    for variable, found in shapes:
+    for variable, result in shapes:
         name = variable.user_name
-        if found.connective in ("and", "exists", "iff"):
+        if result.connective in ("and", "exists", "iff"):
             left, right = names.fresh(name), names.fresh(name, but_not=names.fresh(name))
             yield Candidate(f"obtain ⟨{left}, {right}⟩ := {name}", "obtain ⟨_, _⟩ := _", commits=True)
             yield Candidate(
                 f"cases {name} with | intro {left} {right} => ?_", "cases _ with | intro", commits=True
             )
             yield Candidate(f"cases {name}", "cases _", cost=3)
-        elif found.connective == "or":
+        elif result.connective == "or":
             fresh = names.fresh(name)
             yield Candidate(f"rcases {name} with {fresh} | {fresh}", "rcases _ with _ | _", commits=True)
             yield Candidate(
@@ -195,13 +195,13 @@ def _of_hypotheses(shapes: list[tuple[Variable, Shape]], names: _Names) -> Itera
                 commits=True,
             )
             yield Candidate(f"cases {name}", "cases _", cost=3)
-        elif found.connective == "false":
+        elif result.connective == "false":
             yield Candidate(f"exact {name}.elim", "exact _.elim", commits=True)
-    for variable, found in shapes:
-        argument = types.get(strip_parentheses(found.left)) if found.connective == "arrow" else None
-        if argument is None or strip_parentheses(found.right) in types:
+    for variable, result in shapes:
+        argument = types.get(strip_parentheses(result.left)) if result.connective == "arrow" else None
+        if argument is None or strip_parentheses(result.right) in types:
             continue
-        if shape(found.right).connective in ("and", "or", "exists", "iff", "arrow", "false", "not"):
+        if shape(result.right).connective in ("and", "or", "exists", "iff", "arrow", "false", "not"):
             text = f"have {names.fresh('h')} := {variable.user_name} {argument.user_name}"
             # It only adds a hypothesis.
             yield Candidate(text, "have _ := _ _", cost=1, commits=True)
@@ -209,8 +209,8 @@ def _of_hypotheses(shapes: list[tuple[Variable, Shape]], names: _Names) -> Itera
 
 def _choices(target: Shape, shapes: list[tuple[Variable, Shape]]) -> Iterator[Candidate]:
     """Yield steps that may fail later: each is a branch of the search."""
-    for variable, found in shapes:
-        if found.connective in ("arrow", "forall", "not", "iff") and not _is_type(variable):
+    for variable, result in shapes:
+        if result.connective in ("arrow", "forall", "not", "iff") and not _is_type(variable):
             yield Candidate(f"apply {variable.user_name}", "apply _", cost=1)
     if target.connective == "or":
         yield Candidate("left", "left", cost=1)
@@ -229,8 +229,8 @@ def _choices(target: Shape, shapes: list[tuple[Variable, Shape]]) -> Iterator[Ca
 
 
 def _rewrites(shapes: list[tuple[Variable, Shape]]) -> Iterator[Candidate]:
-    for variable, found in shapes:
-        if found.connective == "equation" and "=" in _type(variable):
+    for variable, result in shapes:
+        if result.connective == "equation" and "=" in _type(variable):
             name = variable.user_name
             yield Candidate(f"subst {name}", "subst _", cost=1)
             yield Candidate(f"rw [{name}]", "rw [_]", cost=2)

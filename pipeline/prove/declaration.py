@@ -142,14 +142,14 @@ async def _taken(session: Session, text: str, *, sound: str = "") -> bool:
 
 def _is_sound(units: Sequence[Unit], name: str) -> bool:
     """Return whether Lean printed a theorem's axioms once, under any namespace, and all of them are allowed."""
-    said = [message.data for unit in units for message in unit.messages if not message.is_error]
-    found = [
+    lines = [message.data for unit in units for message in unit.messages if not message.is_error]
+    result = [
         axioms
-        for text in said
+        for text in lines
         for named in PRINTED_FOR.findall(text)
         if named.rpartition(".")[2] == name and not isinstance(axioms := read_axioms(text, named), str)
     ]
-    return len(found) == 1 and ALLOWED_AXIOMS.issuperset(found[0])
+    return len(result) == 1 and ALLOWED_AXIOMS.issuperset(result[0])
 
 
 # A line at the left edge that begins so continues the tactic above it.
@@ -322,8 +322,8 @@ class DeclarationProver:
                 continue
             tactics = tuple(tactic for part in parts for tactic in part.tactics)
             for one, part in zip(ordinals, parts, strict=True):
-                said = [f"together with the declaration's other {len(parts) - 1}", part.effort.detail]
-                effort = replace(part.effort, detail="; ".join(filter(None, said)))
+                lines = [f"together with the declaration's other {len(parts) - 1}", part.effort.detail]
+                effort = replace(part.effort, detail="; ".join(filter(None, lines)))
                 solved[one] = SolvedSorry(tactics, joint, effort)
 
     async def _search(self, goal: _OpenGoal) -> Effort:
@@ -331,15 +331,15 @@ class DeclarationProver:
         proposer = self.method.proposer
         search = Search(self.session, self.method, self.budget, failures=self._failures)
         before, asked, answered = proposer.cost, proposer.asked, proposer.answered
-        found = await search.run(state, goal=at)
-        found = replace(found, cost=proposer.cost.since(before))
-        if found.script is not None:
-            return found
+        result = await search.run(state, goal=at)
+        result = replace(result, cost=proposer.cost.since(before))
+        if result.script is not None:
+            return result
         if proposer.asked > asked and proposer.answered == answered:
             # Nothing was tried.
-            said = proposer.reason or "the model gave no answer in time"
-            return replace(found, outcome="error", detail=said)
-        return replace(found, detail=proposer.reason)
+            text = proposer.reason or "the model gave no answer in time"
+            return replace(result, outcome="error", detail=text)
+        return replace(result, detail=proposer.reason)
 
     async def _write(self, wholly: WholeProofMethod, sorry: Sorry, goal: _OpenGoal | None) -> Effort:
         """Have an author write the text for a sorry's place, and mend it by Lean's errors; the session's process is
@@ -375,9 +375,9 @@ class DeclarationProver:
         for one in itertools.chain.from_iterable(known):
             left = self.budget.seconds - sum(effort.seconds for effort in failed)
             budget = replace(self.budget, nodes=len(one.tactics), seconds=left, calls=None)
-            found = await Search(self.session, SearchMethod(RecallProposer(one)), budget).run(state, goal=at)
-            effort = replace(found, detail=f"by {one.said}").after(*failed)
-            if found.script and not await self._place(effort, found.script, likely):
+            result = await Search(self.session, SearchMethod(RecallProposer(one)), budget).run(state, goal=at)
+            effort = replace(result, detail=f"by {one.said}").after(*failed)
+            if result.script and not await self._place(effort, result.script, likely):
                 return None
             failed = [effort]
         return failed

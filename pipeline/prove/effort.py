@@ -115,8 +115,8 @@ def found(one: SorryToProve, solved: SolvedSorry, *, data: bytes, source: Source
     before, after = source.scanned, scan_source(splice(data, solved.replacement), path=path)
     index = next((sorry.index for sorry in before.sorries if sorry.byte_start == one.byte_start), None)
     if after.error is not None or len(after.declarations) != len(before.declarations) or index is None:
-        said = "the patched file does not scan as the same declarations"
-        return Attempt(one, "error", said, replace(solved.effort, goals_left=None))
+        text = "the patched file does not scan as the same declarations"
+        return Attempt(one, "error", text, replace(solved.effort, goals_left=None))
     text_hash = after.declarations[index].text_hash
     return Attempt(one, "found", solved.effort.detail, solved.effort, solved, text_hash)
 

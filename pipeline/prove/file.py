@@ -188,8 +188,8 @@ class FileProver:
         inside = (
             item for item in self._located.declarations if item.record.byte_start <= at < item.record.byte_end
         )
-        found = next(inside, None)
-        return found is not None and at < self._located.positions.byte(found.stated)
+        result = next(inside, None)
+        return result is not None and at < self._located.positions.byte(result.stated)
 
     async def _attempt(self, piece: _Piece) -> None:
         answering = self.engine.answering

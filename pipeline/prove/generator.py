@@ -74,20 +74,20 @@ class GeneratorProposer(Proposer):
         premises = () if self._premises is None else await self._premises.texts(state)
         request = Request(state, premises, self._decoding, asked.seed)
         try:
-            found = await self._suggest(request)
+            result = await self._suggest(request)
         except (GenerationStoppedError, JobError):
             raise
         # Any error of a model or its libraries ends this search alone, which records it.
         except Exception as error:  # noqa: BLE001
             return self._fail(first_line(error))
-        self.cost += Usage(found.prompt_tokens, found.written_tokens, found.usd)
-        if found.error:
-            return self._fail(found.error)
+        self.cost += Usage(result.prompt_tokens, result.written_tokens, result.usd)
+        if result.error:
+            return self._fail(result.error)
         self.answered += 1
-        self.left_out.update(found.left_out)
-        self.empty += not found.tactics
+        self.left_out.update(result.left_out)
+        self.empty += not result.tactics
         return [
-            Candidate(one.tactic, one.tactic, log_probability=one.log_probability) for one in found.tactics
+            Candidate(one.tactic, one.tactic, log_probability=one.log_probability) for one in result.tactics
         ]
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:  # noqa: ARG002
@@ -98,20 +98,20 @@ class GeneratorProposer(Proposer):
     @property
     def reason(self) -> str:
         """Return the faults of the model's answers, for people; "" without any."""
-        said = []
+        lines = []
         if self.failed:
-            said.append(f"the generator failed for {self.failed} of {self.asked} states: {self._failure}")
+            lines.append(f"the generator failed for {self.failed} of {self.asked} states: {self._failure}")
         if self.empty:
             why = ", ".join(f"{name} {count}" for name, count in self.left_out.most_common() if count)
-            said.append(
+            lines.append(
                 f"the model gave no tactic for {self.empty} of {self.asked} states"
                 + (f" (answers left out: {why})" if why else "")
             )
         if self.tried and self.unparsed == self.tried:
-            said.append(f"none of its {self.tried} tactics could be parsed")
+            lines.append(f"none of its {self.tried} tactics could be parsed")
         if self._premises is not None:
-            said.append(self._premises.reason)
-        return "; ".join(filter(None, said))
+            lines.append(self._premises.reason)
+        return "; ".join(filter(None, lines))
 
     def _fail(self, why: str) -> list[Candidate]:
         self.failed += 1

@@ -205,7 +205,7 @@ class TacticRunner:
     async def _suggested(
         self, state: State, first: int, text: str, messages: Sequence[Message]
     ) -> TacticResult:
-        suggestion = next((one_line(found) for one in messages if (found := suggested(one.data))), "")
+        suggestion = next((one_line(result) for one in messages if (result := suggested(one.data))), "")
         if not suggestion:
             return TacticResult(text, "failed", "it ran, and suggests nothing", parsed=True)
         if refused := _refused(suggestion):
@@ -263,8 +263,8 @@ def _refused(text: str) -> str:
     if len(text) > LONGEST:
         return f"the text has {len(text)} characters, and no tactic has more than {LONGEST}"
     # A search tactic may run, because its suggestion becomes part of the proof in its place.
-    found = complaints(text.removesuffix("?"))
-    return f"the text policy refuses {found[0]}"[:_REASON] if found else ""
+    result = complaints(text.removesuffix("?"))
+    return f"the text policy refuses {result[0]}"[:_REASON] if result else ""
 
 
 def _line(text: str) -> str:
@@ -491,9 +491,9 @@ class Graph:
 
     def all_states(self) -> list[State]:
         """Return the states in use, without the root's, which is the caller's."""
-        held = [node.state for node in self.nodes if node.state is not None and node is not self.root]
+        states = [node.state for node in self.nodes if node.state is not None and node is not self.root]
         waiting = [way.state for node in self.nodes for way in node.fresh if way.state is not None]
-        return [*held, *waiting, *self.dropped()]
+        return [*states, *waiting, *self.dropped()]
 
     def script(self) -> Script | None:
         """Return the proof, if any."""
@@ -538,8 +538,8 @@ def outline(graph: Graph, *, outcome: Ended, limit: str) -> Tree:
                 continue
             if len(kept) >= NODES or (room <= 0 and at not in proof):
                 continue
-            kept[at.number] = made = _node(at, outcomes[at.number])
-            room -= _size(made)
+            kept[at.number] = result = _node(at, outcomes[at.number])
+            room -= _size(result)
     numbers = sorted(kept)
     real = sum(node.status != "new" for node in graph.nodes)
     return Tree(
@@ -590,13 +590,13 @@ def _outcomes(graph: Graph) -> list[NodeOutcome]:
 def _reaching(before: list[list[int]], ends: Iterable[int]) -> set[int]:
     """Return these nodes and all nodes from which steps lead to one of them."""
     waiting = list(ends)
-    found = set(waiting)
+    result = set(waiting)
     while waiting:
         for number in before[waiting.pop()]:
-            if number not in found:
-                found.add(number)
+            if number not in result:
+                result.add(number)
                 waiting.append(number)
-    return found
+    return result
 
 
 def _node(node: Node, outcome: NodeOutcome) -> TreeNode:

@@ -65,14 +65,14 @@ class ProveJob:
         """
         self._own = own
         self._spec = spec
-        self._given = given = spec.parameters
-        self._project = spec.project(given.folder)
+        self._given = parameters = spec.parameters
+        self._project = spec.project(parameters.folder)
         self._reporter = reporter
         self._pool = pool
         self._outcomes: dict[str, int] = {}
         self._done = 0
-        self._files = asyncio.Semaphore(given.parallel)
-        self._declarations = asyncio.Semaphore(given.parallel)
+        self._files = asyncio.Semaphore(parameters.parallel)
+        self._declarations = asyncio.Semaphore(parameters.parallel)
         self._held: list[tuple[Attempt, int]] = []
 
     async def run(self) -> dict[str, Any]:
@@ -127,9 +127,9 @@ class ProveJob:
 
         if NO_CORPUS not in self._spec.inputs:
             return Corpus(self._spec.input(CORPUS))
-        said = json.loads(self._spec.input(NO_CORPUS).read_bytes())
-        of_files = said["reason"] == CorpusError.reason
-        raise (CorpusError if of_files else DatasetError)(said["message"])
+        answer = json.loads(self._spec.input(NO_CORPUS).read_bytes())
+        of_files = answer["reason"] == CorpusError.reason
+        raise (CorpusError if of_files else DatasetError)(answer["message"])
 
     async def _file(
         self,

@@ -51,15 +51,15 @@ def transferred(one: Stated) -> Iterator[KnownProof]:
 
     What it asks for beside its conclusion is among the hypotheses, under whatever names.
     """
-    said = f"{one.name} ({one.place}), which states the same"
+    message = f"{one.name} ({one.place}), which states the same"
     if one.citable:
-        yield KnownProof(said, (f"exact {one.name} ..",))
-        yield KnownProof(said, (f"apply {one.name} <;> assumption",))
+        yield KnownProof(message, (f"exact {one.name} ..",))
+        yield KnownProof(message, (f"apply {one.name} <;> assumption",))
     if one.proof:
         # Theorems of one name may have several proofs.
         name = f"{_local_name(one.name)}_{short_hash(one.proof)[:8]}"
         for text in _texts(name, one.goal, bare_statement(normalise(one.statement)), one.proof):
-            yield KnownProof(f"the proof of {said}", (text, f"apply {name} <;> assumption"))
+            yield KnownProof(f"the proof of {message}", (text, f"apply {name} <;> assumption"))
 
 
 class RecallProposer(Proposer):
@@ -136,8 +136,8 @@ def _texts(name: str, goal: str, statement: str, proof: str) -> tuple[str, ...]:
 
 
 def _stated(goal: str, statement: str) -> tuple[str, ...]:
-    found = (_as_printed(goal), _as_written(statement))
-    return tuple(dict.fromkeys(_any_level(one) for one in found if one))
+    result = (_as_printed(goal), _as_written(statement))
+    return tuple(dict.fromkeys(_any_level(one) for one in result if one))
 
 
 def _as_printed(goal: str) -> str:
@@ -208,12 +208,12 @@ def nearest(lemmas: Iterable[Lemma], goal: Goal) -> tuple[Lemma, ...]:
     wanted = Contents.of_goal(as_lean_prints(goal))
     near = ((contents_of(one).likeness(wanted), one) for one in lemmas)
     ranked = sorted((one for one in near if one[0]), key=lambda one: -one[0])
-    found: dict[str, Lemma] = {}
+    result: dict[str, Lemma] = {}
     for _, lemma in ranked:
         stated = _stated(lemma.goal, lemma.statement)
-        if texts_of(lemma) and not any(text in found for text in stated):
-            found |= dict.fromkeys(stated, lemma)
-    return tuple(itertools.islice(dict.fromkeys(found.values()), CITING_MOST))
+        if texts_of(lemma) and not any(text in result for text in stated):
+            result |= dict.fromkeys(stated, lemma)
+    return tuple(itertools.islice(dict.fromkeys(result.values()), CITING_MOST))
 
 
 def _words(text: str, names: set[str]) -> frozenset[str]:
@@ -232,10 +232,10 @@ def _conclusion(text: str) -> str:
     """Return a proposition without its outermost quantifiers and premises."""
     while True:
         text = strip_parentheses(" ".join(text.split()))
-        found = shape(text)
-        at = _outside(text, ",") if found.connective == "forall" else None
-        if found.connective == "arrow":
-            text = found.right
+        result = shape(text)
+        at = _outside(text, ",") if result.connective == "forall" else None
+        if result.connective == "arrow":
+            text = result.right
         elif at is not None:
             text = text[at + 1 :]
         else:

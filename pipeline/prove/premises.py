@@ -81,8 +81,8 @@ class ShownPremises:
 
     async def names(self, state: str, most: int) -> tuple[str, ...]:
         """Return the names of the first few premises for a state that a tactic can name."""
-        found = (citable(premise, self.path) for premise in await self.nearest(state))
-        return tuple(dict.fromkeys(name for name in found if name is not None))[:most]
+        result = (citable(premise, self.path) for premise in await self.nearest(state))
+        return tuple(dict.fromkeys(name for name in result if name is not None))[:most]
 
     @property
     def reason(self) -> str:

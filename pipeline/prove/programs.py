@@ -62,10 +62,10 @@ class RefusedEditError(Exception):
 def used_by(text: str) -> Usage:
     """Read what a program says that it used: a JSON object, without what is none of its fields or no plain number."""
     try:
-        said = json.loads(text)
+        answer = json.loads(text)
     except (ValueError, RecursionError):
         return Usage()
-    fields = said if isinstance(said, dict) else {}
+    fields = answer if isinstance(answer, dict) else {}
     usd, prompt, completion = (
         _number(fields.get(name)) for name in ("usd", "prompt_tokens", "completion_tokens")
     )
@@ -167,12 +167,12 @@ class ProgramAuthor:
                 text, refused = "", str(error)
         ran_over = outcome.ending == "timeout"
         ended = "" if outcome.ok else f"it ended with: {outcome.explain(bounds)}"
-        said = (
+        message = (
             "it did not say what it cost"
             if used.usd is None
             else f"by its own account it cost ${used.usd:.4f}"
         )
-        note = "; ".join(filter(None, (ended, *changed, *refusals, said, self._said(outcome))))
+        note = "; ".join(filter(None, (ended, *changed, *refusals, message, self._said(outcome))))
         note = self._hidden(f"{self._name}: {note}")
         if not outcome.ok and not ran_over and refused == _UNCHANGED:
             return AuthorAnswers((), used, error=note, reason="model_failed")
@@ -244,9 +244,9 @@ class ProgramAuthor:
 
     def _lean(self, project: Path) -> tuple[LakeRunner, tuple[str, ...]]:
         """Return what runs a program with the project's Lean, and the command that compiles a file there."""
-        found = LakeRunner.find(self._backend, project=project)
-        if isinstance(found, LakeRunner):
-            return found, ("lake", "env", "lean")
+        result = LakeRunner.find(self._backend, project=project)
+        if isinstance(result, LakeRunner):
+            return result, ("lake", "env", "lean")
         program, tools = Path(self._backend.argv[0]), self._backend.sysroot
         if tools:
             program = Path(tools) / "bin" / "lean"

@@ -125,11 +125,11 @@ class _Model:
         """Return tactics for a state, the likeliest first. Runs on `loop`."""
         premises = () if self._retrieval is None else await self._retrieval.at(place)(state)
         shown = tuple(premise.serialize() for premise in premises)
-        found = await self._asked(Request(state, shown, decoding, seed))
-        if not found.tactics:
-            why = found.error or ", ".join(f"{name} {count}" for name, count in found.left_out.items())
+        result = await self._asked(Request(state, shown, decoding, seed))
+        if not result.tactics:
+            why = result.error or ", ".join(f"{name} {count}" for name, count in result.left_out.items())
             _log.warning("no tactic for a goal: %s", why or "the model returned nothing")
-        return [one.tactic for one in found.tactics]
+        return [one.tactic for one in result.tactics]
 
     def shown(self, place: Place) -> ShownPremises | None:
         """Return what goals of that place are shown; None for a model without premises."""
@@ -313,13 +313,13 @@ class Prover:
 
     async def _suggest_next(self, request: Request) -> Suggestions:
         def ask() -> list[str]:
-            found: list[str] = []
-            while len(found) < request.decoding.candidates:
+            result: list[str] = []
+            while len(result) < request.decoding.candidates:
                 tactic = self.next_tactic(request.state, 0)
-                if tactic is None or tactic in found:
+                if tactic is None or tactic in result:
                     break
-                found.append(tactic)
-            return found
+                result.append(tactic)
+            return result
 
         tactics = await asyncio.to_thread(ask)
         return Suggestions(tuple(Suggestion(one, -float(at), 1) for at, one in enumerate(tactics)), {})
@@ -423,8 +423,8 @@ class _AnyProver(Prover):
         return str(getattr(self._prover, "name", "") or type(self._prover).__qualname__)
 
     def next_tactic(self, state: Any, goal_id: int = 0) -> str | None:
-        found: str | None = self._prover.next_tactic(state, goal_id)
-        return found
+        result: str | None = self._prover.next_tactic(state, goal_id)
+        return result
 
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
         if not hasattr(self._prover, "generate_whole_proof"):

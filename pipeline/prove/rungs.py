@@ -91,7 +91,7 @@ class ModelHealth:
             if self.over is not None:
                 raise self.over
             try:
-                found = await ask(asked)
+                result = await ask(asked)
             except (GenerationStoppedError, JobError):
                 raise
             except asyncio.CancelledError:
@@ -102,15 +102,15 @@ class ModelHealth:
             except Exception as error:
                 self._failed(f"{type(error).__name__}: {first_line(error)}")
                 raise
-            if (ends := _outage(found.reason, found.error)) is not None:
+            if (ends := _outage(result.reason, result.error)) is not None:
                 self.over = ends if ends.deterministic else None
                 raise ends
-            if not found.error:
+            if not result.error:
                 self.answered += 1
                 self.failure = ""
-            elif found.reason in _OUTAGES:
-                self._failed(found.error)
-            return found
+            elif result.reason in _OUTAGES:
+                self._failed(result.error)
+            return result
 
         return watched
 
@@ -212,18 +212,18 @@ async def engine(
     Raises:
         JobError: a model cannot be loaded.
     """
-    given = spec.parameters
+    parameters = spec.parameters
     async with AsyncExitStack() as open_:
-        show = await _shown(given, premises, open_)
-        match given.rung:
+        show = await _shown(parameters, premises, open_)
+        match parameters.rung:
             case CuratedRung():
                 yield ladder(show)
             case RetrievalRung() | GeneratorRung() as rung:
-                yield replace(await _by_generator(rung, given.repository, open_), show=show)
+                yield replace(await _by_generator(rung, parameters.repository, open_), show=show)
             case WholeProofRung() as rung:
-                yield replace(await _by_author(given, rung, open_), show=show)
+                yield replace(await _by_author(parameters, rung, open_), show=show)
             case EndpointRung() as rung:
-                yield replace(await _by_endpoint(given, rung, open_), show=show)
+                yield replace(await _by_endpoint(parameters, rung, open_), show=show)
             case ProgramRung() as rung:
                 yield replace(_by_program(spec, rung, attempts), show=show)
 
@@ -326,9 +326,11 @@ async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitSta
         raise JobError(error.reason, str(error), remedy=ENDPOINT_REMEDY) from error
     await open_.enter_async_context(client)
     answering = ModelHealth(alone=True)
-    if (asked := rung.tactics) is not None:
+    if (tactics := rung.tactics) is not None:
         with _loads("endpoint's tactics", rung.endpoint.base_url):
-            decoding = Decoding(asked.candidates, "sampling", asked.temperature, max_tokens=asked.max_tokens)
+            decoding = Decoding(
+                tactics.candidates, "sampling", tactics.temperature, max_tokens=tactics.max_tokens
+            )
         suggest = answering.watch(EndpointModel(client).suggest)
         scoring = ModelScoring()
         return Engine(proposing(suggest, decoding), scoring=scoring, again=False, answering=answering)
@@ -350,8 +352,8 @@ def _by_program(
     except ExternalError as error:
         raise JobError(error.reason, str(error), remedy=_PROGRAM_REMEDY) from error
     if program.key_variable and key is None:
-        said = f"{program.name}: there is no key for its variable {program.key_variable}"
-        raise JobError("bad_credential", said, remedy=_PROGRAM_REMEDY)
+        text = f"{program.name}: there is no key for its variable {program.key_variable}"
+        raise JobError("bad_credential", text, remedy=_PROGRAM_REMEDY)
     author = ProgramAuthor(
         program,
         backend=given.lean,

@@ -236,9 +236,9 @@ def restate_theorem(theorem: Any, server: Server | None) -> RestatedTheorem:
     name, path = getattr(theorem, "full_name", None), getattr(theorem, "file_path", None)
     place = place_of(theorem)
     if name and path is not None and server is not None:
-        found = _in_file(server, str(path), str(name), place.position)
-        if found is not None:
-            return found
+        result = _in_file(server, str(path), str(name), place.position)
+        if result is not None:
+            return result
     text = getattr(theorem, "theorem_statement", None)
     if not text:
         where = "no project was named" if server is None else f"{server.project} has no such theorem"
@@ -301,13 +301,13 @@ def _in_file(server: Server, path: str, name: str, start: tuple[int, int] | None
     source = parse(patched)
     command = source.command_at(record.byte_start)
     position = (record.line, record.column + 1)
-    found = SourcePlaces(server.backend, server.project)({"path": path, "start": position})
-    if command is None or found is None:
+    result = SourcePlaces(server.backend, server.project)({"path": path, "start": position})
+    if command is None or result is None:
         return None
     declaration = Declaration.cut(patched, source, command)
     if source.declarations_in(command) != 1 or len(declaration.sorries) != 1:
         raise StatementError(
             f"{name} shares its command with other declarations (mutual), or its statement has a sorry"
         )
-    place = Place(path, position, name, found.key.imports)
-    return RestatedTheorem(declaration, found.key, found.setup, place, whole_file=True)
+    place = Place(path, position, name, result.key.imports)
+    return RestatedTheorem(declaration, result.key, result.setup, place, whole_file=True)

@@ -83,8 +83,8 @@ class WholeFile:
             compiled = compiled or messages is not None
             for one in messages or ():
                 if one.is_error and one.line < copies[0].before:
-                    said = f"{self.path}: Lean refuses the text before the declaration: {short(one.text)}"
-                    return Attempt(wanted, "error", said)
+                    message = f"{self.path}: Lean refuses the text before the declaration: {short(one.text)}"
+                    return Attempt(wanted, "error", message)
             judged = [copy for copy in copies if _is_judged(copy, messages or ())]
             tried += len(judged)
             for copy in judged:
@@ -98,9 +98,9 @@ class WholeFile:
             todo += [some for some in (rest[:half], rest[half:]) if half and some]
         if not compiled and await self._compile("", budget.seconds) is None:
             return None
-        said = f"{tried} tactics were tried in whole files, for there is no session with this Lean"
-        effort = Effort("exhausted", said, nodes=tried, seconds=time.monotonic() - started)
-        return Attempt(wanted, "budget" if todo else "exhausted" if tried else "error", said, effort)
+        message = f"{tried} tactics were tried in whole files, for there is no session with this Lean"
+        effort = Effort("exhausted", message, nodes=tried, seconds=time.monotonic() - started)
+        return Attempt(wanted, "budget" if todo else "exhausted" if tried else "error", message, effort)
 
     def _tactics(self) -> Iterator[str]:
         closers = [
@@ -153,8 +153,8 @@ class WholeFile:
 def _message(line: str) -> _Message | None:
     """Read a line of the compiler's; None for one of another program, or of the file's own."""
     try:
-        said = json.loads(line)
-        severity, text, at = said["severity"], str(said["data"]), int(said["pos"]["line"])
+        answer = json.loads(line)
+        severity, text, at = answer["severity"], str(answer["data"]), int(answer["pos"]["line"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     is_error = severity == "error"

@@ -93,12 +93,12 @@ def block_of(proof: str) -> tuple[str, ...] | None:
 def _stated_again(code: str, declaration: str) -> str | None:
     """Return the last declaration of that name in the answer from its `:=` on, else the last one; None without any."""
     located = locate(code.encode())
-    found = [one for one in located.declarations if one.record.kind in RESTATED_KINDS]
-    if not found:
+    result = [one for one in located.declarations if one.record.kind in RESTATED_KINDS]
+    if not result:
         return None
     wanted = _name(locate(declaration.encode("utf-8", "replace")).declarations)
-    named = [one for one in found if _name([one]) == wanted]
-    chosen = (named or found)[-1]
+    named = [one for one in result if _name([one]) == wanted]
+    chosen = (named or result)[-1]
     # Spaces replace the text before it, so that columns are those of the answer.
     start = located.code.rfind("\n", 0, chosen.stated) + 1
     return " " * (chosen.stated - start) + located.code[chosen.stated : chosen.end]

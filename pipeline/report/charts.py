@@ -200,27 +200,27 @@ def line_chart(
 
 def _keys(lines: Sequence[Series]) -> tuple[list[tuple[float, float, str]], float]:
     """Return the place and the name of each line's key, as many side by side as fit, and where the chart begins."""
-    found, left, y = [], 8.0, 10.0
+    result, left, y = [], 8.0, 10.0
     for line in lines:
         name = cut(line.name, 80)
         wide = 40 + _CHARACTER * len(name) + 24
         if left > 8 and left + wide > _LINE_LEFT + _LINE_WIDTH + _LINE_RIGHT:
             left, y = 8.0, y + 20
-        found.append((left, y, name))
+        result.append((left, y, name))
         left += wide
-    return found, y + 44
+    return result, y + 44
 
 
 def _ends_of(lines: Sequence[Series], positions: Sequence[str]) -> str:
     """Say what each line begins and ends with."""
-    said = []
+    messages = []
     for line in lines[:_MOST_SAID]:
         known = [(value, at) for value, at in zip(line.values, positions, strict=True) if value is not None]
         if known:
             (first, begin), (last, end) = known[0], known[-1]
-            said.append(f"{line.name}: {first:.4g} at {begin}, {last:.4g} at {end}")
+            messages.append(f"{line.name}: {first:.4g} at {begin}, {last:.4g} at {end}")
     more = and_more(len(lines) - _MOST_SAID)
-    return f"Lines over {len(positions)} positions. {'; '.join(said)}{more}."
+    return f"Lines over {len(positions)} positions. {'; '.join(messages)}{more}."
 
 
 def _ticks(high: float) -> list[float]:

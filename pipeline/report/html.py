@@ -125,8 +125,8 @@ class Section:
 def macro(name: str, /, **parts: Any) -> str:
     """Return what a macro of the templates makes of its parts."""
     # As it comes, so that a template that gets it does not escape it again.
-    made: str = getattr(environment().get_template("macros.html").module, name)(**parts)
-    return made
+    result: str = getattr(environment().get_template("macros.html").module, name)(**parts)
+    return result
 
 
 def section(identity: str, heading: str, named: str, **parts: Any) -> Section:

@@ -71,7 +71,7 @@ def sheets(
     here: Sequence[SorryRow], *, most: int = MOST_SHOWN, on_a_sheet: int = MOST_ON_A_SHEET
 ) -> list[OfRepository]:
     """Lay sorries, in their order, out on pages; the repository with the most comes first."""
-    made = []
+    result = []
     for repository, of_repository in groupby(here, key=lambda row: row.repository):
         rows = list(of_repository)
         shown = rows[: max(0, most)]
@@ -86,7 +86,7 @@ def sheets(
                 )
             )
             pages.append(Sheet(f"{stem}{f'-{number}' if number > 1 else ''}.html", number, files))
-        made.append(
+        result.append(
             OfRepository(
                 repository,
                 tuple(sorted({row.branch for row in rows})),
@@ -96,7 +96,7 @@ def sheets(
                 tuple(pages),
             )
         )
-    return sorted(made, key=lambda one: (-one.sorries, one.repository))
+    return sorted(result, key=lambda one: (-one.sorries, one.repository))
 
 
 def addresses(of: Sequence[OfRepository]) -> Mapping[SorryKey, str]:

@@ -146,12 +146,12 @@ def _along(points: Sequence[Point]) -> tuple[float | None, ...]:
     """Return the last value at each part of a run; None before the first."""
     if not points:
         return ()
-    last, found, at = points[-1][0], [], 0
+    last, result, at = points[-1][0], [], 0
     for part in range(1, _ALONG + 1):
         while at < len(points) and points[at][0] * _ALONG <= last * part:
             at += 1
-        found.append(points[at - 1][1] if at else None)
-    return tuple(found)
+        result.append(points[at - 1][1] if at else None)
+    return tuple(result)
 
 
 def _run(one: TrainingCurve) -> tuple[Value, ...]:

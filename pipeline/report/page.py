@@ -176,11 +176,11 @@ class _Report:
     @cached_property
     def recent(self) -> Mapping[str, list[report_queries.Turn]]:
         """What came and went since the report's time begins, by repository."""
-        found: defaultdict[str, list[report_queries.Turn]] = defaultdict(list)
+        result: defaultdict[str, list[report_queries.Turn]] = defaultdict(list)
         for turn in report_queries.turns_since(self.view, self.since):
             if not turn.first_read:
-                found[turn.repository].append(turn)
-        return found
+                result[turn.repository].append(turn)
+        return result
 
     @cached_property
     def histories(self) -> Mapping[str, sections.Past]:
@@ -207,12 +207,12 @@ class _Report:
                 makers[sheet.name] = lambda of=of, sheet=sheet: self._sheet(of, sheet)  # type: ignore[misc]
         for name, chapter in self.chapters.items():
             makers[name] = lambda chapter=chapter, name=name: self._chapter(name, chapter)  # type: ignore[misc]
-        made = {name: make() for name, make in makers.items() if only in (None, name)}
+        result = {name: make() for name, make in makers.items() if only in (None, name)}
         return Report(
-            {name: html for name, (html, _) in made.items()},
+            {name: html for name, (html, _) in result.items()},
             {
                 f"{picture.name}.svg": f"{picture.svg}\n"
-                for _, shown in made.values()
+                for _, shown in result.values()
                 for one in shown
                 for picture in one.pictures
             },
@@ -342,10 +342,10 @@ class _Report:
             parameters=[ids],
             order="found_at DESC, proof",
         )
-        found: defaultdict[str, list[Proof]] = defaultdict(list)
+        result: defaultdict[str, list[Proof]] = defaultdict(list)
         for proof in describe_proofs(self.view, rows):
-            found[proof.sorry].append(proof)
-        return found
+            result[proof.sorry].append(proof)
+        return result
 
     def _chapter(self, name: str, chapter: _Chapter) -> tuple[str, Sequence[Section]]:
         shown = [one for one in chapter.sections(self.view, self.blob) if one is not None]

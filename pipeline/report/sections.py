@@ -120,7 +120,7 @@ def pasts(turns: Sequence[Turn], past: Sequence[PastNumber], made_at: str) -> di
     counts: defaultdict[str, list[PastNumber]] = defaultdict(list)
     for number in past:
         counts[number.repository].append(number)
-    found = {}
+    result = {}
     ago = f"{int(made_at[:4]) - 1}{made_at[4:]}"
     for repository, its in by_repository.items():
         moments = followed(its, counts[repository])
@@ -135,8 +135,8 @@ def pasts(turns: Sequence[Turn], past: Sequence[PastNumber], made_at: str) -> di
             [datetime.fromisoformat(time).timestamp() for time in (*(one.at for one in moments), ends)],
         )
         most = max(one.open for one in moments)
-        found[repository] = Past(picture, most, begins, ends, earlier[-1] if earlier else None)
-    return found
+        result[repository] = Past(picture, most, begins, ends, earlier[-1] if earlier else None)
+    return result
 
 
 def followed(

@@ -149,8 +149,8 @@ def _listening(spec: ServeSpec) -> socket.socket:
         StartError: the address is in use, or not allowed.
     """
     try:
-        found = socket.getaddrinfo(spec.host, spec.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        result = socket.getaddrinfo(spec.host, spec.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = result[0]
         listener = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

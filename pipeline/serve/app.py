@@ -178,9 +178,9 @@ def _copilot(registry: Registry) -> APIRouter:
     )
     async def generate(asked: GenerateRequest, request: Request, response: Response) -> GenerateResponse:
         """Suggest tactics for a state."""
-        found, provenance = await while_connected(request, _generated(registry, asked))
+        result, provenance = await while_connected(request, _generated(registry, asked))
         _mark(response, provenance)
-        return GenerateResponse(outputs=found)
+        return GenerateResponse(outputs=result)
 
     @router.post("/encode", responses=responses(404, 409), openapi_extra=_examples(registry, ENCODING))
     async def encode(asked: EncodeRequest, request: Request, response: Response) -> EncodeResponse:
@@ -207,10 +207,10 @@ async def _generated(registry: Registry, asked: GenerateRequest) -> tuple[list[G
             return await _suggested(model, asked), model.provenance
     # The progress model first: without it, no tactics are generated.
     async with registry.progress().use() as progress, slot.use() as model:
-        found = await _suggested(model, asked)
-        if not found:
+        result = await _suggested(model, asked)
+        if not result:
             return [], model.provenance
-        tactics = [one.output for one in found]
+        tactics = [one.output for one in result]
         remaining = await progress.remaining(asked.input, tactics, asked.prefix or "")
     rated = [
         Generation(
@@ -221,14 +221,14 @@ async def _generated(registry: Registry, asked: GenerateRequest) -> tuple[list[G
             steps_remaining=steps,
             reward=0.0 - steps,
         )
-        for one, steps in zip(found, remaining, strict=True)
+        for one, steps in zip(result, remaining, strict=True)
     ]
     return sorted(rated, key=lambda one: -one.score), model.provenance
 
 
 async def _suggested(model: GeneratingModel, asked: GenerateRequest) -> list[Generation]:
-    found = await model.tactics(asked.input, asked.prefix or "")
-    return [Generation(output=one.tactic, score=_probability(one.log_probability)) for one in found]
+    result = await model.tactics(asked.input, asked.prefix or "")
+    return [Generation(output=one.tactic, score=_probability(one.log_probability)) for one in result]
 
 
 def _probability(log_probability: float) -> float:
@@ -260,10 +260,10 @@ def _about_itself(registry: Registry) -> APIRouter:
     )
     async def ready(response: Response) -> ReadyResponse:
         """Answer whether models are ready: 503 while one is being loaded, or if there is none."""
-        found = registry.ready()
-        if not found.ready:
+        result = registry.ready()
+        if not result.ready:
             response.status_code = 503
-        return found
+        return result
 
     @router.get(
         "/metrics",
@@ -312,9 +312,9 @@ async def _problem(_request: Request, error: Exception) -> Response:
 async def _invalid(_request: Request, error: Exception) -> Response:
     """Name the wrong fields; the request's content is not repeated."""
     assert isinstance(error, RequestValidationError)
-    said = [f"{_field(one)}: {one['msg']}" for one in error.errors()[:_PROBLEMS_TOLD]]
+    lines = [f"{_field(one)}: {one['msg']}" for one in error.errors()[:_PROBLEMS_TOLD]]
     return problem_response(
-        Problem(422, "invalid_request", "; ".join(said), "GET /openapi.json says what a request looks like")
+        Problem(422, "invalid_request", "; ".join(lines), "GET /openapi.json says what a request looks like")
     )
 
 

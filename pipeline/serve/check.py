@@ -172,23 +172,23 @@ async def check(workspace: Workspace, asked: CheckRequest) -> CheckResponse:
         Problem: what is asked about is not there, or is not clear.
     """
     commit, path, known = await place_of(workspace, asked)
-    async with workspace.lean, workspace.checkout(commit, path=path, text=asked.text, proof=True) as made:
+    async with workspace.lean, workspace.checkout(commit, path=path, text=asked.text, proof=True) as result:
         # A long file takes a while to be read, and others are answered meanwhile.
-        file = await asyncio.to_thread(File.read, asked.repository, path, made.data, known=known)
+        file = await asyncio.to_thread(File.read, asked.repository, path, result.data, known=known)
         parts = [(file, file.one(asked.sorry), asked.proof)]
         for other in asked.others:
             row = await _known(workspace, asked, commit, other.sorry)
             seen_so = replace(file, known=row)
             parts.append((seen_so, seen_so.one(other.sorry), other.proof))
-        found = await asyncio.to_thread(_found, made, parts)
-        judgement = await judge(workspace, made, found[0], search=None)
+        found = await asyncio.to_thread(_found, result, parts)
+        judgement = await judge(workspace, result, found[0], search=None)
         filled = [
             FilledSorry(sorry=known_so.described(sorry), proof=one.proof)
             for (known_so, sorry, _), one in zip(parts, found, strict=True)
         ]
         return CheckResponse(
             **judgement.model_dump(),
-            **judging(made, file).model_dump(),
+            **judging(result, file).model_dump(),
             **dict(filled[0]),
             others=filled[1:],
         )

@@ -370,8 +370,8 @@ def _put(folder: Path, path: str, text: bytes) -> None:
 def _project_below(folder: Path, path: str) -> str:
     """Return the folder of the Lake project that a file belongs to where the root has none; "" where it has."""
     around = (str(one) for one in PurePosixPath(path).parents)
-    found = next((one for one in around if any((folder / one / name).is_file() for name in LAKEFILES)), ".")
-    return "" if any((folder / name).is_file() for name in LAKEFILES) or found == "." else found
+    result = next((one for one in around if any((folder / one / name).is_file() for name in LAKEFILES)), ".")
+    return "" if any((folder / name).is_file() for name in LAKEFILES) or result == "." else result
 
 
 def _toolchain(folder: Path) -> str:

@@ -221,10 +221,10 @@ class LocalGenerator(_Batched[Request, Suggestions]):
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
         premises = await self.premises(state)
         request = Request(state, premises, replace(self._decoding, prefix=prefix), _SEED)
-        found = await self._ask(request)
-        if found.error:
-            raise failed(self._name, found.error)
-        return found.tactics
+        result = await self._ask(request)
+        if result.error:
+            raise failed(self._name, result.error)
+        return result.tactics
 
     async def premises(self, state: str) -> tuple[str, ...]:  # noqa: ARG002 - some are shown what they are found for
         """Return what the model is shown beside a state: marked code, the nearest first."""
@@ -287,15 +287,15 @@ class EndpointGenerator:
         await self._client.close()
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
-        found = await self._model.suggest(Request(state, (), replace(self._decoding, prefix=prefix), _SEED))
-        if found.error:
+        result = await self._model.suggest(Request(state, (), replace(self._decoding, prefix=prefix), _SEED))
+        if result.error:
             raise Problem(
-                _STATUS.get(found.reason, 502),
-                f"endpoint_{found.reason}",
-                f'the endpoint of "{self._name}" gave no answer: {found.error}',
+                _STATUS.get(result.reason, 502),
+                f"endpoint_{result.reason}",
+                f'the endpoint of "{self._name}" gave no answer: {result.error}',
                 "GET /models lists others",
             )
-        return found.tactics
+        return result.tactics
 
 
 def decoding_of(spec: ModelSpec) -> Decoding:
@@ -330,7 +330,7 @@ class RatingModel(_Batched[tuple[Step, ...], list[float]]):
         Raises:
             Problem: the model failed, or what it says is no number.
         """
-        found = await self._ask(tuple(Step(state, tactic, prefix) for tactic in tactics))
-        if not all(map(math.isfinite, found)):
+        result = await self._ask(tuple(Step(state, tactic, prefix) for tactic in tactics))
+        if not all(map(math.isfinite, result)):
             raise failed(NAME, "its output is not a finite number; its weights may be damaged")
-        return found
+        return result

@@ -455,22 +455,22 @@ class _Filling:
         workspace, asked = self._workspace, self._asked
         if workspace.lean.locked():
             self._emit(Waiting(places=workspace.spec.limits.lean_processes))
-        async with workspace.lean, workspace.checkout(commit, path=path, text=asked.text) as made:
-            file = await asyncio.to_thread(File.read, asked.repository, path, made.data, known=known)
-            if made.lean.kind == "none":
+        async with workspace.lean, workspace.checkout(commit, path=path, text=asked.text) as result:
+            file = await asyncio.to_thread(File.read, asked.repository, path, result.data, known=known)
+            if result.lean.kind == "none":
                 raise Problem(
                     409,
                     "no_lean",
-                    f"there is no Lean to search with: {made.lean.detail}",
+                    f"there is no Lean to search with: {result.lean.detail}",
                     "see `everlean doctor`",
                 )
             rungs, waiting = await asyncio.to_thread(rungs_now, workspace.spec, asked.rungs)
             challenges = await asyncio.to_thread(challenges_on, workspace.spec.view, commit)
-            self._begin(made, file, rungs, waiting, challenges)
+            self._begin(result, file, rungs, waiting, challenges)
             for rung in rungs:
                 if (ended := self._ended()) is not None:
                     return ended
-                await self._climb(rung, made)
+                await self._climb(rung, result)
             return self._ended() or "rungs"
 
     def _begin(
@@ -531,12 +531,12 @@ class _Filling:
 
     async def _climb(self, rung: Rung, made: Checkout) -> None:
         """Search for what is open on one rung, then have the gate judge what was found."""
-        wanted = [one for one in self._sorries if _key(one) not in self._settled]
-        self._emit(RungBegun(number=rung.number, prover=rung.prover, model=rung.model, sorries=len(wanted)))
-        found: list[tuple[int, ProofFound]] = []
-        for different in _by_id(wanted):
+        targets = [one for one in self._sorries if _key(one) not in self._settled]
+        self._emit(RungBegun(number=rung.number, prover=rung.prover, model=rung.model, sorries=len(targets)))
+        result: list[tuple[int, ProofFound]] = []
+        for different in _by_id(targets):
             try:
-                failed = await self._search(rung, made, different, found)
+                failed = await self._search(rung, made, different, result)
             except JobError as error:
                 failed = lines.Failure(error.reason, str(error), error.remedy)
             if failed is not None:
@@ -551,7 +551,7 @@ class _Filling:
                 break
             if self._ended() is not None:
                 break
-        for number, proof in found:
+        for number, proof in result:
             self._take(number, proof, await judge(self._workspace, made, proof, search=None))
 
     async def _search(
@@ -611,8 +611,8 @@ class _Filling:
         sources = Sources(spec.events, spec.view, spec.indices / "corpora")
 
         def make() -> Inputs:
-            made = freeze(order, folder.name, place, sources)
-            return export(order, place, sources) if made is None else made
+            result = freeze(order, folder.name, place, sources)
+            return export(order, place, sources) if result is None else result
 
         try:
             inputs = await asyncio.to_thread(make)

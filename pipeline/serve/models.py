@@ -212,24 +212,24 @@ def resolve_sources(
     spec: ServeSpec, wanted: Iterable[ModelSource]
 ) -> Mapping[ModelSource, ResolvedSource | str]:
     """Resolve each source; a text is the reason why nothing may be loaded for it now."""
-    found: dict[ModelSource, ResolvedSource | str] = {}
-    asked: dict[ModelSource, Path | None] = {}
+    result: dict[ModelSource, ResolvedSource | str] = {}
+    request: dict[ModelSource, Path | None] = {}
     for one in wanted:
         inside = None if one[1] == PROMOTED else _inside(spec.checkpoints, one[1])
         if one[1] == PROMOTED or inside is not None:
-            asked[one] = inside
+            request[one] = inside
         else:
-            found[one] = ResolvedSource(one[1], Provenance())
-    if not asked:
-        return found
+            result[one] = ResolvedSource(one[1], Provenance())
+    if not request:
+        return result
     try:
         with closing(queries.connect(spec.view)) as view:
-            for one, inside in asked.items():
+            for one, inside in request.items():
                 model, source = one
-                found[one] = _promoted(spec, view, model) if inside is None else _named(view, source, inside)
+                result[one] = _promoted(spec, view, model) if inside is None else _named(view, source, inside)
     except (LogError, sqlite3.Error) as error:
-        found.update(dict.fromkeys(asked, f"the view cannot be read: {error}"))
-    return found
+        result.update(dict.fromkeys(request, f"the view cannot be read: {error}"))
+    return result
 
 
 def _inside(checkpoints: Path, source: str) -> Path | None:
@@ -349,10 +349,10 @@ class Loader:
         from pipeline.models.loading import load_retriever
         from pipeline.serve.engines import LoadedRetriever
 
-        found = self._retrievers.get(source)
-        if found is None:
-            found = self._retrievers[source] = load_retriever(source, device=self._spec.device)
-        return LoadedRetriever(name, found, terms)
+        result = self._retrievers.get(source)
+        if result is None:
+            result = self._retrievers[source] = load_retriever(source, device=self._spec.device)
+        return LoadedRetriever(name, result, terms)
 
     def _endpoint(self, spec: ModelSpec) -> Model:
         from pipeline.endpoint.client import open_client
@@ -551,10 +551,10 @@ class Registry:
     async def _watch(self) -> None:
         while True:
             try:
-                wanted = {part for entry in self._all() for part in entry.parts}
-                found = await asyncio.to_thread(resolve_sources, self.spec, wanted)
+                targets = {part for entry in self._all() for part in entry.parts}
+                result = await asyncio.to_thread(resolve_sources, self.spec, targets)
                 for entry in self._all():
-                    await self._look(entry, [found[part] for part in entry.parts])
+                    await self._look(entry, [result[part] for part in entry.parts])
             # A defect must not stop the models that are loaded.
             except Exception:  # noqa: BLE001
                 _log.exception("checking for new checkpoints failed; it will be retried")
@@ -646,8 +646,8 @@ class Registry:
 
 
 def _retriever(entry: _Entry, model: Any) -> LoadedRetriever:
-    found: LoadedRetriever = model.retriever if entry.kind == "retrieval" else model
-    return found
+    result: LoadedRetriever = model.retriever if entry.kind == "retrieval" else model
+    return result
 
 
 def _info(entry: _Entry) -> ModelInfo:

@@ -243,11 +243,11 @@ class Premises:
         )
         allowed = accessible(indexed.corpus, place)
         ranked = allowed if asked.accessible_only else np.ones(len(indexed.corpus), dtype=np.bool_)
-        found = await self._search(retriever, finds, indexed, asked.goal, ranked, asked.k)
+        result = await self._search(retriever, finds, indexed, asked.goal, ranked, asked.k)
         return RetrieveResponse(
             premises=[
                 _told(indexed.corpus, number, score, accessible=bool(allowed[number]))
-                for number, score in found.items()
+                for number, score in result.items()
             ],
             repository=asked.repository,
             commit=indexed.trace.sha,
@@ -270,7 +270,7 @@ class Premises:
         every = await asyncio.gather(
             *(self._nearest_of(retriever, finds, key, state, k) for key in keys), return_exceptions=True
         )
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         searched, failed = False, None
         for key, one in zip(keys, every, strict=True):
             if isinstance(one, Problem):
@@ -283,10 +283,10 @@ class Premises:
             searched = True
             self._passed_over = {one for one in self._passed_over if one[0] != key}
             for text, score in one:
-                found[text] = max(score, found.get(text, -np.inf))
+                result[text] = max(score, result.get(text, -np.inf))
         if failed is not None and not searched:
             raise failed
-        return tuple(sorted(found, key=lambda text: -found[text])[:k])
+        return tuple(sorted(result, key=lambda text: -result[text])[:k])
 
     async def _nearest_of(
         self, retriever: Encodes, finds: str, repository: str, state: str, k: int
@@ -295,8 +295,8 @@ class Premises:
             None if finds == WORDS else retriever, repository, patience_s=self._patience_s
         )
         every = np.ones(len(indexed.corpus), dtype=np.bool_)
-        found = await self._search(retriever, finds, indexed, state, every, k)
-        return [(indexed.corpus[number].serialize(), score) for number, score in found.items()]
+        result = await self._search(retriever, finds, indexed, state, every, k)
+        return [(indexed.corpus[number].serialize(), score) for number, score in result.items()]
 
     def _pass_over(self, repository: str, problem: Problem) -> None:
         # Not with every request.
@@ -370,10 +370,10 @@ class Premises:
                     "try again later: the work continues meanwhile",
                     headers={"Retry-After": str(_RETRY_AFTER_S)},
                 )
-            made = making.result()
+            result = making.result()
             # Another trace may have come while it was made.
-            if made.trace.seq == newest.seq:
-                return made
+            if result.trace.seq == newest.seq:
+                return result
 
     def _begin(self, key: _Key, retriever: Encodes | None) -> asyncio.Task[_Indexed]:
         making = asyncio.create_task(self._make(key, retriever), name=f"premises:{key[1]}")
@@ -391,14 +391,14 @@ class Premises:
     async def _make(self, key: _Key, retriever: Encodes | None) -> _Indexed:
         with _told_as_problems():
             loop = asyncio.get_running_loop()
-            made = await loop.run_in_executor(self._thread, self._made, retriever, key[1])
-        self._kept[key] = made
+            result = await loop.run_in_executor(self._thread, self._made, retriever, key[1])
+        self._kept[key] = result
         self._kept.move_to_end(key)
         for other in [other for other, one in self._kept.items() if one.encoder() is None]:
             del self._kept[other]
         while len(self._kept) > 1 and sum(one.nbytes for one in self._kept.values()) > self._most_bytes:
             self._kept.popitem(last=False)
-        return made
+        return result
 
     async def _finds(self, retriever: Encodes | None) -> str:
         """Return what finds premises where a retriever is loaded, as `finds_premises` names it; "" for one that is none
@@ -451,8 +451,8 @@ class Premises:
         InputStore(sources.contents).sweep()
         for _ in range(_TRIES):
             before = self._newest(repository)
-            found = corpus_of_log(sources, repository=repository)
-            corpus = Corpus(InputStore(sources.contents).file(found))
+            result = corpus_of_log(sources, repository=repository)
+            corpus = Corpus(InputStore(sources.contents).file(result))
             # A trace that came meanwhile is the corpus' perhaps, and not what the answer would say it is of.
             if self._newest(repository).seq == before.seq:
                 break

@@ -131,8 +131,8 @@ class Workspace:
             path=path,
             text=None if text is None else text.encode(),
         )
-        async with in_a_thread(lambda left: make(left=left)) as made:
-            yield made
+        async with in_a_thread(lambda left: make(left=left)) as result:
+            yield result
 
     def _unused(self) -> Path:
         return self.spec.lean.scratch / uuid.uuid4().hex

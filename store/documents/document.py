@@ -46,7 +46,7 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         optional = _fields(type(value))
         shown = ((name, getattr(value, name)) for name in getattr(value, "SHOWN", optional))
-        return {name: found for name, found in shown if found is not None or not optional.get(name)}
+        return {name: result for name, result in shown if result is not None or not optional.get(name)}
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 

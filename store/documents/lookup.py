@@ -42,8 +42,8 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = 
 def sorries_named(database: sqlite3.Connection, prefix: str) -> list[SorryRow]:
     """Return the sorry that an id or its beginning names, on each branch that has it."""
     rows = queries.sorries_by_prefix(database, prefix)
-    chosen = one_match(rows, prefix, what="sorry", key="sorry").sorry
-    return [row for row in rows if row.sorry == chosen]
+    sorry = one_match(rows, prefix, what="sorry", key="sorry").sorry
+    return [row for row in rows if row.sorry == sorry]
 
 
 def proof_named(database: sqlite3.Connection, prefix: str) -> ProofRow:

@@ -154,9 +154,9 @@ def problem(
 
 def service_problems(service: ServiceRow) -> list[Problem]:
     """Return what the daemon last said of its configuration and of Lean."""
-    found = []
+    result = []
     if service.config_errors:
-        found.append(
+        result.append(
             problem(
                 ProblemCode.CONFIG_REJECTED,
                 f"{Path(service.config_path).name} changed and was rejected; the earlier settings stay in force",
@@ -165,7 +165,7 @@ def service_problems(service: ServiceRow) -> list[Problem]:
                 errors=service.config_errors,
             )
         )
-    return [*found, *_lean_problems(service.lean, service.lean_detail)]
+    return [*result, *_lean_problems(service.lean, service.lean_detail)]
 
 
 def _lean_problems(lean: str, detail: str) -> list[Problem]:
@@ -187,12 +187,12 @@ def _lean_problems(lean: str, detail: str) -> list[Problem]:
 
 def doubt_problems(rows: Sequence[ProofRow]) -> list[Problem]:
     """Return, by repository, that verified proofs are in doubt, and that kernels do not agree on candidates."""
-    found = []
+    result = []
     for (repository, state), number in Counter((row.repository, row.state) for row in rows).items():
         message = f"{counted(number, f'{state} proof')} in doubt: {doubt_reason(state)}"
         code = ProblemCode.PROOFS_IN_DOUBT
-        found.append(problem(code, message, doubt_remedy(state), severity="warning", subject=repository))
-    return found
+        result.append(problem(code, message, doubt_remedy(state), severity="warning", subject=repository))
+    return result
 
 
 def repository_problems(repositories: list[Repository]) -> list[Problem]:
@@ -270,14 +270,14 @@ def still_failed(jobs: list[JobRow], *, left: Container[tuple[str | None, str | 
     So is what failed on a branch that is deleted or not watched any more: it is not tried again.
     """
     healed: set[tuple[str, str | None, str | None]] = set()
-    found = []
+    result = []
     for job in sorted(jobs, key=lambda row: row.started_at, reverse=True):
         what = (job.kind, job.repository, job.branch)
         if job.state == "succeeded":
             healed.add(what)
         elif job.state == "failed" and what not in healed and (job.repository, job.branch) not in left:
-            found.append(job)
-    return found
+            result.append(job)
+    return result
 
 
 def job_problems(failed: list[JobRow]) -> list[Problem]:

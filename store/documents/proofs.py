@@ -41,16 +41,16 @@ class Proof(ProofRow):
     @property
     def facts(self) -> dict[str, str]:
         """Return what people are told of how it was found and judged, by name; what is empty is left out."""
-        found = self.attempt
+        attempt = self.attempt
         judges = dict.fromkeys(check["by"] for check in self.checks if check["verdict"] != "not_checked")
         facts = {
             **self.statements,
             "found by": f"{self.prover}, rung {self.rung}, with {self.toolchain or 'no toolchain'}",
-            "model": "" if found is None else found.model,
-            "weights": "" if found is None else found.weights_text,
-            "seed": "unknown" if found is None else str(found.seed),
-            "took": "unknown" if found is None else found.took,
-            "how": "" if found is None else found.detail,
+            "model": "" if attempt is None else attempt.model,
+            "weights": "" if attempt is None else attempt.weights_text,
+            "seed": "unknown" if attempt is None else str(attempt.seed),
+            "took": "unknown" if attempt is None else attempt.took,
+            "how": "" if attempt is None else attempt.detail,
             "found in": self.job,
             "checked by": ", ".join(judges) or ("nobody" if self.checked_job else ""),
             "checked in": self.checked_job or "",

@@ -108,14 +108,14 @@ def described_repositories(database: sqlite3.Connection, *, gaps: bool = False) 
 
 def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[Trace]]:
     """Return the completeness of each branch's newest trace, by repository; with `gaps` also each missing part."""
-    found: dict[str, list[Trace]] = defaultdict(list)
+    result: dict[str, list[Trace]] = defaultdict(list)
     for row in trace_queries.newest_measures(database):
         named = trace_queries.gaps_of_trace(database, row.trace) if gaps else None
         branch, project = trace_queries.place_of_line(row.line)
-        found[row.repository].append(
+        result[row.repository].append(
             of_row(Trace, row, branch=branch, project=project, lacking=row.gaps, gaps=named)
         )
-    return found
+    return result
 
 
 def because(item: Repository) -> str:

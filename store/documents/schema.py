@@ -93,16 +93,16 @@ def _names(module: str) -> dict[str, Any]:
             for one in node.body:
                 # There is no such module at run time as `_typeshed`.
                 if isinstance(one, ast.ImportFrom) and one.module and one.module != "_typeshed":
-                    found = vars(importlib.import_module(one.module))
-                    names |= {alias.asname or alias.name: found[alias.name] for alias in one.names}
+                    result = vars(importlib.import_module(one.module))
+                    names |= {alias.asname or alias.name: result[alias.name] for alias in one.names}
     return names
 
 
 def _listed(cls: type) -> dict[str, str]:
     """Return what the docstring of a class lists under "Attributes:", each as one line."""
     listed = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
-    found = re.split(r"^ {4}(\w+): ", listed, flags=re.MULTILINE)[1:]
-    return {name: " ".join(text.split()) for name, text in zip(found[::2], found[1::2], strict=True)}
+    result = re.split(r"^ {4}(\w+): ", listed, flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(result[::2], result[1::2], strict=True)}
 
 
 @cache
@@ -112,7 +112,7 @@ def attribute_docs(cls: type) -> dict[str, str]:
     for name in cls.__qualname__.split("."):
         # The last one counts: `inspect` would parse the whole module for each class.
         body = [node for node in body.body if isinstance(node, ast.ClassDef) and node.name == name][-1]
-    found = {}
+    result = {}
     for statement, after in zip(body.body, body.body[1:], strict=False):
         target = statement.target if isinstance(statement, ast.AnnAssign) else None
         if isinstance(statement, ast.Assign):
@@ -122,8 +122,8 @@ def attribute_docs(cls: type) -> dict[str, str]:
             and isinstance(after, ast.Expr)
             and isinstance(after.value, ast.Constant)
         ):
-            found[target.id] = " ".join(str(after.value.value).split())
-    return found
+            result[target.id] = " ".join(str(after.value.value).split())
+    return result
 
 
 @cache

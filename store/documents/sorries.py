@@ -237,8 +237,8 @@ def describe_changes(view: sqlite3.Connection, sorries: Sequence[Sorry], *, sinc
         if row is not None and not (row.baseline and step.step == "opened"):
             of_each[repository, branch, step.sha].append(sorry)
     changes = [
-        of_row(Change, rows[key], url=commit_url(key[0], key[2]), sorries=found)
-        for key, found in of_each.items()
+        of_row(Change, rows[key], url=commit_url(key[0], key[2]), sorries=result)
+        for key, result in of_each.items()
     ]
     return sorted(changes, key=lambda one: (one.committed_at, one.seq), reverse=True)
 

@@ -26,13 +26,13 @@ def statement_facts(
         return {}
     if not lean:
         return {"statement": source, "Lean's statement": UNKNOWN}
-    told = [f"{one['name']} : {cut(one['type'], _BY_NAME)}" for one in below[:_SHOWN]]
-    left = len(below) - len(told) + more
+    lines = [f"{one['name']} : {cut(one['type'], _BY_NAME)}" for one in below[:_SHOWN]]
+    left = len(below) - len(lines) + more
     return {
         "statement": source,
         "Lean's statement": lean,
         "not in its header": "could not be told"
         if not_in_header is None
         else ", ".join(not_in_header) or "none",
-        "speaks of": "; ".join([*told, *([f"and {left} more"] if left else [])]) or "nothing of the project",
+        "speaks of": "; ".join([*lines, *([f"and {left} more"] if left else [])]) or "nothing of the project",
     }

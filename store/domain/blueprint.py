@@ -50,7 +50,7 @@ def read_latex(files: Iterable[tuple[str, str]]) -> list[Statement]:
     ]
     named = (one.removeprefix("thms=").split("+") for one in options if one.startswith("thms="))
     environments = frozenset(name for names in named for name in names) or _ENVIRONMENTS
-    found: list[Statement] = []
+    result: list[Statement] = []
     proofs: list[tuple[Statement, Statement | None]] = []
     for _, text in texts:
         stack: list[tuple[str, Statement | None]] = []
@@ -58,9 +58,9 @@ def read_latex(files: Iterable[tuple[str, str]]) -> list[Statement]:
         for command, given in (match.groups() for match in _LATEX.finditer(text)):
             if command == "begin":
                 made: Statement | None = None
-                if given in environments and len(found) < MOST_STATEMENTS:
+                if given in environments and len(result) < MOST_STATEMENTS:
                     made = last = Statement()
-                    found.append(made)
+                    result.append(made)
                 elif given == "proof":
                     made = Statement()
                     proofs.append((made, last))
@@ -75,23 +75,23 @@ def read_latex(files: Iterable[tuple[str, str]]) -> list[Statement]:
             elif (of := next((made for _, made in reversed(stack) if made is not None), None)) is not None:
                 into = of.labels if command == "proves" else of.lean if command == "lean" else of.uses
                 into += _names(given)
-    by_label = {label: one for one in reversed(found) for label in one.labels}
+    by_label = {label: one for one in reversed(result) for label in one.labels}
     for proof, before in proofs:
         of = next((by_label[label] for label in proof.labels if label in by_label), before)
         if of is not None:
             of.lean += proof.lean
             of.uses += proof.uses
-    return found
+    return result
 
 
 def read_verso(files: Iterable[tuple[str, str]]) -> list[Statement]:
     """Read the Lean files of a verso-blueprint, given by path and text."""
-    found: dict[str, Statement] = {}
+    result: dict[str, Statement] = {}
 
     def of(label: str) -> Statement | None:
-        if label not in found and len(found) < MOST_STATEMENTS:
-            found.update({name: Statement([name]) for name in _names(label, split=False)})
-        return found.get(label)
+        if label not in result and len(result) < MOST_STATEMENTS:
+            result.update({name: Statement([name]) for name in _names(label, split=False)})
+        return result.get(label)
 
     for _, text in sorted(files):
         current: Statement | None = None
@@ -109,7 +109,7 @@ def read_verso(files: Iterable[tuple[str, str]]) -> list[Statement]:
                 stated.lean += [
                     name for name in _DECLARES.findall(match["text"]) if len(name) <= LONGEST_NAME
                 ]
-    return [*found.values()]
+    return [*result.values()]
 
 
 def _names(given: str, *, split: bool = True) -> list[str]:

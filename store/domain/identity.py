@@ -162,8 +162,8 @@ _PULL_REQUEST = re.compile(r"\(#(\d{1,9})\)\s*$|^Merge pull request #(\d{1,9})\b
 
 def pull_request_of(subject: str) -> int | None:
     """Return the number of a pull request that a commit's subject ends with, or that its merge names."""
-    found = _PULL_REQUEST.search(subject)
-    return None if found is None else int(found[1] or found[2])
+    match = _PULL_REQUEST.search(subject)
+    return None if match is None else int(match[1] or match[2])
 
 
 def line_url(repository: str, sha: str, path: str, line: int) -> str:

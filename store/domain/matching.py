@@ -319,13 +319,13 @@ class _Worded:
 
 def _worded(left: Iterable[Decl]) -> list[_Worded]:
     """The theorems whose statements are known and not too long, in words: `rTensor_id'` is r tensor _ id '."""
-    found = []
+    result = []
     for item in left:
         statement = _words(item.statement) if _theorem(item) else []
         if 0 < len(statement) <= _MOST_WORDS:
             numbers = Counter(word for word in statement if word.isdecimal())
-            found.append(_Worded(item, _words(item.name.rpartition(".")[2]), statement, numbers))
-    return found
+            result.append(_Worded(item, _words(item.name.rpartition(".")[2]), statement, numbers))
+    return result
 
 
 def _words(text: str) -> list[str]:

@@ -510,10 +510,10 @@ def holds_sorry(text: str) -> bool:
     if _SORRY_TOKEN.search(text) is None:
         return False
     at = 0
-    while (found := _TOKEN.search(text, at)) is not None:
-        if found["name"] in SORRY_TOKENS:
+    while (match := _TOKEN.search(text, at)) is not None:
+        if match["name"] in SORRY_TOKENS:
             return True
-        at = _end_of_block(text, found.end()) if found["block"] else found.end()
+        at = _end_of_block(text, match.end()) if match["block"] else match.end()
     return False
 
 

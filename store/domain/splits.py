@@ -129,17 +129,17 @@ def exported(
         'WHERE traces.trace = ? ORDER BY f.path, t."index"',
         (trace,),
     )
-    for path, content, index, *found in rows:
-        yield ExportedTheorem(trace, path, content, index), tuple(found)
+    for path, content, index, *result in rows:
+        yield ExportedTheorem(trace, path, content, index), tuple(result)
 
 
 def counts(db: sqlite3.Connection, split: Split) -> dict[Side, int]:
     """Count the theorems of each side, over all that was ever traced. Reads every member of the split."""
-    found: dict[Side, int] = dict.fromkeys(SIDES, 0)
-    found.update(
+    result: dict[Side, int] = dict.fromkeys(SIDES, 0)
+    result.update(
         db.execute(
             "SELECT side, count(*) FROM split_members WHERE split = ? AND \"of\" = 'theorem' GROUP BY side",
             (split,),
         )
     )
-    return found
+    return result

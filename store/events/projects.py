@@ -67,8 +67,8 @@ def outside(name: str, folder: str) -> str:
 
 def project_of(path: str, projects: Sequence[Project]) -> Project | None:
     """Return the project that a file belongs to, the innermost; None where it is in none."""
-    found = [one for one in projects if lies_in(path, one.folder)]
-    return max(found, key=lambda one: len(one.folder), default=None)
+    result = [one for one in projects if lies_in(path, one.folder)]
+    return max(result, key=lambda one: len(one.folder), default=None)
 
 
 def below(folder: str, projects: Sequence[Project]) -> tuple[str, ...]:

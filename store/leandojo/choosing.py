@@ -95,12 +95,12 @@ def choose(
         )
     rows = [row for row in rows if not repositories or row.repository in repositories]
     if trace is not None:
-        found = [ChosenTrace(row, in_dataset=True) for row in rows if row.trace == trace]
-        if not found:
+        result = [ChosenTrace(row, in_dataset=True) for row in rows if row.trace == trace]
+        if not result:
             raise NothingToExportError(
                 f"no trace {trace} is known of {', '.join(sorted(repositories)) or 'anything'}"
             )
-        return found
+        return result
     told = {_commit(row) for row in rows if row.tracer == TRACER}
     rows = [row for row in rows if not (row.tracer == DATASET_TRACER and _commit(row) in told)]
     newest: dict[str, str] = {}
@@ -291,7 +291,7 @@ class OpenTrace:
             f'SELECT {", ".join(self._columns)} FROM traced_theorems AS t WHERE content = ? ORDER BY "index"',
             (content,),
         )
-        return [TheoremFacts(key, bool(has_sorry), tuple(found)) for key, has_sorry, *found in rows]
+        return [TheoremFacts(key, bool(has_sorry), tuple(result)) for key, has_sorry, *result in rows]
 
     def _is_unproved(self, theorem: Mapping[str, Any], facts: TheoremFacts) -> bool:
         if self._by_letters:

@@ -260,11 +260,11 @@ class Repository:
         said = read(_REPOSITORY, data)
         date = said["metadata"]["date_processed"]
         said["metadata"]["date_processed"] = datetime.fromisoformat(date) if isinstance(date, str) else date
-        made = cls(**{name: said[name] for name in _REPOSITORY})
-        made.files_traced = [Path(path) for path in said["files_traced"]]
-        for theorem in made.get_all_theorems:
-            theorem.url, theorem.commit = made.url, made.commit
-        return made
+        result = cls(**{name: said[name] for name in _REPOSITORY})
+        result.files_traced = [Path(path) for path in said["files_traced"]]
+        for theorem in result.get_all_theorems:
+            theorem.url, theorem.commit = result.url, result.commit
+        return result
 
     def to_dict(self) -> dict[str, Any]:
         said = write(_REPOSITORY, self, DATABASE)
@@ -381,10 +381,10 @@ class DynamicDatabase:
         Raises:
             ValueError: the database has no such repository.
         """
-        found = self.get_repository(url, commit)
-        if found is None:
+        result = self.get_repository(url, commit)
+        if result is None:
             raise ValueError(f"Repository '{url}' with commit '{commit}' not found.")
-        self.repositories.remove(found)
+        self.repositories.remove(result)
 
     def print_database_contents(self) -> None:
         """Print which repositories the database has."""
@@ -434,8 +434,8 @@ class DynamicDatabase:
             for theorem in repo.get_all_theorems:
                 theorem.difficulty_rating = _rating(theorem, compat=compat)
         with self._opened() as (_, view, known):
-            found = curriculum(view, compat=compat).repositories
-        order = {item.trace if compat else item.repository: item.order for item in found}
+            repositories = curriculum(view, compat=compat).repositories
+        order = {item.trace if compat else item.repository: item.order for item in repositories}
 
         def place(repo: Repository) -> float:
             item = known.get(_head(repo))
@@ -577,13 +577,13 @@ def _head(repo: Repository) -> tuple[str, ...]:
 def _repositories(data: Any, source: Path | str) -> list[Repository]:
     if not isinstance(data, Mapping) or not isinstance(data.get("repositories"), list):
         raise ImportFormatError(source, "repositories", "is missing or no list", remedy=_CORRECT)
-    found = []
+    result = []
     for index, item in enumerate(data["repositories"]):
         try:
-            found.append(Repository.from_dict(item))
+            result.append(Repository.from_dict(item))
         except (TypeError, ValueError) as error:
             raise ImportFormatError(source, f"repositories[{index}]", str(error)) from error
-    return found
+    return result
 
 
 def _rating(theorem: Theorem, *, compat: bool) -> float | None:

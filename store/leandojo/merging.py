@@ -280,8 +280,8 @@ class ForLife:
         """Yield each list of the dataset by its name."""
         for split, sides in zip(SPLITS, self._sides, strict=True):
             for code, side in enumerate(SIDES):
-                found = (number for number, own in zip(self._numbers, sides, strict=True) if own == code)
-                yield f"{split}/{side}", array("Q", found)
+                result = (number for number, own in zip(self._numbers, sides, strict=True) if own == code)
+                yield f"{split}/{side}", array("Q", result)
 
     def withheld(self) -> dict[str, int]:
         """Count the theorems that are in no file, by split."""

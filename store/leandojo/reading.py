@@ -109,8 +109,8 @@ class ImportedRepository:
         if self.already_imported:
             return "already imported"
         parts = [(self.files_changed, "changed"), (self.files_removed, "removed")]
-        said = ", ".join(f"{counted(number, 'file')} {what}" for number, what in parts if number)
-        return said or "order changed"
+        text = ", ".join(f"{counted(number, 'file')} {what}" for number, what in parts if number)
+        return text or "order changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +145,15 @@ def import_leandojo(
     """
     started = time.monotonic()
     report = progress or _silent
-    found = read_all(path, progress=lambda done, total: report("reading", done, total))
+    result = read_all(path, progress=lambda done, total: report("reading", done, total))
     with EventLog.open(events_db) as log, log.reader() as reader, View.open(database_db, reader) as view:
         view.catch_up()
         with closing(queries.connect(database_db)) as questions:
             _clear(stage)
             try:
                 repositories = [
-                    _record(log, found, record, stage=stage, view=questions, progress=report)
-                    for record in found.records
+                    _record(log, result, record, stage=stage, view=questions, progress=report)
+                    for record in result.records
                 ]
             finally:
                 _clear(stage)
@@ -161,12 +161,12 @@ def import_leandojo(
         position = view.catch_up()
     names = [one.name for one in fields(Totals)]
     return Imported(
-        path=found.path,
-        form=found.form,
+        path=result.path,
+        form=result.form,
         already_imported=bool(repositories) and all(item.already_imported for item in repositories),
         repositories=repositories,
         totals=Totals(*(sum(getattr(item, name) for item in repositories) for name in names)),
-        notes=tuple(found.notes),
+        notes=tuple(result.notes),
         seconds=round(time.monotonic() - started, 3),
         position=position,
     )
@@ -182,7 +182,7 @@ def _record(
             progress("recording", done, len(manifest.files))
             yield file
 
-    done = record_trace(
+    result = record_trace(
         log, trace=head, files=files(), stage=stage, manifest=manifest, view=view, actor="import"
     )
     return ImportedRepository(
@@ -192,14 +192,14 @@ def _record(
         commit=head.sha,
         lean_version=head.lean_version,
         lean_dojo_version=head.tracer_version,
-        trace=done.trace,
-        already_imported=done.repeated,
-        files_changed=done.files_changed,
-        files_removed=done.files_removed,
-        theorems=done.n_theorems,
-        tactics=done.n_tactics,
-        premises=done.n_premises,
-        files=done.files_traced,
+        trace=result.trace,
+        already_imported=result.repeated,
+        files_changed=result.files_changed,
+        files_removed=result.files_removed,
+        theorems=result.n_theorems,
+        tactics=result.n_tactics,
+        premises=result.n_premises,
+        files=result.files_traced,
     )
 
 
@@ -238,11 +238,11 @@ class Record:
         """
         said = read(THEOREM[self.form], data)
         path, difficulty = said.pop("file_path"), said.pop("difficulty_rating", None)
-        made = TracedTheorem.from_json({**said, "difficulty": difficulty})
+        result = TracedTheorem.from_json({**said, "difficulty": difficulty})
         encoded(path)
-        body = encoded(made.as_json())
+        body = encoded(result.as_json())
         digest = hashlib.blake2b(body, digest_size=16).digest()
-        key = (*made.start, *made.end, made.full_name, digest)
+        key = (*result.start, *result.end, result.full_name, digest)
         self._theorems.setdefault(path, {})[key] = body
         self.lists[name].append((path, key))
 
@@ -339,12 +339,12 @@ def read_all(path: Path, *, progress: Callable[[int, int], object]) -> Read:
     database = path / DATABASE_FILE
     is_dataset = (path / "metadata.json").is_file()
     if database.is_file():
-        found = _read_database(database, progress)
+        result = _read_database(database, progress)
         if is_dataset:
-            found.notes.append(
+            result.notes.append(
                 f"{database} was read, which says more than the dataset beside it; that follows from it"
             )
-        return found
+        return result
     if not is_dataset:
         raise ImportFormatError(
             path,
@@ -359,14 +359,14 @@ def _read_database(path: Path, progress: Callable[[int, int], object]) -> Read:
     size = _size(path)
     data = load(path)
     progress(size, size)
-    found = Read(path, "database")
+    result = Read(path, "database")
     if not isinstance(data, dict) or "repositories" not in data:
         remedy = f"name a {DATABASE_FILE} of LeanDojo-v2 or LeanAgent, or a dataset's folder"
         raise ImportFormatError(path, "repositories", "is missing", remedy=remedy)
     place = ""
     try:
         repositories = data.pop("repositories")
-        found.beside.update(foreign(data))
+        result.beside.update(foreign(data))
         place = "repositories"
         if not isinstance(repositories, list):
             raise Flaw("should be a list")
@@ -374,16 +374,16 @@ def _read_database(path: Path, progress: Callable[[int, int], object]) -> Read:
             place = f"repositories[{index}]"
             # One at a time is given back to the system.
             plain, repositories[index] = repositories[index], None
-            record = _repository(plain, place, found.notes)
-            for number, known in enumerate(found.records):
+            record = _repository(plain, place, result.notes)
+            for number, known in enumerate(result.records):
                 if known.head.trace == record.head.trace:
                     reason = f"has url, commit, Lean version and LeanDojo version of repositories[{number}]"
                     remedy = "take one of the two out of the file"
                     raise ImportFormatError(path, place, reason, remedy=remedy)
-            found.records.append(record)
+            result.records.append(record)
     except Flaw as flaw:
         raise flaw.of(path, place) from None
-    return found
+    return result
 
 
 def _repository(data: Any, place: str, notes: list[str]) -> Record:
@@ -445,7 +445,7 @@ def _read_folder(path: Path, progress: Callable[[int, int], object]) -> Read:
             "neither random/ nor novel_premises/ holds a .json file",
             remedy="name the folder that has them beside metadata.json",
         )
-    found = Read(path, "dataset")
+    result = Read(path, "dataset")
     record = Record("dataset")
     lines: dict[Path, Callable[[Any], None]] = {
         path / "corpus.jsonl": record.add_premise_file,
@@ -460,7 +460,7 @@ def _read_folder(path: Path, progress: Callable[[int, int], object]) -> Read:
         progress(done, total)
     for file, add in lines.items():
         if not file.is_file():
-            found.notes.append(f"{file} is not there: taken as empty")
+            result.notes.append(f"{file} is not there: taken as empty")
             continue
         _add_all(file, json_lines(file), add)
         done += _size(file)
@@ -470,8 +470,8 @@ def _read_folder(path: Path, progress: Callable[[int, int], object]) -> Read:
     except Flaw as flaw:
         raise flaw.of(path / "metadata.json") from None
     record.head = dataset_head(path / "metadata.json", metadata)
-    found.records.append(record)
-    return found
+    result.records.append(record)
+    return result
 
 
 def _add_all(file: Path, values: Iterable[Any], add: Callable[[Any], None]) -> None:
@@ -493,14 +493,14 @@ def _traced(item: Any) -> str:
 
 def _split_files(folder: Path) -> dict[str, Path]:
     """Return the files of the splits by the name of their list, such as "random/train"; train, val, test first."""
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for split in SPLITS:
         files = sorted(
             (folder / split).glob("*.json"),
             key=lambda file: (SIDES.index(file.stem) if file.stem in SIDES else len(SIDES), file.stem),
         )
-        found |= {f"{split}/{file.stem}": file for file in files}
-    return found
+        result |= {f"{split}/{file.stem}": file for file in files}
+    return result
 
 
 def _size(path: Path) -> int:
@@ -587,13 +587,13 @@ def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
             each(repositories, _check_origin)
     except Flaw as flaw:
         raise flaw.of(path, place) from None
-    said = [item["metadata"] if isinstance(item.get("metadata"), dict) else {} for item in repositories]
+    lines = [item["metadata"] if isinstance(item.get("metadata"), dict) else {} for item in repositories]
     if len(repositories) == 1:
         url, sha = repositories[0]["url"], repositories[0]["commit"]
         key, name = repository_key(url), "/".join(url.removesuffix(".git").rstrip("/").split("/")[-2:])
-        dated = said[0]
+        dated = lines[0]
     else:
-        dates = [one["date_processed"] for one in said if isinstance(one.get("date_processed"), str)]
+        dates = [one["date_processed"] for one in lines if isinstance(one.get("date_processed"), str)]
         dated = {"date_processed": max(dates)} if dates else {}
         parts = sorted({(item["url"], item["commit"]) for item in repositories})
         digest = hashlib.sha256("\x1f".join(text for part in parts for text in part).encode()).hexdigest()
@@ -613,5 +613,5 @@ def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
 
 
 def _common(values: Iterable[Any]) -> str:
-    found = {value if isinstance(value, str) and value else UNKNOWN for value in values}
-    return found.pop() if len(found) == 1 else UNKNOWN
+    result = {value if isinstance(value, str) and value else UNKNOWN for value in values}
+    return result.pop() if len(result) == 1 else UNKNOWN

@@ -90,10 +90,10 @@ def items(path: Path) -> Iterator[Any]:
             while True:
                 before, end = _AFTER_AN_ITEM if number else _FIRST_ITEM
                 try:
-                    found = before.match(text, at)
-                    if found is None:
+                    match = before.match(text, at)
+                    if match is None:
                         raise json.JSONDecodeError("a list of values should stand there", text, at)
-                    value, stop = _DECODER.raw_decode(text, found.end())
+                    value, stop = _DECODER.raw_decode(text, match.end())
                 except (ValueError, RecursionError) as error:
                     # The end of the buffer may cut the value.
                     further = file.read(max(_CHUNK, len(text) - at))
@@ -139,11 +139,11 @@ def _refuse_json(path: Path, place: str, error: ValueError | RecursionError) -> 
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f'the key "{next(key for key in keys if keys.count(key) > 1)}" is there twice')
-    return made
+    return result
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_without_repetition)
@@ -205,29 +205,29 @@ def read(shape: Shape, data: Any) -> dict[str, Any]:
     """
     if type(data) is not dict:
         raise Flaw(f"should be an object, not {_kind(data)}")
-    made = {}
+    result = {}
     for key, kind in shape.items():
         value = data.get(key, kind.missing)
         if value is ...:
             raise Flaw("is missing", f".{key}")
         try:
-            made[key] = kind.read(value)
+            result[key] = kind.read(value)
         except Flaw as flaw:
             raise flaw.below(f".{key}") from None
     # Nearly every record has the format's keys only.
     if not data.keys() <= shape.keys():
-        made["extra"] = foreign({key: value for key, value in data.items() if key not in shape})
-    return made
+        result["extra"] = foreign({key: value for key, value in data.items() if key not in shape})
+    return result
 
 
 def write(shape: Shape, record: Any, style: Style) -> dict[str, Any]:
     """Return LeanDojo's record of what `read` returned, or of an object with such attributes."""
     values = record if type(record) is dict else vars(record)
-    made = {
+    result = {
         key: values[key] if kind.write is None else kind.write(values[key], style)
         for key, kind in shape.items()
     }
-    return made | values["extra"] if "extra" in values else made
+    return result | values["extra"] if "extra" in values else result
 
 
 def foreign(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,13 +289,13 @@ def each(items: Any, convert: Callable[[Any], Any]) -> list[Any]:
     """
     if type(items) is not list:
         raise Flaw(f"should be a list, not {_kind(items)}")
-    made = []
+    result = []
     for index, item in enumerate(items):
         try:
-            made.append(convert(item))
+            result.append(convert(item))
         except Flaw as flaw:
             raise flaw.below(f"[{index}]") from None
-    return made
+    return result
 
 
 def _kind(value: Any) -> str:
@@ -329,9 +329,9 @@ def read_position(value: Any) -> list[int]:
         Flaw: it is none of these.
     """
     if isinstance(value, str):
-        found = _POSITION.fullmatch(value)
-        if found is not None:
-            return [int(found[1]), int(found[2])]
+        match = _POSITION.fullmatch(value)
+        if match is not None:
+            return [int(match[1]), int(match[2])]
     elif isinstance(value, list | tuple) and len(value) == 2:
         line, column = value
         # `type`, not `isinstance`: true is an int to Python.

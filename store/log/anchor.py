@@ -74,7 +74,7 @@ def read_anchor(log_path: Path) -> Link | None:
             content = path.read_bytes()
         except FileNotFoundError:
             return None
-    links = [found[0] for at in _SLOTS if (found := _read(content[at : at + _LENGTH])) and found[1]]
+    links = [result[0] for at in _SLOTS if (result := _read(content[at : at + _LENGTH])) and result[1]]
     if not links:
         raise LogDamagedError(log_path, None, f"{path.name} is damaged: nobody knows where the log ended")
     return max(links)
@@ -97,8 +97,8 @@ def check_end(log_path: Path) -> None:
     except LogError as error:
         if not is_damage(error):
             raise
-        said = f"cannot be read ({without_remedy(error)}), and event {anchor.seq} was acknowledged"
-        raise LogDamagedError(log_path, None, said) from error
+        text = f"cannot be read ({without_remedy(error)}), and event {anchor.seq} was acknowledged"
+        raise LogDamagedError(log_path, None, text) from error
     if last < anchor.seq:
         raise LogDamagedError(log_path, last + 1, _missing(last, anchor.seq))
     if held != anchor:
@@ -242,8 +242,8 @@ def check_newest(log_path: Path, *, seconds: float) -> None:
 def _read_checked(log_path: Path) -> Link:
     """Return the link up to which the chain was last checked; the start where that is not known."""
     with suppress(OSError), anchor_path(log_path).open("rb") as file:
-        found = _read(os.pread(file.fileno(), _LENGTH, _CHECKED))
-        return found[0] if found else START
+        result = _read(os.pread(file.fileno(), _LENGTH, _CHECKED))
+        return result[0] if result else START
     return START
 
 

@@ -210,11 +210,11 @@ def _changed_schema(connection: sqlite3.Connection) -> list[str]:
         wanted = dict(fresh.execute(statement).fetchall())
     finally:
         fresh.close()
-    found = {row[0]: row[1] for row in connection.execute(statement)}
+    result = {row[0]: row[1] for row in connection.execute(statement)}
     return [
-        f"{name} is {'gone' if name not in found else 'not what it should be'}: rows may have been changed"
+        f"{name} is {'gone' if name not in result else 'not what it should be'}: rows may have been changed"
         for name in sorted(wanted)
-        if found.get(name) != wanted[name]
+        if result.get(name) != wanted[name]
     ]
 
 

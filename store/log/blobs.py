@@ -115,12 +115,12 @@ def _references(value: Any) -> Iterator[str]:
 
 def missing(connection: sqlite3.Connection, digests: Iterable[str]) -> set[str]:
     """Return those of the digests that the log does not hold."""
-    wanted = set(digests)
+    targets = set(digests)
     rows = connection.execute(
         "SELECT sha256 FROM blobs WHERE sha256 IN (SELECT value FROM json_each(?))",
-        (json.dumps(sorted(wanted)),),
+        (json.dumps(sorted(targets)),),
     )
-    return wanted - {row[0] for row in rows}
+    return targets - {row[0] for row in rows}
 
 
 def collect(

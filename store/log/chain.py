@@ -134,14 +134,14 @@ def walk(connection: sqlite3.Connection, *, after: Link = START, deadline: float
     link, events = after, read(connection, after=after)
     while deadline is None or time.monotonic() < deadline:
         try:
-            found = next(events, None)
+            result = next(events, None)
         except sqlite3.DatabaseError as error:
-            found = Damage(link.seq + 1, f"cannot be read ({error})")
-        if isinstance(found, Damage):
-            return Walked(link, found)
-        if found is None:
+            result = Damage(link.seq + 1, f"cannot be read ({error})")
+        if isinstance(result, Damage):
+            return Walked(link, result)
+        if result is None:
             break
-        link = found.link
+        link = result.link
     return Walked(link, None)
 
 
@@ -169,11 +169,11 @@ def read(
             (link.seq, last, _BATCH),
         ).fetchall()
         for row in rows:
-            found = _checked(connection, link, row)
-            yield found
-            if isinstance(found, Damage):
+            result = _checked(connection, link, row)
+            yield result
+            if isinstance(result, Damage):
                 return
-            link = found.link
+            link = result.link
         if len(rows) < _BATCH:
             break
     if upto is not None and link.seq < upto:

@@ -26,15 +26,15 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
         LogDamagedError: its header is not that of a log, or it has not its tables.
     """
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    found = [row[0] for row in connection.execute(_SCHEMA)]
-    if application == 0 and not found:
+    result = [row[0] for row in connection.execute(_SCHEMA)]
+    if application == 0 and not result:
         raise DatabaseMissingError(
             f"{path}: empty, no log was begun in it yet; start the daemon (`everlean run`)"
         )
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if (application, version) != (APPLICATION_ID, LOG_VERSION):
         # A newer format has other tables or hashes, and another program's database has, too.
-        if _is_ours(connection, found):
+        if _is_ours(connection, result):
             raise LogDamagedError(
                 path,
                 None,
@@ -58,8 +58,8 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
 def _is_ours(connection: sqlite3.Connection, found: list[bytes]) -> bool:
     """Return whether the tables, and the hash of the last event, are of the format that this program writes."""
     with closing(in_memory(script("log/schema"))) as fresh:
-        wanted = [row[0] for row in fresh.execute(_SCHEMA)]
-    if sorted(found) != sorted(wanted):
+        targets = [row[0] for row in fresh.execute(_SCHEMA)]
+    if sorted(found) != sorted(targets):
         return False
     last = chain.last(connection).seq
     before = chain.link_at(connection, last - 1) if last else None

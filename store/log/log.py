@@ -397,14 +397,14 @@ class EventLog:
         return appended, links[-1]
 
     def _recorded(self, prepared: Sequence[Prepared]) -> Appended | None:
-        given = [event.event_id for event in prepared if event.has_given_id]
-        if not given:
+        event_ids = [event.event_id for event in prepared if event.has_given_id]
+        if not event_ids:
             return None
         # One id, as most batches have, is found faster without making a list of it.
         which = (
-            ("= ?", given[0])
-            if len(given) == 1
-            else ("IN (SELECT value FROM json_each(?))", json.dumps(given))
+            ("= ?", event_ids[0])
+            if len(event_ids) == 1
+            else ("IN (SELECT value FROM json_each(?))", json.dumps(event_ids))
         )
         rows = self._connection.execute(
             "SELECT event_id, seq, version, stream, type, schema_version, data, occurred_at FROM events "

@@ -74,10 +74,10 @@ def recover(
     fresh = log_path.with_name(f"{log_path.name}.recovered")
     try:
         with translated(log_path):
-            found = _interrupted(fresh, log_path)
-            if found is not None:
-                _swap(fresh, log_path, view_path, found.aside)
-                return found
+            result = _interrupted(fresh, log_path)
+            if result is not None:
+                _swap(fresh, log_path, view_path, result.aside)
+                return result
             _clear(fresh)
             last, reason = _assess(log_path)
             if not reason and reached > last:
@@ -97,11 +97,11 @@ def recover(
                     _remove(fresh)
                     kept, behind = _write(finds, fresh, end, upto=kept, aside=aside)
             lost = max(known, kept + behind)
-            found = Recovered(kept, behind, lost if lost > kept + behind else 0, reason, aside)
+            result = Recovered(kept, behind, lost if lost > kept + behind else 0, reason, aside)
             _remove(_scratch(fresh))
-            _begin(fresh, found)
+            _begin(fresh, result)
             _swap(fresh, log_path, view_path, aside)
-            return found
+            return result
     finally:
         lock.release()
 

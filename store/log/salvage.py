@@ -100,9 +100,9 @@ class Finds:
         recorded_at: Column = None
         for seq in range(1, min(upto, self.last()) + 1):
             events, links = self._events(seq), self._links(seq, end)
-            found = self._confirmed(befores, events, links)
-            if found is not None:
-                one, link = found
+            result = self._confirmed(befores, events, links)
+            if result is not None:
+                one, link = result
                 yield from (*unconfirmed, one)
                 unconfirmed, befores = [], (link,)
             elif befores and events and not links:

@@ -153,10 +153,10 @@ class SegmentStore:
         """Return the segments, and those whose events others hold too."""
         names = [*self._sizes()]
         epochs = self._epochs_of(names)
-        found = [match for name in names if (match := _NAME.fullmatch(name))]
+        result = [match for name in names if (match := _NAME.fullmatch(name))]
         valid = [
             one
-            for one in (Segment(int(m[1]), int(m[2]), m[3], int(m[4] or 0)) for m in found)
+            for one in (Segment(int(m[1]), int(m[2]), m[3], int(m[4] or 0)) for m in result)
             if all(one.last <= later.after.seq for later in epochs if later.number > one.epoch)
         ]
         kept: list[Segment] = []
@@ -205,13 +205,13 @@ class SegmentStore:
                 return None
         try:
             given = json.loads(text)
-            found = Epoch(number, given["token"], given["host"], given["taken_at"], _link(given["after"]))
+            result = Epoch(number, given["token"], given["host"], given["taken_at"], _link(given["after"]))
         except (ValueError, KeyError, TypeError) as error:
             raise SegmentError(
                 self.url, name, f"it cannot be read ({error})", "put it back from a copy of the folder"
             ) from error
-        self._epochs[number] = found
-        return found
+        self._epochs[number] = result
+        return result
 
     def begin(self, epoch: Epoch) -> None:
         """Begin an epoch, if nobody else began it.
@@ -257,7 +257,7 @@ class SegmentStore:
 
     def _epochs_of(self, names: Iterable[str]) -> list[Epoch]:
         numbers = sorted(int(match[1]) for name in names if (match := _EPOCH.fullmatch(name)))
-        return [found for number in numbers if (found := self.epoch(number))]
+        return [result for number in numbers if (result := self.epoch(number))]
 
     def clear(self) -> None:
         """Remove what an interrupted `put` left under a temporary name."""
@@ -313,10 +313,10 @@ class SegmentStore:
         with self._asked("listed"):
             self._files.invalidate_cache()
             try:
-                found = self._files.ls(self._root, detail=True)
+                result = self._files.ls(self._root, detail=True)
             except FileNotFoundError:
                 return {}
-        return {str(one["name"]).rstrip("/").rpartition("/")[2]: int(one["size"] or 0) for one in found}
+        return {str(one["name"]).rstrip("/").rpartition("/")[2]: int(one["size"] or 0) for one in result}
 
     @contextmanager
     def _asked(self, what: str, name: str = "") -> Iterator[None]:
@@ -418,10 +418,10 @@ def merge(store: SegmentStore, log_path: Path, spool: Path, *, epoch: int, may: 
             before, last = (chain.link_at(connection, seq) for seq in (group[0].first - 1, group[-1].last))
         if before is None or last is None:
             raise SegmentError(store.url, group[-1].name, f"{log_path} ends before it")
-        made = write(log_path, End(before, _NONE), spool, most_bytes=0, epoch=epoch, upto=last)
-        assert made is not None
+        result = write(log_path, End(before, _NONE), spool, most_bytes=0, epoch=epoch, upto=last)
+        assert result is not None
         may()
-        store.put(made[0], spool)
+        store.put(result[0], spool)
         spool.unlink()
     may()
     store.remove_merged()
@@ -466,16 +466,16 @@ def write(
         }
         with target.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
             packed.write(_json(header))
-            for found in chain.read(connection, after=after.link, upto=last.seq):
-                if isinstance(found, chain.Damage):
-                    raise LogDamagedError(log_path, found.seq, str(found))
+            for item in chain.read(connection, after=after.link, upto=last.seq):
+                if isinstance(item, chain.Damage):
+                    raise LogDamagedError(log_path, item.seq, str(item))
                 packed.write(
                     _json(
                         {
-                            "event": dict(zip(COLUMNS, found.event, strict=True)),
+                            "event": dict(zip(COLUMNS, item.event, strict=True)),
                             "blobs": [
                                 {**dict(zip(_BLOB, row, strict=True)), "content": _base64(row[-1])}
-                                for row in found.blobs
+                                for row in item.blobs
                             ],
                         }
                     )
@@ -494,8 +494,8 @@ def _upto(connection: sqlite3.Connection, after: Link, most_bytes: int) -> Link:
             "WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
             (link.seq, _READ_AT_ONCE),
         ).fetchall()
-        for *found, data in rows:
-            before, link = link, Link(*found)
+        for *result, data in rows:
+            before, link = link, Link(*result)
             size_bytes += data + _ROW_BYTES
             if link.blobs > before.blobs:
                 size_bytes += connection.execute(

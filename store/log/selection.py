@@ -84,7 +84,7 @@ class Selection:
 
 def _file(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        result = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return result.st_dev, result.st_ino

@@ -97,8 +97,8 @@ class Copies:
             return shared
         own = Path(tempfile.gettempdir(), f"everlean-as-of-{os.geteuid()}")
         own.mkdir(mode=0o700, exist_ok=True)
-        found = own.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        result = own.lstat()
+        if not stat.S_ISDIR(result.st_mode) or result.st_uid != os.geteuid() or result.st_mode & 0o077:
             raise LogError(
                 f"{own}: not a private folder of this user; remove it, or set TMPDIR to another place"
             )
@@ -172,15 +172,15 @@ class Copies:
         return None
 
     def _all(self) -> list[_Copy]:
-        found = []
+        result = []
         for path in self.folder.glob("*.db"):
             name = _NAME.fullmatch(path.name)
             # One that someone removes at this moment is none.
             with contextlib.suppress(FileNotFoundError):
                 if name is not None:
                     used_ns = path.stat().st_mtime_ns
-                    found.append(_Copy(path, name["tables"], int(name["seq"]), name["prefix"], used_ns))
-        return found
+                    result.append(_Copy(path, name["tables"], int(name["seq"]), name["prefix"], used_ns))
+        return result
 
     def _sweep_unused(self, *, but: Path) -> None:
         others = sorted((copy for copy in self._all() if copy.path != but), key=lambda copy: -copy.used_ns)

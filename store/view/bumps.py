@@ -54,8 +54,8 @@ class BumpRow:
 
 def raises(toolchain: str, package: str, rev: str) -> str:
     """Return what a bump raises to what, for people."""
-    found = (f"Lean to {toolchain}" if toolchain else "", f"{package} to {rev[:12]}" if package else "")
-    return ", ".join(filter(None, found))
+    result = (f"Lean to {toolchain}" if toolchain else "", f"{package} to {rev[:12]}" if package else "")
+    return ", ".join(filter(None, result))
 
 
 def bumps(db: sqlite3.Connection, *, repository: str | None = None) -> list[BumpRow]:
@@ -80,7 +80,7 @@ def renames(db: sqlite3.Connection, repositories: Sequence[str]) -> dict[str, st
     several theorems had is left out.
     """
     of = ", ".join("?" * len(repositories))
-    found = db.execute(
+    result = db.execute(
         "SELECT v.name, min(t.name) FROM theorem_versions AS v JOIN theorems AS t USING (repository, branch, theorem)"
         f" WHERE v.repository IN ({of}) AND v.name <> t.name AND t.state = 'present'"
         " AND NOT EXISTS (SELECT 1 FROM theorems AS o"
@@ -88,4 +88,4 @@ def renames(db: sqlite3.Connection, repositories: Sequence[str]) -> dict[str, st
         " GROUP BY v.name HAVING count(DISTINCT t.name) = 1 ORDER BY v.name LIMIT ?",
         (*repositories, *repositories, _MOST_RENAMES),
     )
-    return dict(found.fetchall())
+    return dict(result.fetchall())

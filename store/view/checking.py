@@ -85,9 +85,9 @@ class ViewCheck:
         self._scratch.parent.mkdir(parents=True, exist_ok=True)
         remove(self._scratch)
         require_room(self._scratch.parent, for_view=self._path)
-        made = connect_writable(self._scratch, pragmas=UNFINISHED, cached_statements=STATEMENTS)
-        tables.create(made)
-        return made
+        result = connect_writable(self._scratch, pragmas=UNFINISHED, cached_statements=STATEMENTS)
+        tables.create(result)
+        return result
 
 
 def as_recorded(row: ProofRow, log: LogReader) -> bool:

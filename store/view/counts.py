@@ -97,12 +97,12 @@ def sorry_counts(db: sqlite3.Connection) -> dict[str, SorryCounts]:
         "USING (repository, branch) WHERE counted.repository = s.repository AND c.sorry = s.sorry "
         f"AND c.{IN_SOURCE}) GROUP BY repository ORDER BY repository"
     )
-    found: dict[str, dict[str, int]] = {}
+    result: dict[str, dict[str, int]] = {}
     for repository, state, n in rows:
-        found.setdefault(repository, {})[state] = n
+        result.setdefault(repository, {})[state] = n
     return {
         repository: SorryCounts({state: n.get(state, 0) for state in SORRY_STATES}, n.get("elsewhere", 0))
-        for repository, n in found.items()
+        for repository, n in result.items()
     }
 
 

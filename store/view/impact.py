@@ -78,12 +78,14 @@ class Impact:
     @property
     def text(self) -> str:
         """Return what rests on it for people; "" where that is not known."""
-        said = []
+        lines = []
         if self.theorems is not None:
-            said.append(counted(self.theorems, "theorem"))
+            lines.append(counted(self.theorems, "theorem"))
         if self.statements is not None:
-            said.append(counted(self.statements, "statement of the blueprint", "statements of the blueprint"))
-        return f"{' and '.join(said)} {'rests' if self.resting == 1 else 'rest'} on it" if said else ""
+            lines.append(
+                counted(self.statements, "statement of the blueprint", "statements of the blueprint")
+            )
+        return f"{' and '.join(lines)} {'rests' if self.resting == 1 else 'rest'} on it" if lines else ""
 
     @property
     def resting(self) -> int:
@@ -106,9 +108,9 @@ def impacts(
         most_theorems: a trace with more is not read, and what rests on them is unknown.
         blueprint: the statements of the branch's blueprint.
     """
-    wanted = list(dict.fromkeys(declarations))
-    trace = trace_of_branch(db, repository, branch) if wanted else None
-    counting = Counting(trace, wanted, most_theorems=most_theorems, blueprint=blueprint)
+    targets = list(dict.fromkeys(declarations))
+    trace = trace_of_branch(db, repository, branch) if targets else None
+    counting = Counting(trace, targets, most_theorems=most_theorems, blueprint=blueprint)
     counting.go_on(db)
     return counting.found
 
@@ -252,7 +254,7 @@ class _Graph:
     def use(self, user: int, own: str, uses: Iterable[tuple[str, str | None]]) -> None:
         """Add the uses of constants by a theorem of a file, each with the path of its site if that is known."""
         before = self[user]
-        found: dict[int, None] = dict.fromkeys(before)
+        result: dict[int, None] = dict.fromkeys(before)
         for name, site in uses:
             can_be = self._known.get(name)
             if can_be is None:
@@ -261,12 +263,12 @@ class _Graph:
                 one = can_be.get(site or "", can_be.get(own))
                 can_be = tuple(can_be.values()) if one is None else (one,)
             for used in can_be:
-                found[used] = None
-        found.pop(user, None)
-        for used in found:
+                result[used] = None
+        result.pop(user, None)
+        for used in result:
             if used in self.direct and used not in before:
                 self.direct[used] += 1
-        self._set(user, found)
+        self._set(user, result)
 
     def _set(self, user: int, uses: Collection[int]) -> None:
         begin = len(self._uses)
@@ -317,7 +319,7 @@ def count_resting(
     """
     groups: list[tuple[int, ...]] = []
     yield from _groups(uses, groups)
-    found: list[list[int]] = [[] for _ in counting]
+    result: list[list[int]] = [[] for _ in counting]
     for start in range(0, len(of), _AT_ONCE):
         some = of[start : start + _AT_ONCE]
         own = {node: 1 << bit for bit, node in enumerate(some)}
@@ -340,12 +342,12 @@ def count_resting(
                             _add(digits, bits & ~its)
             if not at % _A_PART:
                 yield
-        for counts, digits in zip(found, planes, strict=True):
+        for counts, digits in zip(result, planes, strict=True):
             counts += (
                 sum((plane >> bit & 1) << power for power, plane in enumerate(digits))
                 for bit in range(len(some))
             )
-    return found
+    return result
 
 
 def _groups(uses: Uses, groups: list[tuple[int, ...]]) -> _Parts[None]:

@@ -174,11 +174,11 @@ def undecided(db: sqlite3.Connection) -> list[Learned]:
 def ancestry(known: Iterable[Learned], checkpoint: str | None) -> list[Learned]:
     """Return a checkpoint and those that it was trained from, the newest first, as far as they are `known`."""
     links = {link.checkpoint: link for link in known}
-    found: list[Learned] = []
+    result: list[Learned] = []
     while checkpoint is not None and (link := links.pop(checkpoint, None)) is not None:
-        found.append(link)
+        result.append(link)
         checkpoint = link.parent
-    return found
+    return result
 
 
 def new_theorems(
@@ -196,8 +196,8 @@ def new_theorems(
     half_done = {content for content, (begun, _) in versions.items() if begun <= since} - settled
     changed = json.dumps(sorted(_contents(db, trace) - settled))
     if not (settled or half_done):
-        found = db.execute(f"SELECT count(*) {_learnable(with_a)}", {"changed": changed})
-        return int(found.fetchone()[0])
+        result = db.execute(f"SELECT count(*) {_learnable(with_a)}", {"changed": changed})
+        return int(result.fetchone()[0])
     parameters = {
         "changed": changed,
         "settled": json.dumps(sorted(settled)),

@@ -73,9 +73,11 @@ class _FromRow(SQLModelMetaclass):
             return super().__new__(cls, name, bases, body, **options)
         row, *others = bases
         table = table_of(row)
-        made: dict[str, Any] = {key: value for key, value in vars(row).items() if isinstance(value, property)}
+        result: dict[str, Any] = {
+            key: value for key, value in vars(row).items() if isinstance(value, property)
+        }
         for column in columns_of(row):
-            made[column.field] = Field(
+            result[column.field] = Field(
                 sa_column=Column(
                     column.name,
                     JSON(none_as_null=True) if column.is_json else _TYPES[column.type],
@@ -83,8 +85,12 @@ class _FromRow(SQLModelMetaclass):
                     nullable=column.optional,
                 )
             )
-        made |= {"__doc__": row.__doc__, "__tablename__": table.name, "__annotations__": get_type_hints(row)}
-        return super().__new__(cls, name, tuple(others), {**body, **made}, table=True, **options)
+        result |= {
+            "__doc__": row.__doc__,
+            "__tablename__": table.name,
+            "__annotations__": get_type_hints(row),
+        }
+        return super().__new__(cls, name, tuple(others), {**body, **result}, table=True, **options)
 
 
 class _Model(SQLModel, metaclass=_FromRow, registry=registry()):

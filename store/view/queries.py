@@ -361,11 +361,11 @@ _PAST_UNLISTED = (
 
 def past_unlisted(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:
     """Return the repositories whose past git was not asked for, each with a branch and the first commit seen there."""
-    found: dict[str, tuple[str, str]] = {}
+    result: dict[str, tuple[str, str]] = {}
     for repository, branch, sha in db.execute(_PAST_UNLISTED):
         if sha is not None:
-            found.setdefault(repository, (branch, sha))
-    return found
+            result.setdefault(repository, (branch, sha))
+    return result
 
 
 def past_uncounted(db: sqlite3.Connection) -> set[str]:
@@ -388,11 +388,11 @@ def attempts(db: sqlite3.Connection, *, sorry: str | None = None) -> list[Attemp
 
 def toolchains(db: sqlite3.Connection) -> list[str]:
     """Return the texts of the `lean-toolchain` files of the live branches' projects, each once."""
-    found = (
+    result = (
         "SELECT DISTINCT json_extract(project.value, '$.toolchain') "
         "FROM branches, json_each(projects_json) AS project WHERE state = 'live'"
     )
-    return [text for (text,) in db.execute(found)]
+    return [text for (text,) in db.execute(result)]
 
 
 def proofs(
@@ -589,8 +589,8 @@ def theorems_called(db: sqlite3.Connection, asked: str) -> list[TheoremRow]:
     """
     for way in _THEOREM_WAYS:
         order = "state = 'present' DESC, theorem, repository, branch"
-        if found := read(db, TheoremRow, "theorems", conditions=[way], parameters=[asked], order=order):
-            return found
+        if result := read(db, TheoremRow, "theorems", conditions=[way], parameters=[asked], order=order):
+            return result
     return []
 
 
@@ -768,5 +768,5 @@ def claims(db: sqlite3.Connection, *, repository: str | None = None, now: str = 
 
 def failures_of(db: sqlite3.Connection, *, job: str) -> int:
     """Return how many attempts of a job have failed; preempted and interrupted ones are none of them."""
-    found = db.execute("SELECT count(*) FROM job_attempts WHERE job = ? AND outcome = 'failed'", (job,))
-    return int(found.fetchone()[0])
+    result = db.execute("SELECT count(*) FROM job_attempts WHERE job = ? AND outcome = 'failed'", (job,))
+    return int(result.fetchone()[0])

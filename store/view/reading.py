@@ -66,11 +66,11 @@ def read(
         equal: what columns have to be; None means any.
         conditions, parameters: further ones, and the values of their question marks.
     """
-    given = {name: value for name, value in (equal or {}).items() if value is not None}
-    clauses = [*(f"{name} = ?" for name in given), *conditions]
+    options = {name: value for name, value in (equal or {}).items() if value is not None}
+    clauses = [*(f"{name} = ?" for name in options), *conditions]
     where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
     statement = f"{select(cls, table)}{where} ORDER BY {order} LIMIT ? OFFSET ?"
-    bound = (*given.values(), *parameters, -1 if limit is None else limit, offset)
+    bound = (*options.values(), *parameters, -1 if limit is None else limit, offset)
     return make_all(cls, db.execute(statement, bound))
 
 

@@ -113,8 +113,10 @@ def _fill(connection: sqlite3.Connection, log: LogReader, *, upto: int) -> str |
 
 def _defer_indexes(connection: sqlite3.Connection) -> list[str]:
     """Drop the indexes that the projections do not read; return the statements that make them again."""
-    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL")
-    deferred = {name: sql for name, sql in found if name in DEFERRED_INDEXES}
+    result = connection.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
+    )
+    deferred = {name: sql for name, sql in result if name in DEFERRED_INDEXES}
     for name in deferred:
         connection.execute(f'DROP INDEX "{name}"')
     return list(deferred.values())
@@ -360,9 +362,9 @@ def verify(log_path: Path, database_path: Path, *, scratch: Path | None = None) 
         temporary = folder / database_path.name
         after.callback(remove, temporary)
         stopped = build(temporary, log, upto=position, polls=[], most_bytes=most_bytes)
-        made = connect_readonly(temporary)
-        after.callback(made.close)
-        return _compare(live, made, position=position, stopped=stopped, started=started)
+        result = connect_readonly(temporary)
+        after.callback(result.close)
+        return _compare(live, result, position=position, stopped=stopped, started=started)
 
 
 def _scratch_folder(scratch: Path, after: ExitStack) -> Path:
@@ -372,13 +374,13 @@ def _scratch_folder(scratch: Path, after: ExitStack) -> Path:
             owner = left.name.removeprefix(_SCRATCH).partition("-")[0]
             if owner.isdigit() and not Path("/proc", owner).exists():
                 shutil.rmtree(left, ignore_errors=True)  # another user's stays
-        made = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-", dir=scratch)
+        directory = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-", dir=scratch)
     except OSError as error:
         raise LogError(
             f"{scratch}: {error.strerror or error}, so no second view can be made there; name a folder that this user"
             " may write to with --scratch"
         ) from error
-    return Path(after.enter_context(made))
+    return Path(after.enter_context(directory))
 
 
 def require_room(folder: Path, *, for_view: Path) -> int:
@@ -425,9 +427,9 @@ def _compare(
             continue
         comparison, differ = Comparison(table), 0
         while not comparison.ended:
-            found = comparison.compare(live, comparison.next_rows(made))
-            named += found[: max(0, SHOWN_PER_TABLE - differ)]
-            differ += len(found)
+            result = comparison.compare(live, comparison.next_rows(made))
+            named += result[: max(0, SHOWN_PER_TABLE - differ)]
+            differ += len(result)
         total += differ
         rows[table.name] = comparison.rows
         hashes[table.name] = comparison.digest.hexdigest()
@@ -493,10 +495,10 @@ class Comparison:
     def _rows(self, connection: sqlite3.Connection, *, limit: int = -1) -> Rows:
         key, columns = (", ".join(f'"{name}"' for name in names) for names in (self.key, self.columns))
         bounds = {">": self._after} if limit > 0 else {">": self._after, "<=": self._upto}
-        given = {sign: bound for sign, bound in bounds.items() if bound is not None}
-        conditions = [f"({key}) {sign} ({', '.join('?' * len(self.key))})" for sign in given]
-        found = connection.execute(
+        options = {sign: bound for sign, bound in bounds.items() if bound is not None}
+        conditions = [f"({key}) {sign} ({', '.join('?' * len(self.key))})" for sign in options]
+        result = connection.execute(
             f'SELECT {columns} FROM "{self.name}" WHERE {" AND ".join(conditions) or "1"} ORDER BY {key} LIMIT ?',
-            (*itertools.chain(*given.values()), limit),
+            (*itertools.chain(*options.values()), limit),
         )
-        return {row[: len(self.key)]: row for row in map(tuple, found)}
+        return {row[: len(self.key)]: row for row in map(tuple, result)}

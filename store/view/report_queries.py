@@ -100,12 +100,12 @@ def turns(db: sqlite3.Connection) -> list[Turn]:
     A commit is never earlier than the one before it on its branch, whatever its date says.
     """
     newest: dict[tuple[str, str], str] = {}
-    found = []
+    result = []
     for turn in map(Turn._make, db.execute(_TURNS.format(on_counted_branch("lines"), ""), ("",))):
         branch = turn.repository, turn.branch
         newest[branch] = max(newest.get(branch, ""), turn.at)
-        found.append(turn._replace(at=newest[branch]))
-    return sorted(found, key=attrgetter("at"))
+        result.append(turn._replace(at=newest[branch]))
+    return sorted(result, key=attrgetter("at"))
 
 
 class PastNumber(NamedTuple):
@@ -142,12 +142,12 @@ def turns_since(db: sqlite3.Connection, since: str, *, every_branch: bool = Fals
     counted one has it.
     """
     condition = (on_watched_branch if every_branch else on_counted_branch)("lines")
-    found = [*map(Turn._make, db.execute(_TURNS.format(condition, "DESC"), (since,)))]
+    result = [*map(Turn._make, db.execute(_TURNS.format(condition, "DESC"), (since,)))]
     counted = counted_branches(db)
     branches: dict[tuple[str, str, str], str] = {}
-    for one in sorted(found, key=lambda turn: (turn.repository, turn.branch) not in counted):
+    for one in sorted(result, key=lambda turn: (turn.repository, turn.branch) not in counted):
         branches.setdefault((one.repository, one.sorry, one.what), one.branch)
-    return [one for one in found if branches[one.repository, one.sorry, one.what] == one.branch]
+    return [one for one in result if branches[one.repository, one.sorry, one.what] == one.branch]
 
 
 _IN_SOURCE = """
@@ -300,10 +300,10 @@ def _recalls(db: sqlite3.Connection) -> list[Recall]:
         "WHERE c.model = 'retriever' AND c.promoted = 1 AND e.split = 'test' "
         "GROUP BY e.repository ORDER BY e.repository"
     )
-    found = []
+    result = []
     for repository, metrics, _ in rows:
         for name, value in sorted(json.loads(metrics).items()):
             at, separator, k = name.partition("@")
             if separator and at == "recall" and k.isdecimal():
-                found.append(Recall(repository, int(k), float(value)))
-    return found
+                result.append(Recall(repository, int(k), float(value)))
+    return result

@@ -235,12 +235,12 @@ class TooLargeRow:
 
 def too_large_said(rows: Iterable[TooLargeRow]) -> dict[str, str]:
     """Return it for people, by repository: of the first branch, and how many branches more."""
-    found = {}
+    result = {}
     for repository, branches in groupby(rows, key=lambda row: row.repository):
         first, *others = branches
         more = f"; so on {counted(len(others), 'more branch')}" if others else ""
-        found[repository] = f"{first.branch}: {first.said}{more}"
-    return found
+        result[repository] = f"{first.branch}: {first.said}{more}"
+    return result
 
 
 @table(

@@ -79,11 +79,11 @@ class Table:
             lines.append(f"UNIQUE ({_quoted(self.unique)})")
         body = ",\n\t".join(lines)
         options = "\n WITHOUT ROWID, STRICT" if self.only_key else " STRICT"
-        made = [f"CREATE TABLE {self.name} (\n\t{body}\n){options}"]
+        result = [f"CREATE TABLE {self.name} (\n\t{body}\n){options}"]
         for index in sorted(self.indexes):
             where = f" WHERE {index.where}" if index.where else ""
-            made.append(f"CREATE INDEX {index.name} ON {self.name} ({_list(index.columns)}){where}")
-        return tuple(made)
+            result.append(f"CREATE INDEX {index.name} ON {self.name} ({_list(index.columns)}){where}")
+        return tuple(result)
 
 
 _DECLARED: dict[type[Any], Table] = {}

@@ -293,11 +293,11 @@ _DECLARING = frozenset({bumps.__name__, rows.__name__, __name__})
 @cache
 def table_list() -> tuple[Table, ...]:
     """Return all tables of the view, by name."""
-    found = declared()
-    elsewhere = {one.row.__module__ for one in found} - _DECLARING
+    result = declared()
+    elsewhere = {one.row.__module__ for one in result} - _DECLARING
     # It would be a table only where its module happens to be imported.
     assert not elsewhere, f"{elsewhere} declares tables; store.view.tables has to import it"
-    return found
+    return result
 
 
 @cache

@@ -102,31 +102,31 @@ def transfers(
 
     Of a declaration with several sorries nothing is returned: none of them asks for the whole.
     """
-    given: dict[str, str | None] = {"repository": repository, "branch": branch}
-    conditions = [f"s.{name} = :{name}" for name, value in given.items() if value is not None]
+    options: dict[str, str | None] = {"repository": repository, "branch": branch}
+    conditions = [f"s.{name} = :{name}" for name, value in options.items() if value is not None]
     if sorries is not None:
-        given["sorries"] = json.dumps(sorted(sorries))
+        options["sorries"] = json.dumps(sorted(sorries))
         conditions.append("s.sorry IN (SELECT value FROM json_each(:sorries))")
-    asked = " AND ".join(["", *conditions])
+    question = " AND ".join(["", *conditions])
     rows = db.execute(
-        f"SELECT s.sorry, s.repository, m.content, m.digest {_ASK}{asked} {_ALONE} ORDER BY s.sorry, m.content",
-        given,
+        f"SELECT s.sorry, s.repository, m.content, m.digest {_ASK}{question} {_ALONE} ORDER BY s.sorry, m.content",
+        options,
     ).fetchall()
     proving: dict[str, _Proving] = {}
     texts: dict[_Place, tuple[str, str, str]] = {}
-    found: dict[str, dict[_Name, Transfer]] = {}
+    result: dict[str, dict[_Name, Transfer]] = {}
     for sorry, own, content, digest in rows:
         if digest not in proving:
             proving[digest] = _Proving(db, digest)
         for one in proving[digest].nearest(own, content):
-            of_sorry = found.setdefault(sorry, {})
+            of_sorry = result.setdefault(sorry, {})
             if len(of_sorry) < MOST and one.name not in of_sorry:
                 if one.place not in texts:
                     texts[one.place] = _texts(db, one.place)
                 of_sorry[one.name] = Transfer(
                     sorry, *one.name, one.place.content == content, one.place.position > 0, *texts[one.place]
                 )
-    return {sorry: [*ones.values()] for sorry, ones in found.items()}
+    return {sorry: [*ones.values()] for sorry, ones in result.items()}
 
 
 class _Name(NamedTuple):
@@ -180,12 +180,12 @@ class _Proving:
             self._of_repository.get(repository, {}).values(),
             self._all.values(),
         )
-        found: dict[_Name, _Proved] = {}
+        result: dict[_Name, _Proved] = {}
         for one in chain.from_iterable(pools):
-            if len(found) == MOST:
+            if len(result) == MOST:
                 break
-            found.setdefault(one.name, one)
-        return [*found.values()]
+            result.setdefault(one.name, one)
+        return [*result.values()]
 
     def give(self, repository: str) -> bool:
         """Return whether one of them is for this repository."""
@@ -206,15 +206,15 @@ def _texts(db: sqlite3.Connection, place: _Place) -> tuple[str, str, str]:
 
 def asking(db: sqlite3.Connection) -> set[str]:
     """Return the repositories with an open sorry whose statement is proved elsewhere."""
-    found: set[str] = set()
+    result: set[str] = set()
     proving: dict[str, _Proving] = {}
     for repository, digest in db.execute(f"SELECT DISTINCT s.repository, m.digest {_ASK}").fetchall():
-        if repository not in found:
+        if repository not in result:
             if digest not in proving:
                 proving[digest] = _Proving(db, digest)
             if proving[digest].give(repository):
-                found.add(repository)
-    return found
+                result.add(repository)
+    return result
 
 
 def upstream(

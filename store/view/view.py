@@ -68,9 +68,9 @@ def check_log(connection: sqlite3.Connection, log: LogReader) -> None:
     checkpoint = read_checkpoint(connection)
     if checkpoint.seq == 0:
         return
-    found = next(log.read(after=checkpoint.seq - 1, limit=1), None)
-    if found is None or found.event_id != checkpoint.event_id:
-        what = "ends before it" if found is None else f"has {found.event_id} there"
+    result = next(log.read(after=checkpoint.seq - 1, limit=1), None)
+    if result is None or result.event_id != checkpoint.event_id:
+        what = "ends before it" if result is None else f"has {result.event_id} there"
         raise ViewError(
             f"the view is at event {checkpoint.seq} ({checkpoint.event_id}), but {log.path} {what}: it belongs "
             "to another log, or the log was restored from a backup. Make the view anew with `everlean db rebuild`"
@@ -307,9 +307,9 @@ def check_schema(connection: sqlite3.Connection, path: Path) -> None:
     Raises:
         ViewError: its tables, or what is written to them, are not this version's.
     """
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found != tables.fingerprint():
+    result = connection.execute("PRAGMA user_version").fetchone()[0]
+    if result != tables.fingerprint():
         raise ViewError(
-            f"{path}: made by another version of everlean (tables {found:#x}, here {tables.fingerprint():#x}); make "
+            f"{path}: made by another version of everlean (tables {result:#x}, here {tables.fingerprint():#x}); make "
             "the view anew with `everlean db rebuild`, or start the daemon, which does so"
         )

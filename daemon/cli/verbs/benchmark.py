@@ -61,8 +61,8 @@ def make(
         raise typer.BadParameter(
             "no repository; name a clone, or a watched one by --repo", param_hint="CLONE"
         )
-    done = fills.make(out.absolute(), sources, parted)
-    return Answer(done, lambda: _show(done))
+    result = fills.make(out.absolute(), sources, parted)
+    return Answer(result, lambda: _show(result))
 
 
 def _watched(call: Call, names: Sequence[str]) -> list[Source]:
@@ -75,12 +75,12 @@ def _watched(call: Call, names: Sequence[str]) -> list[Source]:
     from store.view import queries
     from store.view.trace_queries import sorry_goals
 
-    found = []
+    result = []
     with call.view() as database:
         for key in dict.fromkeys(repository_named(database, name) for name in names):
             filled = [one for one in queries.sorries(database, repository=key) if one.state == "filled"]
             said = {(one.branch, one.sorry): one.goal for one in sorry_goals(database, repository=key)}
-            found.append(
+            result.append(
                 Source(
                     key,
                     call.instance.paths.mirrors / f"{slug(key)}.git",
@@ -92,7 +92,7 @@ def _watched(call: Call, names: Sequence[str]) -> list[Source]:
                     },
                 )
             )
-    return found
+    return result
 
 
 def _show(done: Benchmark) -> None:

@@ -60,18 +60,18 @@ def bump(
         return _ask(call, repository, to, package)
     with call.view() as database:
         key = repository_named(database, repository)
-        found = trials_of(database, key)
+        trials = trials_of(database, key)
     written: list[Path] = []
     if out is not None:
         with call.log() as log:
             author = author_from_config(call.instance.config)
-            written = write_series(newest_series(found, key), out, author=author, log=log)
-    said = "\n".join(map(str, written))
-    if not found.trials and not found.failed:
-        said = f"no bump of {key} was tried; `everlean bump {key} --to VERSION` has one tried"
+            written = write_series(newest_series(trials, key), out, author=author, log=log)
+    text = "\n".join(map(str, written))
+    if not trials.trials and not trials.failed:
+        text = f"no bump of {key} was tried; `everlean bump {key} --to VERSION` has one tried"
     elif out is None:
-        said = "\n\n".join("\n".join(lines) for lines in told_trials(found))
-    return Answer(Bumps(key, None, None, found.trials, found.failed, written), said)
+        text = "\n\n".join("\n".join(lines) for lines in told_trials(trials))
+    return Answer(Bumps(key, None, None, trials.trials, trials.failed, written), text)
 
 
 def _ask(call: Call, repository: str, to: str, package: str) -> Answer:

@@ -49,23 +49,23 @@ def show(
     with call.view() as database:
         row = proof_named(database, proof)
     with call.log() as log:
-        made = certificate_of(log, row.proof)
+        certificate = certificate_of(log, row.proof)
     written: list[Path] = []
     if out is not None:
         key = call.settings.certificates.signing_key
         with files("name a folder that can be written with --out"):
-            written = write_certificate(made, out, key=Path(key) if key else None)
-    doubt = doubt_on(made, row)
+            written = write_certificate(certificate, out, key=Path(key) if key else None)
+    doubt = doubt_on(certificate, row)
 
     def write() -> None:
         for file in written:
             say(str(file))
         if not written:
-            _show(made, doubt)
+            _show(certificate, doubt)
         elif doubt:
             note(f"everlean: the proof is not vouched for: {clean(doubt)}")
 
-    return Answer(Shown(made.model_dump(mode="json"), written, doubt), write)
+    return Answer(Shown(certificate.model_dump(mode="json"), written, doubt), write)
 
 
 def _show(made: Certificate, doubt: str) -> None:
@@ -124,9 +124,9 @@ def verify(
     from pipeline.gate.certificate import verify_file
 
     with files("name a certificate's file"):
-        certificate, found = verify_file(file, signers=signers, log=log, clone=clone, advisories=advisories)
-    code = ExitCode.OK if found.holds else ExitCode.FAILURE
-    return Answer(found, lambda: _tell(certificate, found), code)
+        certificate, result = verify_file(file, signers=signers, log=log, clone=clone, advisories=advisories)
+    code = ExitCode.OK if result.holds else ExitCode.FAILURE
+    return Answer(result, lambda: _tell(certificate, result), code)
 
 
 def _tell(certificate: Certificate, found: Verified) -> None:

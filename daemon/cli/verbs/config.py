@@ -124,19 +124,19 @@ def explain(
     from daemon.settings.explained import explained
 
     every = explained()
-    found = [one for one in every if one.name == name or one.table.strip("[]") == name]
-    if not found:
+    result = [one for one in every if one.name == name or one.table.strip("[]") == name]
+    if not result:
         names = {one.name for one in every} | {one.table.strip("[]") for one in every}
         near = get_close_matches(name, names, 1) or [one for one in sorted(names) if one.endswith(f".{name}")]
         meant = f"; is {near[0]} meant?" if near else "; `everlean config show` lists all"
         raise CliError(f'no setting and no table is called "{name}"{meant}')
 
     def write() -> None:
-        for one in found:
+        for one in result:
             say(f"{styled(one.name, 'bold')} = {one.default_said.replace('`', '')}")
             say(f"  {one.meaning}")
 
-    return Answer(Meanings(found), write)
+    return Answer(Meanings(result), write)
 
 
 @verb("config show", InForce)
@@ -146,10 +146,10 @@ def show(call: Call) -> Answer:
 
     settings = call.settings
     folders = {name: str(getattr(settings.paths, name)) for name in ("state", "cache", "runtime")}
-    found = InForce(
+    result = InForce(
         call.instance.config, settings.digest, effective(settings), folders, token_source(settings)
     )
-    return Answer(found, lambda: _show(found))
+    return Answer(result, lambda: _show(result))
 
 
 def _show(found: InForce) -> None:

@@ -133,29 +133,29 @@ def verify(
     document = Compared(report.ok, report.position, report.n_differences, report.differences)
     if report.ok:
         return Answer(document, f"the view matches the log up to event {report.position}")
-    said = [clean(str(difference)) for difference in report.differences]
-    if report.n_differences > len(said):
-        said.append(f"… and {counted(report.n_differences - len(said), 'more difference')}")
-    said.append("the view does not follow from the log; stop the daemon and run `everlean db rebuild`")
-    return Answer(document, "\n".join(said), ExitCode.DIFFERENCES)
+    lines = [clean(str(difference)) for difference in report.differences]
+    if report.n_differences > len(lines):
+        lines.append(f"… and {counted(report.n_differences - len(lines), 'more difference')}")
+    lines.append("the view does not follow from the log; stop the daemon and run `everlean db rebuild`")
+    return Answer(document, "\n".join(lines), ExitCode.DIFFERENCES)
 
 
 def _verify_segments(call: Call, url: str) -> Answer:
     from store.log.segments import SegmentStore, verify
 
     log_path = call.instance.paths.events_db if call.instance.paths.events_db.exists() else None
-    found = verify(SegmentStore(url), log_path)
-    link, position = found.end.link, None
-    said = [
-        f"{counted(found.segments, 'segment')}, sound and without a gap, up to event {link.seq}",
+    result = verify(SegmentStore(url), log_path)
+    link, position = result.end.link, None
+    lines = [
+        f"{counted(result.segments, 'segment')}, sound and without a gap, up to event {link.seq}",
         f"the chain's hash there: {link.hash.hex()}",
     ]
     if log_path is not None:
         # Whether it is all of this log, no folder can tell.
         with call.log() as log:
             position = log.position()
-        said.append(f"they are this log's; it stands at event {position}")
-    return Answer(Shipped(found.segments, link.seq, link.hash.hex(), position), "\n".join(said))
+        lines.append(f"they are this log's; it stands at event {position}")
+    return Answer(Shipped(result.segments, link.seq, link.hash.hex(), position), "\n".join(lines))
 
 
 @verb("db rebuild", Rebuilt)
@@ -165,11 +165,11 @@ def rebuild(call: Call) -> Answer:
 
     keep_private()
     report = offline.rebuild(call.instance.paths)
-    said = f"rebuilt {call.instance.paths.database_db} from {counted(report.position, 'event')}"
+    text = f"rebuilt {call.instance.paths.database_db} from {counted(report.position, 'event')}"
     if report.stopped is not None:
         note(f"everlean: stopped before the end of the log: {clean(report.stopped)}")
     code = ExitCode.OK if report.stopped is None else ExitCode.FAILURE
-    return Answer(Rebuilt(report.position, report.poll_states, report.stopped), said, code)
+    return Answer(Rebuilt(report.position, report.poll_states, report.stopped), text, code)
 
 
 @verb("db check", Checked)
@@ -206,27 +206,27 @@ def recover(call: Call) -> Answer:
     from daemon.cli import offline
 
     keep_private()
-    found = offline.recover(call.instance.paths)
-    if found is None:
+    result = offline.recover(call.instance.paths)
+    if result is None:
         return Answer(
             Recovered(False, None, None, None, None, None, []),
             "the log is sound and whole: there is nothing to recover",
         )
-    done, orphans = found.log, found.patches_without_proof
+    done, orphans = result.log, result.patches_without_proof
     kept = f"kept events 1 to {done.kept}" if done.kept else "kept no event before the damage"
     if done.behind:
         kept += f", and {done.behind} behind the damage"
     lost = f"lost {done.n_lost} of {done.lost}" if done.lost else "none is known to be lost"
-    said = [
+    lines = [
         clean(done.reason),
         f"{kept}; {lost}. The damaged files, and the view that was made of them, are in {done.aside}",
     ]
     if orphans:
-        said.append(f"patches on disk of proofs that the log does not know any more: {len(orphans)}")
-        said += [f"  {clean(str(path))}" for path in orphans]
-    said.append("start the daemon: it finds the commits again and records them anew")
+        lines.append(f"patches on disk of proofs that the log does not know any more: {len(orphans)}")
+        lines += [f"  {clean(str(path))}" for path in orphans]
+    lines.append("start the daemon: it finds the commits again and records them anew")
     document = Recovered(True, done.kept, done.behind, done.n_lost, done.reason, done.aside, orphans)
-    return Answer(document, "\n".join(said))
+    return Answer(document, "\n".join(lines))
 
 
 @verb("db backup", BackedUp)
@@ -239,9 +239,9 @@ def backup(
 
     keep_private()
     report = store_backup.backup(call.instance.paths.events_db, file.absolute())
-    said = f"{report.path}: the log up to event {report.position}, {size(report.size_bytes)}"
+    text = f"{report.path}: the log up to event {report.position}, {size(report.size_bytes)}"
     document = BackedUp(report.path, report.position, report.size_bytes)
-    return Answer(document, f"{said}\n{RESTORE.format(what='it')}")
+    return Answer(document, f"{text}\n{RESTORE.format(what='it')}")
 
 
 @verb("db restore", BackedUp)
@@ -259,5 +259,5 @@ def restore(
     keep_private()
     target = file.absolute()
     link = segments.restore(segments.SegmentStore(url), target, upto=upto)
-    said = f"{target}: the log up to event {link.seq}, with the hashes that it had"
-    return Answer(BackedUp(target, link.seq, target.stat().st_size), f"{said}\n{RESTORE.format(what='it')}")
+    text = f"{target}: the log up to event {link.seq}, with the hashes that it had"
+    return Answer(BackedUp(target, link.seq, target.stat().st_size), f"{text}\n{RESTORE.format(what='it')}")

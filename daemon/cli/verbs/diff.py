@@ -88,8 +88,8 @@ def diff(
 ) -> Answer:
     """Show what a pull request does to sorries, statements and axioms."""
     check_choice(style, tuple(_FORMATS), option="--format")
-    wanted = [_wanted_file(item) for item in write or ()]
-    found = _compared(
+    targets = [_wanted_file(item) for item in write or ()]
+    result = _compared(
         base,
         head,
         folder,
@@ -97,19 +97,19 @@ def diff(
         patterns=(include or (), exclude or ()),
         failing=_failing(fail_on),
     )
-    for form, path in wanted:
+    for form, path in targets:
         with files("choose another file"):
-            path.write_text(_FORMATS[form](found) + "\n", encoding="utf-8")
-    code = ExitCode.DIFFERENCES if found.failed_on else ExitCode.OK
+            path.write_text(_FORMATS[form](result) + "\n", encoding="utf-8")
+    code = ExitCode.DIFFERENCES if result.failed_on else ExitCode.OK
 
     def show() -> None:
         if style == "text":
-            say(_text(found), wrap=False)
+            say(_text(result), wrap=False)
         else:
             # A program reads lines as they are, also where a person looks on.
-            print(_FORMATS[style](found))
+            print(_FORMATS[style](result))
 
-    return Answer(found, show, code)
+    return Answer(result, show, code)
 
 
 def _wanted_file(text: str) -> tuple[str, Path]:
@@ -155,11 +155,11 @@ def _compared(
         meant = path_filter(*patterns)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--include, --exclude") from error
-    start, later, found = compare_clone(folder, base, head, staged=staged, meant=meant)
-    counts = Counter(item.kind for item in found.findings)
+    start, later, result = compare_clone(folder, base, head, staged=staged, meant=meant)
+    counts = Counter(item.kind for item in result.findings)
     counted_kinds = {str(kind): counts[kind] for kind in KINDS if counts[kind]}
     failed_on = [kind for kind in counted_kinds if kind in failing]
-    return Difference(start, later, found.files, found.findings, counted_kinds, failed_on)
+    return Difference(start, later, result.files, result.findings, counted_kinds, failed_on)
 
 
 # ---- formats: for people, programs, and the places that show findings beside the code
@@ -221,8 +221,8 @@ def pieces_of(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
     if max(map(len, middle)) > MOST_COMPARED:
         steps = [(0, len(middle[0]), 0, len(middle[1]), True)]
     else:
-        found = SequenceMatcher(None, *middle, autojunk=False).get_opcodes()
-        steps = [(begin, stop, first, last, step != "equal") for step, begin, stop, first, last in found]
+        result = SequenceMatcher(None, *middle, autojunk=False).get_opcodes()
+        steps = [(begin, stop, first, last, step != "equal") for step, begin, stop, first, last in result]
     left: list[Piece] = [("".join(old[:same]), False)]
     right = [*left]
     for begin, stop, first, last, changed in steps:
@@ -291,15 +291,15 @@ def _markdown(found: Difference) -> str:
     lines = [f"**everlean**: {summary(found)}", ""]
     size = 0
     for number, item in enumerate(_worst_first(found)):
-        said = [f"- **{item.kind}** {_code(_place(item))}: {_code(item.message)}"]
+        messages = [f"- **{item.kind}** {_code(_place(item))}: {_code(item.message)}"]
         if item.before is not None and item.after is not None:
             before, after = around_the_change(item.before, item.after)
-            said += [f"  - before: {_code(before)}", f"  - now: {_code(after)}"]
-        size += sum(len(line) for line in said)
+            messages += [f"  - before: {_code(before)}", f"  - now: {_code(after)}"]
+        size += sum(len(line) for line in messages)
         if size > MOST_MARKDOWN:
             lines += ["", f"and {len(found.findings) - number:,} more"]
             break
-        lines += said
+        lines += messages
     return "\n".join(lines)
 
 

@@ -73,11 +73,11 @@ def events(
             repository=None if repo is None else _key(call, repo),
         )
         _note_unknown(log, chosen)
-        found = chosen.newest(log, last) if last is not None else chosen.read(log)
+        result = chosen.newest(log, last) if last is not None else chosen.read(log)
         if follow:
-            found = itertools.chain(found, chosen.follow(log))
+            result = itertools.chain(result, chosen.follow(log))
         try:
-            for event in itertools.islice(found, limit):
+            for event in itertools.islice(result, limit):
                 emit_json_line(of_row(Event, event)) if call.as_json else say(_line(event))
                 if follow:
                     sys.stdout.flush()  # a pipe's other end waits for each line too

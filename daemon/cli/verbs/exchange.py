@@ -74,12 +74,12 @@ def take_in(
     progress = _Progress()
     try:
         shown = progress if sys.stderr.isatty() else None
-        done = import_leandojo(call.instance.paths, source, progress=shown)
+        result = import_leandojo(call.instance.paths, source, progress=shown)
     finally:
         progress.clear()
-    for text in done.notes:
+    for text in result.notes:
         note(f"everlean: note: {clean(text)}")
-    return Answer(done, lambda: _show_import(done))
+    return Answer(result, lambda: _show_import(result))
 
 
 def _show_import(done: Imported) -> None:
@@ -153,7 +153,7 @@ def write_out(
     else:
         mode = Mode.COMPAT if compat else Mode.FOR_LIFE
     with call.view() as database, call.log() as log:
-        done = export_leandojo(
+        result = export_leandojo(
             out.absolute(),
             log=log,
             view=database,
@@ -161,7 +161,7 @@ def write_out(
             repositories=_traced(database, repo),
             every_commit=every_commit,
         )
-    return Answer(done, lambda: _show_export(done))
+    return Answer(result, lambda: _show_export(result))
 
 
 def _traced(database: sqlite3.Connection, names: Sequence[str] | None) -> list[str]:
@@ -207,8 +207,8 @@ def progress(
 
     with call.view() as database:
         report = export_progress(out.absolute(), view=database, repositories=_traced(database, repo))
-    done = replace(report, seconds=round(report.seconds, 3))
-    return Answer(done, lambda: _show_progress(done))
+    result = replace(report, seconds=round(report.seconds, 3))
+    return Answer(result, lambda: _show_progress(result))
 
 
 def _show_progress(report: ProgressReport) -> None:
@@ -235,15 +235,15 @@ def to_sorrydb(
 
     path = out.absolute()
     with call.view() as database:
-        made = sorrydb.database(database, repository=resolve(database, repo), goalless=goalless)
+        result = sorrydb.database(database, repository=resolve(database, repo), goalless=goalless)
     with files("name a file that can be written"):
-        sorrydb.write(path, made)
+        sorrydb.write(path, result)
     done = WrittenSorries(
-        path, len(made.records), len({record.remote for record in made.records}), dict(made.left_out)
+        path, len(result.records), len({record.remote for record in result.records}), dict(result.left_out)
     )
-    said = f"{path}: {counted(done.sorries, 'sorry')} of {counted(done.repositories, 'repository')}"
+    text = f"{path}: {counted(done.sorries, 'sorry')} of {counted(done.repositories, 'repository')}"
     reasons = (f"{counted(number, 'sorry')} left out: {reason}" for reason, number in done.left_out.items())
-    return Answer(done, lambda: _tell(reasons, said))
+    return Answer(done, lambda: _tell(reasons, text))
 
 
 @verb("export lean-eval", "daemon.results.lean_eval:Submission")
@@ -269,15 +269,15 @@ def to_lean_eval(
     from store.documents.lookup import repository_named
 
     with call.view() as database, files("name a new folder"):
-        done = lean_eval.submit(
+        result = lean_eval.submit(
             database,
             call.instance.paths.mirrors,
             out.absolute(),
             repository=repository_named(database, repo),
             branch=branch,
         )
-    reasons = (f"left out {clean(folder)}: {clean(reason)}" for folder, reason in done.left_out.items())
-    return Answer(done, lambda: _tell(reasons, _submitted(done)))
+    reasons = (f"left out {clean(folder)}: {clean(reason)}" for folder, reason in result.left_out.items())
+    return Answer(result, lambda: _tell(reasons, _submitted(result)))
 
 
 def _submitted(done: Submission) -> str:

@@ -121,14 +121,14 @@ def list_(
     live = ask(call.instance)
     with call.view() as database:
         rows = queries.jobs(database, state=state, kind=kind, limit=at_most or None)
-        found = _described(database, rows, call, live)
+        result = _described(database, rows, call, live)
     # A state is what the log says of a job, and it says nothing of one that has not begun.
     queued = [item for item in live.queued if state is None and kind in (None, item.kind)]
     more = live.more_queued if state is None else 0
     return Listing(
-        [*queued, *found],
+        [*queued, *result],
         COLUMNS,
-        Jobs(found, queued, more),
+        Jobs(result, queued, more),
         empty=nothing("job", state, kind),
         total=f"and {more:,} more queued" if more else "",
     )
@@ -194,8 +194,8 @@ def logs(
 def retry(call: Call, job: JobId) -> Answer:
     """Try a failed or cancelled job again now."""
     row = _find(call, job)
-    done = read_answer(Retried, call.command("/retry", job=row.job))
-    return Answer(done, f"{row.job} is due again: {clean(row.describes)}")
+    result = read_answer(Retried, call.command("/retry", job=row.job))
+    return Answer(result, f"{row.job} is due again: {clean(row.describes)}")
 
 
 @verb("jobs cancel", Cancelled)
@@ -204,9 +204,9 @@ def cancel(call: Call, job: JobId) -> Answer:
     # One that waits need not be in the view.
     queued = [item.job for item in ask(call.instance).queued if item.job.startswith(job)]
     whole = queued[0] if len(queued) == 1 else _find(call, job).job
-    done = read_answer(Cancelled, call.command("/cancel", job=whole))
-    how = "is being ended" if done.was == "running" else "is taken off the queue"
-    return Answer(done, f"{done.job} {how}; {try_again(done.job)}")
+    result = read_answer(Cancelled, call.command("/cancel", job=whole))
+    how = "is being ended" if result.was == "running" else "is taken off the queue"
+    return Answer(result, f"{result.job} {how}; {try_again(result.job)}")
 
 
 def _find(call: Call, prefix: str, live: DaemonAnswer = UNASKED) -> Job:
@@ -283,9 +283,11 @@ def poll(
 ) -> Answer:
     """Ask repositories for new commits now."""
     key = None if repository is None else call.key(repository)
-    done = read_answer(Polling, call.command("/poll", repository=key))
-    asked = f"polling {', '.join(done.polling)} now; see the result with `everlean repos`"
-    return Answer(done, asked if done.polling else "nothing to poll: no repository is watched and enabled")
+    result = read_answer(Polling, call.command("/poll", repository=key))
+    question = f"polling {', '.join(result.polling)} now; see the result with `everlean repos`"
+    return Answer(
+        result, question if result.polling else "nothing to poll: no repository is watched and enabled"
+    )
 
 
 @verb("pause", Paused)
@@ -297,21 +299,21 @@ def pause(
     ] = "",
 ) -> Answer:
     """Pause poll, train, prove or all."""
-    done = Paused(work, bool(call.command("/pause", work=work, reason=reason)["paused"]))
+    result = Paused(work, bool(call.command("/pause", work=work, reason=reason)["paused"]))
     now = f"{work} is paused: {_WHAT[work]} until `everlean resume {work}`"
     return Answer(
-        done,
-        now if done.paused else f"{work} was paused before, and stays so; `everlean status` says by whom",
+        result,
+        now if result.paused else f"{work} was paused before, and stays so; `everlean status` says by whom",
     )
 
 
 @verb("resume", Resumed)
 def resume(call: Call, work: Work = "all") -> Answer:
     """Resume poll, train, prove or all."""
-    done = Resumed(work, bool(call.command("/resume", work=work)["resumed"]))
-    if done.resumed:
-        return Answer(done, f"{'everything' if work == 'all' else work} goes on")
-    return Answer(done, "nothing was paused" if work == "all" else f"{work} was not paused")
+    result = Resumed(work, bool(call.command("/resume", work=work)["resumed"]))
+    if result.resumed:
+        return Answer(result, f"{'everything' if work == 'all' else work} goes on")
+    return Answer(result, "nothing was paused" if work == "all" else f"{work} was not paused")
 
 
 @verb("trigger", Triggered)
@@ -326,6 +328,8 @@ def trigger(
     """Trace, train on or search a repository now."""
     key = call.key(repository)
     answer = call.command("/trigger", work=work, repository=key)
-    done = Triggered(work, key, bool(answer["triggered"]), answer.get("waits"))
-    due = "is due now" if done.triggered else "was triggered before, and has not begun yet"
-    return Answer(done, f"{work} {key}: {due}{f'; it waits: {clean(done.waits)}' if done.waits else ''}")
+    result = Triggered(work, key, bool(answer["triggered"]), answer.get("waits"))
+    due = "is due now" if result.triggered else "was triggered before, and has not begun yet"
+    return Answer(
+        result, f"{work} {key}: {due}{f'; it waits: {clean(result.waits)}' if result.waits else ''}"
+    )

@@ -115,8 +115,8 @@ def list_(call: Call, model: Model = None) -> Listing[Checkpoint]:
     from store.view import model_queries
 
     with call.view() as database:
-        found = describe_checkpoints(database, model_queries.checkpoints(database, model))
-    return Listing(found, COLUMNS, Checkpoints(found), empty=nothing("checkpoint", model))
+        result = describe_checkpoints(database, model_queries.checkpoints(database, model))
+    return Listing(result, COLUMNS, Checkpoints(result), empty=nothing("checkpoint", model))
 
 
 @verb("models show", OneCheckpoint, past=True)
@@ -223,8 +223,8 @@ def compare(
     with call.view() as database, call.log() as log:
         old, new = checkpoints_named(database, before, after)
         allowed = tolerance if tolerance is not None else call.settings.train.tolerance(kind_of(old.model))
-        found = compare_checkpoints(database, old, new, tolerance=allowed, read_blob=log.blob)
-    return Answer(found, lambda: _show_comparison(found))
+        result = compare_checkpoints(database, old, new, tolerance=allowed, read_blob=log.blob)
+    return Answer(result, lambda: _show_comparison(result))
 
 
 def _show_comparison(found: Comparison) -> None:
@@ -281,8 +281,8 @@ def export(
         raise CliError(
             f"{error.name} is not installed; install everlean with what trains models: pip install 'everlean[train]'"
         ) from error
-    done = Written(row.checkpoint, written, str(out))
-    return Answer(done, f"{done.checkpoint}: {clean(done.place)}, as {done.format}")
+    result = Written(row.checkpoint, written, str(out))
+    return Answer(result, f"{result.checkpoint}: {clean(result.place)}, as {result.format}")
 
 
 @verb("models add", Offered)
@@ -326,11 +326,11 @@ def add(
         key = max(traces, key=lambda row: row.seq).repository
     else:
         key = call.key(repo)
-    given = {"model": model or kind, "folder": str(place), "weights": begun(place), "repository": key}
-    done = read_answer(Offered, call.command("/offer", **given, trace=None, learned=repo is not None))
+    options = {"model": model or kind, "folder": str(place), "weights": begun(place), "repository": key}
+    result = read_answer(Offered, call.command("/offer", **options, trace=None, learned=repo is not None))
     return Answer(
-        done,
-        f"{done.folder}: will be measured as a {done.model} model on {done.repository} and on all earlier tasks; "
+        result,
+        f"{result.folder}: will be measured as a {result.model} model on {result.repository} and on all earlier tasks; "
         "`everlean models` shows the result and the decision",
     )
 
@@ -391,10 +391,10 @@ def curriculum(
     from store.documents.lookup import one_of
 
     with call.view() as database:
-        found = store_curriculum.curriculum(database, compat=compat)
-    keys = sorted({row.repository for row in found.repositories})
+        result = store_curriculum.curriculum(database, compat=compat)
+    keys = sorted({row.repository for row in result.repositories})
     only = one_of(keys, repo, lists="everlean curriculum") if repo and keys else None
-    document = store_curriculum.Ordered.of(found, only)
+    document = store_curriculum.Ordered.of(result, only)
     return Listing(
         document.repositories,
         [
@@ -431,10 +431,10 @@ def _files(row: CurriculumRepository) -> str:
 
 def _buckets(found: Ordered) -> str:
     limits = found.thresholds
-    said = "no proof has steps: theorems are dealt out evenly"
+    text = "no proof has steps: theorems are dealt out evenly"
     if limits is not None:
         easy, medium = limits.easy.long_text, limits.medium.long_text
-        said = f"easy: proofs of up to {easy}; medium: up to {medium}; hard: longer ones"
+        text = f"easy: proofs of up to {easy}; medium: up to {medium}; hard: longer ones"
     if found.compat:
-        return f"{said}\nthese are LeanDojo-v2's buckets, limits and order; without --compat their faults are mended"
-    return f"{said}\ntheorems with a sorry, or without steps, are dealt out evenly over the three"
+        return f"{text}\nthese are LeanDojo-v2's buckets, limits and order; without --compat their faults are mended"
+    return f"{text}\ntheorems with a sorry, or without steps, are dealt out evenly over the three"

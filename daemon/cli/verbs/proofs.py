@@ -144,11 +144,11 @@ def list_(
                 answers = [(row, _rests_on(row, rests_on, log)) for row in rows if row.state == "verified"]
             rows = [row for row, answer in answers if answer]
             untold = sum(answer is None for _, answer in answers)
-        found = describe_proofs(database, rows)
-    best = found if everything else best_of_each_sorry(found)
+        result = describe_proofs(database, rows)
+    best = result if everything else best_of_each_sorry(result)
     shown = [(row, 1) for row in best] if everything else of_each_text(best)
-    left = len(found) - len(best)
-    stale = sum(row.stale is not None for row in found) if left else 0
+    left = len(result) - len(best)
+    stale = sum(row.stale is not None for row in result) if left else 0
     surpassed = f"; not shown: {stale} stale, {left - stale} that others of their sorry surpass (--all)"
     total = counted(len(best), "proof") + (surpassed if left else "")
     if untold:
@@ -157,7 +157,7 @@ def list_(
         sorted(shown, key=lambda one: (one[0].repository, one[0].branch, one[0].path)),
         COLUMNS,
         Proofs(best),
-        empty=total if found else nothing("proof", repo, state, sorry),
+        empty=total if result else nothing("proof", repo, state, sorry),
         group=lambda one: place(one[0]),
         total=total,
     )
@@ -320,10 +320,10 @@ def apply(
             "goes with ids: what is not verified has to be named", param_hint="--candidate"
         )
     with call.view(quiet=True) as database:
-        done = apply_proofs(
+        result = apply_proofs(
             database, call.instance, clone, prefixes=proofs or (), candidate=candidate, branch=branch
         )
-    return Answer(done, lambda: _show_applied(done))
+    return Answer(result, lambda: _show_applied(result))
 
 
 def _show_applied(done: AppliedProofs) -> None:
@@ -364,29 +364,29 @@ def pull_request(
         row = _one(database, proof)
         what = f"proof {row.proof} of {clean(row.declaration)}"
         if row.pull_request_url is not None:
-            told = f"{what} was proposed there already, {ago(row.pull_request_at)}; nothing was done"
+            text = f"{what} was proposed there already, {ago(row.pull_request_at)}; nothing was done"
             recorded = Proposal(
                 row.proof, row.repository, "recorded", row.pull_request_url, None, None, None, None, None
             )
-            return Answer(recorded, f"{clean(row.pull_request_url)}: {told}")
+            return Answer(recorded, f"{clean(row.pull_request_url)}: {text}")
         with call.log() as log:
             proposals.check(settings, database, log, row)
     if dry_run:
-        done = proposals.plan(instance, settings, row)
+        result = proposals.plan(instance, settings, row)
     else:
-        done = proposals.propose(instance, settings, row, purpose="everlean proofs pr")
-    if isinstance(done, proposals.Plan):
-        return _planned(row, done)
-    outcome = "found" if done.found else "opened"
+        result = proposals.propose(instance, settings, row, purpose="everlean proofs pr")
+    if isinstance(result, proposals.Plan):
+        return _planned(row, result)
+    outcome = "found" if result.found else "opened"
     proposal = Proposal(
-        row.proof, row.repository, outcome, done.url, done.branch, done.head, done.base, None, None
+        row.proof, row.repository, outcome, result.url, result.branch, result.head, result.base, None, None
     )
-    if done.found:
+    if result.found:
         return Answer(
-            proposal, f"{clean(done.url)}: {what} was proposed there already; no second one is opened"
+            proposal, f"{clean(result.url)}: {what} was proposed there already; no second one is opened"
         )
     return Answer(
-        proposal, f"{styled(clean(done.url), 'bold')}: opened for {what}, from {clean(done.branch)}"
+        proposal, f"{styled(clean(result.url), 'bold')}: opened for {what}, from {clean(result.branch)}"
     )
 
 
@@ -441,14 +441,14 @@ def tree(
 
     with call.view() as database, call.log() as log:
         row, proof = search_named(database, which, attempt)
-        found = _tree_of(row, log)
+        result = _tree_of(row, log)
     what = f"{clean(proof.declaration) if proof else f'sorry {row.sorry}'}, {row.by}"
 
     def write() -> None:
         say(styled(f"{what}, attempt {row.number}", "bold"))
-        say(search_tree.text(found))
+        say(search_tree.text(result))
 
-    return Answer(Search(row.sorry, proof.proof if proof else None, row, found), write)
+    return Answer(Search(row.sorry, proof.proof if proof else None, row, result), write)
 
 
 def _tree_of(attempt: Attempt, log: LogReader) -> Tree:

@@ -55,7 +55,7 @@ def report(
     with call.view() as database:
         blueprints = Blueprints(instance.paths.mirrors, lambda problem: note(f"everlean: {clean(problem)}"))
         with payloads(instance.paths.events_db) as blob:
-            made = render(
+            result = render(
                 database,
                 made_at=now,
                 since=begins,
@@ -65,18 +65,18 @@ def report(
                 written=Sources(instance.paths.mirrors),
             )
     with files("name a folder that can be written with --out"):
-        page, *others = write(made, out.absolute())
-    said = f"{page}: the state at event {made.position}, with {counted(len(others), 'file')} beside it"
-    if not made.position:
-        said += "\nnothing is recorded yet, and the page says so"
+        page, *others = write(result, out.absolute())
+    text = f"{page}: the state at event {result.position}, with {counted(len(others), 'file')} beside it"
+    if not result.position:
+        text += "\nnothing is recorded yet, and the page says so"
     if web and not webbrowser.open(page.as_uri()):
         note(f"no browser is here to open it; open {page} yourself")
     written = Written(
         path=page,
         pages=[path for path in (page, *others) if path.suffix == ".html"],
         pictures=[path for path in others if path.suffix == ".svg"],
-        since=made.since,
-        position=made.position,
-        empty=not made.position,
+        since=result.since,
+        position=result.position,
+        empty=not result.position,
     )
-    return Answer(written, said)
+    return Answer(written, text)

@@ -85,9 +85,11 @@ def list_(
     """List repositories."""
     with call.view() as database:
         only = resolve(database, repo)
-        found = [one for one in described_repositories(database, gaps=gaps) if only in (None, one.repository)]
+        result = [
+            one for one in described_repositories(database, gaps=gaps) if only in (None, one.repository)
+        ]
     return listing(
-        [item for item in found if item.watched or every or only or call.as_json],
+        [item for item in result if item.watched or every or only or call.as_json],
         polls=call.instance.moment is None,
         running=call.instance.running,
     )
@@ -111,11 +113,13 @@ def init(
         path.parent.mkdir(parents=True, exist_ok=True)
         keys = added(path, urls or ())
     option = "" if path == user_config() and not SYSTEM_CONFIG.is_file() else f" --config {path}"
-    said = [f"made {path}: {counted(len(keys), 'repository')} to watch"]
+    lines = [f"made {path}: {counted(len(keys), 'repository')} to watch"]
     if not keys:
-        said.append(f"next: everlean repos add URL{option}")
-    said.append(f"then: everlean doctor{option} says what is missing, everlean run{option} starts the daemon")
-    return Answer(Made(path, keys), "\n".join(said))
+        lines.append(f"next: everlean repos add URL{option}")
+    lines.append(
+        f"then: everlean doctor{option} says what is missing, everlean run{option} starts the daemon"
+    )
+    return Answer(Made(path, keys), "\n".join(lines))
 
 
 @verb("repos add", Watchlist)
@@ -139,11 +143,11 @@ def add(
     with files(AS_OWNER):
         if branches and path.exists() and (changed := with_more_branches(path, url, branches)) is not None:
             key, keys = changed
-            told = f"{key} is watched on {', '.join(branches)} too; {_takes_effect(call.instance)}"
-            return Answer(Watchlist(path, key, keys), told)
+            message = f"{key} is watched on {', '.join(branches)} too; {_takes_effect(call.instance)}"
+            return Answer(Watchlist(path, key, keys), message)
         keys = added(path, [url], branches=branches or (), every=every)
-    done = f"added {keys[-1]} to {path}; {_takes_effect(call.instance)}"
-    return Answer(Watchlist(path, keys[-1], keys), done)
+    text = f"added {keys[-1]} to {path}; {_takes_effect(call.instance)}"
+    return Answer(Watchlist(path, keys[-1], keys), text)
 
 
 @verb("repos import", Imported)
@@ -168,16 +172,16 @@ def import_(
     with files("name a file of SorryDB"):
         named = sorrydb.read(source)
     with files(AS_OWNER):
-        found, keys = listed_added(path, named.branches, branches=branches)
-    left = [f"left out {clean(one.url)}: {clean(one.reason)}" for one in found.left_out]
-    n_added = counted(len(found.added), "repository")
+        result, keys = listed_added(path, named.branches, branches=branches)
+    left = [f"left out {clean(one.url)}: {clean(one.reason)}" for one in result.left_out]
+    n_added = counted(len(result.added), "repository")
 
     def write() -> None:
         for line in left:
             note(f"everlean: {line}")
         say(f"added {n_added} to {path}; {_takes_effect(call.instance)}")
 
-    return Answer(Imported(path, found.added, found.left_out, keys), write)
+    return Answer(Imported(path, result.added, result.left_out, keys), write)
 
 
 @verb("repos remove", Watchlist)
@@ -194,8 +198,8 @@ def remove(
     path = call.instance.config
     with files(AS_OWNER):
         key, left = removed(path, name)
-    done = f"removed {key} from {path}; its history stays; {_takes_effect(call.instance)}"
-    return Answer(Watchlist(path, key, left), done)
+    text = f"removed {key} from {path}; its history stays; {_takes_effect(call.instance)}"
+    return Answer(Watchlist(path, key, left), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +220,10 @@ def accept(
     """Accept another repository under a watched name."""
     with call.view() as database:
         key = resolve(database, repo)
-    done = command(call.instance, "/accept", {"repository": key})
+    result = command(call.instance, "/accept", {"repository": key})
     command(call.instance, "/poll", {"repository": key})
-    told = f"{key} is number {done['forge_id']} from now on; it is polled now"
-    return Answer(Accepted(str(key), int(done["forge_id"])), told)
+    text = f"{key} is number {result['forge_id']} from now on; it is polled now"
+    return Answer(Accepted(str(key), int(result["forge_id"])), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +282,7 @@ def discover(
     problems |= lacking
     for source, why in problems.items():
         note(f"everlean: {source}: {clean(why)}")
-    found, watched = discovery.candidates(
+    result, watched = discovery.candidates(
         {**outside, **named, **required}, known=[repo.key for repo in call.settings.repos]
     )
     columns: list[Column[Candidate]] = [
@@ -288,12 +292,12 @@ def discover(
         Column("NAMED BY", lambda one: listed(one.sources, 2), shrink=True),
     ]
     return Listing(
-        found,
+        result,
         columns,
-        Discovered(found, watched, problems),
+        Discovered(result, watched, problems),
         empty="every repository that they name is watched already" if watched else "they name no repository",
-        total=f"{counted(len(found), 'repository')}, and {watched:,} that you watch; `everlean repos add URL` adds one",
-        code=ExitCode.FAILURE if problems and not (found or watched) else ExitCode.OK,
+        total=f"{counted(len(result), 'repository')}, and {watched:,} watched; `everlean repos add URL` adds one",
+        code=ExitCode.FAILURE if problems and not (result or watched) else ExitCode.OK,
     )
 
 
@@ -306,10 +310,10 @@ def _required(call: Call) -> tuple[dict[str, list[Named]], dict[str, str]]:
     from pipeline.jobs.protocol import JobError
 
     paths = call.instance.paths
-    found: dict[str, list[Named]] = {}
+    result: dict[str, list[Named]] = {}
     problems: dict[str, str] = {}
     if not paths.database_db.exists():
-        return found, problems
+        return result, problems
     with call.view(quiet=True) as database:
         for one in described_repositories(database):
             manifests = {
@@ -322,10 +326,10 @@ def _required(call: Call) -> tuple[dict[str, list[Named]], dict[str, str]]:
             mirror = paths.mirrors / f"{slug(one.repository)}.git"
             if one.watched and manifests and mirror.is_dir():
                 try:
-                    found[one.repository] = required_by(mirror, sorted(manifests))
+                    result[one.repository] = required_by(mirror, sorted(manifests))
                 except JobError as error:
                     problems[Source.REQUIRED.value] = f"{one.repository}: {error}; {error.remedy}"
-    return found, problems
+    return result, problems
 
 
 def _takes_effect(instance: Instance) -> str:
@@ -385,9 +389,9 @@ def _troubles(found: list[Repository]) -> Iterator[str]:
 def _traced(found: list[Repository]) -> Iterator[str]:
     """Yield how complete the traces are of branches that are there; `--json` has the others too."""
     for item in found:
-        gone = {head.branch for head in item.heads if head.state != "live"}
+        branches = {head.branch for head in item.heads if head.state != "live"}
         for trace in item.traces:
-            if trace.branch not in gone:
+            if trace.branch not in branches:
                 yield clean(_completeness(item.repository, trace))
                 for gap in trace.gaps or ():
                     where = f"{gap.path} {gap.declaration}".strip()

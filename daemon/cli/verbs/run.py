@@ -118,8 +118,8 @@ def _told(now: Standby) -> Answer:
     if not now.problem:
         return Answer(document, f"event {now.position}, all that was shipped to {now.url}")
     behind = counted(now.shipped - now.position, "event")
-    said = f"event {now.position}, at least {behind} behind: {clean(now.problem)}"
-    return Answer(document, said, ExitCode.FAILURE)
+    text = f"event {now.position}, at least {behind} behind: {clean(now.problem)}"
+    return Answer(document, text, ExitCode.FAILURE)
 
 
 def _tell(call: Call, now: Standby) -> None:

@@ -53,16 +53,16 @@ def scan(
         note(f"everlean: {clean(shown_path(str(path)))} is no .lean file; it is read as if it were one")
     for manifest in lean_3_projects(path):
         note(f"everlean: {clean(manifest)} is of a Lean 3 project, which is read as if it were Lean 4")
-    found = scan_files(path)
+    result = scan_files(path)
     totals = Totals(
-        files=len(found),
-        failed=sum(file.error is not None for file in found),
-        declarations=sum(len(file.declarations) for file in found),
-        theorems=sum(item.kind in THEOREM_KINDS for file in found for item in file.declarations),
-        sorries=sum(len(file.sorries) for file in found),
-        not_understood=sum(len(file.not_understood) for file in found),
+        files=len(result),
+        failed=sum(file.error is not None for file in result),
+        declarations=sum(len(file.declarations) for file in result),
+        theorems=sum(item.kind in THEOREM_KINDS for file in result for item in file.declarations),
+        sorries=sum(len(file.sorries) for file in result),
+        not_understood=sum(len(file.not_understood) for file in result),
     )
-    return Answer(Scanned(found, totals), lambda: _show(found, totals))
+    return Answer(Scanned(result, totals), lambda: _show(result, totals))
 
 
 def _show(found: list[ScannedFile], totals: Totals) -> None:

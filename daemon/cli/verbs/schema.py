@@ -75,5 +75,5 @@ def class_of(document: type | str) -> type:
     if isinstance(document, type):
         return document
     module, _, name = document.partition(":")
-    found: type = getattr(importlib.import_module(module), name)
-    return found
+    result: type = getattr(importlib.import_module(module), name)
+    return result

@@ -96,9 +96,9 @@ def setup(
         return Answer(SetUp(steps, []), code=code)
     hold_room(doable)
     _agree(yes=yes)
-    done = install_steps(doable, settings, elan=elan, say=_tell)
-    said = f"installed: {', '.join(done)}; a daemon that runs finds it within a minute"
-    return Answer(SetUp(steps, done), said, code)
+    result = install_steps(doable, settings, elan=elan, say=_tell)
+    text = f"installed: {', '.join(result)}; a daemon that runs finds it within a minute"
+    return Answer(SetUp(steps, result), text, code)
 
 
 def _show_steps(steps: Sequence[Step], doable: Sequence[Step]) -> None:

@@ -159,7 +159,7 @@ def list_(
                 watched_only=not every,
             ),
         )
-        found = describe_sorries(
+        result = describe_sorries(
             database,
             rows,
             moment=call.instance.moment,
@@ -173,13 +173,13 @@ def list_(
             if branch in (None, row.branch) and row.sorries
         ]
         home = counted_branches(database)
-        changes = describe_changes(database, found, since=begins) if since else []
+        changes = describe_changes(database, result, since=begins) if since else []
     if state in ("open", "disproved"):
-        found = [item for item in found if item.disproved == (state == "disproved")]
+        result = [item for item in result if item.disproved == (state == "disproved")]
     if by == "impact":
-        found = by_impact(found)
-    shown = [item for item in found if call.as_json or state or every or since or item.state == "open"]
-    left = Counter(item.state for item in found) - Counter(item.state for item in shown)
+        result = by_impact(result)
+    shown = [item for item in result if call.as_json or state or every or since or item.state == "open"]
+    left = Counter(item.state for item in result) - Counter(item.state for item in shown)
     hint = f"; {by_state(left)} (--all lists them)" if left else ""
     elsewhere = 0 if branch else sum((item.repository, item.branch) not in home for item in shown)
     listed, columns = shown, BY_PLACE
@@ -208,7 +208,7 @@ def show(call: Call, sorry: SorryId) -> Answer:
     with call.view() as database:
         rows = sorries_named(database, sorry)
         chosen = rows[0].sorry
-        found = OneSorry(
+        result = OneSorry(
             chosen,
             describe_sorries(
                 database,
@@ -221,7 +221,7 @@ def show(call: Call, sorry: SorryId) -> Answer:
             describe_attempts(database, [chosen]).get(chosen, []),
             describe_proofs(database, queries.proofs(database, sorry=chosen)),
         )
-    return Answer(found, lambda: _show(found, call.instance.paths))
+    return Answer(result, lambda: _show(result, call.instance.paths))
 
 
 @verb("sorries release", Released)
@@ -265,8 +265,8 @@ def _by_commit(
         _, one = commit_of(item)
         if one is None:
             return *place(item)[:1], "by Lean, in no commit"
-        said = f"{one.sha[:10]} {one.subject} ({one.author}, {ago(one.committed_at)})"
-        return *place(item)[:1], said, *([one.url] if one.url else [])
+        text = f"{one.sha[:10]} {one.subject} ({one.author}, {ago(one.committed_at)})"
+        return *place(item)[:1], text, *([one.url] if one.url else [])
 
     return sorted(sorries, key=lambda item: (item.repository, item.branch, commit_of(item)[0])), headings
 
@@ -274,12 +274,12 @@ def _by_commit(
 def _resting(impact: Impact | None) -> str:
     if impact is None:
         return "-"
-    said = []
+    lines = []
     if impact.theorems is not None:
-        said.append(counted(impact.theorems, "theorem"))
+        lines.append(counted(impact.theorems, "theorem"))
     if impact.statements is not None:
-        said.append(f"{counted(impact.statements, 'statement')} of the blueprint")
-    return ", ".join(said) or "unknown"
+        lines.append(f"{counted(impact.statements, 'statement')} of the blueprint")
+    return ", ".join(lines) or "unknown"
 
 
 def _rests(impact: Impact | None) -> str:

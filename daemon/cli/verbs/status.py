@@ -201,8 +201,8 @@ def _message(mark: str, problem: Problem) -> None:
 
 def _daemon(daemon: Daemon, *, earlier: bool) -> str:
     if earlier:
-        ended = daemon.stopped_at
-        return f"started {ago(daemon.started_at)}" + (f", stopped {ago(ended)}" if ended else "")
+        stopped_at = daemon.stopped_at
+        return f"started {ago(daemon.started_at)}" + (f", stopped {ago(stopped_at)}" if stopped_at else "")
     if daemon.running:
         return f"running, process {daemon.pid}, started {ago(daemon.started_at)}"
     return f"not running, last started {ago(daemon.started_at)}" if daemon.started_at else "not running"
@@ -231,11 +231,11 @@ def _models(models: Models) -> str:
         f"{item.model} {item.checkpoint}, promoted {ago(item.promoted_at)}" for item in models.in_use or ()
     )
     waits = models.training_waits_for
-    said = [
+    lines = [
         in_use or ("unknown" if models.in_use is None else ""),
         f"training waits: {clean(waits)}" if waits else "",
     ]
-    return "; ".join(filter(None, said))
+    return "; ".join(filter(None, lines))
 
 
 def _told(channels: Sequence[NotifierRow]) -> str:

@@ -82,7 +82,7 @@ def list_(
     with call.view() as database:
         repository = resolve(database, repo)
         too_large = [row for row in queries.too_large(database, repository=repository) if row.declarations]
-        found = queries.theorems(
+        result = queries.theorems(
             database,
             repository=repository,
             name=name,
@@ -91,7 +91,7 @@ def list_(
             watched_only=not every,
             limit=at_most + 1 if at_most else None,
         )
-    rows, more = limited(found, at_most)
+    rows, more = limited(result, at_most)
     return Listing(
         rows,
         COLUMNS,
@@ -127,8 +127,8 @@ def show(
 ) -> Answer:
     """Show one theorem: its place and all its versions."""
     with call.view() as database:
-        found = describe_theorems(database, theorems_called(database, theorem))
-    return Answer(Life(found[0].theorem, found), lambda: _show(found))
+        result = describe_theorems(database, theorems_called(database, theorem))
+    return Answer(Life(result[0].theorem, result), lambda: _show(result))
 
 
 def _show(found: list[Theorem]) -> None:

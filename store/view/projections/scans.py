@@ -62,8 +62,8 @@ def waits(
 ) -> bool:
     """Return whether an event is part of a scan that is not closed yet."""
     where = (body.repository, body.branch, event.causation_id or "")
-    found = db.execute(f"SELECT 1 FROM unfinished_scans WHERE {_BRANCH} AND attempt = ?", where)
-    return found.fetchone() is not None
+    result = db.execute(f"SELECT 1 FROM unfinished_scans WHERE {_BRANCH} AND attempt = ?", where)
+    return result.fetchone() is not None
 
 
 def waiting(

@@ -64,10 +64,10 @@ def theorems_followed(
     first = not db.execute(
         f"SELECT EXISTS (SELECT 1 FROM theorems WHERE {_BRANCH})", branch.where
     ).fetchone()[0]
-    told = [step for step in steps if step.before is not None]
-    lineages = branch.find([step.before for step in told if step.before is not None])
+    lines = [step for step in steps if step.before is not None]
+    lineages = branch.find([step.before for step in lines if step.before is not None])
     gone: list[_Lineage] = []
-    for step, lineage in zip(told, lineages, strict=True):
+    for step, lineage in zip(lines, lineages, strict=True):
         if step.after is not None:
             branch.change(lineage, step, step.after)
         elif lineage is not None:
@@ -108,7 +108,7 @@ class _Branch:
 
         Another scanner may have read the same text otherwise: then name and file decide.
         """
-        found: list[_Lineage | None] = [None] * len(wanted)
+        result: list[_Lineage | None] = [None] * len(wanted)
         used: set[str] = set()
         for condition, by in (
             ("identity = ? AND path = ?", "theorems_by_identity"),
@@ -120,15 +120,15 @@ class _Branch:
                 "AND state = 'present' ORDER BY theorem"
             )
             for index, item in enumerate(wanted):
-                if found[index] is not None:
+                if result[index] is not None:
                     continue
                 key = self.identity(item) if condition.startswith("identity") else item.name
                 for row in self.db.execute(statement, (*self.where, key, item.path)):
                     if row[0] not in used:
                         used.add(row[0])
-                        found[index] = _Lineage(*row)
+                        result[index] = _Lineage(*row)
                         break
-        return found
+        return result
 
     def settle(
         self, paths: Sequence[str] | None, gone: list[_Lineage], came: Iterable[_Sight]
