@@ -25,7 +25,7 @@ help:
 	@echo "make nightly    the long variants of tests, and the table of what the harness did to daemons and logs"
 	@echo "make mutants    which small faults in gate, log, matching, splice, promotion and planning the tests notice"
 	@echo "make acceptance the whole loop with Lean's own toolchains, by elan (ACCEPTANCE=\"--newest 1 --mathlib\")"
-	@echo "make lint       ruff, the layers of imports, and mypy"
+	@echo "make lint       ruff, the layers of imports, the wording of the pages, and mypy"
 	@echo "make lock       choose the dependencies' versions anew and write their hashes to locks/ (needs the network)"
 	@echo "make audit      look the locked versions up among the known vulnerabilities (needs the network)"
 	@echo "make install    unit file, sysusers, tmpfiles, configuration and the application (PREFIX, DESTDIR)"
@@ -158,6 +158,7 @@ style: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.support.wording
 
 lint: style
 	$(BIN)/mypy

@@ -629,7 +629,8 @@ def filled_with(
     message = "sorry" if len(beside) == 1 else "sorries"
     reason = (
         f"{row.path} is changed {where} the {message} too, at line {line} of the repository's file; only the {message}"
-        f" of {row.declaration} may be replaced: statement, axioms, options and the rest of the file stay as they are"
+        f" of {row.declaration} may be replaced: its statement, axioms, options and the rest of the file stay"
+        " as they are"
     )
     return _rejected(reason)
 

@@ -86,7 +86,7 @@ def diff(
         list[str] | None, typer.Option(metavar="FORMAT=FILE", help="Write it to a file too, in this format.")
     ] = None,
 ) -> Answer:
-    """Show what a pull request does to sorries, statements and axioms."""
+    """Show a pull request's effect on sorries, statements and axioms."""
     check_choice(style, tuple(_FORMATS), option="--format")
     targets = [_wanted_file(item) for item in write or ()]
     result = _compared(
