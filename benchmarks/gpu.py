@@ -53,7 +53,7 @@ from pipeline.models.loading import load_generator
 from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids, embed_padded, load_encoder
-from pipeline.models.retriever.ewc import ElasticWeights, Part
+from pipeline.models.retriever.ewc import Part, estimated
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.training import data_module, train_task
@@ -337,7 +337,7 @@ def _train(bench: Bench, config: RetrieverConfig, name: str, *, steps: int, seed
     later = times[bench.sizes.warm :]
     took = [after - before for before, after in itertools.pairwise(later)]
     weights = sum(weights.numel() for weights in model.parameters())
-    return Trained(statistics.median(took), bench.peak(), weights, model.protection.progress())
+    return Trained(statistics.median(took), bench.peak(), weights, model.protection.elastic.progress())
 
 
 def measure_training(bench: Bench) -> Iterator[Row]:
@@ -382,10 +382,10 @@ def measure_ewc(bench: Bench) -> Iterator[Row]:
     config = _config(bench, against_forgetting="ewc", batch_size=size, lr=1e-4, gradient_checkpointing="on")
     data = _data(bench, config, max(sizes.fisher_samples, size * sizes.ewc_steps))
     encoder, losses = bench.encoder(), row_losses(config.loss, temperature=config.temperature)
-    part = Part("first", data.batches(batch_size=1, multiple_of=1), config.fisher_labels)
+    part = Part("first", data.batches(batch_size=1, multiple_of=1))
     bench.forget_peak()
     began = time.perf_counter()
-    ElasticWeights(encoder, [part], config, losses)
+    estimated(encoder, [part], config, losses)
     bench.wait()
     took, peak = time.perf_counter() - began, bench.peak()
     del encoder

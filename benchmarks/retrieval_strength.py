@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from torch import nn
 from transformers import T5Config, T5EncoderModel
 
 from benchmarks.gpu import BYT5_SMALL
 from benchmarks.store_bench import Row, machine, say, table
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids
-from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights, Part
+from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights, Part, estimated
+from pipeline.models.retriever.fisher import parameters_of
 from pipeline.models.retriever.losses import RowLosses, row_losses
 from tests.support.letters import Letters, loss_of
 from tests.support.retrieval import rows_of_texts
@@ -74,18 +76,17 @@ class _Watched(ElasticWeights):
     """EWC that records each step's norms: of the loss's gradient, and of the penalty's as it is added."""
 
     def __init__(self, encoder: Encoder, part: Part, config: RetrieverConfig, losses: RowLosses) -> None:
-        super().__init__(encoder, [part], config, losses)
-        self.norms: list[tuple[float, float]] = []
-        self.strength = 0.0
+        fisher, _ = estimated(encoder, [part], config, losses)
+        super().__init__(fisher, parameters_of(encoder), share=config.lambda_value)
+        self.seen: list[tuple[float, float]] = []
 
-    def on_gradients(self, encoder: Encoder, step_size: float, *, measured: bool = False) -> None:
-        loss, unit = self._penalty.norms(encoder)
-        super().on_gradients(encoder, step_size, measured=measured)
-        self.strength = self._penalty.strength
-        self.norms.append((loss, self.strength * unit))
+    def on_gradients(self, model: nn.Module, step_size: float = 1.0, *, measured: bool = False) -> None:
+        loss, unit = self.norms(model)
+        super().on_gradients(model, step_size, measured=measured)
+        self.seen.append((loss, self.strength * unit))
 
     def share(self, steps: slice) -> float:
-        losses, penalties = zip(*self.norms[steps], strict=True)
+        losses, penalties = zip(*self.seen[steps], strict=True)
         return float(sum(penalties) / sum(losses))
 
 
@@ -117,14 +118,14 @@ def measure_strength(
             optimiser.zero_grad()
             loss_of(encoder, task.at(step), losses).backward()  # type: ignore[no-untyped-call]
             if watched is not None:
-                watched.on_gradients(encoder, 1.0)
+                watched.on_gradients(encoder)
             torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
             optimiser.step()
         optimiser.zero_grad()
 
     learn(first, sizes.learned)
     shown = rows_of_texts({first.name: [pair for step in range(sizes.learned) for pair in first.texts(step)]})
-    part = Part(first.name, shown.batches(byte_ids, config)[first.name], config.fisher_labels)
+    part = Part(first.name, shown.batches(byte_ids, config)[first.name])
     watched = _Watched(encoder, part, config, losses)
     setting = int(FIRST_STEPS)
     learn(second, setting + sizes.after, watched)

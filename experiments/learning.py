@@ -1,8 +1,8 @@
 """Learn tasks one after another, in several ways and orders, and measure every task so far after each.
 
-The training, the measuring and the measures are the product's: `pipeline.models.retriever.learning` and
-`pipeline.models.measures`. In the log a trial has one figure a task and checkpoint, "NAME after K"; with the same
-tasks, seed and first weights the arms differ in the way of learning alone.
+The training and the measuring are the product's: `pipeline.models.retriever.learning`; of forgetting see
+`experiments.lifelong`. In the log a trial has one figure a task and checkpoint, "NAME after K"; with the same tasks,
+seed and first weights the arms differ in the way of learning alone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import torch
 
 from experiments.file import Arm, ExperimentError, Learning, Letters, Order, Pretrained, TinyModel
 from experiments.lab import Known, Lab, Trial, as_text
+from experiments.lifelong import averages, lifelong_metrics
 from experiments.results import Result, gain, mean_at, with_interval
 from experiments.tasks import asked_alone, base_of, contents, joined, make_tasks, ordered
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
-from pipeline.models.measures import averages, lifelong_metrics, metrics_of
+from pipeline.models.measures import metrics_of
 from pipeline.models.retriever.baselines import rank_baselines, rate_rankings
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import embed, load_encoder

@@ -44,7 +44,7 @@ from daemon.settings.types import (
 )
 from pipeline.jobs.spec import KeyPlace
 from pipeline.jobs.specs import GrpoSpec
-from pipeline.models.config import ProgressConfig, tactics_config
+from pipeline.models.config import ProgressConfig, TacticsConfig
 from pipeline.models.errors import ConfigError
 from pipeline.models.retriever.config import for_a_job as retriever_config
 from pipeline.serve.spec import PROMOTABLE
@@ -405,7 +405,7 @@ def lacking(prove: Prove) -> Iterator[str]:
 _FOLDERS = frozenset({"model_name"})
 _CONFIGS: Mapping[ModelKind, Callable[[Mapping[str, Any]], Any]] = {
     "retriever": retriever_config,
-    "tactics": tactics_config,
+    "tactics": TacticsConfig.from_dict,
     "progress": ProgressConfig.from_dict,
 }
 

@@ -36,6 +36,17 @@ def split_goals(text: str) -> list[str]:
     return ["\n".join(lines) for lines in goals]
 
 
+def whole_lines(goal: str, *, tag: bool = False) -> list[str]:
+    """Return a goal's lines, each with those that continue it; its tag's only if `tag`."""
+    whole: list[str] = []
+    for line in goal.split("\n"):
+        if whole and line.startswith((" ", "\t")):
+            whole[-1] += f"\n{line}"
+        elif line.strip() and (tag or not line.startswith("case ")):
+            whole.append(line)
+    return whole
+
+
 def dojo_state(text: str) -> str:
     """Return Lean's text of a state as LeanDojo writes it."""
     return GOAL_END.join(split_goals(text)) or NO_GOALS

@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,6 @@ class Checkpoint:
     def digest(self) -> str:
         """The SHA-256 of a retriever's weights by name and value (`libraries.tensors_digest`)."""
         return str(self.about["digest"])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the content of checkpoint.json."""
-        content = asdict(self)
-        about: dict[str, Any] = content.pop("about")
-        return {**about, **content}
 
     @classmethod
     def of_json(cls, content: Any) -> Checkpoint:
@@ -177,15 +171,7 @@ class Chain:
             )
         return str(self.path(parent))
 
-    def step(
-        self,
-        task: TaskData,
-        config: Config,
-        *,
-        parent: str | None,
-        data: str,
-        begun: Callable[[Path], str] = start_of,
-    ) -> Step:
+    def step(self, task: TaskData, config: Config, *, parent: str | None, data: str) -> Step:
         """Return the step that a task is on top of a checkpoint (None: on top of `config.model_name`).
 
         Args:
@@ -193,7 +179,6 @@ class Chain:
             config: of the training.
             parent: the checkpoint's id.
             data: the SHA-256 of the data to train on.
-            begun: hashes a folder that a chain begins with.
 
         Raises:
             CheckpointError, ConfigError: as `start`.
@@ -202,7 +187,7 @@ class Chain:
         identity = checkpoint_id(
             parent=parent,
             base=base,
-            begun=begun(Path(config.model_name)) if parent is None else "",
+            begun=start_of(Path(config.model_name)) if parent is None else "",
             task=task.name,
             data=data,
             config=config.content(),
@@ -334,31 +319,19 @@ class Chain:
         place = self.path(step.checkpoint)
         beside = self.folder / f".new-{step.checkpoint}"
 
-        def described(files: dict[str, str]) -> Checkpoint:
-            return Checkpoint(
-                checkpoint=step.checkpoint,
-                parent=step.parent,
-                base=step.base,
-                task=step.task.name,
-                data=step.data,
-                data_seq=step.task.data_seq,
-                config=step.config,
-                seed=step.seed,
-                steps=facts.steps,
-                files=files,
-                versions=facts.versions,
-                device=facts.device,
-                seconds=facts.seconds,
-                warnings=facts.warnings,
-                about=facts.about,
-            )
+        def described(files: dict[str, str]) -> dict[str, Any]:
+            task = {"task": step.task.name, "data_seq": step.task.data_seq, "files": files}
+            known = {
+                name: value for name, value in {**_values(step), **_values(facts)}.items() if name in _FIELDS
+            }
+            return {**facts.about, **known, **task}
 
         failed = (
             f"the checkpoint {step.checkpoint} cannot be written to {self.folder}",
             "Make room, then run it again: it continues from the saved files of its run",
         )
         with writing(beside, failed):
-            made = Checkpoint.of_json(write_model(beside, write, lambda files: described(files).as_json()))
+            made = Checkpoint.of_json(write_model(beside, write, described))
             if place.exists():
                 # Without a description: an interrupted copy of this very checkpoint. Nothing replaces a whole one.
                 shutil.rmtree(place)
@@ -379,6 +352,10 @@ def checkpoint_id(
     """
     about = [parent, base, begun, task, data, dict(config)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _values(item: Step | TrainingFacts) -> dict[str, Any]:
+    return {one.name: getattr(item, one.name) for one in fields(item)}
 
 
 def _remedy(path: Path) -> str:

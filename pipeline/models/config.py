@@ -10,14 +10,13 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from pipeline.models.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -95,9 +94,7 @@ class Config:
         try:
             taken = model.model_validate(self.to_dict())
         except ValidationError as error:
-            wrong = error.errors(include_url=False)[0]
-            name = str(wrong["loc"][0])
-            raise ConfigError(f"{name} is {_said(wrong, model.model_fields[name])}") from None
+            raise ConfigError(_said(error.errors(include_url=False)[0])) from None
         for name, value in taken:
             # 1 and 1.0 are one setting, and have to make one checkpoint's id.
             object.__setattr__(self, name, value)
@@ -112,58 +109,75 @@ def _model(kind: type[Config]) -> type[BaseModel]:
     return made
 
 
-_TYPES = {"bool_type": "a bool", "int_type": "an int", "float_type": "a float", "string_type": "a str"}
-_LIMITS = ("ge", "gt", "le", "lt")
+_TAKES = {
+    "bool_type": "a bool",
+    "int_type": "an int",
+    "float_type": "a float (write 1.0e-3, not 1e-3: YAML takes the latter for a text)",
+    "string_type": "a str",
+    "finite_number": "a finite number",
+    "literal_error": "one of {expected}",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "no number below {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "no number above {le}",
+}
+"""What a field takes that has an error of such a type."""
 
 
-def _said(wrong: ErrorDetails, field: FieldInfo) -> str:
-    """Return a field's wrong value and the values that it takes."""
+def _said(wrong: ErrorDetails) -> str:
+    """Return a field's name, its wrong value and the values that it takes."""
     kind, value = wrong["type"], wrong["input"]
-    if kind in _TYPES:
-        hint = " (write 1.0e-3, not 1e-3: YAML takes the latter for a text)" if kind == "float_type" else ""
-        return f"{value!r}, of type {type(value).__name__}: it takes {_TYPES[kind]}{hint}"
-    if kind == "literal_error":
-        return f"{value!r}: it takes one of {', '.join(get_args(field.annotation))}"
-    if kind == "finite_number":
-        return f"{value}: it takes a finite number"
-    limits = {name: getattr(one, name) for one in field.metadata for name in _LIMITS if hasattr(one, name)}
-    match limits:
-        case {"ge": least, "le": most}:
-            return f"{value}: it takes a number from {least} to {most}"
-        case {"ge": least, "lt": above}:
-            return f"{value}: it takes a number from {least} to below {above}"
-        case {"gt": below, "lt": above}:
-            return f"{value}: it takes a number between {below} and {above}"
-        case {"gt": below}:
-            return f"{value}: it takes a number above {below}"
-        case {"ge": least}:
-            return f"{value}: it takes no number below {least}"
-        case _:
-            return f"{value!r}: {wrong['msg']}"
+    typed = f", of type {type(value).__name__}" if kind.endswith("_type") else ""
+    takes = _TAKES.get(kind, wrong["msg"]).format(**wrong.get("ctx", {}))
+    return f"{wrong['loc'][0]} is {value!r}{typed}: it takes {takes}"
 
 
 # ---- the tactic model and the progress model
 
-Objective = Literal["sft"]
-_OF_REWARDS = frozenset({"reward_func", "reward_weights", "kl_beta", "num_generations"})
-"""Of `pipeline.models.tactics.GRPOTrainer`."""
-_NO_REWARDS = (
-    "this job learns people's tactics and those of our own proofs (objective = \"sft\"). Training with Lean's reward "
-    "is set up under [train.tactics.grpo]; or give an HFAgent a `pipeline.models.tactics.GRPOTrainer` "
-    "(docs/leandojo.md)"
-)
+
+@dataclass(frozen=True, slots=True)
+class RowsConfig(Config):
+    """Settings of a training that learns rows of proofs' steps.
+
+    Attributes:
+        model_name: the first checkpoint's base: a folder or hub name.
+        batch_size: rows at once.
+        replay_size: rows of all earlier tasks together that replay chooses from, the same number of each repository.
+        replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed.
+        only_new: of a repository that was learned before, train on what is new since; replay has the rest.
+        split: of LeanDojo's two, the one to train and measure on (`Config.split`).
+        device: where; "auto": a GPU where there is one.
+        save_minutes: the most that a killed run loses, and a step; every epoch that is measured is saved too. 0: every
+            step is saved.
+
+    Raises:
+        ConfigError: a field has a value that it does not take.
+    """
+
+    model_name: str
+    batch_size: Positive = 8
+    replay_size: Count = 20_000
+    replay_share: BelowOne = 0.25
+    only_new: bool = True
+    split: Split = "random"
+    device: Device = "auto"
+    save_minutes: Number = 10.0
+
+    no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
+
+    def __post_init__(self) -> None:
+        self.checked()
 
 
 @dataclass(frozen=True, slots=True)
-class TacticsConfig(Config):
-    """Settings of a tactic model's training.
+class TacticsConfig(RowsConfig):
+    """Settings of a tactic model's training: people's tactics are learned, and those of our own proofs.
+
+    Training with Lean's reward is a job of its own (`train_grpo`) with settings of its own (`GrpoSpec`) beside these.
 
     Attributes:
-        model_name: the first checkpoint's base: a folder or hub name of a causal language model or an encoder-decoder.
-        objective: "sft": people's tactics are learned, and those of our own proofs. Training with Lean's reward is a
-            job of its own (`train_grpo`) with settings of its own (`GrpoSpec`) beside these.
+        model_name: of a causal language model or an encoder-decoder.
         epochs: over the repository's training split.
-        batch_size: rows at once.
         lr: the highest learning rate, reached after three hundredths of the steps; it falls to 0 in a line. 0: 2e-5
             for every weight, 2e-4 for an adapter.
         lora: whether an adapter is trained, and not every weight. A parent that is an adapter is trained further as
@@ -177,24 +191,14 @@ class TacticsConfig(Config):
             room for it; people's tactics have no thoughts to learn from.
         premise_dropout: where rows are shown the premises of a retriever, the share that is shown none, so that the
             model can do without.
-        replay_size: rows of all earlier tasks together that replay chooses from, the same number of each repository.
-        replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed.
-        only_new: of a repository that was learned before, train on the steps that are new since; replay has the rest.
-        split: of LeanDojo's two, the one to train and measure on (`Config.split`). In "novel_premises" none of our own
-            proofs is learned: on which side one is follows from premises that it does not name.
-        device: where; "auto": a GPU where there is one.
+        split: in "novel_premises" none of our own proofs is learned: on which side one is follows from premises that it
+            does not name.
         seed: of everything drawn.
         eval_steps: of a split that has more steps, so many are measured, the same ones every time; 0: all.
-        save_minutes: the most that a killed run loses, and a step; 0: every step is saved.
-
-    Raises:
-        ConfigError: a field has a value that it does not take.
     """
 
     model_name: str = "Qwen/Qwen3-0.6B"
-    objective: Objective = "sft"
     epochs: Positive = 1
-    batch_size: Positive = 8
     lr: Number = 0.0
     lora: bool = False
     lora_rank: Positive = 16
@@ -202,73 +206,29 @@ class TacticsConfig(Config):
     max_seq_len: Positive = 1024
     enable_thinking: bool = False
     premise_dropout: Share = 0.25
-    replay_size: Count = 20_000
-    replay_share: BelowOne = 0.25
-    only_new: bool = True
-    split: Split = "random"
-    device: Device = "auto"
     seed: Seed = 3407
     eval_steps: Count = 2000
-    save_minutes: Number = 10.0
-
-    no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
 
     def __post_init__(self) -> None:
-        if str(self.objective) == "grpo":
-            raise ConfigError(f"objective is 'grpo': {_NO_REWARDS}")
         self.checked()
         if self.lora_by_repository and not self.lora:
             raise ConfigError("lora_by_repository is true, and lora is false: write lora = true beside it")
 
 
-def tactics_config(values: Mapping[str, Any]) -> TacticsConfig:
-    """Return the configuration of a job of the daemon.
-
-    Raises:
-        ConfigError: a field is unknown or not taken.
-    """
-    for key in values:
-        if key in _OF_REWARDS:
-            raise ConfigError(f"{key} is of training with rewards: {_NO_REWARDS}")
-    return TacticsConfig.from_dict(values)
-
-
 @dataclass(frozen=True, slots=True)
-class ProgressConfig(Config):
+class ProgressConfig(RowsConfig):
     """Settings of a progress model's training.
 
     Attributes:
-        model_name: the first checkpoint's base: a folder or hub name of any text model.
+        model_name: of any text model.
         epochs: over the repository's training split; the one that does best on its val split is kept.
-        batch_size: rows at once.
         lr: of AdamW, falling to 0.
         max_seq_len: tokens of a text; fewer where the model takes fewer.
-        replay_size: rows of all earlier tasks together that replay chooses from, the same number of each repository.
-        replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed.
-        only_new: of a repository that was learned before, train on the proofs that are new since; replay has the rest.
-        split: of LeanDojo's two, the one to train and measure on (`Config.split`).
-        device: where; "auto": a GPU where there is one.
         seed: of a new head and the order of the rows.
-        save_minutes: the most that a killed run loses, and a step; every epoch is saved too. 0: every step is.
-
-    Raises:
-        ConfigError: a field has a value that it does not take.
     """
 
     model_name: str = "bert-base-uncased"
     epochs: PositiveNumber = 3.0
-    batch_size: Positive = 8
     lr: PositiveNumber = 1e-5
     max_seq_len: Positive = 512
-    replay_size: Count = 20_000
-    replay_share: BelowOne = 0.25
-    only_new: bool = True
-    split: Split = "random"
-    device: Device = "auto"
     seed: Seed = 42
-    save_minutes: Number = 10.0
-
-    no_content: ClassVar[frozenset[str]] = frozenset({"save_minutes"})
-
-    def __post_init__(self) -> None:
-        self.checked()

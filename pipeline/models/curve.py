@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 CURVE = "curve.json"
@@ -25,72 +26,23 @@ _NO_MEASURES = frozenset({"epoch", "step", "total_flos", "train_loss", "num_toke
 _TIMES = ("_runtime", "_per_second", "step_time")
 
 
-@dataclass(slots=True)
-class _Line:
-    """One measure: its points, each the mean of `every` values, and what was added since the last."""
-
-    points: list[Point] = field(default_factory=list)
-    every: int = 1
-    step: int = 0
-    total: float = 0.0
-    n: int = 0
-
-    def add(self, step: int, value: float) -> None:
-        self.step, self.total, self.n = step, self.total + value, self.n + 1
-        if self.n < self.every:
-            return
-        self.points, self.total, self.n = self.known, 0.0, 0
-        if len(self.points) == MOST:
-            pairs = zip(self.points[::2], self.points[1::2], strict=True)
-            self.points = [(later[0], (earlier[1] + later[1]) / 2) for earlier, later in pairs]
-            self.every *= 2
-
-    @property
-    def known(self) -> list[Point]:
-        return [*self.points, (self.step, self.total / self.n)] if self.n else self.points
-
-
 class Curve:
     """The measures of a training, by name."""
 
-    def __init__(self) -> None:
-        self._lines: dict[str, _Line] = {}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Curve) and self.as_json() == other.as_json()
-
-    __hash__ = None  # type: ignore[assignment]  # it grows
+    def __init__(self, measured: Mapping[str, Iterable[Sequence[Any]]] = MappingProxyType({})) -> None:
+        """`measured`: what an earlier curve's attribute of this name had: of each measure every (step, value)."""
+        self.measured: dict[str, list[Point]] = {
+            name: [(step, value) for step, value in points] for name, points in measured.items()
+        }
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Add what was measured at a step. What is no finite number is left out: JSON has none."""
         for name, value in values.items():
             if math.isfinite(value):
-                self._lines.setdefault(name, _Line()).add(step, float(value))
-
-    def points(self, name: str) -> Sequence[Point]:
-        """Return a measure's (step, value), by step; none of a measure that there is not."""
-        return self._lines[name].known if name in self._lines else ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._lines)
+                self.measured.setdefault(name, []).append((step, float(value)))
 
     def as_json(self) -> dict[str, list[Point]]:
-        return {name: line.known for name, line in sorted(self._lines.items())}
-
-    def state(self) -> dict[str, Any]:
-        """Return what `of_state` makes it of, to go on."""
-        return {
-            name: (line.points, line.every, line.step, line.total, line.n)
-            for name, line in self._lines.items()
-        }
-
-    @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> Self:
-        found = cls()
-        for name, (points, *rest) in state.items():
-            found._lines[name] = _Line([(step, value) for step, value in points], *rest)
-        return found
+        return {name: _shortened(points) for name, points in sorted(self.measured.items())}
 
     @classmethod
     def of_history(cls, history: Iterable[Mapping[str, Any]]) -> Self:
@@ -103,6 +55,12 @@ class Curve:
     def write(self, folder: Path) -> None:
         """Write `curve.json` into a folder."""
         (folder / CURVE).write_text(json.dumps(self.as_json()), encoding="utf-8")
+
+
+def _shortened(points: Sequence[Point]) -> list[Point]:
+    every = math.ceil(len(points) / MOST)
+    parts = (points[first : first + every] for first in range(0, len(points), every))
+    return [(part[-1][0], statistics.fmean(value for _, value in part)) for part in parts]
 
 
 def read_curve(content: bytes) -> dict[str, list[Point]]:

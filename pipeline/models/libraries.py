@@ -23,7 +23,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from pipeline.models.config import Device
-from pipeline.models.errors import ConfigError, ModelError, NotFetchedError
+from pipeline.models.errors import ConfigError, DivergedError, ModelError, NotFetchedError
 from store.text import first_line
 
 
@@ -68,6 +68,17 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def load_weights(family: Any, model: str | Path, **given: Any) -> tuple[Any, list[str]]:
+    """Return a model of one of transformers' families, and the names of the weights that it lacks, which are random.
+
+    Raises:
+        One of UNLOADABLE: it is missing, damaged, or of another kind.
+    """
+    with quiet_libraries():
+        loaded, report = family.from_pretrained(model, output_loading_info=True, **given)
+    return loaded, sorted(report["missing_keys"])
 
 
 DType = Literal["auto", "float32", "bfloat16"]
@@ -120,6 +131,24 @@ def dtype_of(wanted: DType, device: torch.device, *, adapter: bool) -> torch.dty
     if wanted == "auto":
         return inference_dtype(device) if adapter else torch.float32
     return torch.bfloat16 if wanted == "bfloat16" else torch.float32
+
+
+def check_finite(model: torch.nn.Module) -> None:
+    """Check the weights that are trained.
+
+    Raises:
+        DivergedError: one is no finite number.
+    """
+    for name, value in model.named_parameters():
+        if value.requires_grad and not bool(torch.isfinite(value).all()):
+            raise diverged(f"the trained weights are no finite numbers ({name})")
+
+
+def diverged(what: str) -> DivergedError:
+    """Return the error of a training in which something is no finite number."""
+    return DivergedError(
+        f"{what}: training has diverged. Train with a smaller learning rate, or in float32 throughout"
+    )
 
 
 _LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")

@@ -35,8 +35,6 @@ _ADAPTER = "adapter_model.safetensors"
 _OF_A_REPOSITORY = re.compile(rf"{ADAPTERS}/[^/]+/{re.escape(_ADAPTER)}")
 _WHOLE = (_ADAPTER, "model.safetensors", _INDEX, "pytorch_model.bin")
 
-EARLIER = ".earlier"
-"""The folder below a trainer's for the models that lay there before."""
 # Names that transformers and PEFT write, or wrote once, and ours.
 MODEL_FILES = (
     *("config.json", "generation_config.json", "model*.safetensors*", "pytorch_model*.bin*", "adapter_*"),
@@ -128,7 +126,7 @@ def read_about(folder: Path, *, verify: bool = False) -> dict[str, Any] | None:
         name, wanted = changed
         raise CheckpointError(
             f"{folder / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. Restore it from a backup; "
-            f"without {path} training begins anew, and keeps the present files in {EARLIER}"
+            f"without {path} training begins anew"
         )
     return about
 

@@ -33,8 +33,9 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
-from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, disk_reason
-from pipeline.models.libraries import quiet_libraries
+from pipeline.models.curve import Curve
+from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
+from pipeline.models.libraries import check_finite, device_of, diverged, quiet_libraries
 from pipeline.models.model_files import changed_file, file_digest, files_in
 from pipeline.models.ranks import any_of, is_first, meet, of_first, world
 from store.files import sync_tree, write_whole
@@ -99,6 +100,73 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
     check_finite(trainer.model)
     meet()  # another process may still read the best weights, which go with the run
     return int(trainer.state.global_step)
+
+
+class LibraryTrainer:
+    """What LeanDojo's trainers have in common: their arguments of that name, and how they run, report and write.
+
+    Attributes:
+        model_name, output_dir: as LeanDojo-v2's trainers have them.
+        device: where.
+    """
+
+    def __init__(
+        self,
+        model_name: str | Path,
+        output_dir: str | Path,
+        device: str,
+        report_to: str | Sequence[str],
+        callbacks: Sequence[TrainerCallback],
+    ) -> None:
+        """Args:
+        model_name: a folder, or a name of the hub.
+        output_dir: the model's folder.
+        device: "auto" (GPUs where there are any), "cpu" or "cuda".
+        report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.
+        callbacks: transformers' or of its shape, told of each run.
+
+        Raises:
+            ConfigError: there is no such tracker or device.
+        """
+        self.model_name, self.output_dir = str(model_name), str(output_dir)
+        self.device = device_of(device)
+        self._trackers = trackers(report_to)
+        self._callbacks = tuple(callbacks)
+        self._run_name: str | None = None
+        self._curve = Curve()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that all trainers of transformers and TRL share."""
+        return {
+            "output_dir": self.output_dir,
+            "use_cpu": self.device.type == "cpu",
+            "report_to": self._trackers or "none",
+            # Trackers draw a name by the seed: the same for every repository.
+            "run_name": self._run_name,
+            "logging_steps": 1,
+            # The filter would log a loss of NaN as 0.
+            "logging_nan_inf_filter": False,
+            "disable_tqdm": True,
+        }
+
+    def drive(self, trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
+        """Run a trainer as `run` does, and keep its curve."""
+        for callback in self._callbacks:
+            trainer.add_callback(callback)
+        steps = run(trainer, on_step, saves)
+        self._curve = Curve.of_history(trainer.state.log_history)
+        return steps
+
+    def write_files(self, folder: Path, model: Any, tokenizer: Any) -> None:
+        """Write a model, its tokenizer and the curve of its training into a folder, made if need be.
+
+        Raises:
+            OSError, SafetensorError: the disk refused.
+        """
+        with quiet_libraries():
+            model.save_pretrained(str(folder))
+            tokenizer.save_pretrained(folder)
+        self._curve.write(folder)
 
 
 def _run_saved(trainer: Any, saves: Saves) -> None:
@@ -166,20 +234,6 @@ def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:
     return summed / before if before else math.nan
 
 
-def check_finite(model: torch.nn.Module) -> None:
-    """Check the weights that were trained.
-
-    Raises:
-        DivergedError: one is no finite number.
-    """
-    for name, value in model.named_parameters():
-        if value.requires_grad and not bool(torch.isfinite(value).all()):
-            raise DivergedError(
-                f"the trained weights are no finite numbers ({name}): training has diverged. Train with a smaller "
-                "learning rate, or in float32"
-            )
-
-
 def wait(device: torch.device) -> None:
     """Wait for the other processes of the run, where there are any."""
     if world() > 1:
@@ -219,10 +273,7 @@ class _StepReports(TrainerCallback):  # type: ignore[misc]
                 continue  # where it overflows, the step is skipped
             value = (logs or {}).get(name)
             if value is not None and not math.isfinite(value):
-                raise DivergedError(
-                    f"{name} of step {state.global_step} is {value}: training has diverged. Train with a smaller "
-                    "learning rate, or in float32 throughout"
-                )
+                raise diverged(f"{name} of step {state.global_step} is {value}")
 
 
 class _SaveCallback(TrainerCallback):  # type: ignore[misc]

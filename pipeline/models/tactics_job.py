@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.jobs.lean import hold_that_it_is_lean, hold_that_lean_is_there
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import RetrieverSpec, TrainGrpoSpec, TrainTacticsSpec
-from pipeline.models.config import tactics_config
+from pipeline.models.config import TacticsConfig
 from pipeline.models.finding import load_finder
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.places import Place
@@ -20,7 +20,7 @@ from pipeline.models.training_job import configured
 
 def train(spec: JobSpec[TrainTacticsSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a tactic model on one task and measure it on all tasks so far."""
-    config, retriever = configured(tactics_config, spec.parameters.config), spec.parameters.retriever
+    config, retriever = configured(TacticsConfig.from_dict, spec.parameters.config), spec.parameters.retriever
     premises = NO_PREMISES if retriever is None else row_premises(retriever)
     return TacticsJob(config, spec, reporter, premises).run()
 
@@ -31,7 +31,7 @@ def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, An
     from pipeline.models.tactics.grpo_job import GrpoJob
 
     order = spec.parameters
-    config, retriever = configured(tactics_config, order.config), order.retriever
+    config, retriever = configured(TacticsConfig.from_dict, order.config), order.retriever
     premises = NO_PREMISES if retriever is None else row_premises(retriever)
     hold_that_lean_is_there(order.lean)
     hold_that_it_is_lean(order.lean)

@@ -6,13 +6,11 @@ in between, the next one that opens the folder finishes the move (`settle`).
 
     <folder>/checkpoint.json    its description, with the SHA-256 of the other files
     <folder>/…                  the model, its tokenizer
-    <folder>/.earlier/<n>/      models of other settings that lay here before; nothing is overwritten
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,8 @@ from typing import Any
 from pipeline.models.errors import CheckpointError
 from pipeline.models.model_files import (
     DESCRIPTION,
-    EARLIER,
     MODEL_FILES,
     locked_folder,
-    read_about,
     write_model,
     writing,
 )
@@ -81,9 +77,9 @@ def settle(folder: Path) -> None:
         described = ready / DESCRIPTION
         if described.exists():
             new = set(json.loads(described.read_text(encoding="utf-8"))["files"])
-            for name in (read_about(folder) or {"files": {}})["files"]:
-                if name not in new:
-                    (folder / name).unlink(missing_ok=True)
+            old = {path.name for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
+            for name in old - new - {DESCRIPTION}:
+                (folder / name).unlink()
             for path in sorted(ready.iterdir()):
                 if path.name != DESCRIPTION:
                     path.replace(folder / path.name)
@@ -96,26 +92,3 @@ def settle(folder: Path) -> None:
         raise CheckpointError(
             f"the new model in {ready} cannot take its place ({error}). Give back the right to write, and try again"
         ) from error
-
-
-def set_aside(folder: Path) -> Path | None:
-    """Move the model that lies in a folder to a place of its own below it; return that, None where there was none.
-
-    Raises:
-        CheckpointError: the disk refused.
-    """
-    files = [path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()]
-    if not files:
-        return None
-    try:
-        number = 1
-        while (place := folder / EARLIER / str(number)).exists():
-            number += 1
-        place.mkdir(parents=True)
-        # The description first: a half-moved model has none.
-        for path in sorted(set(files), key=lambda path: path.name != DESCRIPTION):
-            os.rename(path, place / path.name)  # noqa: PTH104 - not `replace`: nothing is there
-        sync(folder)
-    except OSError as error:
-        raise CheckpointError(f"the model in {folder} cannot be moved away ({error.strerror})") from error
-    return place

@@ -1,6 +1,6 @@
 """Jobs that train and measure: one task on top of a checkpoint, then measurements on all tasks so far.
 
-Each model has a `TrainingJob` and an `Evaluator`; the parameters of a training job are a `TrainSpec`.
+Each model has a `TrainingJob`; its parameters are a `TrainSpec`.
 
 The task's dataset is the job's inputs, which its first attempt copies into the chain's folder. There it stays read-only
 (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint it becomes one of the later jobs' `tasks`.
@@ -27,7 +27,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -63,6 +63,7 @@ _REPORT_EVERY_S = 1.0
 _DAY_S = 86_400.0
 T = TypeVar("T")
 C = TypeVar("C", bound=Config)
+M = TypeVar("M")
 OnStep = Callable[[int, int], object]
 """Takes (steps done, steps in all)."""
 
@@ -118,52 +119,38 @@ class StepReports:
             self._reporter.progress(done, total, self._note)
 
 
-@dataclass(frozen=True, slots=True)
-class UnmeasuredSplit:
-    """A split with nothing to measure, and the reason."""
-
-    task: str
-    split: str
-    reason: str
-
-    def as_json(self) -> dict[str, str]:
-        return {"task": self.task, "split": self.split, "reason": self.reason}
-
-
-@dataclass(frozen=True, slots=True)
-class Recorder:
-    """The origin of measurements: the job's id and its reporter."""
-
-    job: str
-    reporter: Reporter
-
-
-class Evaluator(abc.ABC, Generic[C]):
-    """Measures one checkpoint, and records each measurement as an event. `C` is the model's configuration."""
+class Measuring(abc.ABC, Generic[C]):
+    """Measures checkpoints of a chain, and records each measurement as an event. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
 
-    def __init__(self, chain: Chain, checkpoint: str, config: C, recorder: Recorder) -> None:
+    def __init__(self, chain: Chain, config: C, job: str, reporter: Reporter) -> None:
         self.chain = chain
-        self.checkpoint = checkpoint
-        self.config = config
-        self.recorder = recorder
+        self.measured_with = config
+        self.job = job
+        self.reporter = reporter
+        self._loaded: tuple[str, Any] | None = None
+
+    def loaded(self, source: str | Path, load: Callable[[str], M]) -> M:
+        """Return what a model's folder is loaded as; the last one stays loaded."""
+        if self._loaded is None or self._loaded[0] != str(source):
+            # Before the next is loaded: the GPU might not hold two.
+            self._loaded = None
+            self._loaded = str(source), load(str(source))
+        found: M = self._loaded[1]
+        return found
 
     @abc.abstractmethod
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
         """Return the files of a dataset that a measurement reads, there or not."""
-
-    def named(self, split: str) -> str:
-        """Return the name under which a side of the split is recorded."""
-        return self.config.task_split(split)
 
     @abc.abstractmethod
     def settings(self) -> list[Any]:
         """Return the other values that decide a measurement."""
 
     @abc.abstractmethod
-    def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        """Measure the checkpoint on one split of a task, whose files are there.
+    def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        """Measure a checkpoint on one split of a task, whose files are there.
 
         Raises:
             NothingToLearnError: there is nothing to measure.
@@ -171,56 +158,52 @@ class Evaluator(abc.ABC, Generic[C]):
         """
 
     def record(
-        self, task: TaskData, split: str, *, repository: str | None
-    ) -> EvaluationFinished | UnmeasuredSplit:
-        """Measure the checkpoint on one split of a task and report it, or return the reason for not measuring.
+        self, checkpoint: str, task: TaskData, split: str, *, repository: str | None
+    ) -> EvaluationFinished | str:
+        """Measure a checkpoint on one split of a task and report it, or return the reason for not measuring.
 
         Raises:
             LearningError: the dataset or the checkpoint cannot be used.
             OSError: the measurement cannot be written, or the dataset not be read.
         """
         try:
-            body = self._measured(task, split, repository)
+            body = self._measured(checkpoint, task, split, repository)
         except NothingToLearnError as error:
-            return UnmeasuredSplit(task.name, split, str(error))
+            return str(error)
         # With the job: another job with the same measurement records its own event.
-        key = (body.evaluation, self.recorder.job)
-        self.recorder.reporter.events([Recorded(stream_of(self.model), body, key)])
+        self.reporter.events([Recorded(stream_of(self.model), body, (body.evaluation, self.job))])
         return body
 
-    def _measured(self, task: TaskData, split: str, repository: str | None) -> EvaluationFinished:
+    def _measured(
+        self, checkpoint: str, task: TaskData, split: str, repository: str | None
+    ) -> EvaluationFinished:
         paths = self.paths(task, split)
         for path in paths:
             if not path.is_file():
                 raise DatasetError(f"{task.name}: {path} is not there")
         read, settings = [file_digest(path) for path in paths], json.dumps(self.settings())
         version = str(EvaluationFinished.schema_version)
-        evaluation = short_hash("evaluation", version, self.checkpoint, task.name, split, *read, settings)
+        evaluation = short_hash("evaluation", version, checkpoint, task.name, split, *read, settings)
         path = self.chain.folder / _EVALUATIONS / f"{evaluation}.json"
         kept = _read_kept(path)
         if kept is not None:
-            about = {
-                "repository": repository,
-                "job": self.recorder.job,
-            }
-            self.recorder.reporter.stage(kept.scores.encode())
-            return kept.body.model_copy(update=about)
-        found = self.measure(
-            task, split, StepReports(self.recorder.reporter, f"measuring {task.name}, {split}")
-        )
+            self.reporter.stage(kept.scores.encode())
+            return kept.body.model_copy(update={"repository": repository, "job": self.job})
+        reports = StepReports(self.reporter, f"measuring {task.name}, {split}")
+        found = self.measure(checkpoint, task, split, reports)
         scores = json.dumps(found.scores)
         body = EvaluationFinished(
             model=self.model,
             evaluation=evaluation,
-            checkpoint=self.checkpoint,
+            checkpoint=checkpoint,
             repository=repository,
-            split=self.named(split),
+            split=self.measured_with.task_split(split),
             dataset=found.dataset,
             metrics=with_bounds(found.metrics),
             n=found.n,
-            scores=self.recorder.reporter.stage(scores.encode()),
+            scores=self.reporter.stage(scores.encode()),
             seconds=found.seconds,
-            job=self.recorder.job,
+            job=self.job,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, _Kept(body=body, scores=scores).model_dump_json())
@@ -274,7 +257,7 @@ def dataset_taken(spec: JobSpec[Any], chain: Path) -> Path:
     return freeze(chain, spec.job, take)
 
 
-class TrainingJob(abc.ABC, Generic[C]):
+class TrainingJob(Measuring[C]):
     """A job that trains one model; see the module. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
@@ -283,13 +266,11 @@ class TrainingJob(abc.ABC, Generic[C]):
 
     def __init__(self, config: C, spec: JobSpec[TrainSpec], reporter: Reporter) -> None:
         self.order = order = spec.parameters
+        # Every checkpoint answers the same questions, and the seed draws them.
+        super().__init__(Chain(order.chain), config, spec.job, reporter)
         seed = (config.seed + order.refused) % 2**32
         self.config: C = replace(config, seed=seed)  # type: ignore[type-var]  # subclasses are dataclasses
-        # Every checkpoint answers the same questions, and the seed draws them.
-        self.measured_with = config
-        self.chain = Chain(order.chain)
         self.spec = spec
-        self.reporter = reporter
 
     @property
     def replayed(self) -> list[TaskData]:
@@ -319,10 +300,6 @@ class TrainingJob(abc.ABC, Generic[C]):
             LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another
                 process makes the same checkpoint.
         """
-
-    @abc.abstractmethod
-    def evaluator(self, checkpoint: str, recorder: Recorder) -> Evaluator[C]:
-        """Return the evaluator of a checkpoint."""
 
     @abc.abstractmethod
     def facts_of(self, folder: Path) -> dict[str, Any]:
@@ -398,10 +375,7 @@ class TrainingJob(abc.ABC, Generic[C]):
             key = (made.checkpoint, self.spec.job)
             self.reporter.events([Recorded(stream_of(self.model), body, key)])
             earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
-            recorder = Recorder(self.spec.job, self.reporter)
-            measured = self._measure(self.evaluator(made.checkpoint, recorder), [*earlier, task])
-            if order.parent is not None and (unknown := self._measure_before(order.parent, task, recorder)):
-                measured["unmeasured"].append(unknown.as_json())
+            measured = self._measure_all(made.checkpoint, [*earlier, task])
         return {
             "checkpoint": made.checkpoint,
             "dataset": str(task.dataset),
@@ -434,25 +408,27 @@ class TrainingJob(abc.ABC, Generic[C]):
         path = folder / CURVE
         return self.reporter.stage(path.read_bytes()) if path.is_file() else None
 
-    def _measure_before(self, parent: str, task: TaskData, recorder: Recorder) -> UnmeasuredSplit | None:
-        """Measure the checkpoint in use on the new test set: what is not learned shows only beside what it knew."""
-        try:
-            self.chain.read(parent, verify=True)
-            self.evaluator(parent, recorder).record(task, "test", repository=task.name)
-        except CheckpointError as error:
-            # A model that was offered is to take the place of one that is damaged, too.
-            return UnmeasuredSplit(task.name, "test", str(error))
-        return None
-
-    def _measure(self, measuring: Evaluator[C], tasks: Sequence[TaskData]) -> dict[str, Any]:
-        """Measure on the test set of every task, the newest one last, and on the newest one's val set."""
-        wanted = [*((task, "test") for task in tasks), (tasks[-1], "val")]
+    def _measure_all(self, made: str, tasks: Sequence[TaskData]) -> dict[str, Any]:
+        """Measure on the test set of every task, the newest one last, on the newest one's val set, and the checkpoint
+        in use on the newest test set: what is not learned shows only beside what it knew."""
+        new, parent = tasks[-1], self.order.parent
+        wanted = [*((made, task, "test") for task in tasks), (made, new, "val")]
+        wanted += [] if parent is None else [(parent, new, "test")]
         evaluations, unmeasured = [], []
-        for number, (one, split) in enumerate(wanted):
-            self.reporter.progress(number, len(wanted), f"measuring {one.name}, {split}")
-            found = measuring.record(one, split, repository=one.name)
-            if isinstance(found, UnmeasuredSplit):
-                unmeasured.append(found.as_json())
-            else:
+        for number, (checkpoint, task, split) in enumerate(wanted):
+            self.reporter.progress(number, len(wanted), f"measuring {task.name}, {split}")
+            found: EvaluationFinished | str
+            try:
+                if checkpoint != made:
+                    self.chain.read(checkpoint, verify=True)
+                found = self.record(checkpoint, task, split, repository=task.name)
+            except CheckpointError as error:
+                if checkpoint == made:
+                    raise
+                # A model that was offered is to take the place of one that is damaged, too.
+                found = str(error)
+            if isinstance(found, str):
+                unmeasured.append({"task": task.name, "split": split, "reason": found})
+            elif checkpoint == made:
                 evaluations.append(found.evaluation)
         return {"evaluations": evaluations, "unmeasured": unmeasured}

@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pipeline.endpoint.client import ChatClient
 from pipeline.lean.tactic_text import Step
-from pipeline.models.retriever.finder import Retriever
+from pipeline.models.retriever.index import Retriever
 from pipeline.models.tactics.generate import Generator, PrefixTooLongError
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError

@@ -46,7 +46,7 @@ from store.text import first_line
 from store.view import model_queries, queries
 
 if TYPE_CHECKING:
-    from pipeline.models.retriever.finder import Retriever
+    from pipeline.models.retriever.index import Retriever
     from pipeline.serve.engines import EncodingModel, GeneratingModel, LoadedRetriever, RatingModel, Terms
 
 

@@ -461,14 +461,14 @@ class Premises:
         if retriever is None:
             return _Indexed(before, corpus, BM25(corpus), None, lambda: WORDS)
         from pipeline.models.libraries import tensors_digest
-        from pipeline.models.retriever.index import EmbeddingIndex, embed_premises
+        from pipeline.models.retriever.index import Retriever
 
         encoder = retriever.encoder
         weights = self._digests.get(encoder)
         if weights is None:
             weights = self._digests[encoder] = tensors_digest(encoder.state_dict())
-        index = EmbeddingIndex.of(spec.indices, encoder, retriever.document_length, weights=weights)
-        vectors, _ = embed_premises(encoder, retriever.tokens, corpus, retriever.document_length, index)
+        asked = Retriever(encoder, retriever.tokens, retriever.document_length)
+        vectors, _ = asked.premises(corpus, asked.index(spec.indices, weights=weights))
         return _Indexed(before, corpus, BM25(corpus), vectors, weakref.ref(encoder))
 
 

@@ -33,7 +33,7 @@ from pipeline.jobs.specs import (
 from pipeline.lean.build.lake import BuildMessage
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import PremiseFinder, Retriever
+from pipeline.models.retriever.finder import PremiseFinder, load_retriever
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
@@ -238,7 +238,7 @@ def retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
         chain: Path, checkpoint: str, corpus: Corpus, *, indices: Path, premises: int, device: Any
     ) -> PremiseFinder:
         assert chain / checkpoint == folder
-        return PremiseFinder(Retriever.load(folder, device=device), corpus, premises=premises)
+        return PremiseFinder(load_retriever(folder, device=device), corpus, premises=premises)
 
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
     return {

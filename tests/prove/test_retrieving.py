@@ -15,9 +15,9 @@ from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.protocol import Sources
 from pipeline.jobs.specs import Budget
 from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
-from pipeline.models.retriever import finder as finding
+from pipeline.models.retriever import index as indexing
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import PremiseFinder, Retriever
+from pipeline.models.retriever.finder import PremiseFinder, load_retriever
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.places import Place, accessible
 from pipeline.models.retriever.retriever import PremiseRetriever
@@ -57,7 +57,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finder(model: Path, corpus: Corpus) -> PremiseFinder:
-    return PremiseFinder(Retriever.load(model), corpus, premises=4)
+    return PremiseFinder(load_retriever(model), corpus, premises=4)
 
 
 def names(codes: Sequence[str]) -> list[str]:
@@ -118,7 +118,7 @@ def test_goals_of_several_searches_are_embedded_together(
         batches.append(len(texts))
         return embed_texts(encoder, tokens, texts, length)
 
-    monkeypatch.setattr(finding, "embed_texts", counted)
+    monkeypatch.setattr(indexing, "embed_texts", counted)
     place = Place("Demo/F2.lean", (7, 1))
 
     async def ask() -> list[tuple[Premise, ...]]:

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, astuple
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,13 +34,7 @@ from pipeline.models.progress.training import LIBRARIES, ProgressTrainer, Traine
 from pipeline.models.ranks import world
 from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.running import Saves
-from pipeline.models.training_job import (
-    Evaluator,
-    OnStep,
-    Recorder,
-    TrainingJob,
-    configured,
-)
+from pipeline.models.training_job import OnStep, TrainingJob, configured
 from store.events.models import ModelKind
 
 METRICS = ("mae", "mse", "within_1")
@@ -170,27 +163,6 @@ def _digest(rows: Sequence[Row]) -> str:
 _FILES = {"test": TEST, "val": LEARN}
 
 
-class ProgressEvaluator(Evaluator[ProgressConfig]):
-    """Measures one progress model of a chain."""
-
-    model: ClassVar[ModelKind] = "progress"
-
-    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        return (file_of(task.dataset, self.config.split, _FILES[split]),)
-
-    def settings(self) -> list[Any]:
-        return [self.config.seed]
-
-    @cached_property
-    def loaded(self) -> ProgressModel:
-        """The checkpoint's model, loaded once."""
-        return ProgressModel(self.chain.path(self.checkpoint), device=self.config.device)
-
-    def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        (path,) = self.paths(task, split)
-        return evaluate(self.loaded, _rows_of(path, split), seed=self.config.seed, on_batch=on_batch)
-
-
 def _rows_of(path: Path, split: str) -> list[Row]:
     if not path.stat().st_size:
         raise NothingToLearnError(f"no step is on the {split} side")
@@ -203,6 +175,19 @@ def _rows_of(path: Path, split: str) -> list[Row]:
 class ProgressJob(TrainingJob[ProgressConfig]):
     model: ClassVar[ModelKind] = "progress"
     position: ClassVar[tuple[str, ...]] = ("position",)
+
+    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        return (file_of(task.dataset, self.config.split, _FILES[split]),)
+
+    def settings(self) -> list[Any]:
+        return [self.measured_with.seed]
+
+    def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        (path,), config = self.paths(task, split), self.measured_with
+        model = self.loaded(
+            self.chain.path(checkpoint), lambda source: ProgressModel(source, device=config.device)
+        )
+        return evaluate(model, _rows_of(path, split), seed=config.seed, on_batch=on_batch)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config = self.config
@@ -238,9 +223,6 @@ class ProgressJob(TrainingJob[ProgressConfig]):
 
     def facts_of(self, folder: Path) -> dict[str, Any]:
         return {"max_length": ProgressModel(folder, device=self.config.device).max_length}
-
-    def evaluator(self, checkpoint: str, recorder: Recorder) -> ProgressEvaluator:
-        return ProgressEvaluator(self.chain, checkpoint, self.measured_with, recorder)
 
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:

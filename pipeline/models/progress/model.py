@@ -9,17 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from pipeline.lean.tactic_text import Step
 from pipeline.models.batching import by_length, padded
 from pipeline.models.errors import ModelError
-from pipeline.models.libraries import device_of, load_tokenizer, quiet_libraries
+from pipeline.models.libraries import UNLOADABLE, device_of, load_tokenizer, load_weights
 from pipeline.models.model_files import read_about
 from pipeline.models.progress.text import fitting_text, progress_text
 from pipeline.models.trainer_folder import settle
@@ -107,23 +105,20 @@ def load_model(
     """
     tokenizer = load_tokenizer(model)
     try:
-        with quiet_libraries():
-            found: Any = AutoModelForSequenceClassification.from_pretrained(
-                model,
-                num_labels=1,
-                problem_type="regression",
-                dtype=dtype,
-                ignore_mismatched_sizes=new_head,
-                output_loading_info=True,
-            )
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        found, missing = load_weights(
+            AutoModelForSequenceClassification,
+            model,
+            num_labels=1,
+            problem_type="regression",
+            dtype=dtype,
+            ignore_mismatched_sizes=new_head,
+        )
+    except UNLOADABLE as error:
         raise ModelError(
             f"{model} cannot be loaded as a progress model ({first_line(error)}). Name a folder with config.json, "
             "model.safetensors and a tokenizer, or a model of the hub that was fetched before"
         ) from error
-    loaded: PreTrainedModel
-    loaded, report = found
-    missing = sorted(report["missing_keys"])
+    loaded: PreTrainedModel = found
     if missing and not new_head:
         raise ModelError(
             f"{model} is no progress model: it lacks {', '.join(missing[:3])}, which would be random. Train one from "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipeline.lean.tactic_text import Step
-from pipeline.models.text import CUT, fitting_state, state_text
+from pipeline.models.text import CUT, fitting_state, least, state_text
 
 
 def progress_text(step: Step) -> str:
@@ -25,23 +25,15 @@ def fitting_text(step: Step, fits: Callable[[str], bool]) -> str:
         return text
     goal, tactic = state_text(step.goal), step.tactic.strip()
     lines = step.prefix.strip().splitlines()
-    fewest, most = 0, len(lines)  # of the newest lines, those that stay: as many as fit
-    while fewest < most:
-        middle = (fewest + most + 1) // 2
-        if fits(_rendered(goal, _newest(lines, middle), tactic)):
-            fewest = middle
-        else:
-            most = middle - 1
-    prefix = _newest(lines, fewest)
+    cut = least(0, len(lines), lambda at: fits(_rendered(goal, _without(lines, at), tactic)))
+    prefix = _without(lines, cut)
     if not fits(_rendered(goal, prefix, tactic)):
         goal = fitting_state(goal, lambda state: fits(_rendered(state, prefix, tactic)))
     return _rendered(goal, prefix, tactic)
 
 
-def _newest(lines: list[str], number: int) -> str:
-    if number == len(lines):
-        return "\n".join(lines)
-    return "\n".join([CUT, *lines[len(lines) - number :]])
+def _without(lines: list[str], oldest: int) -> str:
+    return "\n".join([CUT, *lines[oldest:]] if oldest else lines)
 
 
 def _rendered(goal: str, prefix: str, tactic: str) -> str:

@@ -17,22 +17,20 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset as TorchDataset
 from transformers import (
     EvalPrediction,
-    PreTrainedTokenizerBase,
     Trainer,
     TrainerCallback,
     TrainerState,
@@ -40,13 +38,12 @@ from transformers import (
 )
 
 from pipeline.models.config import BetweenZeroAndOne, Config, Number, Positive, PositiveNumber
-from pipeline.models.curve import Curve
-from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries, tensors_digest
+from pipeline.models.libraries import computes_in_bfloat16, quiet_libraries, tensors_digest
 from pipeline.models.model_files import versions
 from pipeline.models.progress.model import batch_of, ids_of, load_model, text_length
 from pipeline.models.progress.steps import Dataset, Row, TrainValidation, read_dataset, split
 from pipeline.models.ranks import is_first
-from pipeline.models.running import CHECKPOINTING, OnStep, Saves, run, trackers, wait
+from pipeline.models.running import CHECKPOINTING, LibraryTrainer, OnStep, Saves, wait
 from pipeline.models.trainer_folder import lock_folder, publish
 
 
@@ -103,27 +100,9 @@ class TrainedProgress:
     seconds: float
 
 
-class StepDataset(TorchDataset[dict[str, Any]]):
-    """Rows as tokens; `cut` counts the truncated ones."""
-
-    def __init__(self, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
-        self._ids, self.cut = ids_of(tokenizer, [row.step for row in rows], max_length)
-        self._labels = [row.steps_remaining for row in rows]
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        return {"input_ids": self._ids[number], "labels": self._labels[number]}
-
-
-class Collator:
-    def __init__(self, pad: int) -> None:
-        self._pad = pad
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        labels = torch.tensor([row["labels"] for row in rows], dtype=torch.float32)
-        return {**batch_of([row["input_ids"] for row in rows], self._pad), "labels": labels}
+def collated(rows: Sequence[Mapping[str, Any]], *, pad: int) -> dict[str, Tensor]:
+    labels = torch.tensor([row["labels"] for row in rows], dtype=torch.float32)
+    return {**batch_of([row["input_ids"] for row in rows], pad), "labels": labels}
 
 
 def logits_of(given: Any, _labels: Tensor) -> Tensor:
@@ -176,7 +155,7 @@ class Settings(Config):
         self.checked()
 
 
-class ProgressTrainer:
+class ProgressTrainer(LibraryTrainer):
     """Trains a model that predicts how many steps of a proof remain. LeanDojo-v2's trainer of that name.
 
     `tokenizer` and `model` are loaded by the constructor, as there; after `train` the model is the one that was kept.
@@ -202,7 +181,6 @@ class ProgressTrainer:
     ) -> None:
         """Args:
         data_path: a JSONL file of steps, as `everlean export progress OUT` writes it.
-        model_name: a folder, or a name of the hub.
         output_dir: the model's folder; an earlier model in it is replaced once the new one is complete.
         max_length: tokens of a text; fewer where the model takes fewer.
         batch_size: rows at once, on each device.
@@ -210,21 +188,16 @@ class ProgressTrainer:
         learning_rate: of AdamW, falling to 0.
         eval_ratio: the share of the proofs that is held out, where the rows have no `side`.
         seed: of the split, a new head, and the order of the rows.
-        device: "auto" (GPUs where there are any), "cpu" or "cuda".
         bf16: compute in bfloat16; None: where the GPU does.
         gradient_checkpointing: less memory, more time.
-        report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.
-        callbacks: transformers' or of its shape, told of the run.
+        model_name, device, report_to, callbacks: as `LibraryTrainer`'s.
 
         Raises:
             ConfigError: a number is out of range.
             ModelError: the model cannot be loaded.
         """
         self.data_path = str(data_path)
-        self.model_name = str(model_name)
-        self.output_dir = str(output_dir)
-        where = device_of(device)
-        self._cpu = where.type == "cpu"
+        super().__init__(model_name, output_dir, device, report_to, callbacks)
         self.settings = Settings(
             batch_size,
             epochs,
@@ -232,7 +205,7 @@ class ProgressTrainer:
             _WEIGHT_DECAY,
             eval_ratio,
             seed,
-            computes_in_bfloat16(where) if bf16 is None else bf16,
+            computes_in_bfloat16(self.device) if bf16 is None else bf16,
             gradient_checkpointing,
             max_length,
         )
@@ -240,22 +213,12 @@ class ProgressTrainer:
             torch.manual_seed(seed)
             self.tokenizer, self.model = load_model(model_name, new_head=True)
         self._begun = tensors_digest(self.model.state_dict())
-        self._trackers = trackers(report_to)
-        self._callbacks = tuple(callbacks)
-        self._curve = Curve()
         self.max_length = text_length(self.tokenizer, self.model, max_length)
 
-    def train(
-        self,
-        on_step: OnStep = lambda _done, _total: None,
-        *,
-        save_every_s: float = math.inf,
-    ) -> TrainedProgress:
+    def train(self, on_step: OnStep = lambda _done, _total: None) -> TrainedProgress:
         """Train, keep the best epoch, write it to `output_dir`, and return how well it does.
 
-        Args:
-            on_step: takes (optimiser steps done, in all) after each.
-            save_every_s: seconds from one save to the next, beside that of every epoch.
+        `on_step` takes (optimiser steps done, in all) after each. The run is saved after every epoch.
 
         Raises:
             DatasetError: the dataset cannot be used. DivergedError: a loss was no finite number.
@@ -266,7 +229,7 @@ class ProgressTrainer:
         # Under `accelerate launch` every process comes here; the first one writes.
         with lock_folder(place) if is_first() else nullcontext():
             data = read_dataset(self.data_path)
-            made = self.fit(data, on_step, Saves(place / f"{_RUN}{self._id(data)}", save_every_s))
+            made = self.fit(data, on_step, Saves(place / f"{_RUN}{self._id(data)}"))
             if is_first():
                 publish(place, self.write, asdict(made))
                 # Those of other data or settings too: their model is replaced.
@@ -285,14 +248,20 @@ class ProgressTrainer:
         if data.incomplete:
             _log.warning("%s: %d lines lack a field and are left out", self.data_path, data.incomplete)
         halves = split(data.rows, eval_ratio=self.settings.eval_ratio, seed=self.settings.seed)
-        train = StepDataset(halves.train, self.tokenizer, self.max_length)
-        held_out = StepDataset(halves.held_out, self.tokenizer, self.max_length)
-        trainer = self._trainer(train, held_out, saves.folder)
-        run(trainer, on_step, saves)
-        self._curve = Curve.of_history(trainer.state.log_history)
+        cut = 0
+        examples: list[list[dict[str, Any]]] = []
+        for rows in (halves.train, halves.held_out):
+            texts, long = ids_of(self.tokenizer, [row.step for row in rows], self.max_length)
+            numbers = [row.steps_remaining for row in rows]
+            examples.append(
+                [{"input_ids": ids, "labels": number} for ids, number in zip(texts, numbers, strict=True)]
+            )
+            cut += long
+        trainer = self._trainer(*examples)
+        self.drive(trainer, on_step, saves)
         kept: Any = trainer.model
         self.model = kept
-        return self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
+        return self._described(trainer.state, data, halves, cut, time.monotonic() - started)
 
     def write(self, folder: Path) -> None:
         """Write the model, its tokenizer and the curve of its training into a folder.
@@ -300,19 +269,14 @@ class ProgressTrainer:
         Raises:
             OSError, SafetensorError: the disk refused.
         """
-        with quiet_libraries():
-            self.model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
-        self._curve.write(folder)
+        self.write_files(folder, self.model, self.tokenizer)
 
-    def _trainer(self, train: StepDataset, held_out: StepDataset, folder: Path) -> Trainer:
-        checkpointing: dict[str, Any] = {CHECKPOINTING: self.settings.gradient_checkpointing}
+    def _trainer(self, train: list[dict[str, Any]], held_out: list[dict[str, Any]]) -> Trainer:
         with quiet_libraries():
             return Trainer(
                 model=self.model,
                 args=TrainingArguments(
-                    **checkpointing,
-                    output_dir=str(folder),
+                    **{**self.arguments(), CHECKPOINTING: self.settings.gradient_checkpointing},
                     learning_rate=self.settings.learning_rate,
                     per_device_train_batch_size=self.settings.batch_size,
                     per_device_eval_batch_size=self.settings.batch_size,
@@ -324,21 +288,14 @@ class ProgressTrainer:
                     metric_for_best_model="mse",
                     # Without it transformers keeps the worst epoch.
                     greater_is_better=False,
-                    logging_steps=1,
-                    # The filter would log a loss of NaN as 0.
-                    logging_nan_inf_filter=False,
-                    report_to=self._trackers or "none",
-                    disable_tqdm=True,
                     remove_unused_columns=False,
                     seed=self.settings.seed,
-                    use_cpu=self._cpu,
                     bf16=self.settings.bf16,
                     # The loss is a mean, which would count as many times as there are processes.
                     average_tokens_across_devices=False,
-                    dataloader_pin_memory=not self._cpu,
+                    dataloader_pin_memory=self.device.type != "cpu",
                 ),
-                callbacks=list(self._callbacks),
-                data_collator=Collator(int(self.model.config.pad_token_id)),
+                data_collator=partial(collated, pad=int(self.model.config.pad_token_id)),
                 train_dataset=train,
                 eval_dataset=held_out,
                 compute_metrics=error_metrics,
@@ -351,7 +308,7 @@ class ProgressTrainer:
         state: TrainerState,
         data: Dataset,
         halves: TrainValidation,
-        texts: tuple[StepDataset, StepDataset],
+        cut: int,
         seconds: float,
     ) -> TrainedProgress:
         epochs = tuple(
@@ -365,7 +322,7 @@ class ProgressTrainer:
             rows=(len(halves.train), len(halves.held_out)),
             by_side=halves.by_side,
             incomplete=data.incomplete,
-            cut=sum(part.cut for part in texts),
+            cut=cut,
             max_length=self.max_length,
             settings=self.settings.to_dict(),
             epochs=epochs,

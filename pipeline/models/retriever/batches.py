@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from pipeline.models.datasets import Position, Theorem, theorems
 from pipeline.models.errors import DatasetError, EmptySplitError
-from pipeline.models.retriever.config import Loss
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Tokens, load_tokens, query_ids, tensors_of
 from pipeline.models.text import query_text
@@ -233,103 +233,51 @@ class Batch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """The places of a step's rows that each process takes, as many as any other; `rows` places there are.
-
-    The last place is repeated to fill up.
-    """
-
-    rows: int
-    places: tuple[list[int], ...]
-
-    @property
-    def scale(self) -> float:
-        """See `Batch.scale`."""
-        return len(self.places) * len(self.places[0]) / self.rows
-
-    def ignore_filling(
-        self, rank: int, label: npt.NDArray[np.float32], ignore: npt.NDArray[np.bool_]
-    ) -> None:
-        """Let what fills up count for nothing in a process's labels, whose columns are all processes' documents."""
-        own = len(self.places[0])
-        filling = np.arange(own * len(self.places)).reshape(len(self.places), own) >= self.rows
-        # A process's columns are its rows' positives, then each row's first negative, and so on.
-        columns = np.tile(filling, label.shape[1] // filling.size).reshape(-1)
-        ignore[:, columns] = True
-        ignore[filling[rank]] = True
-        label[filling[rank]] = 0
-
-
-def shared(rows: int, world: int) -> Shares:
-    """Share a step's rows among the processes of a run."""
-    own = math.ceil(rows / world)
-    places = [min(place, rows - 1) for place in range(own * world)]
-    return Shares(rows, tuple(places[first : first + own] for first in range(0, len(places), own)))
-
-
-class Batches(IterableDataset[Batch]):
-    """The steps from `start_step` to `end_step` of one process of `world`, as an iterable and by number."""
+class Batches:
+    """The steps of one process of `world`, by number."""
 
     def __init__(
         self,
         corpus: Corpus,
         examples: Sequence[Example],
         tokens: Tokens,
+        config: RetrieverConfig,
         *,
         batch_size: int,
-        negatives: int,
-        in_file_negatives: int,
-        hard_negatives: int = 0,
         hard: npt.NDArray[np.int32] | None = None,
-        max_seq_len: int,
-        document_length: int | None = None,
-        seed: int,
-        loss: Loss = "mse",
         multiple_of: int = 1,
         rank: int = 0,
         world: int = 1,
-        start_step: int = 0,
-        end_step: int | None = None,
         pairs: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Args:
             corpus: the premises.
             examples: the steps to learn; those without a premise are left out.
             tokens: makes ids of texts.
+            config: negatives, lengths, seed, and the loss that labels are for.
             batch_size: pairs of a step, of all processes together.
-            negatives: negatives a pair.
-            in_file_negatives: at most so many of them from the positive's file.
-            hard_negatives: at most so many of the others hard ones.
-            hard: those of each step that has a premise (`index.hard_negatives`); None: there are none.
-            max_seq_len: the longest query, in tokens with the end mark.
-            document_length: the longest document; None for the same.
-            seed: decides order and negatives.
-            loss: which labels.
+            hard: the hard negatives of each step that has a premise (`index.hard_negatives`); None: there are none.
             multiple_of: an epoch has a multiple of so many steps (or, where it has fewer in all, what it has), so that
                 accumulated gradients never cross from one epoch into the next.
             rank, world: which process of how many this is.
-            start_step, end_step: the steps to iterate over; no end means for ever.
             pairs: the places of examples, each with one of its premises; None: each with all.
 
         Raises:
             DatasetError: no step uses a premise of the corpus, or there are fewer pairs than one step takes.
         """
-        super().__init__()
         self.corpus = corpus
         self.examples = tuple(example for example in examples if example.positives)
         self._tokens = tokens
         self._batch_size = batch_size
+        self._config = config
         self._sampler = NegativeSampler(
-            corpus, negatives=negatives, in_file=in_file_negatives, hard=hard_negatives
+            corpus,
+            negatives=config.num_negatives,
+            in_file=config.num_in_file_negatives,
+            hard=config.num_hard_negatives,
         )
         self._hard = hard
-        self._max_seq_len = max_seq_len
-        self._document_length = document_length or max_seq_len
-        self._seed = seed
-        self._loss = loss
         self._rank, self._world = rank, world
-        self.start_step, self.end_step = start_step, end_step
         self.pairs = list(pairs or ()) or [
             (number, positive)
             for number, example in enumerate(self.examples)
@@ -352,49 +300,47 @@ class Batches(IterableDataset[Batch]):
         self._lengths = np.array([lengths[number] for number, _ in self.pairs], dtype=np.int64)
         self._epoch: tuple[int, npt.NDArray[np.int64]] | None = None
 
-    def __iter__(self) -> Iterator[Batch]:
-        worker = get_worker_info()
-        step = self.start_step + (worker.id if worker else 0)
-        stride = worker.num_workers if worker else 1
-        while self.end_step is None or step < self.end_step:
-            yield self.at(step)
-            step += stride
-
     def at(self, step: int) -> Batch:
         """Return this process's part of a step (from 0, through the epochs)."""
         numbers = self._order(step // self.steps_per_epoch)[step % self.steps_per_epoch]
         # What is drawn follows from the step alone: each process draws for all, and so knows all columns.
-        return self.of(numbers, _generator(self._seed, _STEPS, step), rank=self._rank, world=self._world)
+        return self.of(
+            numbers, _generator(self._config.seed, _STEPS, step), rank=self._rank, world=self._world
+        )
 
     def of(self, numbers: npt.NDArray[np.int64], rng: np.random.Generator, *, rank: int, world: int) -> Batch:
         """Return a process's part of a step that learns some pairs, by their numbers: those of all processes."""
-        drawn = []
-        for number in numbers:
-            example, positive = self.pairs[number]
-            found = self._sampler.draw(self.examples[example], positive, rng, self._hard_of(example))
-            drawn.append([positive, *found])
-        shares = shared(len(numbers), world)
-        by_process = [
-            [drawn[place][i] for i in range(1 + self._sampler.negatives) for place in places]
-            for places in shares.places
-        ]
-        own, columns = numbers[shares.places[rank]], by_process[rank]
-        rows = [self.pairs[number] for number in own]
-        every = [index for part in by_process for index in part]
-        label, ignore = self._targets([self.examples[example] for example, _ in rows], every)
-        shares.ignore_filling(rank, label, ignore)
-        queries = [
-            query_ids(self._tokens, self.examples[number].query, self._max_seq_len) for number, _ in rows
-        ]
-        documents = [self._tokens(self.corpus[index].serialize(), self._document_length) for index in columns]
+        pairs = [self.pairs[number] for number in numbers]
+        drawn = np.array(
+            [
+                [positive, *self._sampler.draw(self.examples[example], positive, rng, self._hard_of(example))]
+                for example, positive in pairs
+            ]
+        )
+        own = math.ceil(len(pairs) / world)
+        places = np.arange(own * world).reshape(world, own)
+        # Places without a row are filled up with the last one, which counts for nothing there.
+        filling, places = places >= len(pairs), np.minimum(places, len(pairs) - 1)
+        # A process's columns are its rows' positives, then each row's first negative, and so on.
+        every = drawn[places].transpose(0, 2, 1).reshape(world, -1)
+        columns: list[int] = every[rank].tolist()
+        rows = [pairs[place] for place in places[rank]]
+        label, ignore = self._targets([self.examples[example] for example, _ in rows], every.ravel().tolist())
+        ignore[:, np.tile(filling, drawn.shape[1]).ravel()] = True
+        ignore[filling[rank]] = True
+        label[filling[rank]] = 0
+        longest = self._config.data_max_seq_len
+        queries = [query_ids(self._tokens, self.examples[number].query, longest) for number, _ in rows]
+        longest = self._config.document_length
+        documents = [self._tokens(self.corpus[index].serialize(), longest) for index in columns]
         return Batch(
             *tensors_of(queries),
             *tensors_of(documents),
             label=torch.from_numpy(label),
             ignore=torch.from_numpy(ignore),
             premises=tuple(columns),
-            pairs=tuple(map(int, own)),
-            scale=shares.scale,
+            pairs=tuple(map(int, numbers[places[rank]])),
+            scale=own * world / len(pairs),
             context_lengths=tuple(map(len, queries)),
             premise_lengths=tuple(map(len, documents)),
         )
@@ -413,7 +359,7 @@ class Batches(IterableDataset[Batch]):
         columns_of: dict[int, list[int]] = {}
         for column, index in enumerate(columns):
             columns_of.setdefault(index, []).append(column)
-        contrastive = self._loss == "contrastive"
+        contrastive = self._config.loss == "contrastive"
         for row, example in enumerate(rows):
             for index in example.proof if contrastive else example.positives:
                 label[row, columns_of.get(index, [])] = 1
@@ -430,7 +376,7 @@ class Batches(IterableDataset[Batch]):
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         """Return the pairs of an epoch's steps: shape (steps_per_epoch, batch_size)."""
         if self._epoch is None or self._epoch[0] != epoch:
-            rng = _generator(self._seed, _EPOCHS, epoch)
+            rng = _generator(self._config.seed, _EPOCHS, epoch)
             size = self._batch_size
             order = rng.permutation(len(self.pairs))[: self.steps_per_epoch * size]
             for start in range(0, len(order), size * _WINDOW):
@@ -453,6 +399,20 @@ def _generator(seed: int, stream: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, 0, 0, number]))
 
 
+class _Numbers(IterableDataset[int]):
+    """The numbers of steps, which the processes of a loader take in turns.
+
+    Without a length: Lightning would take what is left of an interrupted epoch for all of it.
+    """
+
+    def __init__(self, numbers: range) -> None:
+        self._numbers = numbers
+
+    def __iter__(self) -> Iterator[int]:
+        worker = get_worker_info()
+        return iter(self._numbers if worker is None else self._numbers[worker.id :: worker.num_workers])
+
+
 class RetrievalDataModule(pl.LightningDataModule):
     """LeanDojo's data module: the same arguments, and a corpus with the splits train, val and test.
 
@@ -472,21 +432,15 @@ class RetrievalDataModule(pl.LightningDataModule):
         max_seq_len: int,
         num_workers: int,
         *,
-        seed: int = 3407,
-        loss: Loss = "mse",
-        accumulate: int = 1,
-        document_length: int | None = None,
+        config: RetrieverConfig | None = None,
         learned: Path | None = None,
-        num_hard_negatives: int = 0,
     ) -> None:
         """Read the corpus.
 
-        `accumulate` is how many steps the trainer takes between two changes of the weights; `document_length` the
-        tokens of the longest document, where that is not `max_seq_len` as for queries. `batch_size` is of all processes
-        together. LeanDojo cuts documents at
-        other lengths in training and in the index; here it is one length everywhere. `learned` is the folder of an
-        earlier export of the same repository, which was learned: what it has is not trained on again (`to_learn`).
-        `num_hard_negatives` of a pair's negatives are of the attribute `hard`, once that is set.
+        `batch_size` is of all processes together. `config` has what LeanDojo's arguments do not say, the length of
+        documents among it; None: squared errors, no hard negatives, documents as long as queries. `learned` is the
+        folder of an earlier export of the same repository, which was learned: what it has is not trained on again
+        (`to_learn`). Hard negatives are of the attribute `hard`, once that is set.
 
         Raises:
             CorpusError: the corpus cannot be used.
@@ -494,21 +448,21 @@ class RetrievalDataModule(pl.LightningDataModule):
         """
         super().__init__()
         self.data_path = Path(data_path)
-        self.num_negatives = num_negatives
-        self.num_in_file_negatives = num_in_file_negatives
+        self.config = replace(
+            config or RetrieverConfig(loss="mse", num_hard_negatives=0, max_seq_len=max_seq_len),
+            num_negatives=num_negatives,
+            num_in_file_negatives=num_in_file_negatives,
+            data_max_seq_len=max_seq_len,
+        )
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
-        self.max_seq_len = max_seq_len
         self.num_workers = num_workers
-        self.seed = seed
-        self.loss: Loss = loss
         self.tokens: Tokens = load_tokens(model_name)
         self.corpus = Corpus(corpus_path)
-        self.accumulate = accumulate
-        self.document_length = document_length or max_seq_len
-        self._read: dict[str, tuple[Example, ...]] = {}
-        self.num_hard_negatives = num_hard_negatives
+        self.accumulate = 1
+        """Steps that the trainer takes between two changes of the weights."""
         self.hard: npt.NDArray[np.int32] | None = None
+        self._read: dict[str, tuple[Example, ...]] = {}
         self._learned = learned
         self._only_new = False
         self._to_learn: tuple[Example, ...] | None = None
@@ -558,7 +512,6 @@ class RetrievalDataModule(pl.LightningDataModule):
         *,
         rank: int = 0,
         world: int = 1,
-        start_step: int = 0,
         batch_size: int | None = None,
         multiple_of: int | None = None,
     ) -> Batches:
@@ -573,19 +526,12 @@ class RetrievalDataModule(pl.LightningDataModule):
             self.corpus,
             self.to_learn,
             self.tokens,
+            self.config,
             batch_size=batch_size or self.batch_size,
-            negatives=self.num_negatives,
-            in_file_negatives=self.num_in_file_negatives,
-            hard_negatives=self.num_hard_negatives,
             hard=self.hard,
-            max_seq_len=self.max_seq_len,
-            document_length=self.document_length,
-            seed=self.seed,
-            loss=self.loss,
             multiple_of=multiple_of or self.accumulate,
             rank=rank,
             world=world,
-            start_step=start_step,
         )
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -595,12 +541,13 @@ class RetrievalDataModule(pl.LightningDataModule):
             if trainer is not None
             else (0, 1, 0)
         )
-        batches = self.batches(rank=rank, world=world, start_step=done)
+        batches = self.batches(rank=rank, world=world)
         # To the end of the epoch: a trainer without a limit would else never reach one.
-        batches.end_step = (done // batches.steps_per_epoch + 1) * batches.steps_per_epoch
+        end = (done // batches.steps_per_epoch + 1) * batches.steps_per_epoch
         return DataLoader(
-            batches,
+            _Numbers(range(done, end)),  # type: ignore[arg-type]  # which become batches
             batch_size=None,
+            collate_fn=batches.at,  # type: ignore[arg-type]  # of one number, without a batch size
             num_workers=self.num_workers,
             pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
         )

@@ -38,7 +38,6 @@ from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import file_digest, writing
 from pipeline.models.ranks import is_first
 from pipeline.models.retriever.config import (
-    LEANDOJO_ALONE,
     AgainstForgetting,
     FromMinusOne,
     Loss,
@@ -124,7 +123,7 @@ class TrainingConfig(RetrieverConfig):
 
     def translated(self) -> RetrieverConfig:
         """Return the configuration of our trainings that does the same."""
-        own = {name: value for name, value in self.to_dict().items() if name not in LEANDOJO_ALONE}
+        own = {item.name: getattr(self, item.name) for item in fields(RetrieverConfig)}
         # LeanDojo's is of each GPU.
         own["batch_size"] = self.batch_size * max(1, self.num_gpus)
         if not self.run_progressive_training:
@@ -138,7 +137,7 @@ class TrainingConfig(RetrieverConfig):
         Raises:
             ConfigError: it cannot be read, is no mapping, or as `from_dict`.
         """
-        return cls._from_file(Path(file_path), yaml.safe_load, "YAML", wrong=yaml.YAMLError)
+        return cls._from_file(Path(file_path), yaml.safe_load, "YAML")
 
     @classmethod
     def from_json(cls, file_path: str | Path) -> TrainingConfig:
@@ -162,17 +161,13 @@ class TrainingConfig(RetrieverConfig):
         return self.translated().lambda_value
 
     @classmethod
-    def _from_file(
-        cls, path: Path, parse: Callable[[str], Any], form: str, *, wrong: type[Exception] = ValueError
-    ) -> TrainingConfig:
+    def _from_file(cls, path: Path, parse: Callable[[str], Any], form: str) -> TrainingConfig:
         try:
-            values = parse(path.read_text(encoding="utf-8"))
+            values = parse(path.read_text(encoding="utf-8")) or {}
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-        except (ValueError, wrong) as error:
+        except (ValueError, yaml.YAMLError) as error:
             raise ConfigError(f"{path} is no {form}: {error}") from error
-        if values is None:
-            values = {}
         if not isinstance(values, dict):
             raise ConfigError(
                 f"{path} holds a {type(values).__name__}: it takes a mapping of fields to values"

@@ -30,19 +30,10 @@ Loss = Literal["mse", "contrastive"]
 AgainstForgetting = Literal[
     "none", "ewc", "replay", "average", "ewc+replay", "ewc+average", "replay+average", "ewc+replay+average"
 ]
-FisherLabels = Literal["empirical", "sampled"]
 Schedule = Literal["cosine", "constant"]
 Mode = Literal["min", "max"]
 Switch = Literal["auto", "on", "off"]
-Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"]
-LEANDOJO_ALONE: Mapping[str, object] = {
-    "run_progressive_training": True,
-    "single_repo": True,
-    "num_repos": 1,
-    "tokenizer_model_name": "google/byt5-small",
-    "checkpoint_save_top_k": -1,
-}
-"""Fields of LeanDojo's configuration that are none of ours, with LeanDojo's defaults."""
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +51,6 @@ class RetrieverConfig(Config):
         against_forgetting: "none", or ways joined by "+": "ewc", "replay", "average".
         lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps. 0: no penalty.
         fisher_samples: examples that EWC's Fisher information is estimated on, shared among all that was learned.
-        fisher_labels: of earlier tasks' examples: "empirical", or "sampled" from the model.
         average_weight: of the weights after a task in the average with those before it.
         replay_size: rows of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows, below 1.
@@ -108,7 +98,6 @@ class RetrieverConfig(Config):
     checkpoint_every_n_steps: Positive = 500
     against_forgetting: AgainstForgetting = "ewc+replay+average"
     fisher_samples: Positive = 512
-    fisher_labels: FisherLabels = "empirical"
     average_weight: Share = 0.75
     replay_size: Positive = 20_000
     replay_share: BelowOne = 0.5
@@ -165,16 +154,6 @@ def for_a_job(values: Mapping[str, Any]) -> RetrieverConfig:
     Raises:
         ConfigError: a field is unknown or not taken, or says what [train] gpus says.
     """
-    for name in LEANDOJO_ALONE:
-        if name in values:
-            raise ConfigError(
-                f"{name} is a field of LeanDojo's TrainingConfig and changes nothing here: remove it"
-                + (
-                    " (lambda_value = 0 trains without a penalty)"
-                    if name == "run_progressive_training"
-                    else ""
-                )
-            )
     config = RetrieverConfig.from_dict(values)
     if config.num_gpus > 1:
         raise ConfigError(

@@ -34,7 +34,7 @@ from transformers.utils.hub import cached_file, is_offline_mode
 
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, NotFetchedError
-from pipeline.models.libraries import UNLOADABLE, quiet_libraries
+from pipeline.models.libraries import UNLOADABLE, load_weights
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.text import fitting_state
 from store.text import first_line
@@ -128,19 +128,14 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
                 "encoder-decoders T5's"
             )
         pooling = pooling_of(model, config)
-        with quiet_libraries():
-            loader: Any = T5EncoderModel if t5 else AutoModel
-            loaded: Any = loader.from_pretrained(model, dtype=dtype, output_loading_info=True)
+        found, lacks = load_weights(T5EncoderModel if t5 else AutoModel, model, dtype=dtype)
     except UNLOADABLE as error:
         raise _not_loadable(str(model), model, error) from error
-    encoder: Encoder
-    encoder, report = loaded
-    # transformers initialises missing weights at random; a half random retriever must not pass for a trained one.
-    missing = sorted(
-        name
-        for name in report["missing_keys"]
-        if name != "encoder.embed_tokens.weight" and not name.startswith(f"{_HEAD}.")
-    )
+    encoder: Encoder = found
+    # A half random retriever must not pass for a trained one.
+    missing = [
+        name for name in lacks if name != "encoder.embed_tokens.weight" and not name.startswith(f"{_HEAD}.")
+    ]
     if missing:
         raise CheckpointError(
             f"{model} lacks {len(missing)} of the encoder's weights ({missing[0]}, …): it is not a whole checkpoint"

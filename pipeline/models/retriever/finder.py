@@ -3,75 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pipeline.models.chain import Chain
+from pipeline.models.libraries import device_of
 from pipeline.models.model_files import DESCRIPTION
 from pipeline.models.retriever.baselines import Finder
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, Tokens, load_ckpt, load_encoder, load_tokens, query_ids
-from pipeline.models.retriever.index import EmbeddingIndex, embed_premises, embed_texts, top_k
+from pipeline.models.retriever.encoder import load_ckpt, load_encoder, load_tokens
+from pipeline.models.retriever.index import Retriever, top_k
 from pipeline.models.retriever.places import Place
 from pipeline.models.text import query_text
 
 _AT_ONCE = 64
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Retriever:
-    """A retriever's encoder on its device, with its tokenizer and the tokens of texts that it was trained with."""
+def load_retriever(model: str | Path, *, device: str | torch.device = "auto") -> Retriever:
+    """Load a checkpoint of the chain, another folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
 
-    encoder: Encoder
-    tokens: Tokens
-    document_length: int = 512
-    query_length: int = 1024
-
-    @classmethod
-    def load(cls, model: str | Path, *, device: str | torch.device = "cpu") -> Retriever:
-        """Load a checkpoint of the chain, another folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
-
-        Raises:
-            LearningError: it is missing or damaged, or no encoder.
-        """
-        folder = Path(model)
-        lengths: dict[str, int] = {}
-        if (folder / DESCRIPTION).is_file():
-            config = Chain(folder.parent).read(folder.name, verify=True).config
-            lengths = {
-                "document_length": int(config["max_seq_len"]),
-                "query_length": int(config["data_max_seq_len"]),
-            }
-        name = RetrieverConfig().model_name if folder.suffix == ".ckpt" else model
-        encoder, tokens = load_encoder(name), load_tokens(name)
-        if name != model:
-            load_ckpt(encoder, folder, name)
-        torch.nn.Module.to(encoder, device)
-        encoder.train(False)
-        return cls(encoder, tokens, **lengths)
-
-    def vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the unit vectors of texts, as of queries.
-
-        Raises:
-            DivergedError: one is no finite number.
-        """
-        made: list[list[float]] = self.embed(texts).cpu().tolist()
-        return made
-
-    def embed(self, texts: Sequence[str]) -> Tensor:
-        """Return the unit vectors of texts, as of queries, on the encoder's device: shape (len(texts), d).
-
-        Raises:
-            DivergedError: one is no finite number.
-        """
-        return embed_texts(self.encoder, partial(query_ids, self.tokens), texts, self.query_length)
+    Raises:
+        LearningError: it is missing or damaged, or no encoder; or there is no such device.
+    """
+    folder = Path(model)
+    lengths: dict[str, int] = {}
+    if (folder / DESCRIPTION).is_file():
+        config = Chain(folder.parent).read(folder.name, verify=True).config
+        lengths = {
+            "document_length": int(config["max_seq_len"]),
+            "query_length": int(config["data_max_seq_len"]),
+        }
+    name = RetrieverConfig().model_name if folder.suffix == ".ckpt" else model
+    encoder, tokens = load_encoder(name), load_tokens(name)
+    if name != model:
+        load_ckpt(encoder, folder, name)
+    torch.nn.Module.to(encoder, device_of(str(device)))
+    encoder.train(False)
+    return Retriever(encoder, tokens, **lengths)
 
 
 class PremiseFinder(Finder):
@@ -93,9 +64,7 @@ class PremiseFinder(Finder):
         """
         super().__init__(corpus, premises)
         self._retriever = retriever
-        encoder, length = retriever.encoder, retriever.document_length
-        index = None if indices is None else EmbeddingIndex.of(indices, encoder, length)
-        self._vectors, _ = embed_premises(encoder, retriever.tokens, corpus, length, index)
+        self._vectors, _ = retriever.premises(corpus, retriever.index(indices))
 
     @classmethod
     def of_checkpoint(
@@ -116,7 +85,7 @@ class PremiseFinder(Finder):
         folder = chain / checkpoint
         if not (folder / DESCRIPTION).is_file():
             Chain(chain).read(checkpoint)  # raises the error that names the missing file
-        return cls(Retriever.load(folder, device=device), corpus, indices=indices, premises=premises)
+        return cls(load_retriever(folder, device=device), corpus, indices=indices, premises=premises)
 
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         if len(self.corpus) == 0:

@@ -18,16 +18,15 @@ about the batch's size, and would depend on it. `torch.func.vmap` does not trace
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from pipeline.models.errors import DivergedError
 from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.config import FisherLabels, Loss
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, embed
 from pipeline.models.retriever.losses import RowLosses
 
@@ -59,21 +58,12 @@ G = TypeVar("G")
 _LABELS = 2  # separates this stream of random numbers from those of the batches
 
 
-@dataclass(frozen=True, slots=True)
-class FisherSums:
-    """The result of some of the groups: sums of the examples' squared gradients, by weight (float32), and how many
-    examples there were."""
-
-    sums: dict[str, Tensor]
-    examples: int
-
-
 def squared_gradients(
     model: M,
     groups: Iterable[G],
     losses: Callable[[M, G], Tensor],
-) -> FisherSums:
-    """Return the sums of squared gradients over the examples of groups.
+) -> tuple[dict[str, Tensor], int]:
+    """Return the sums of squared gradients over the examples of groups, by weight (float32), and how many there were.
 
     Dropout is off while it runs; the weights' `.grad` is not touched. Costs a forward pass of each group and a
     backward pass of the group for each of its examples; memory of two copies of the weights in float32 besides the
@@ -109,7 +99,7 @@ def squared_gradients(
                 _check_finite(each, sums, number)
     finally:
         model.train(was_training)
-    return FisherSums(sums, examples)
+    return sums, examples
 
 
 def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
@@ -124,59 +114,41 @@ def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
     )
 
 
-def merge_over_processes(part: FisherSums) -> FisherSums:
-    """Return what all processes of the default group give together, in each of them; every one has to call it.
-
-    Without a process group it is the part itself. The part's sums are overwritten.
-    """
-    if not distributed.is_initialized():
-        return part
-    for value in part.sums.values():
-        distributed.all_reduce(value)
-    device = next(iter(part.sums.values())).device
-    examples = torch.tensor(part.examples, dtype=torch.int64, device=device)
-    distributed.all_reduce(examples)
-    return FisherSums(part.sums, int(examples))
-
-
 class RetrievalLosses:
     """The loss of each query of a `Batch`, with its own labels or with labels sampled from the model."""
 
-    def __init__(
-        self, losses: RowLosses, *, kind: Loss, labels: FisherLabels, seed: int, temperature: float
-    ) -> None:
+    def __init__(self, losses: RowLosses, config: RetrieverConfig, *, sampled: bool) -> None:
         """Args:
         losses: the training's loss, row by row.
-        kind: which one it is; sampled labels follow the distribution that it is the likelihood of.
-        labels: "empirical" or "sampled".
-        seed: with a pair's number decides its sampled label, whatever its group and process.
-        temperature: of the softmax, for "contrastive".
+        config: says which one it is; sampled labels follow the distribution that it is the likelihood of. The seed,
+            with a pair's number, decides its sampled label, whatever its group and process.
+        sampled: whether labels are drawn from the model.
         """
         self._losses = losses
-        self._kind = kind
-        self._labels = labels
-        self._seed = seed
-        self._temperature = temperature
+        self._config = config
+        self._sampled = sampled
 
     def __call__(self, model: Encoder, batch: Batch) -> Tensor:
         device = next(model.parameters()).device
         batch = batch.to(device)
         queries = embed(model, batch.context_ids, batch.context_mask)
         scores = queries @ embed(model, batch.premise_ids, batch.premise_mask).T
-        label = batch.label if self._labels == "empirical" else self._sampled(scores.detach(), batch)
+        label = self._drawn(scores.detach(), batch) if self._sampled else batch.label
         return self._losses(scores, label, batch.ignore)
 
-    def _sampled(self, scores: Tensor, batch: Batch) -> Tensor:
+    def _drawn(self, scores: Tensor, batch: Batch) -> Tensor:
         values = scores.double().cpu().numpy()
         ignore = batch.ignore.cpu().numpy()
         label = np.zeros_like(values)
         for row, pair in enumerate(batch.pairs):
-            rng = np.random.Generator(np.random.Philox(key=[self._seed, _LABELS], counter=[0, 0, 0, pair]))
-            if self._kind == "mse":
+            rng = np.random.Generator(
+                np.random.Philox(key=[self._config.seed, _LABELS], counter=[0, 0, 0, pair])
+            )
+            if self._config.loss == "mse":
                 # A squared error is the likelihood of a normal distribution of variance 1/2 about the score.
                 label[row] = values[row] + rng.normal(scale=0.5**0.5, size=values.shape[1])
             else:
-                logits = np.where(ignore[row], -np.inf, values[row] / self._temperature)
+                logits = np.where(ignore[row], -np.inf, values[row] / self._config.temperature)
                 chances = np.exp(logits - logits.max())
                 label[row, rng.choice(len(chances), p=chances / chances.sum())] = 1.0
         return torch.from_numpy(label).to(scores)

@@ -22,6 +22,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -221,26 +222,49 @@ def _in_order(count: int, size: int) -> Iterable[list[int]]:
         yield list(range(start, min(count, start + size)))
 
 
-def embed_premises(
-    encoder: Encoder, tokens: Tokens, corpus: Corpus, max_seq_len: int, index: EmbeddingIndex | None = None
-) -> tuple[Tensor, int]:
-    """Return the unit vectors of a corpus' premises, on the encoder's device, and how many had to be computed.
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Retriever:
+    """A retriever's encoder on its device, with its tokenizer and the tokens of its longest texts."""
 
-    Args:
-        encoder: the retriever's.
-        tokens: makes ids of texts.
-        corpus: the premises.
-        max_seq_len: tokens of the longest premise; an index has its own.
-        index: of the encoder's embeddings; None: they are computed and not stored.
+    encoder: Encoder
+    tokens: Tokens
+    document_length: int = 512
+    query_length: int = 1024
 
-    Raises:
-        DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
-    """
-    documents = [premise.serialize() for premise in corpus.all_premises]
-    if index is None:
-        return embed_texts(encoder, tokens, documents, max_seq_len), len(documents)
-    stored, new = index.vectors(documents, encoder, tokens)
-    return torch.from_numpy(stored).to(encoder.device), new
+    def vectors(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return the unit vectors of texts, as of queries.
+
+        Raises:
+            DivergedError: one is no finite number.
+        """
+        made: list[list[float]] = self.embed(texts).cpu().tolist()
+        return made
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Return the unit vectors of texts, as of queries, on the encoder's device: shape (len(texts), d).
+
+        Raises:
+            DivergedError: one is no finite number.
+        """
+        return embed_texts(self.encoder, partial(query_ids, self.tokens), texts, self.query_length)
+
+    def index(self, folder: Path | None, *, weights: str | None = None) -> EmbeddingIndex | None:
+        """Return the index of its embeddings in a folder; None without one."""
+        if folder is None:
+            return None
+        return EmbeddingIndex.of(folder, self.encoder, self.document_length, weights=weights)
+
+    def premises(self, corpus: Corpus, index: EmbeddingIndex | None = None) -> tuple[Tensor, int]:
+        """Return the unit vectors of a corpus' premises, on the encoder's device, and how many had to be computed.
+
+        Raises:
+            DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
+        """
+        documents = [premise.serialize() for premise in corpus.all_premises]
+        if index is None:
+            return embed_texts(self.encoder, self.tokens, documents, self.document_length), len(documents)
+        stored, new = index.vectors(documents, self.encoder, self.tokens)
+        return torch.from_numpy(stored).to(self.encoder.device), new
 
 
 HARD = 32
@@ -249,27 +273,11 @@ _ASKED_AT_ONCE = 64
 
 
 def hard_negatives(
-    encoder: Encoder,
-    tokens: Tokens,
-    corpus: Corpus,
-    examples: Sequence[Example],
-    *,
-    document_length: int,
-    query_length: int,
-    index: EmbeddingIndex | None = None,
+    retriever: Retriever, corpus: Corpus, examples: Sequence[Example], index: EmbeddingIndex | None = None
 ) -> npt.NDArray[np.int32]:
-    """Return the premises that an encoder ranks highest for each step of those that its theorem may use and does not.
+    """Return the premises that a retriever ranks highest for each step of those that its theorem may use and does not.
 
     Mined with the weights that a task begins with, as ANCE does (Xiong et al. 2021, arXiv:2007.00808), once.
-
-    Args:
-        encoder: the retriever's.
-        tokens: makes ids of texts.
-        corpus: the premises.
-        examples: the steps.
-        document_length: tokens of the longest document.
-        query_length: tokens of the longest query.
-        index: of the encoder's embeddings; None: they are computed and not stored.
 
     Returns:
         indices of the corpus, the nearest first, -1 where there are fewer: int32, shape (len(examples), HARD).
@@ -277,13 +285,11 @@ def hard_negatives(
     Raises:
         DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
     """
-    vectors, _ = embed_premises(encoder, tokens, corpus, document_length, index)
+    vectors, _ = retriever.premises(corpus, index)
     found = np.full((len(examples), HARD), -1, dtype=np.int32)
     for start in range(0, len(examples), _ASKED_AT_ONCE):
         part = examples[start : start + _ASKED_AT_ONCE]
-        queries = embed_texts(
-            encoder, partial(query_ids, tokens), [example.query for example in part], query_length
-        )
+        queries = retriever.embed([example.query for example in part])
         places = [(example.file_path, example.start) for example in part]
         allowed = accessible_masks(corpus, places, queries.device)
         for row, example in enumerate(part):

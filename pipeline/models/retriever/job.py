@@ -11,7 +11,6 @@ was made before is repeated from its file. A split without a step that uses a pr
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,16 +22,14 @@ from pipeline.models.errors import DatasetError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import RetrieverConfig, for_a_job
-from pipeline.models.retriever.encoder import Encoder, load_encoder
-from pipeline.models.retriever.learning import encoder_of, learn, measure
+from pipeline.models.retriever.encoder import load_encoder
+from pipeline.models.retriever.learning import learn, measure, retriever_of
 from pipeline.models.retriever.training import NO_WATCHERS, tensorboard
 from pipeline.models.training_job import (
-    Evaluator,
+    Measuring,
     OnStep,
-    Recorder,
     StepReports,
     TrainingJob,
-    UnmeasuredSplit,
     configured,
     failures,
 )
@@ -42,43 +39,32 @@ _FOLLOWS_FROM = ("max_seq_len", "data_max_seq_len", "num_retrieved", "seed", "sp
 """Fields of a configuration that decide a measurement."""
 
 
-class RetrieverEvaluator(Evaluator[RetrieverConfig]):
-    """Measures one retriever of a chain; `indices` is the folder of embedding indices."""
+class RetrieverMeasuring(Measuring[RetrieverConfig]):
+    """Measures retrievers of a chain; `indices` is the folder of embedding indices."""
 
     model: ClassVar[ModelKind] = "retriever"
-
-    def __init__(
-        self, chain: Chain, checkpoint: str, config: RetrieverConfig, recorder: Recorder, indices: Path
-    ) -> None:
-        super().__init__(chain, checkpoint, config, recorder)
-        self.indices = indices
+    indices: Path
 
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        return (task.dataset / "corpus.jsonl", task.dataset / self.config.split / f"{split}.json")
+        return (task.dataset / "corpus.jsonl", task.dataset / self.measured_with.split / f"{split}.json")
 
     def settings(self) -> list[Any]:
-        return [getattr(self.config, name) for name in _FOLLOWS_FROM]
+        return [getattr(self.measured_with, name) for name in _FOLLOWS_FROM]
 
-    @cached_property
-    def encoder(self) -> Encoder:
-        """The checkpoint's encoder, loaded once."""
-        return encoder_of(self.chain.path(self.checkpoint), self.config)
-
-    def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+    def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        folder, config = self.chain.path(checkpoint), self.measured_with
         return measure(
-            self.chain.path(self.checkpoint),
+            folder,
             task,
-            self.config,
+            config,
             split=split,
             indices=self.indices,
-            encoder=self.encoder,
+            retriever=self.loaded(folder, lambda source: retriever_of(source, config)),
             on_batch=on_batch,
         )
 
 
-class RetrieverJob(TrainingJob[RetrieverConfig]):
-    model: ClassVar[ModelKind] = "retriever"
-
+class RetrieverJob(RetrieverMeasuring, TrainingJob[RetrieverConfig]):
     def __init__(
         self, config: RetrieverConfig, spec: JobSpec[TrainRetrieverSpec], reporter: Reporter
     ) -> None:
@@ -101,9 +87,6 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
     def facts_of(self, folder: Path) -> dict[str, Any]:
         return {"digest": tensors_digest(load_encoder(folder).state_dict())}
 
-    def evaluator(self, checkpoint: str, recorder: Recorder) -> RetrieverEvaluator:
-        return RetrieverEvaluator(self.chain, checkpoint, self.measured_with, recorder, self.indices)
-
 
 def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a retriever on one task and measure it on all tasks so far."""
@@ -117,15 +100,11 @@ def evaluate_checkpoint(spec: JobSpec[EvaluateSpec], reporter: Reporter) -> dict
     config = None if given.config is None else configured(for_a_job, given.config)
     with failures(f"{given.checkpoint} on {given.name}"):
         checkpoint = chain.read(given.checkpoint, verify=True)
-        measuring = RetrieverEvaluator(
-            chain,
-            given.checkpoint,
-            config or RetrieverConfig.of_checkpoint(checkpoint.config),
-            Recorder(spec.job, reporter),
-            given.indices,
-        )
+        config = config or RetrieverConfig.of_checkpoint(checkpoint.config)
+        measuring = RetrieverMeasuring(chain, config, spec.job, reporter)
+        measuring.indices = given.indices
         task = TaskData(given.name, given.dataset)
-        found = measuring.record(task, given.split, repository=given.repository)
-        if isinstance(found, UnmeasuredSplit):
-            raise DatasetError(found.reason)
+        found = measuring.record(given.checkpoint, task, given.split, repository=given.repository)
+        if isinstance(found, str):
+            raise DatasetError(found)
     return {"evaluation": found.evaluation, "n": found.n, "metrics": found.metrics}

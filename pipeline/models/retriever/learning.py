@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,20 +23,14 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
-from pipeline.models.model_files import file_digest, versions
+from pipeline.models.model_files import versions
 from pipeline.models.replay import version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
 from pipeline.models.retriever.batches import DRAWN, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder, query_ids
-from pipeline.models.retriever.index import (
-    EmbeddingIndex,
-    accessible_masks,
-    embed_premises,
-    embed_texts,
-    top_k,
-)
+from pipeline.models.retriever.encoder import load_encoder, load_tokens
+from pipeline.models.retriever.index import EmbeddingIndex, Retriever, accessible_masks, top_k
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import (
     NO_WATCHERS,
@@ -90,7 +83,7 @@ def _planned(
     replayed = [one for one in earlier if one.name != task.name or data.only_new]
     rows = ReplayRows.of(replayed, config) if wanted else None
     digest = _data_digest(data, rows)
-    return chain.step(task, config, parent=parent, data=digest, begun=_begun), data, rows
+    return chain.step(task, config, parent=parent, data=digest), data, rows
 
 
 def learn(
@@ -153,12 +146,6 @@ def learn(
     return chain.once(step, make)
 
 
-def _begun(folder: Path) -> str:
-    """Return the SHA-256 of the weights in a folder; "" of a model of the hub."""
-    weights = folder / WEIGHTS
-    return file_digest(weights) if weights.is_file() else ""
-
-
 def _data_digest(data: RetrievalDataModule, rows: ReplayRows | None) -> str:
     """Return the SHA-256 of all that a run reads: also the val split, which chooses the best epoch, and what is
     replayed."""
@@ -178,7 +165,7 @@ def measure(
     *,
     split: str = "test",
     indices: Path | None = None,
-    encoder: Encoder | None = None,
+    retriever: Retriever | None = None,
     on_batch: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> Evaluation:
     """Measure a checkpoint's folder (or a hub name) on one split of a task's dataset.
@@ -189,27 +176,22 @@ def measure(
         config: lengths, device and seed.
         split: "test" or "val".
         indices: the folder of embedding indices; None: embeddings are computed and not stored.
-        encoder: the checkpoint's, as `encoder_of` loads it; None: it is loaded now.
+        retriever: the checkpoint's, as `retriever_of` loads it; None: it is loaded now.
         on_batch: takes (steps done, steps in all).
 
     Raises:
         LearningError: the dataset or the checkpoint cannot be used.
     """
-    if encoder is None:
-        encoder = encoder_of(checkpoint, config)
+    retriever = retriever or retriever_of(checkpoint, config)
     data: RetrievalDataModule = data_module(task.dataset, config, tokens_of=checkpoint)
-    index = None if indices is None else EmbeddingIndex.of(indices, encoder, data.document_length)
     examples = data.examples(split)
     rankings: list[list[int]] = []
     found = evaluate(
-        encoder,
-        data.tokens,
+        retriever,
         data.corpus,
         examples,
         rankings=rankings,
-        index=index,
-        max_seq_len=data.document_length,
-        query_length=data.max_seq_len,
+        index=retriever.index(indices),
         retrieved=config.num_retrieved,
         batch_size=config.eval_batch_size,
         seed=config.seed,
@@ -224,8 +206,8 @@ def measure(
     return replace(found, metrics={**found.metrics, **rated})
 
 
-def encoder_of(checkpoint: Path | str, config: RetrieverConfig) -> Encoder:
-    """Load the encoder of a checkpoint's folder (or a hub name) to the device that it is measured on.
+def retriever_of(checkpoint: Path | str, config: RetrieverConfig) -> Retriever:
+    """Load a checkpoint's folder (or a hub name) to the device that it is measured on.
 
     Raises:
         LearningError: it cannot be loaded.
@@ -233,7 +215,7 @@ def encoder_of(checkpoint: Path | str, config: RetrieverConfig) -> Encoder:
     encoder = load_encoder(checkpoint)
     if on_cuda(config):
         torch.nn.Module.to(encoder, "cuda")
-    return encoder
+    return Retriever(encoder, load_tokens(checkpoint), config.document_length, config.data_max_seq_len)
 
 
 def _baselines(
@@ -254,14 +236,11 @@ def _baselines(
 
 
 def evaluate(
-    encoder: Encoder,
-    tokens: Tokens,
+    retriever: Retriever,
     corpus: Corpus,
     examples: Sequence[Example],
     *,
     index: EmbeddingIndex | None = None,
-    max_seq_len: int = 512,
-    query_length: int = 1024,
     retrieved: int = 100,
     batch_size: int = 64,
     seed: int = 3407,
@@ -271,13 +250,10 @@ def evaluate(
     """Rank the accessible premises of every step that has a positive, and rate the rankings.
 
     Args:
-        encoder: put into evaluation mode meanwhile.
-        tokens: makes ids of texts.
+        retriever: put into evaluation mode meanwhile.
         corpus: the premises; examples are indices of it.
         examples: the steps; those without a positive are left out.
         index: stores the premises' embeddings; None: they are computed and not stored.
-        max_seq_len: tokens of the longest document. Training on longer ones would be another truncation.
-        query_length: tokens of the longest query.
         retrieved: length of a ranking.
         batch_size: queries at a time.
         seed: of the intervals.
@@ -295,12 +271,12 @@ def evaluate(
             f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
             "export?"
         )
-    vectors, new = embed_premises(encoder, tokens, corpus, max_seq_len, index)
+    vectors, new = retriever.premises(corpus, index)
     rated: list[tuple[float, ...]] = []
     names = metrics_of(retrieved)
     for start in range(0, len(asked), batch_size):
         part = asked[start : start + batch_size]
-        queries = embed_texts(encoder, partial(query_ids, tokens), [one.query for one in part], query_length)
+        queries = retriever.embed([one.query for one in part])
         ranked = _ranked(queries, vectors, corpus, part, retrieved)
         rated += [
             rate(one.positives, ranking, retrieved=retrieved)

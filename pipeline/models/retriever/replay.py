@@ -92,15 +92,9 @@ class ReplayRows(Replay[ReplayPair]):
                 corpus,
                 examples,
                 tokens,
+                config,
                 batch_size=1,
-                negatives=config.num_negatives,
-                in_file_negatives=config.num_in_file_negatives,
-                hard_negatives=config.num_hard_negatives,
                 hard=ranked,
-                max_seq_len=config.data_max_seq_len,
-                document_length=config.document_length,
-                seed=config.seed,
-                loss=config.loss,
                 pairs=[(place, row.positive) for place, row in enumerate(rows)],
             )
             for (name, rows), (corpus, examples), ranked in zip(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,11 @@ from pipeline.models.errors import CheckpointError, CorpusError
 from pipeline.models.libraries import exact_float32, quiet_libraries
 from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
-from pipeline.models.retriever.config import RetrieverConfig, Schedule
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.encoder import embed, load_ckpt, load_encoder, load_tokens, query_ids
-from pipeline.models.retriever.index import accessible_masks, embed_texts, top_k
-from pipeline.models.retriever.losses import RowLosses, squared_error
+from pipeline.models.retriever.encoder import embed, load_ckpt, load_encoder, load_tokens
+from pipeline.models.retriever.index import Retriever, accessible_masks, top_k
+from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.strategies import Protection
 from pipeline.models.text import query_text
 
@@ -53,12 +52,8 @@ class PremiseRetriever(pl.LightningModule):
         max_seq_len: int,
         num_retrieved: int = 100,
         *,
-        losses: RowLosses = squared_error,
-        schedule: Schedule = "cosine",
-        seed: int = 3407,
-        replay_share: float = 0.0,
+        config: RetrieverConfig | None = None,
         recompute: bool = False,
-        query_length: int = 1024,
         total_steps: int | None = None,
     ) -> None:
         """Load the encoder of a folder or a hub name.
@@ -69,12 +64,9 @@ class PremiseRetriever(pl.LightningModule):
             warmup_steps: of the optimiser; at most a tenth of a run, or a small task would never leave it.
             max_seq_len: tokens of the longest document.
             num_retrieved: how many premises an evaluation ranks.
-            losses: of a batch's rows (`pipeline.models.retriever.encoder`).
-            schedule: of the learning rate after warm-up.
-            seed: of dropout.
-            replay_share: of the loss, that of replayed examples where a step has them.
+            config: has what these do not say: the loss, the schedule, the seed, the length of queries; None: its
+                defaults, with squared errors.
             recompute: whether activations are computed again for a gradient (`encoder.embed`).
-            query_length: tokens of the longest query.
             total_steps: of the optimiser in a whole run. Without it Lightning counts them, and for that it makes the
                 training data's loader before it knows at which step an interrupted run continues.
 
@@ -89,16 +81,13 @@ class PremiseRetriever(pl.LightningModule):
         self.warmup_steps = warmup_steps
         self.max_seq_len = max_seq_len
         self.num_retrieved = num_retrieved
-        self.query_length = query_length
         self.corpus: Corpus | None = None
-        self._losses = losses
-        self._schedule = schedule
+        self.config = config or RetrieverConfig(loss="mse")
+        self.losses = row_losses(self.config.loss, temperature=self.config.temperature)
         self._total_steps = total_steps
-        self._seed = seed
-        self._replay_share = replay_share
         self._recompute = recompute
         self.protection = Protection(RetrieverConfig(against_forgetting="none"))
-        """May be set, after its `before_task` and `hold`."""
+        """May be set; it begins before training does."""
         self._vectors: Tensor | None = None
         self._rated: list[tuple[float, ...]] = []
 
@@ -159,6 +148,11 @@ class PremiseRetriever(pl.LightningModule):
             self.encoder.save_pretrained(folder)
             AutoTokenizer.from_pretrained(self.model_name).save_pretrained(folder)
 
+    @property
+    def retriever(self) -> Retriever:
+        """The encoder and its tokenizer, as premises are found with them."""
+        return Retriever(self.encoder, self.tokens, self.max_seq_len, self.config.data_max_seq_len)
+
     # --- training -----------------------------------------------------------------------------------------
 
     def forward(self, batch: Batch) -> Tensor:
@@ -193,13 +187,13 @@ class PremiseRetriever(pl.LightningModule):
         step = self.trainer.global_step * self.trainer.accumulate_grad_batches
         step += batch_idx % self.trainer.accumulate_grad_batches
         # Lightning's checkpoints do not hold the generator's state: the seed follows from the step instead.
-        entropy = np.random.SeedSequence([self._seed, _DROPOUT, step, self.global_rank])
+        entropy = np.random.SeedSequence([self.config.seed, _DROPOUT, step, self.global_rank])
         torch.manual_seed(int(entropy.generate_state(1)[0]))
         loss = self._mean_loss(batch)
         again = self.protection.replayed(step, self.global_rank, self.trainer.world_size)
         if again is not None:
             replayed = self._mean_loss(again.to(self.device))
-            loss = (1 - self._replay_share) * loss + self._replay_share * replayed
+            loss = torch.lerp(loss, replayed, self.config.replay_share)
         # A progress bar reads the loss in each step, for which the GPU stops.
         shown = self.trainer.progress_bar_callback is not None
         # The mean over the processes, which is that of the whole step.
@@ -207,32 +201,33 @@ class PremiseRetriever(pl.LightningModule):
         return loss
 
     def _mean_loss(self, batch: Batch) -> Tensor:
-        return self._losses(self(batch), batch.label, batch.ignore).mean() * batch.scale
+        return self.losses(self(batch), batch.label, batch.ignore).mean() * batch.scale
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:  # noqa: ARG002
         # Examples to evaluate are texts; they are embedded where the encoder is.
         return batch.to(device, non_blocking=True) if isinstance(batch, Batch) else batch
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint[_PROGRESS] = self.protection.progress()
+        checkpoint[_PROGRESS] = self.protection.elastic.progress()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.protection.resume(checkpoint.get(_PROGRESS, ()))
+        self.protection.elastic.resume(checkpoint[_PROGRESS])
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         share = optimizer.param_groups[0]["lr"] / self.lr if self.lr > 0 else 1.0
         step = self.trainer.global_step + 1
         measured = step % _EWC_EVERY == 0 or step == self._total_steps
-        self.protection.on_gradients(self.encoder, share, measured=measured)
-        if self.protection.measured:
-            self.log_dict(dict(self.protection.measured), batch_size=1)
+        elastic = self.protection.elastic
+        elastic.on_gradients(self.encoder, share, measured=measured)
+        if elastic.measured:
+            self.log_dict(dict(elastic.measured), batch_size=1)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
         total = self._total_steps = self._total_steps or int(self.trainer.estimated_stepping_batches)
         # Rounded down: the first step of a warm-up changes no weight, and a tiny task may have only one step.
         warmup = min(self.warmup_steps, int(total * _WARMUP_SHARE))
-        if self._schedule == "cosine":
+        if self.config.schedule == "cosine":
             schedule = get_cosine_schedule_with_warmup(optimizer, warmup, total)
         else:
             schedule = get_constant_schedule_with_warmup(optimizer, warmup)
@@ -282,9 +277,7 @@ class PremiseRetriever(pl.LightningModule):
 
     def reindex_corpus(self, batch_size: int | None = None) -> None:  # noqa: ARG002 - LeanDojo's signature
         """Embed the corpus with the present weights. `batch_size` is ignored: batches are made by length."""
-        corpus = self._known_corpus()
-        documents = [premise.serialize() for premise in corpus.all_premises]
-        self._vectors = embed_texts(self.encoder, self.tokens, documents, self.max_seq_len)
+        self._vectors, _ = self.retriever.premises(self._known_corpus())
 
     def retrieve(
         self,
@@ -342,7 +335,7 @@ class PremiseRetriever(pl.LightningModule):
         assert self._vectors is not None
         if not queries:
             return []
-        asked = embed_texts(self.encoder, partial(query_ids, self.tokens), queries, self.query_length)
+        asked = self.retriever.embed(queries)
         found = top_k(asked, self._vectors, accessible_masks(corpus, places, asked.device), k)
         return [list(zip(indices.tolist(), scores.tolist(), strict=True)) for indices, scores in found]
 

@@ -14,7 +14,7 @@ Elastic weight consolidation: see `pipeline.models.retriever.ewc`. Replay: see `
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -23,22 +23,10 @@ from torch import Tensor
 from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, Tokens, embed
-from pipeline.models.retriever.ewc import ElasticWeights, Part
+from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated
 from pipeline.models.retriever.fisher import parameters_of
 from pipeline.models.retriever.losses import RowLosses
 from pipeline.models.retriever.replay import ReplayRows
-
-
-def averaged(start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, share: float) -> dict[str, Tensor]:
-    """Return (1 - share) * start + share * end, in the dtype and on the device of `end`.
-
-    Exactly `start` for a share of 0 and exactly `end` for 1. Computed in float32.
-    """
-    return {
-        name: torch.lerp(start[name].to(last.device).float(), last.float(), share).to(last.dtype)
-        for name, last in end.items()
-    }
-
 
 _BASE = "the model before this task"
 """What no rows are of, by the name that a warning has."""
@@ -51,6 +39,10 @@ class Protection:
 
     It lives for one task and leaves nothing for the next one. Every process of a run has its own and makes the same
     calls.
+
+    Attributes:
+        elastic: holds the weights, after `begin`.
+        warnings: what is not protected, for a reader.
     """
 
     def __init__(self, config: RetrieverConfig, rows: ReplayRows | None = None) -> None:
@@ -59,49 +51,45 @@ class Protection:
         rows: the earlier tasks'; None: there are none.
         """
         self._config = config
-        self._elastic: ElasticWeights | None = None
+        self.elastic = ElasticWeights({}, {}, share=0.0)
+        self.warnings: tuple[str, ...] = ()
         self._rows = rows or None
         self._replays = "replay" in config.ways and config.replay_share > 0
         self._batches: Mapping[str, Batches] = {}
         self._start: dict[str, Tensor] = {}
 
-    def before_task(self, encoder: Encoder, tokens: Tokens) -> None:
-        """Begin, with the weights that the task starts from in the encoder: also when an interrupted run continues,
-        before the weights of its last step are loaded."""
-        if "average" in self._config.ways:
-            self._start = {name: value.cpu().clone() for name, value in parameters_of(encoder).items()}
-        if self._rows:
-            self._batches = self._rows.batches(tokens, self._config)
-
-    def hold(
+    def begin(
         self,
         encoder: Encoder,
+        tokens: Tokens,
         new: Callable[[], Batches],
         losses: RowLosses,
         on_group: Callable[[int, int], object] = lambda _done, _total: None,
     ) -> None:
-        """Hold the encoder's weights by EWC, where it is chosen: after `before_task`, with the same weights.
+        """Begin, with the weights that the task starts from in the encoder: also when an interrupted run continues,
+        before the weights of its last step are loaded.
 
         Args:
-            encoder: where its examples are computed.
+            encoder: where EWC's examples are computed.
+            tokens: makes ids of texts.
             new: makes batches of the task that is to be learned, on whose texts the model itself says what it knows.
             losses: the training's, row by row.
-            on_group: takes (groups of examples done, in all) before each.
+            on_group: takes (groups of EWC's examples done, in all) before each.
 
         Raises:
             DivergedError: a loss or a gradient is no finite number.
             Yielded: the job was preempted.
         """
+        if "average" in self._config.ways:
+            self._start = {name: value.cpu().clone() for name, value in parameters_of(encoder).items()}
+        if self._rows:
+            self._batches = self._rows.batches(tokens, self._config)
         if "ewc" not in self._config.ways or self._config.lambda_value == 0:
             return
-        parts = [Part(name, batches, self._config.fisher_labels) for name, batches in self._batches.items()]
-        parts.append(Part(_BASE, new(), "sampled"))
-        self._elastic = ElasticWeights(encoder, parts, self._config, losses, on_group)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What is not protected, for a reader."""
-        return () if self._elastic is None else self._elastic.warnings
+        parts = [Part(name, batches) for name, batches in self._batches.items()]
+        parts.append(Part(_BASE, new(), sampled=True))
+        fisher, self.warnings = estimated(encoder, parts, self._config, losses, on_group)
+        self.elastic = ElasticWeights(fisher, parameters_of(encoder), share=self._config.lambda_value)
 
     def replayed(self, step: int, rank: int = 0, world: int = 1) -> Batch | None:
         """Return a process's part of the batch replayed in a step, with `replay_share` of its loss; None for none."""
@@ -112,19 +100,6 @@ class Protection:
         rows = max(1, round(config.batch_size * config.replay_share))
         rng, known = self._rows.draws(step), len(batches.pairs)
         return batches.of(rng.choice(known, min(rows, known), replace=False), rng, rank=rank, world=world)
-
-    def on_gradients(self, encoder: Encoder, step_size: float = 1.0, *, measured: bool = False) -> None:
-        """Change the gradients of a step: in `on_before_optimizer_step`, before they are clipped.
-
-        `step_size` is the step's learning rate as a share of the full one; `measured`: keep what EWC does in it.
-        """
-        if self._elastic is not None:
-            self._elastic.on_gradients(encoder, step_size, measured=measured)
-
-    @property
-    def measured(self) -> Mapping[str, float]:
-        """What EWC did in the last step, if that was measured."""
-        return {} if self._elastic is None else self._elastic.measured
 
     @torch.no_grad()
     def remembered(self, encoder: Encoder) -> float | None:
@@ -143,20 +118,11 @@ class Protection:
             found.append(float(batch.label.gather(1, best).mean()))
         return statistics.fmean(found) if found else None
 
-    def progress(self) -> tuple[float, ...]:
-        """Return what an interrupted run needs beside its weights to go on in the same way."""
-        return () if self._elastic is None else self._elastic.progress()
-
-    def resume(self, progress: Sequence[float]) -> None:
-        """Take the `progress` of the saved step that a run continues from, after `hold`."""
-        if self._elastic is not None:
-            self._elastic.resume(progress)
-
+    @torch.no_grad()
     def after_task(self, encoder: Encoder) -> None:
-        """End: average the weights in the encoder."""
-        if "average" in self._config.ways:
-            mixed = averaged(self._start, parameters_of(encoder), share=self._config.average_weight)
-            with torch.no_grad():
-                for name, weight in encoder.named_parameters():
-                    if name in mixed:
-                        weight.copy_(mixed[name])
+        """End: average the weights in the encoder: a share of 0 is those before the task bit for bit, 1 those after."""
+        for name, weight in encoder.named_parameters():
+            if name in self._start:
+                weight.copy_(
+                    torch.lerp(self._start[name].to(weight.device), weight, self._config.average_weight)
+                )

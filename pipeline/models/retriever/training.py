@@ -5,23 +5,17 @@ step's data and random numbers follow from its number (`batches`, `retriever`), 
 exactly the weights of an uninterrupted one. Several processes share each step, and only dropout depends on how many
 they are: a run may be continued by another number.
 
-    <run>/steps/step=N.ckpt   the newest steps; gone when training is done
-    <run>/epochs/epoch=N.pt   the best epoch's weights, where there is more than one epoch
-    <run>/hard_negatives.pt   of the steps to learn and to replay, as the weights at the run's beginning found them
-    <run>/trained.pt          the trained weights, so that the later steps (average, checkpoint) can be repeated
+    <run>/steps/step=N.ckpt   the newest steps; gone with the run's folder when its checkpoint exists
 """
 
 from __future__ import annotations
 
-import errno
 import math
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,37 +23,28 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
-from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
 from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, distributed
 
 from pipeline.jobs import preemption
 from pipeline.models.curve import LOSS, Curve
-from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, EmptySplitError
-from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries
-from pipeline.models.ranks import any_of, is_first, world
+from pipeline.models.errors import ConfigError, EmptySplitError
+from pipeline.models.libraries import check_finite, computes_in_bfloat16, device_of, diverged, quiet_libraries
+from pipeline.models.ranks import any_of, world
 from pipeline.models.retriever.batches import Example, RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.index import EmbeddingIndex, hard_negatives
-from pipeline.models.retriever.losses import row_losses
+from pipeline.models.retriever.index import hard_negatives
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
 from pipeline.models.retriever.saving import (
-    UNREADABLE,
     BestWeights,
     StepCheckpoints,
     WholeFiles,
-    check_finite,
-    check_whole,
     newest_step,
-    save_whole,
 )
 from pipeline.models.retriever.strategies import Protection
 
 OnStep = Callable[[int, int], object]
-_MADE = "trained.pt"
-_HARD = "hard_negatives.pt"
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +108,8 @@ def data_module(
         config.eval_batch_size,
         config.data_max_seq_len,
         config.num_workers,
-        seed=config.seed,
-        loss=config.loss,
-        document_length=config.document_length,
+        config=config,
         learned=learned,
-        # None are looked for where there is no place for them.
-        num_hard_negatives=min(
-            config.num_hard_negatives, config.num_negatives - config.num_in_file_negatives
-        ),
     )
 
 
@@ -171,170 +150,79 @@ def train_task(
     data.accumulate = 1
     data.accumulate = min(config.accumulate_grad_batches, data.batches().steps_per_epoch)
     total = config.max_epochs * data.batches().steps_per_epoch // data.accumulate
-    losses = row_losses(config.loss, temperature=config.temperature)
-    protection = Protection(config, rows)
+    cuda = on_cuda(config)
     model = PremiseRetriever(
         start,
         config.lr,
         config.warmup_steps,
-        data.document_length,
+        config.document_length,
         config.num_retrieved,
-        losses=losses,
-        schedule=config.schedule,
-        seed=config.seed,
-        replay_share=config.replay_share if "replay" in config.ways else 0.0,
-        recompute=config.gradient_checkpointing == "on"
-        or (config.gradient_checkpointing == "auto" and on_cuda(config)),
-        query_length=data.max_seq_len,
+        config=config,
+        recompute=config.gradient_checkpointing == "on" or (config.gradient_checkpointing == "auto" and cuda),
         total_steps=total,
     )
-    if data.num_hard_negatives:
-        _set_hard_negatives(model, data, rows, config, run, indices)
-    protection.before_task(model.encoder, data.tokens)
-    model.protection = protection
-    made = _read_trained(run)
-    if made is None:
-        model.to("cuda" if on_cuda(config) else "cpu")
+    model.to("cuda" if cuda else "cpu")
+    # None are looked for where there is no place for them.
+    if min(config.num_hard_negatives, config.num_negatives - config.num_in_file_negatives) > 0:
+        found, index = model.retriever, model.retriever.index(indices)
+        data.hard = hard_negatives(found, data.corpus, data.to_learn, index)
+        if rows is not None:
+            rows.hard = [hard_negatives(found, corpus, examples, index) for corpus, examples in rows.steps()]
+    model.protection = Protection(config, rows)
 
-        def before_group(done: int, groups: int) -> None:
-            if preemption.wanted() and world() == 1:
-                # One of several would leave the others waiting: they end when the estimate does.
-                raise preemption.Yielded("nothing is learned yet")
-            on_held(done, groups)
+    def before_group(done: int, groups: int) -> None:
+        if preemption.wanted() and world() == 1:
+            # One of several would leave the others waiting: they end when the estimate does.
+            raise preemption.Yielded("nothing is learned yet")
+        on_held(done, groups)
 
-        with preemption.region(any_of):
-            protection.hold(
-                model.encoder, lambda: data.batches(batch_size=1, multiple_of=1), losses, before_group
-            )
-        model.to("cpu")
-        # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
-        model.train()
-        with preemption.region(any_of):
-            made = _fit(model, data, config, run, lambda done: on_step(done, total), watchers)
-    else:
-        model.load_state_dict(made.pop("weights"))
-    model.eval()
-    # Lightning moves it back to the CPU.
-    model.to("cuda" if on_cuda(config) else "cpu")
-    protection.after_task(model.encoder)
-    curve = Curve.of_state(made.pop("curve"))
-    return model, RunSummary(**made, curve=curve, seconds=time.monotonic() - started)
-
-
-def _set_hard_negatives(
-    model: PremiseRetriever,
-    data: RetrievalDataModule,
-    rows: ReplayRows | None,
-    config: RetrieverConfig,
-    run: Path,
-    indices: Path | None,
-) -> None:
-    """Give the steps to learn and those to replay their hard negatives, found once in a run."""
-    kept = run / _HARD
-    try:
-        check_whole(kept)
-        found: list[Tensor] = torch.load(kept, map_location="cpu", weights_only=True)
-    except UNREADABLE:
-        model.to("cuda" if on_cuda(config) else "cpu")
-        find = partial(
-            hard_negatives,
+    progress = _Progress(lambda done: on_step(done, total))
+    best = _best(model, data, config)
+    with preemption.region(any_of):
+        model.protection.begin(
             model.encoder,
             data.tokens,
-            document_length=data.document_length,
-            query_length=data.max_seq_len,
-            index=None
-            if indices is None
-            else EmbeddingIndex.of(indices, model.encoder, data.document_length),
+            lambda: data.batches(batch_size=1, multiple_of=1),
+            model.losses,
+            before_group,
         )
-        steps = [(data.corpus, data.to_learn), *([] if rows is None else rows.steps())]
-        found = [torch.from_numpy(find(corpus, examples)) for corpus, examples in steps]
-        model.to("cpu")
-        if is_first():
-            save_whole(found, kept)
-    data.hard, *earlier = (one.numpy() for one in found)
-    if rows is not None:
-        rows.hard = earlier
-
-
-def _fit(
-    model: PremiseRetriever,
-    data: RetrievalDataModule,
-    config: RetrieverConfig,
-    run: Path,
-    on_step: Callable[[int], object],
-    watchers: Watchers,
-) -> dict[str, Any]:
-    """Train, save the weights, and return the fields of `RunSummary` except the seconds."""
-    # A single epoch is kept whatever a validation says, and a validation embeds every premise.
-    validate = config.max_epochs > 1 and bool(validation_examples(data))
-    best = (
-        BestWeights(
-            run / "epochs",
-            monitor=_measure("checkpoint_monitor", config.checkpoint_monitor),
-            highest=1.0 if config.checkpoint_monitor == "MRR" else 100.0,
-            mode=config.checkpoint_mode,
-            every_n_epochs=config.checkpoint_every_n_epochs,
-            remembered=lambda: model.protection.remembered(model.encoder),
-        )
-        if validate
-        else None
-    )
-    resumed = newest_step(run / "steps")
-    progress = _Progress(on_step)
-    with quiet_libraries():
-        trainer = _trainer(
-            data, config, run, validate=validate, best=best, progress=progress, watchers=watchers
-        )
-        try:
-            # A file of our own: optimiser states hold more than tensors.
-            trainer.fit(
-                model,
-                datamodule=data,
-                ckpt_path=None if resumed is None else str(resumed[0]),
-                weights_only=False,
-            )
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            raise CheckpointError(
-                f"the run in {run} cannot be written ({error.strerror}). Make room, then run it again: it continues "
-                "from the saved files"
-            ) from error
+    # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
+    model.cpu().train()
+    with preemption.region(any_of), quiet_libraries():
+        trainer = _trainer(data, config, run, best=best, progress=progress, watchers=watchers)
+        # A file of our own: optimiser states hold more than tensors.
+        trainer.fit(model, datamodule=data, ckpt_path=newest_step(run / "steps"), weights_only=False)
     measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
-    if best is not None and best.epoch is not None:
-        best.load_into(model)
+    if best is not None and best.weights:
+        model.load_state_dict(best.weights)
         measured = best.measured
-    # A checkpoint is always float32, whatever the run's precision.
-    model.float()
-    check_finite(model.state_dict(), "the run")
-    made = {
-        "steps": trainer.global_step,
-        "device": str(trainer.strategy.root_device),
-        "validation": {key: measured[key] for key in MEASURES if key in measured},
-        "warnings": list(model.protection.warnings),
-        "curve": progress.read().state(),
-    }
-    # Other processes may still be reading the best epoch's weights.
-    trainer.strategy.barrier("the best weights are taken")
-    if trainer.is_global_zero:
-        save_whole({"weights": model.state_dict(), **made}, run / _MADE)
-        for folder in ("steps", "epochs"):
-            shutil.rmtree(run / folder, ignore_errors=True)
-    return made
+    check_finite(model)
+    model.eval()
+    # Lightning moves it back to the CPU.
+    model.to("cuda" if cuda else "cpu")
+    model.protection.after_task(model.encoder)
+    return model, RunSummary(
+        steps=trainer.global_step,
+        seconds=time.monotonic() - started,
+        device=str(trainer.strategy.root_device),
+        validation={key: measured[key] for key in MEASURES if key in measured},
+        warnings=model.protection.warnings,
+        curve=progress.read(),
+    )
 
 
-def _read_trained(run: Path) -> dict[str, Any] | None:
-    path = run / _MADE
-    if not path.exists():
+def _best(model: PremiseRetriever, data: RetrievalDataModule, config: RetrieverConfig) -> BestWeights | None:
+    """Return what keeps the best epoch; None where nothing chooses one."""
+    # A single epoch is kept whatever a validation says, and a validation embeds every premise.
+    if config.max_epochs == 1 or not validation_examples(data):
         return None
-    try:
-        check_whole(path)
-        made: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except UNREADABLE:
-        # Damaged after it was written; the run begins anew.
-        path.unlink()
-        return None
-    return made
+    return BestWeights(
+        monitor=_measure("checkpoint_monitor", config.checkpoint_monitor),
+        highest=1.0 if config.checkpoint_monitor == "MRR" else 100.0,
+        mode=config.checkpoint_mode,
+        every_n_epochs=config.checkpoint_every_n_epochs,
+        remembered=lambda: model.protection.remembered(model.encoder),
+    )
 
 
 def _trainer(
@@ -342,7 +230,6 @@ def _trainer(
     config: RetrieverConfig,
     run: Path,
     *,
-    validate: bool,
     best: BestWeights | None,
     progress: _Progress,
     watchers: Watchers,
@@ -365,17 +252,15 @@ def _trainer(
     chosen = config.precision
     if chosen == "auto":
         chosen = "bf16-mixed" if computes_in_bfloat16(device_of(config.device)) else "32-true"
-    precision: dict[str, Any] = {"precision": chosen, "plugins": [WholeFiles()]}
-    if chosen in _PURE_PRECISIONS:
-        precision = {"plugins": [WholeFiles(), _PURE_PRECISIONS[chosen]()]}
     return pl.Trainer(
-        **precision,
+        precision=chosen,
+        plugins=[WholeFiles()],
         accelerator="cuda" if cuda else "cpu",
         devices=processes,
         strategy=DDPStrategy(timeout=timedelta(seconds=config.timeout_seconds)) if processes > 1 else "auto",
         max_epochs=config.max_epochs,
         limit_train_batches=data.batches().steps_per_epoch,
-        limit_val_batches=1.0 if validate else 0,
+        limit_val_batches=0 if best is None else 1.0,
         accumulate_grad_batches=data.accumulate,
         gradient_clip_val=config.gradient_clip_val or None,
         reload_dataloaders_every_n_epochs=1,  # each begins at the trainer's step
@@ -389,26 +274,6 @@ def _trainer(
         enable_model_summary=False,
         default_root_dir=run,
     )
-
-
-class _AllBFloat16(HalfPrecision):
-    """Weights and computation in bfloat16. Batches, which hold ids and labels of 0 and 1, are not converted."""
-
-    def __init__(self) -> None:
-        super().__init__("bf16-true")
-
-    def convert_input(self, data: Any) -> Any:
-        return data
-
-
-class _AllFloat64(DoublePrecision):
-    """As above, in float64."""
-
-    def convert_input(self, data: Any) -> Any:
-        return data
-
-
-_PURE_PRECISIONS: Mapping[str, Callable[[], Precision]] = {"bf16-true": _AllBFloat16, "64-true": _AllFloat64}
 
 
 _READ_EVERY = 50
@@ -435,18 +300,15 @@ class _Progress(Callback):
         losses = torch.stack([loss for *_, loss in unread]).tolist() if unread else []
         for (step, known, _), loss in zip(unread, losses, strict=True):
             if not math.isfinite(loss):
-                raise DivergedError(
-                    f"the loss of step {step} is {loss}. The weights have diverged: train with a smaller learning "
-                    "rate, or with precision 32-true"
-                )
+                raise diverged(f"the loss of step {step} is {loss}")
             self._curve.add(step, {LOSS: loss, **known})
         return self._curve
 
     def state_dict(self) -> dict[str, Any]:
-        return {"curve": self.read().state()}
+        return {"curve": self.read().measured}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._curve = Curve.of_state(state_dict["curve"])
+        self._curve = Curve(state_dict["curve"])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         self._step = trainer.global_step
@@ -460,7 +322,7 @@ class _Progress(Callback):
             return
         self._step = trainer.global_step
         loss = torch.stack(self._losses).double().mean()
-        measures: dict[str, float] = pl_module.protection.measured  # type: ignore[union-attr,assignment]
+        measures: dict[str, float] = pl_module.protection.elastic.measured  # type: ignore[union-attr,assignment]
         rate = float(trainer.optimizers[0].param_groups[0]["lr"])
         self._unread.append((self._step, {**measures, "learning_rate": rate}, loss))
         self._losses.clear()

@@ -21,14 +21,14 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline.lean.goal_text import hypotheses, joined
+from pipeline.lean.goal_text import hypotheses, joined, whole_lines
 from pipeline.models.errors import DatasetError
 from pipeline.models.tactics.rows import Row, of_steps
 from store.files import write_whole
@@ -218,8 +218,9 @@ def printed(goal: str) -> str:
     """Return a goal of a tree as Lean prints it: hypotheses of one type that follow one another share a line."""
     lines: list[str] = []
     joins = False
-    for said, is_hypothesis in _whole_lines(goal):
-        names, _, kind = said.partition(" : ")
+    for said in whole_lines(goal, tag=True):
+        names, colon, kind = said.partition(" : ")
+        is_hypothesis = bool(colon) and not said.startswith(("⊢", "|", "case "))
         if is_hypothesis and joins and lines[-1].partition(" : ")[2] == kind:
             before = lines[-1].partition(" : ")[0]
             lines[-1] = f"{before} {names} : {kind}"
@@ -229,22 +230,10 @@ def printed(goal: str) -> str:
     return "\n".join(lines)
 
 
-def _whole_lines(goal: str) -> Iterator[tuple[str, bool]]:
-    """Yield a goal's lines, each with those that continue it, and whether it is a hypothesis."""
-    whole: list[str] = []
-    for line in goal.split("\n"):
-        if whole and line.startswith((" ", "\t")):
-            whole[-1] += f"\n{line}"
-        elif line.strip():
-            whole.append(line)
-    for line in whole:
-        yield line, " : " in line and not line.startswith(("⊢", "|", "case "))
-
-
 def _nameless(state: str) -> str:
     """Return the first goal of a state without its tag, whatever its hypotheses are called."""
     goal = printed(state.split("\n\n")[0])
-    lines = [line for line, _ in _whole_lines(goal) if not line.startswith("case ")]
+    lines = whole_lines(goal)
     names = [name for line in lines for name in line.partition(" : ")[0].split() if line.partition(" : ")[1]]
     known = {
         name: f"x{number}" for number, name in enumerate(dict.fromkeys(names)) if name in hypotheses(goal)

@@ -78,7 +78,7 @@ def statement(state: str) -> Statement | None:
         return None
     binders: list[str] = []
     target = ""
-    for line in _whole_lines(goals[0]):
+    for line in goal_text.whole_lines(goals[0]):
         if target:
             return None
         if line.startswith(_TARGET):
@@ -193,17 +193,6 @@ class _SourcePieces:
         return next(found, None)
 
 
-def _whole_lines(goal: str) -> list[str]:
-    """Return a goal's lines, each with its continuation lines, without the tag."""
-    whole: list[str] = []
-    for line in goal.split("\n"):
-        if whole and line.startswith((" ", "\t")):
-            whole[-1] += f"\n{line}"
-        elif not line.startswith("case "):
-            whole.append(line)
-    return whole
-
-
 def _binder(line: str) -> str | None:
     found = _HYPOTHESIS.match(line)
     if found is None or " := " in found[2] or "✝" in found[2]:
@@ -220,7 +209,7 @@ def _binder(line: str) -> str | None:
 
 def _comparable(goal: str) -> str:
     """Return a goal without its tag, hidden names and line breaks, which do not change its meaning."""
-    return "\n".join(" ".join(_HIDDEN.sub("_✝", line).split()) for line in _whole_lines(goal))
+    return "\n".join(" ".join(_HIDDEN.sub("_✝", line).split()) for line in goal_text.whole_lines(goal))
 
 
 def _byte_at(data: bytes, line: int, column: int) -> int:

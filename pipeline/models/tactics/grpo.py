@@ -153,7 +153,6 @@ class GRPOTrainer(RepositoryTrainer):
         values: RewardValues | None = None,
         limits: PoolLimits | None = None,
         trl: Mapping[str, Any] | None = None,
-        reference_model: str | Path | None = None,
         **others: Any,
     ) -> None:
         """Args:
@@ -171,8 +170,6 @@ class GRPOTrainer(RepositoryTrainer):
         limits: of the pool of REPL processes.
         trl: further arguments of TRL's `GRPOConfig`, such as `loss_type`, or `use_vllm` and `vllm_mode` for a generator
             that TRL manages.
-        reference_model: a folder or hub name of what `kl_beta` measures the distance to; None: see there. An adapter
-            has the model below it for that.
         others: those of `RepositoryTrainer`.
 
         Raises:
@@ -188,15 +185,6 @@ class GRPOTrainer(RepositoryTrainer):
             raise ConfigError(f"num_generations is {num_generations}: it takes a whole number from 2")
         if not (math.isfinite(kl_beta) and kl_beta >= 0):
             raise ConfigError(f"kl_beta is {kl_beta}: it takes a number from 0")
-        if reference_model is not None and (not kl_beta or lora_config is not None):
-            why = (
-                "kl_beta is 0, and nothing measures the distance to it"
-                if not kl_beta
-                else "lora_config is given"
-            )
-            raise ConfigError(
-                f"reference_model is {str(reference_model)!r}: {why}; leave it out, or correct that"
-            )
         if not (math.isfinite(temperature) and temperature > 0):
             raise ConfigError(f"temperature is {temperature}: it takes a number above 0")
         if reward_weights is not None and len(reward_weights) != len(given):
@@ -204,7 +192,6 @@ class GRPOTrainer(RepositoryTrainer):
         self.reward_func = reward_func
         self.reward_weights = None if reward_weights is None else [float(weight) for weight in reward_weights]
         self.kl_beta = float(kl_beta)
-        self.reference_model = None if reference_model is None else str(reference_model)
         self.num_generations = num_generations
         self.temperature = float(temperature)
         self.max_steps = max_steps
@@ -250,7 +237,7 @@ class GRPOTrainer(RepositoryTrainer):
                     f"there are {len(examples)} goals{which}, and a step takes {needed}: set batch_size lower"
                 )
             trainer = self.trainer(examples)
-            steps = self.drive(trainer, saves)
+            steps = self.drive(trainer, self.on_step, saves)
         finally:
             self.close()
             model = self.loaded().model
@@ -294,9 +281,7 @@ class GRPOTrainer(RepositoryTrainer):
         """Return TRL's trainer of the model for what `prompts_of` made."""
         found = self.loaded()
         # TRL loads the model to stay near from where this one says that it is from.
-        if self.reference_model is not None:
-            found.model.config._name_or_path = self.reference_model
-        elif self.kl_beta and self.learned_before:
+        if self.kl_beta and self.learned_before:
             found.model.config._name_or_path = self.output_dir
         batches, _ = self._gathered()
         arguments: dict[str, Any] = {
@@ -341,7 +326,6 @@ class GRPOTrainer(RepositoryTrainer):
                 "max_steps": self.max_steps,
                 "values": asdict(self._values or RewardValues()) if LEAN in self._rewards else None,
                 **({"trl": dict(self.trl)} if self.trl else {}),
-                **({"reference_model": self.reference_model} if self.reference_model else {}),
             },
         }
 

@@ -56,12 +56,7 @@ from pipeline.models.tactics.rows import (
     read_rows,
 )
 from pipeline.models.tactics.training import LIBRARIES, FitResult, RepositoryTrainer, SFTTrainer
-from pipeline.models.training_job import (
-    Evaluator,
-    OnStep,
-    Recorder,
-    TrainingJob,
-)
+from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
 
 _LR, _LR_OF_AN_ADAPTER = 2e-5, 2e-4
@@ -139,7 +134,14 @@ def comparable(tactic: str) -> str:
 
 
 def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
-    """Return for each row the share of its tactic's tokens that the model holds most likely, 0..1."""
+    """Return for each row the share of its tactic's tokens that are the likeliest after those before, 0..1."""
+    pad, device, causal = (
+        int(model.tokenizer.pad_token_id),
+        model.model.device,
+        model.prompts.kind != "seq2seq",
+    )
+    whole: Any = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
+    keeps = "logits_to_keep" in inspect.signature(whole.forward).parameters
     answers = [model.prompts.answer_ids(row.tactic) for row in rows]
     prompts = [model.prompts.ids(row.state, row.premises) for row in rows]
     found = [0.0] * len(rows)
@@ -148,63 +150,27 @@ def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
         lambda together, _shortest, longest: together * (longest + 1) <= _LOGITS,
     ):
         shown = [answers[number][: model.lengths.answer] for number in batch]
+        # A causal model's answers all end together, at the right.
+        labels, known = padded(shown, pad, device, left=causal)
+        texts, last = [prompts[number] for number in batch], labels.shape[1] + 1
+        given: dict[str, Any]
+        if causal:
+            texts = [[*prompt, *answer] for prompt, answer in zip(texts, shown, strict=True)]
+            given = {"use_cache": False, **({"logits_to_keep": last} if keeps else {})}
+        else:
+            begins = torch.full_like(labels[:, :1], whole.config.decoder_start_token_id)
+            given = {"decoder_input_ids": torch.cat([begins, labels[:, :-1]], dim=1)}
+        ids, mask = padded(texts, pad, device, left=causal)
+        if causal:
+            given["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)
         with torch.inference_mode():
-            right = _right(model, [prompts[number] for number in batch], shown)
-        for number, hits in zip(batch, right, strict=True):
+            logits: Tensor = whole(input_ids=ids, attention_mask=mask, **given).logits
+        likeliest = (logits[:, -last:-1] if causal else logits).argmax(dim=-1)
+        hits = ((likeliest == labels) & known.bool()).sum(dim=1).tolist()
+        for number, right in zip(batch, hits, strict=True):
             # Tokens beyond the model's longest answer count as wrong.
-            found[number] = hits / len(answers[number])
+            found[number] = right / len(answers[number])
     return found
-
-
-def _right(
-    model: TacticModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
-) -> list[int]:
-    """Return how many tokens of each answer are the likeliest, given the prompt and the tokens before."""
-    pad = int(model.tokenizer.pad_token_id)
-    device = model.model.device
-    # A causal model's answers all end together, at the right.
-    causal = model.prompts.kind != "seq2seq"
-    labels, known = padded(answers, pad, device, left=causal)
-    logits = (
-        _causal_logits(model, prompts, answers, pad)
-        if causal
-        else _encoder_decoder_logits(model, prompts, labels, pad)
-    )
-    hits = (logits.argmax(dim=-1) == labels) & known.bool()
-    return [int(one) for one in hits.sum(dim=1).tolist()]
-
-
-def _causal_logits(
-    model: TacticModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], pad: int
-) -> Tensor:
-    """Return the logits before each of the last tokens, as many as the longest answer has."""
-    texts = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
-    ids, mask = padded(texts, pad, model.model.device, left=True)
-    whole: Any = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
-    longest = max(map(len, answers))
-    lean = "logits_to_keep" in inspect.signature(whole.forward).parameters
-    read = whole(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
-        use_cache=False,
-        **({"logits_to_keep": longest + 1} if lean else {}),
-    )
-    logits: Tensor = read.logits[:, -longest - 1 : -1]
-    return logits
-
-
-def _encoder_decoder_logits(
-    model: TacticModel, prompts: Sequence[Sequence[int]], labels: Tensor, pad: int
-) -> Tensor:
-    whole: Any = model.model
-    ids, mask = padded(prompts, pad, whole.device, left=False)
-    begins = torch.full_like(labels[:, :1], whole.config.decoder_start_token_id)
-    read = whole(
-        input_ids=ids, attention_mask=mask, decoder_input_ids=torch.cat([begins, labels[:, :-1]], dim=1)
-    )
-    logits: Tensor = read.logits
-    return logits
 
 
 def learn(
@@ -361,48 +327,6 @@ def learning_rate(config: TacticsConfig, start: str) -> float:
     return config.lr or (_LR_OF_AN_ADAPTER if adapter else _LR)
 
 
-class TacticsEvaluator(Evaluator[TacticsConfig]):
-    """Measures one tactic model of a chain."""
-
-    model: ClassVar[ModelKind] = "tactics"
-
-    def __init__(
-        self,
-        chain: Chain,
-        checkpoint: str,
-        config: TacticsConfig,
-        recorder: Recorder,
-        premises: RowPremises = NO_PREMISES,
-    ) -> None:
-        super().__init__(chain, checkpoint, config, recorder)
-        self._premises = premises
-        self._loaded: tuple[str, TacticModel] | None = None
-
-    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        return (task.dataset / self.config.split / f"{split}.json",)
-
-    def settings(self) -> list[Any]:
-        shown = [self._premises.name] if self._premises.name else []
-        return [CANDIDATES, self.config.eval_steps, self.config.seed, *shown]
-
-    def loaded(self, task: TaskData) -> TacticModel:
-        """Return the checkpoint's model for a task; the last one stays loaded."""
-        source = model_for(self.chain.path(self.checkpoint), task.name)
-        if self._loaded is None or self._loaded[0] != source:
-            # Before the next is loaded: the GPU might not hold two.
-            self._loaded = None
-            device = device_of(self.config.device)
-            # The provers' type.
-            self._loaded = source, load_model(source, device=device, dtype=inference_dtype(device))
-        return self._loaded[1]
-
-    def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        (path,) = self.paths(task, split)
-        most, seed = self.config.eval_steps, self.config.seed
-        rows, find = read_rows(path), self._premises.of(task.dataset)
-        return evaluate(self.loaded(task), rows, most=most, seed=seed, find=find, on_batch=on_batch)
-
-
 class TacticsJob(TrainingJob[TacticsConfig]):
     """The job; its rows, and those that it measures on, are shown premises."""
 
@@ -417,6 +341,25 @@ class TacticsJob(TrainingJob[TacticsConfig]):
     ) -> None:
         super().__init__(config, spec, reporter)
         self._premises = premises
+
+    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        return (task.dataset / self.config.split / f"{split}.json",)
+
+    def settings(self) -> list[Any]:
+        shown = [self._premises.name] if self._premises.name else []
+        return [CANDIDATES, self.measured_with.eval_steps, self.measured_with.seed, *shown]
+
+    def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        (path,), config = self.paths(task, split), self.measured_with
+        rows, find = read_rows(path), self._premises.of(task.dataset)
+        model = self.model_of(checkpoint, task)
+        return evaluate(model, rows, most=config.eval_steps, seed=config.seed, find=find, on_batch=on_batch)
+
+    def model_of(self, checkpoint: str, task: TaskData) -> TacticModel:
+        """Return a checkpoint's model for a task, in the provers' type."""
+        device = device_of(self.config.device)
+        source = model_for(self.chain.path(checkpoint), task.name)
+        return self.loaded(source, lambda one: load_model(one, device=device, dtype=inference_dtype(device)))
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(
@@ -443,6 +386,3 @@ class TacticsJob(TrainingJob[TacticsConfig]):
     def complete(self, copy: Path, folder: Path) -> None:
         # The relative path to an adapter's base differs here.
         name_base(copy, base_of(folder), home=copy)
-
-    def evaluator(self, checkpoint: str, recorder: Recorder) -> TacticsEvaluator:
-        return TacticsEvaluator(self.chain, checkpoint, self.measured_with, recorder, self._premises)

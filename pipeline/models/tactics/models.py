@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from pipeline.models.errors import ModelError
-from pipeline.models.libraries import UNLOADABLE, load_tokenizer, quiet_libraries
+from pipeline.models.libraries import UNLOADABLE, load_tokenizer, load_weights, quiet_libraries
 from pipeline.models.tactics.adapters import base_of, model_for
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.trainer_folder import settle
@@ -146,14 +146,11 @@ def load_model(
     read = read_model(model, max_seq_len=max_seq_len, enable_thinking=enable_thinking)
     try:
         with quiet_libraries():
-            loaded: Any = _family(read.config).from_pretrained(
-                read.base, dtype=dtype, output_loading_info=True
-            )
-            whole, report = loaded
-            if report["missing_keys"]:
+            whole, missing = load_weights(_family(read.config), read.base, dtype=dtype)
+            if missing:
                 raise ModelError(
-                    f"{read.base} lacks {len(report['missing_keys'])} of the model's weights "
-                    f"({min(report['missing_keys'])}, …): it is not a whole checkpoint"
+                    f"{read.base} lacks {len(missing)} of the model's weights ({missing[0]}, …): it is not a whole "
+                    "checkpoint"
                 )
             if read.is_adapter_of(model):
                 whole = PeftModel.from_pretrained(whole, str(model), is_trainable=trainable)

@@ -2,8 +2,8 @@
 
 After each repository the model, its tokenizer and what they were made from are written to `output_dir`, whole or not at
 all (`trainer_folder.publish`), so that a kill loses the work on one repository at most. A call that is repeated
-continues after what it has done; a trainer with other settings begins anew, and an earlier model in its folder is moved
-aside.
+continues after what it has done; a trainer with other settings begins anew, and its model takes the place of the one in
+its folder.
 
 Under `accelerate launch` every process runs the same program: the first one writes, the others wait for it.
 
@@ -55,25 +55,23 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
 from pipeline.models.config import Config, Device, Number, Positive, PositiveNumber
-from pipeline.models.curve import Curve
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import (
     DType,
     computes_in_bfloat16,
-    device_of,
     dtype_of,
     load_tokenizer,
     quiet_libraries,
 )
 from pipeline.models.memory import hold_that_it_fits
 from pipeline.models.model_files import read_about, start_of, versions
-from pipeline.models.ranks import is_first
-from pipeline.models.running import CHECKPOINTING, OnStep, Saves, mean_loss, run, trackers, wait
+from pipeline.models.ranks import is_first, of_first
+from pipeline.models.running import CHECKPOINTING, LibraryTrainer, OnStep, Saves, mean_loss, wait
 from pipeline.models.tactics.adapters import name_base
 from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Rows, read_rows
-from pipeline.models.trainer_folder import lock_folder, publish, set_aside, settle
+from pipeline.models.trainer_folder import lock_folder, publish, settle
 
 LIBRARIES = ("torch", "transformers", "trl", "peft")
 
@@ -152,13 +150,12 @@ class LearnedRepository:
         )
 
 
-class RepositoryTrainer(abc.ABC):
+class RepositoryTrainer(LibraryTrainer, abc.ABC):
     """The base of the trainers: models, repositories, checkpoints.
 
     Attributes:
-        model_name, output_dir, lora_config, tokenizer: as LeanDojo-v2's trainers have them.
+        lora_config, tokenizer: as LeanDojo-v2's trainers have them.
         use_lora: whether an adapter is trained.
-        device: where.
     """
 
     kind: str
@@ -201,8 +198,7 @@ class RepositoryTrainer(abc.ABC):
             lost to the rounding of bfloat16. That takes 16 bytes of GPU memory a weight; "bfloat16" takes 8.
         device: "auto": a GPU where there is one.
         seed: of everything drawn.
-        report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.
-        callbacks: transformers' or of its shape, told of each run.
+        report_to, callbacks: as `LibraryTrainer`'s.
         say: takes a line of text for each repository, and for left out steps.
         on_step: takes (optimiser steps done, in all) after each, of each repository.
 
@@ -222,10 +218,8 @@ class RepositoryTrainer(abc.ABC):
             seed,
             enable_thinking,
         )
-        self.model_name = str(model_name)
-        self.output_dir = str(output_dir)
+        super().__init__(model_name, output_dir, device, report_to, callbacks)
         self.lora_config = lora_config
-        self.device = device_of(device)
         self.gradient_checkpointing = (
             self.device.type == "cuda" if gradient_checkpointing is None else gradient_checkpointing
         )
@@ -234,10 +228,6 @@ class RepositoryTrainer(abc.ABC):
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(model_name)
         self._loaded: TacticModel | None = None
         self._learned: list[dict[str, str]] = []
-        self._trackers = trackers(report_to)
-        self._run_name: str | None = None
-        self._callbacks = tuple(callbacks)
-        self._curve = Curve()
 
     @property
     def use_lora(self) -> bool:
@@ -375,18 +365,6 @@ class RepositoryTrainer(abc.ABC):
             DivergedError: a loss was no finite number.
         """
 
-    def drive(self, trainer: Any, saves: Saves | None = None) -> int:
-        """Run TRL's trainer, or transformers', to its end, and keep its curve; return its optimiser steps.
-
-        Raises:
-            DivergedError, CheckpointError, Yielded: as `running.run`.
-        """
-        for callback in self._callbacks:
-            trainer.add_callback(callback)
-        steps = run(trainer, self.on_step, saves)
-        self._curve = Curve.of_history(trainer.state.log_history)
-        return steps
-
     def about(self) -> dict[str, Any]:
         """Return further fields of a checkpoint's description."""
         return {}
@@ -429,11 +407,8 @@ class RepositoryTrainer(abc.ABC):
             OSError, SafetensorError: the disk refused.
         """
         found = self.loaded()
-        with quiet_libraries():
-            found.model.save_pretrained(str(folder))
-            found.tokenizer.save_pretrained(folder)
+        self.write_files(folder, found.model, found.tokenizer)
         found.lengths.save(folder)
-        self._curve.write(folder)
         name_base(folder, found.base, home=home or folder)
         # An empty model card from PEFT.
         (folder / "README.md").unlink(missing_ok=True)
@@ -459,7 +434,7 @@ class RepositoryTrainer(abc.ABC):
         }
 
     def _earlier(self, folder: Path) -> dict[str, Any] | None:
-        """Return the description of this trainer's earlier model; move any other model in the folder aside."""
+        """Return the description of this trainer's earlier model; any other in the folder is replaced in the end."""
         if Path(self.model_name).resolve() == folder.resolve():
             raise ConfigError(
                 f"output_dir is {folder}, which is the model to begin with, and would be replaced: name another folder"
@@ -473,33 +448,22 @@ class RepositoryTrainer(abc.ABC):
                 about = None
             if about is not None:
                 read_about(folder, verify=True)
-            elif (place := set_aside(folder)) is not None:
-                self._report(f"{folder} holds a model that was trained otherwise: it is kept in {place}")
         wait(self.device)
-        # The first process has prepared the folder.
-        return about if is_first() else read_about(folder)
+        return of_first(about)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of TRL's configurations that all trainers share."""
         return {
-            # TRL writes nothing there: `publish` writes the model.
-            "output_dir": self.output_dir,
+            **super().arguments(),
             "num_train_epochs": self.settings.epochs_per_repo,
             "per_device_train_batch_size": self.settings.batch_size,
             "learning_rate": self.settings.lr,
             "warmup_steps": self.settings.warmup_steps,
             CHECKPOINTING: self.gradient_checkpointing,
             "bf16": computes_in_bfloat16(self.device),
-            "use_cpu": self.device.type == "cpu",
             "seed": self.settings.seed,
             "ddp_find_unused_parameters": False,
             "save_strategy": "no",
-            "report_to": self._trackers or "none",
-            # Trackers draw a name by the seed: the same for every repository.
-            "run_name": self._run_name,
-            "logging_steps": 1,
-            "logging_nan_inf_filter": False,
-            "disable_tqdm": True,
         }
 
     def _report(self, line: str) -> None:
@@ -566,7 +530,7 @@ class SFTTrainer(RepositoryTrainer):
         if not examples:
             raise NothingToLearnError(f"all {dropped} steps are dropped. Set max_seq_len higher")
         trainer = self.trainer(examples)
-        steps = self.drive(trainer, saves)
+        steps = self.drive(trainer, self.on_step, saves)
         logged: list[dict[str, float]] = trainer.state.log_history
         measures = {"loss": mean_loss(logged)}
         accuracies = [item["mean_token_accuracy"] for item in logged if "mean_token_accuracy" in item]

@@ -144,7 +144,7 @@ def test_lines_that_lack_a_field_are_told(
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": -1}, "batch_size is -1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"eval_ratio": 1.0}, "eval_ratio is 1.0: it takes a number between 0 and 1"),
+        ({"eval_ratio": 1.0}, "eval_ratio is 1.0: it takes a number below 1"),
         ({"max_length": "512"}, "max_length is '512'"),
     ],
 )

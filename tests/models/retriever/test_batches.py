@@ -8,17 +8,26 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 import torch
 
 from pipeline.models.errors import DatasetError
-from pipeline.models.retriever.batches import DRAWN, Batch, Batches, Example, read_examples
-from pipeline.models.retriever.config import Loss
+from pipeline.models.retriever.batches import (
+    DRAWN,
+    Batch,
+    Batches,
+    Example,
+    RetrievalDataModule,
+    read_examples,
+)
+from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, query_ids
 from pipeline.models.retriever.losses import row_losses
 from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny_retriever
 
 
 @pytest.fixture(scope="module")
@@ -27,19 +36,32 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def batches(
-    dataset: Path, change: Callable[[Example], Example] = lambda example: example, **changes: object
+    dataset: Path, change: Callable[[Example], Example] = lambda example: example, **changes: Any
 ) -> Batches:
     corpus = Corpus(dataset / "corpus.jsonl")
+    examples = map(change, read_examples(dataset / "random" / "train.json", corpus))
+    return made_of(corpus, tuple(examples), **changes)
+
+
+def made_of(
+    corpus: Corpus,
+    examples: Sequence[Example],
+    *,
+    batch_size: int = 4,
+    rank: int = 0,
+    world: int = 1,
+    **changes: object,
+) -> Batches:
     settings = {
-        "batch_size": 4,
-        "negatives": 3,
-        "in_file_negatives": 1,
+        "loss": "mse",
         "max_seq_len": 64,
+        "data_max_seq_len": 64,
         "seed": 7,
+        "num_hard_negatives": 0,
         **changes,
     }
-    examples = map(change, read_examples(dataset / "random" / "train.json", corpus))
-    return Batches(corpus, tuple(examples), byte_ids, **settings)  # type: ignore[arg-type] # each test knows its own
+    config = RetrieverConfig.from_dict(settings)
+    return Batches(corpus, examples, byte_ids, config, batch_size=batch_size, rank=rank, world=world)
 
 
 def test_a_step_is_the_same_in_every_process_and_after_any_other(dataset: Path) -> None:
@@ -101,20 +123,7 @@ def test_processes_draw_negatives_of_their_own(dataset: Path) -> None:
     example = next(one for one in batches(dataset).examples if one.file_path == "Demo/F5.lean")
     drawn = [
         [
-            Batches(
-                corpus,
-                [example] * 40,
-                byte_ids,
-                batch_size=2,
-                negatives=3,
-                in_file_negatives=1,
-                max_seq_len=64,
-                seed=1,
-                rank=rank,
-                world=2,
-            )
-            .at(step)
-            .premises[1:]
+            made_of(corpus, [example] * 40, batch_size=2, seed=1, rank=rank, world=2).at(step).premises[1:]
             for step in range(20)
         ]
         for rank in range(2)
@@ -190,17 +199,7 @@ def test_what_a_proof_uses_is_a_target_also_where_no_import_leads_to_it(dataset:
     elsewhere = len(corpus) - 1
     assert not corpus.accessible(first.file_path, first.start)[elsewhere]
     used = replace(first, positives=(elsewhere,), proof=(elsewhere,))
-    batch = Batches(
-        corpus,
-        [used],
-        byte_ids,
-        batch_size=1,
-        negatives=2,
-        in_file_negatives=1,
-        max_seq_len=64,
-        seed=1,
-        loss="contrastive",
-    ).at(0)
+    batch = made_of(corpus, [used], batch_size=1, num_negatives=2, seed=1, loss="contrastive").at(0)
     assert batch.label.tolist() == [[1, 0, 0]]
     assert batch.ignore.tolist() == [[False, False, False]]
 
@@ -224,9 +223,8 @@ def test_steps_hold_queries_of_like_length_in_no_order_of_length(tmp_path: Path)
         replace(example, query="x" * (number * 37 % 500 + 1))
         for number, example in enumerate(read_examples(tmp_path / "random" / "train.json", corpus))
     ]
-    made = Batches(
-        corpus, examples, byte_ids, batch_size=8, negatives=0, in_file_negatives=0, max_seq_len=1024, seed=1
-    )
+    none = {"num_negatives": 0, "num_in_file_negatives": 0}
+    made = made_of(corpus, examples, batch_size=8, data_max_seq_len=1024, seed=1, **none)
     masks = [made.at(step).context_mask for step in range(made.steps_per_epoch)]
     padding = 1 - sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks)
     assert padding < 0.05, "as they come, two fifths would be padding"
@@ -236,22 +234,27 @@ def test_steps_hold_queries_of_like_length_in_no_order_of_length(tmp_path: Path)
 
 
 def test_texts_are_cut_where_their_kind_is_cut(dataset: Path) -> None:
-    made = batches(dataset, max_seq_len=6, document_length=12)
+    made = batches(dataset, data_max_seq_len=12, max_seq_len=6)
     batch = made.at(0)
     for row, pair in enumerate(batch.pairs):
-        query = query_ids(byte_ids, made.examples[made.pairs[pair][0]].query, 6).tolist()
+        query = query_ids(byte_ids, made.examples[made.pairs[pair][0]].query, 12).tolist()
         assert batch.context_ids[row, : len(query)].tolist() == query
         assert batch.context_mask[row].sum() == len(query)
     for column, index in enumerate(batch.premises):
-        document = byte_ids(made.corpus[index].serialize(), 12).tolist()
+        document = byte_ids(made.corpus[index].serialize(), 6).tolist()
         assert batch.premise_ids[column, : len(document)].tolist() == document
-        assert batch.premise_mask[column].sum() == len(document) == 12
+        assert batch.premise_mask[column].sum() == len(document) == 6
 
 
-def test_loader_processes_give_the_steps_in_order(dataset: Path) -> None:
-    made = batches(dataset, start_step=2, end_step=9)
-    loader = torch.utils.data.DataLoader(made, batch_size=None, num_workers=2)
-    assert [batch.pairs for batch in loader] == [made.at(step).pairs for step in range(2, 9)]
+def test_loader_processes_give_the_steps_of_an_epoch_in_order(dataset: Path, tmp_path: Path) -> None:
+    model = make_tiny_retriever(tmp_path, d_model=16, layers=1)
+    data = RetrievalDataModule(
+        dataset / "random", dataset / "corpus.jsonl", 3, 1, model, 4, 4, 64, num_workers=2
+    )
+    made = data.batches()
+    assert [batch.pairs for batch in data.train_dataloader()] == [
+        made.at(step).pairs for step in range(made.steps_per_epoch)
+    ]
 
 
 def test_a_dataset_without_a_pair_or_with_fewer_than_a_step_takes_is_refused(
@@ -262,13 +265,4 @@ def test_a_dataset_without_a_pair_or_with_fewer_than_a_step_takes_is_refused(
     made = batches(dataset)
     unused = [replace(one, positives=()) for one in made.examples]
     with pytest.raises(DatasetError, match=r"no step of the dataset uses a premise of .*corpus\.jsonl"):
-        Batches(
-            made.corpus,
-            unused,
-            byte_ids,
-            batch_size=1,
-            negatives=1,
-            in_file_negatives=0,
-            max_seq_len=9,
-            seed=1,
-        )
+        made_of(made.corpus, unused, batch_size=1)

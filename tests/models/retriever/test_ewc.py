@@ -1,24 +1,28 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.retriever.ewc import FIRST_STEPS, Penalty, ShareOfLoss
+from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights
 from pipeline.models.retriever.fisher import parameters_of
 from tests.support import programs
 
-STRENGTH = 0.7
+SHARE = 0.5
 ON_THE_GPU = """
 import torch
-from tests.models.retriever.test_ewc import STRENGTH, Penalty, fisher_of, model, moved, parameters_of
+from tests.models.retriever.test_ewc import held, model, moved, with_gradients
 network = model()
-penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
-on_cpu = penalty.value(moved(network))
+elastic = held(network)
+with_gradients(moved(network))
+elastic.on_gradients(network)
+on_cpu = elastic.value(network)
 network.cuda()
-penalty.add_gradients(network)
-torch.testing.assert_close(penalty.value(network).cpu(), on_cpu)
+elastic.on_gradients(network)
+torch.testing.assert_close(elastic.value(network).cpu(), on_cpu)
 """
 
 
@@ -34,6 +38,10 @@ def fisher_of(network: nn.Module) -> dict[str, Tensor]:
     return {name: torch.rand(value.shape, generator=generator) for name, value in weights.items()}
 
 
+def held(network: nn.Module) -> ElasticWeights:
+    return ElasticWeights(fisher_of(network), parameters_of(network), share=SHARE)
+
+
 def moved(network: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -42,102 +50,75 @@ def moved(network: nn.Module) -> nn.Module:
     return network
 
 
-def by_hand(network: nn.Module, fisher: dict[str, Tensor], anchor: dict[str, Tensor]) -> Tensor:
+def with_gradients(network: nn.Module, value: float = 1.0) -> None:
+    for weight in network.parameters():
+        weight.grad = torch.full_like(weight, value)
+
+
+def test_at_the_anchor_nothing_is_added() -> None:
+    network = model()
+    elastic = held(network)
+    with_gradients(network)
+    elastic.on_gradients(network, measured=True)
+    assert elastic.measured == dict.fromkeys(("ewc/lambda", "ewc/share", "ewc/penalty"), 0.0)
+    assert all(weight.grad is not None and bool((weight.grad == 1).all()) for weight in network.parameters())
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-5), (torch.bfloat16, 2**-6)])
+def test_its_gradient_is_that_of_lambda_f_times_the_squared_distance_as_autograd_finds_it(
+    dtype: torch.dtype, rtol: float
+) -> None:
+    network = model(dtype)
+    fisher, anchor = fisher_of(network), {name: one.clone() for name, one in parameters_of(network).items()}
+    elastic = held(network)
+    with_gradients(moved(network))
+    elastic.on_gradients(network)
     terms = [
-        (fisher[name] * (weight - anchor[name]) ** 2).sum() for name, weight in network.named_parameters()
+        (fisher[name] * (weight.float() - anchor[name]) ** 2).sum()
+        for name, weight in network.named_parameters()
     ]
-    return STRENGTH * torch.stack(terms).sum()
-
-
-def test_at_the_anchor_the_penalty_and_its_gradient_are_exactly_zero() -> None:
-    network = model()
-    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
-    assert float(penalty.value(network)) == 0.0
-    penalty.add_gradients(network)
-    assert all(weight.grad is not None and not weight.grad.any() for weight in network.parameters())
-
-
-def test_its_gradient_is_two_lambda_f_times_the_distance_as_autograd_finds_it() -> None:
-    network = model()
-    fisher, anchor = (
-        fisher_of(network),
-        {name: value.clone() for name, value in parameters_of(network).items()},
-    )
-    penalty = Penalty(fisher, parameters_of(network), strength=STRENGTH)
-    moved(network)
-    expected = by_hand(network, fisher, anchor)
-    gradients = torch.autograd.grad(expected, list(network.parameters()))
-    torch.testing.assert_close(penalty.value(network), expected.detach())
-    penalty.add_gradients(network)
-    for (name, weight), gradient in zip(network.named_parameters(), gradients, strict=True):
+    expected = elastic.strength * torch.stack(terms).sum()
+    assert elastic.strength > 0
+    torch.testing.assert_close(elastic.value(network), expected.detach())
+    weights = list(network.parameters())
+    for weight, gradient in zip(weights, torch.autograd.grad(expected, weights), strict=True):
         assert weight.grad is not None
-        torch.testing.assert_close(weight.grad, gradient)
-        torch.testing.assert_close(
-            weight.grad, 2 * STRENGTH * fisher[name] * (weight.detach() - anchor[name])
-        )
+        torch.testing.assert_close(weight.grad, 1 + gradient, rtol=rtol, atol=1e-6)
 
 
-def test_it_adds_to_the_gradients_that_are_there() -> None:
+def test_weights_that_the_fisher_does_not_know_are_left_alone_and_one_without_a_gradient_gets_one() -> None:
     network = model()
-    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
-    moved(network)
-    penalty.add_gradients(network)
-    alone = [weight.grad.clone() for weight in network.parameters() if weight.grad is not None]
-    network.zero_grad()
-    network(torch.ones(5, 3)).sum().backward()
-    loss = [weight.grad.clone() for weight in network.parameters() if weight.grad is not None]
-    penalty.add_gradients(network)
-    for weight, own, added in zip(network.parameters(), loss, alone, strict=True):
-        assert weight.grad is not None
-        torch.testing.assert_close(weight.grad, own + added)
-
-
-def test_the_anchor_is_a_copy_that_training_does_not_move() -> None:
-    network = model()
-    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
-    moved(network)
-    assert float(penalty.value(network)) > 0
-
-
-def test_weights_in_bfloat16_are_compared_in_float32() -> None:
-    network = model(torch.bfloat16)
-    fisher = fisher_of(network)
-    penalty = Penalty(fisher, parameters_of(network), strength=STRENGTH)
-    anchor = {name: value.float().clone() for name, value in parameters_of(network).items()}
-    moved(network)
-    penalty.add_gradients(network)
-    for name, weight in network.named_parameters():
-        assert weight.grad is not None
-        exact = 2 * STRENGTH * fisher[name] * (weight.detach().float() - anchor[name])
-        torch.testing.assert_close(weight.grad.float(), exact, rtol=2**-7, atol=0.0)
-    assert penalty.value(network).dtype == torch.float32
-
-
-def test_weights_that_the_fisher_does_not_know_are_left_alone() -> None:
-    network = model()
-    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH)
+    elastic = held(network)
     network.add_module("head", nn.Linear(2, 1))
-    moved(network)
-    penalty.add_gradients(network)
+    with_gradients(moved(network))
+    network.get_parameter("0.weight").grad = network.get_parameter("head.weight").grad = None
+    elastic.on_gradients(network)
     assert network.get_parameter("head.weight").grad is None
+    assert network.get_parameter("0.weight").grad is not None
 
 
 def test_the_strength_is_set_over_the_first_steps_and_stays() -> None:
-    share = ShareOfLoss(0.5)
-    share.add(4.0, 0.0, 1.0)  # the first step: nothing has moved yet
-    assert share.strength == 0.0
-    for _ in range(int(FIRST_STEPS) - 1):
-        assert not share.is_set
-        share.add(4.0, 8.0, 1.0)
-    assert share.is_set
-    assert share.strength == 0.25
+    network = model()
+    elastic = held(network)
+    with_gradients(network)
+    elastic.on_gradients(network)  # the first step: nothing has moved yet
+    assert elastic.strength == 0.0
+    moved(network)
+    strengths = []
+    for number in range(int(FIRST_STEPS) + 2):
+        with_gradients(network, 1.0 + number)
+        elastic.on_gradients(network)
+        strengths.append(elastic.strength)
+    changed = [one != other for one, other in itertools.pairwise(strengths)]
+    assert changed == [True] * (int(FIRST_STEPS) - 2) + [False] * 3
 
 
 def test_a_step_whose_gradient_overflowed_says_nothing_of_the_strength() -> None:
-    share = ShareOfLoss(0.5)
-    for loss, penalty in ((float("inf"), 1.0), (1.0, float("nan"))):
-        share.add(loss, penalty, 1.0)
-    assert share == ShareOfLoss(0.5)
+    network = model()
+    elastic = held(network)
+    with_gradients(moved(network), float("inf"))
+    elastic.on_gradients(network)
+    assert elastic.progress() == (0.0, 0.0, 0.0)
 
 
 def test_it_follows_the_weights_to_the_gpu(cuda: None, tmp_path: Path) -> None:

@@ -38,19 +38,18 @@ def split(rows: Rows, size: int) -> list[Rows]:
 
 
 def fisher(model: nn.Module, groups: Sequence[Rows]) -> dict[str, Tensor]:
-    found = squared_gradients(model, groups, losses)
-    return normalised(found.sums)[0]
+    return normalised(squared_gradients(model, groups, losses)[0])[0]
 
 
 def test_squared_gradients_equal_the_closed_form_of_a_logistic_regression() -> None:
     model, (inputs, targets) = logistic(), data()
-    part = squared_gradients(model, split((inputs, targets), 5), losses)
+    sums, examples = squared_gradients(model, split((inputs, targets), 5), losses)
     with torch.no_grad():
         # The gradient of one example's loss is (sigmoid(w x + b) - y) times (x, 1).
         residual = torch.sigmoid(model(inputs).squeeze(1)) - targets
-    assert part.examples == 24
-    torch.testing.assert_close(part.sums["weight"], ((residual[:, None] * inputs) ** 2).sum(0, keepdim=True))
-    torch.testing.assert_close(part.sums["bias"], (residual**2).sum().reshape(1))
+    assert examples == 24
+    torch.testing.assert_close(sums["weight"], ((residual[:, None] * inputs) ** 2).sum(0, keepdim=True))
+    torch.testing.assert_close(sums["bias"], (residual**2).sum().reshape(1))
 
 
 @pytest.mark.parametrize("size", [1, 5, 24])
@@ -66,10 +65,10 @@ def test_the_estimate_does_not_depend_on_how_many_processes_share_the_sample(wor
     model, groups = logistic(), split(data(), 4)
     # Seven processes share six groups: the last one has none.
     shares = [squared_gradients(model, groups[rank::world], losses) for rank in range(world)]
-    whole = squared_gradients(model, groups, losses)
-    assert sum(share.examples for share in shares) == whole.examples == 24
-    for name, value in whole.sums.items():
-        torch.testing.assert_close(torch.stack([share.sums[name] for share in shares]).sum(dim=0), value)
+    whole, examples = squared_gradients(model, groups, losses)
+    assert sum(of for _, of in shares) == examples == 24
+    for name, value in whole.items():
+        torch.testing.assert_close(torch.stack([sums[name] for sums, _ in shares]).sum(dim=0), value)
 
 
 def test_estimating_leaves_gradients_mode_and_random_numbers_alone_and_switches_dropout_off() -> None:
@@ -86,10 +85,10 @@ def test_estimating_leaves_gradients_mode_and_random_numbers_alone_and_switches_
 def test_weights_that_are_frozen_or_unused_have_no_say() -> None:
     model = nn.ModuleDict({"used": nn.Linear(3, 1), "unused": nn.Linear(3, 1), "frozen": nn.Linear(3, 1)})
     model["frozen"].requires_grad_(False)
-    part = squared_gradients(model, split(data(), 4), lambda whole, rows: losses(whole["used"], rows))
-    assert part.sums.keys() == {"used.weight", "used.bias", "unused.weight", "unused.bias"}
-    assert part.sums["used.weight"].min() > 0
-    assert part.sums["unused.weight"].max() == 0
+    sums, _ = squared_gradients(model, split(data(), 4), lambda whole, rows: losses(whole["used"], rows))
+    assert sums.keys() == {"used.weight", "used.bias", "unused.weight", "unused.bias"}
+    assert sums["used.weight"].min() > 0
+    assert sums["unused.weight"].max() == 0
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -137,9 +136,9 @@ def test_normalising_divides_by_the_mean_over_all_weights_not_tensor_by_tensor()
 
 def test_the_normalised_scale_has_mean_1_whatever_the_size_of_the_gradients() -> None:
     model, groups = logistic(), split(data(), 4)
-    tiny = squared_gradients(model, groups, lambda model, rows: losses(model, rows) * 1e-15)
-    whole = squared_gradients(model, groups, losses)
-    (one, large), (other, small) = normalised(whole.sums), normalised(tiny.sums)
+    tiny, _ = squared_gradients(model, groups, lambda model, rows: losses(model, rows) * 1e-15)
+    whole, _ = squared_gradients(model, groups, losses)
+    (one, large), (other, small) = normalised(whole), normalised(tiny)
     for values in (one, other):
         assert sum(float(value.sum()) for value in values.values()) == pytest.approx(4.0, abs=1e-5)
     assert small == pytest.approx(large * 1e-30, rel=1e-4), "what it was is returned"

@@ -51,8 +51,7 @@ def learn(
     """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step."""
     batches = Letters(name, seed)
     strategy = Protection(config, rows)
-    strategy.before_task(encoder, byte_ids)
-    strategy.hold(encoder, lambda: rows_of(name, seed).batches(byte_ids, config)[name], LOSSES)
+    strategy.begin(encoder, byte_ids, lambda: rows_of(name, seed).batches(byte_ids, config)[name], LOSSES)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     for step in range(steps):
         total = loss_of(encoder, batches.at(step), LOSSES)
@@ -62,7 +61,7 @@ def learn(
             )
         optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
-        strategy.on_gradients(encoder)
+        strategy.elastic.on_gradients(encoder)
         torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         optimiser.step()
     strategy.after_task(encoder)

@@ -13,7 +13,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
-from pipeline.models.retriever.index import HARD, embed_texts, hard_negatives
+from pipeline.models.retriever.index import HARD, Retriever, embed_texts, hard_negatives
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.training import data_module
 from tests.support.retrieval import write_dataset
@@ -25,9 +25,7 @@ def data(tasks: list[TaskData], config: RetrieverConfig) -> RetrievalDataModule:
 
 
 def mined(data: RetrievalDataModule, model: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
-    return hard_negatives(
-        load_encoder(model), data.tokens, data.corpus, data.to_learn, document_length=64, query_length=64
-    )
+    return hard_negatives(Retriever(load_encoder(model), data.tokens, 64, 64), data.corpus, data.to_learn)
 
 
 def test_they_are_the_nearest_of_the_premises_that_a_theorem_may_use_and_does_not(
@@ -64,17 +62,18 @@ def test_a_pair_gets_as_many_as_the_configuration_says_and_they_change_from_step
     assert len(drawn) > len({number for number, _ in drawn})
 
 
-def test_without_them_a_step_is_what_it_was(data: RetrievalDataModule, model: Path) -> None:
-    before = data.batches().at(0)
-    data.num_hard_negatives, data.hard = 0, mined(data, model)
-    assert data.batches().at(0).premises == before.premises
-
-
-def test_none_are_looked_for_where_there_is_no_place_for_them(
-    tasks: list[TaskData], config: RetrieverConfig
+@pytest.mark.parametrize(
+    "none",
+    [{"num_hard_negatives": 0}, {"num_negatives": 1, "num_in_file_negatives": 1}],
+    ids=["as it was set", "no place for them"],
+)
+def test_without_them_a_step_is_what_it_was(
+    tasks: list[TaskData], config: RetrieverConfig, model: Path, none: dict[str, int]
 ) -> None:
-    in_file = replace(config, num_negatives=1, num_in_file_negatives=1)
-    assert data_module(tasks[0].dataset, in_file, tokens_of=config.model_name).num_hard_negatives == 0
+    data = data_module(tasks[0].dataset, replace(config, **none), tokens_of=model)  # type: ignore[arg-type]
+    before = data.batches().at(0)
+    data.hard = mined(data, model)
+    assert data.batches().at(0).premises == before.premises
 
 
 def test_a_repository_with_fewer_pairs_than_a_step_takes_is_learned_in_one(

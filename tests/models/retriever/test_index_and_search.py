@@ -17,7 +17,7 @@ from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
-from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
+from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_texts, top_k
 from pipeline.models.retriever.learning import evaluate
 from tests.support import programs
 from tests.support.retrieval import write_dataset
@@ -106,10 +106,10 @@ def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, 
     dataset = write_dataset(tmp_path / "data", alphabet=3, premises_per_file=30)
     corpus = Corpus(dataset / "corpus.jsonl")
     examples = read_examples(dataset / "random" / "test.json", corpus)
-    plain = evaluate(encoder, byte_ids, corpus, examples, max_seq_len=64)
+    plain = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples)
     index = index_in(tmp_path / "index", encoder)
-    indexed = evaluate(encoder, byte_ids, corpus, examples, max_seq_len=64, index=index)
-    again = evaluate(encoder, byte_ids, corpus, examples, max_seq_len=64, index=index)
+    indexed = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples, index=index)
+    again = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples, index=index)
     assert plain.metrics == indexed.metrics == again.metrics
     assert (plain.new_embeddings, indexed.new_embeddings, again.new_embeddings) == (180, 180, 0)
     assert plain.dataset == again.dataset
@@ -117,7 +117,7 @@ def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, 
     assert plain.n >= plain.theorems == 12
     none = [example for example in examples if not example.positives]
     with pytest.raises(DatasetError, match="nothing to measure"):
-        evaluate(encoder, byte_ids, corpus, none, max_seq_len=64)
+        evaluate(Retriever(encoder, byte_ids, 64), corpus, none)
 
 
 def test_a_reader_is_not_disturbed_by_what_another_process_is_just_writing(
@@ -190,7 +190,7 @@ def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path)
     corpus = Corpus(dataset / "corpus.jsonl")
     examples = read_examples(dataset / "random" / "test.json", corpus)
     with pytest.raises(DivergedError, match=r"p7</a>"):
-        evaluate(damaged, byte_ids, corpus, examples, max_seq_len=64)
+        evaluate(Retriever(damaged, byte_ids, 64), corpus, examples)
 
 
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path, encoder: Encoder) -> None:

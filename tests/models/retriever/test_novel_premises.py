@@ -13,9 +13,8 @@ from pipeline.models.errors import ConfigError
 from pipeline.models.measures import METRICS, baselines_of
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, load_encoder
-from pipeline.models.retriever.job import RetrieverEvaluator
+from pipeline.models.retriever.job import RetrieverMeasuring
 from pipeline.models.retriever.learning import learn, measure
-from pipeline.models.training_job import Recorder
 from tests.support.retrieval import small_config, write_dataset
 
 
@@ -70,12 +69,11 @@ def test_a_checkpoint_s_encoder_is_loaded_once_for_all_its_measurements(
         return load_encoder(checkpoint)
 
     monkeypatch.setattr("pipeline.models.retriever.learning.load_encoder", counted)
-    measuring = RetrieverEvaluator(
-        chain, made.checkpoint, config, Recorder("job", nobody), tmp_path / "indices"
-    )
+    measuring = RetrieverMeasuring(chain, config, "job", nobody)
+    measuring.indices = tmp_path / "indices"
     for side in ("test", "val"):
-        measuring.measure(one, side, lambda _done, _total: None)
-    assert loaded == [chain.path(made.checkpoint)]
+        measuring.measure(made.checkpoint, one, side, lambda _done, _total: None)
+    assert loaded == [str(chain.path(made.checkpoint))]
 
 
 def test_a_chain_of_one_split_is_not_trained_on_the_other(tmp_path: Path, config: RetrieverConfig) -> None:

@@ -21,11 +21,12 @@ from pipeline.models.curve import CURVE, LOSS
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
-from pipeline.models.retriever.config import Loss, RetrieverConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
 from pipeline.models.retriever.fisher import parameters_of
+from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.learning import evaluate, learn
-from pipeline.models.retriever.losses import row_losses, squared_error
+from pipeline.models.retriever.losses import squared_error
 from pipeline.models.retriever.strategies import Protection
 from store.leandojo import DynamicDatabase, Repository
 from tests.support import programs
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.timeout(300)
 # that is preempted: one program for all, as it is the imports that take their time. With a port someone else has
 # started the two, as torchrun does; else Lightning starts the second one.
 PROGRAM = """
-import json, os, sys, time
+import json, os, sys
 
 if sys.argv[2:]:
     given, port = sys.argv[2:]
@@ -52,18 +53,16 @@ from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule, Ret
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.saving import BestWeights
 from tests.models.retriever.test_processes import PREEMPTED_AFTER, UNEVEN
 from tests.support.retrieval import small_config
 from store.leandojo import DynamicDatabase
 
 folder = Path(sys.argv[1])
 data = RetrievalDataModule(
-    folder / "data/random", folder / "data/corpus.jsonl", 3, 1, folder / "model", 8, 5, 64, 0, loss="contrastive"
+    folder / "data/random", folder / "data/corpus.jsonl", 3, 1, folder / "model", 8, 5, 64, 0,
+    config=small_config(folder / "model"),
 )
-losses_of = row_losses("contrastive", temperature=0.05)
-model = PremiseRetriever(folder / "model", 1e-3, 0, 64, losses=losses_of, query_length=64, total_steps=3)
+model = PremiseRetriever(folder / "model", 1e-3, 0, 64, config=small_config(folder / "model"), total_steps=3)
 model.train()
 taken, losses = [], []
 
@@ -88,9 +87,6 @@ said = {"taken": taken, "losses": losses, "weights": tensors_digest(model.encode
 if trainer.global_rank == 0:
     model.save(folder / "made")
 
-take = BestWeights.load_into
-# The second process reads the best epoch's weights late: the first must not have removed them by then.
-BestWeights.load_into = lambda *of: (time.sleep(0.5 * int(os.environ.get("LOCAL_RANK", "0"))), take(*of))
 config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting="ewc", max_epochs=2).to_dict()
 database = DynamicDatabase(folder / "database.json")
 trainer = RetrievalTrainer(TrainingConfig.from_dict(config), folder / "checkpoints")
@@ -126,9 +122,9 @@ UNEVEN: dict[str, Any] = {
 PREEMPTED_AFTER = 2
 
 
-def data_module(folder: Path, model: Path, *, loss: Loss = "mse") -> RetrievalDataModule:
+def data_module(folder: Path, model: Path, config: RetrieverConfig | None = None) -> RetrievalDataModule:
     return RetrievalDataModule(
-        folder / "random", folder / "corpus.jsonl", 3, 1, model, 4, 5, 64, 0, loss=loss
+        folder / "random", folder / "corpus.jsonl", 3, 1, model, 4, 5, 64, 0, config=config
     )
 
 
@@ -193,14 +189,7 @@ def test_two_processes_share_each_step_end_with_the_same_weights_and_measure_wha
         assert together == list(data.batches(batch_size=8).at(step).pairs)
     encoder = load_encoder(folder / "made")
     assert tensors_digest(encoder.state_dict()) == first["weights"]
-    alone = evaluate(
-        encoder,
-        byte_ids,
-        data.corpus,
-        data.examples("val"),
-        max_seq_len=64,
-        query_length=64,
-    )
+    alone = evaluate(Retriever(encoder, byte_ids, 64, 64), data.corpus, data.examples("val"))
     assert first["measured"] == {
         "Recall@1_val": pytest.approx(100 * alone.metrics["recall@1"].mean, abs=1e-4),
         "Recall@10_val": pytest.approx(100 * alone.metrics["recall@10"].mean, abs=1e-4),
@@ -210,16 +199,16 @@ def test_two_processes_share_each_step_end_with_the_same_weights_and_measure_wha
 
 def test_two_processes_learn_what_one_does_with_the_batch_of_both(two_processes: Shared) -> None:
     folder = two_processes.folder
-    data = data_module(folder / "data", folder / "model", loss="contrastive")
-    losses = row_losses("contrastive", temperature=0.05)
-    alone = PremiseRetriever(folder / "model", 1e-3, 0, 64, losses=losses, query_length=64, total_steps=3)
+    config = small_config(folder / "model")
+    data = data_module(folder / "data", folder / "model", config)
+    alone = PremiseRetriever(folder / "model", 1e-3, 0, 64, config=config, total_steps=3)
     made = alone.configure_optimizers()
     optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
     curve = []
     for step in range(3):
         optimizer.zero_grad()
         batch = data.batches(batch_size=8).at(step)
-        loss = losses(alone(batch), batch.label, batch.ignore).mean()
+        loss = alone.losses(alone(batch), batch.label, batch.ignore).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         curve.append(float(loss.detach()))
         optimizer.step()
@@ -278,11 +267,10 @@ def test_a_run_of_two_processes_is_continued_by_one_with_the_same_curve_and_weig
 
 def moved(model: Path, data: RetrievalDataModule, share: float) -> float:
     """Train for some steps with a trainer of one's own; return how far the weights have gone."""
-    retriever = PremiseRetriever(model, 1e-3, 0, 64, query_length=64, total_steps=10)
+    retriever = PremiseRetriever(model, 1e-3, 0, 64, total_steps=10)
     start = {name: value.clone() for name, value in parameters_of(retriever.encoder).items()}
     protection = Protection(RetrieverConfig(against_forgetting="ewc", lambda_value=share, fisher_samples=16))
-    protection.before_task(retriever.encoder, byte_ids)
-    protection.hold(retriever.encoder, lambda: data.batches(batch_size=1), squared_error)
+    protection.begin(retriever.encoder, byte_ids, lambda: data.batches(batch_size=1), squared_error)
     retriever.protection = protection
     with quiet_libraries():
         trainer = pl.Trainer(

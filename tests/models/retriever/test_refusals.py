@@ -65,7 +65,7 @@ def test_a_gradient_that_is_no_number_in_the_last_step_leaves_no_checkpoint(
 
     monkeypatch.setattr(PremiseRetriever, "on_before_optimizer_step", spoil)
     chain = Chain(tmp_path / "chain")
-    with pytest.raises(DivergedError, match="weights of the run are no finite numbers"):
+    with pytest.raises(DivergedError, match="trained weights are no finite numbers"):
         learn(tasks[0], chain, config, parent=None)
     assert not list(chain.folder.glob("[0-9a-f]*"))
 
@@ -91,7 +91,7 @@ def test_a_monitor_that_no_validation_measures_and_a_gpu_that_is_not_there_are_n
 def test_losses_are_read_many_at_a_time_and_the_step_that_diverged_is_named() -> None:
     told: list[int] = []
     progress = _Progress(told.append)
-    model: Any = SimpleNamespace(protection=SimpleNamespace(measured={}))
+    model: Any = SimpleNamespace(protection=SimpleNamespace(elastic=SimpleNamespace(measured={})))
     trainer: Any = SimpleNamespace(optimizers=[SimpleNamespace(param_groups=[{"lr": 0.1}])])
 
     def go_on() -> None:

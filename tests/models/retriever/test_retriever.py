@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from pipeline.models.errors import CheckpointError, CorpusError, DivergedError
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import top_k
 from pipeline.models.retriever.retriever import PremiseRetriever
-from pipeline.models.retriever.saving import newest_step, save_whole
+from pipeline.models.retriever.saving import WholeFiles, newest_step
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -181,7 +182,7 @@ def test_a_warm_up_rises_and_a_cosine_falls_to_nothing(folder: Path) -> None:
     assert found[10:] == sorted(found[10:], reverse=True)
     assert found[55] == pytest.approx(5e-4)
     assert rates(folder, 1000)[100:101] == pytest.approx([1e-3], rel=0.05)
-    assert rates(folder, 100, schedule="constant")[10:] == [1e-3] * 90
+    assert rates(folder, 100, config=RetrieverConfig(schedule="constant"))[10:] == [1e-3] * 90
     # A thousand steps of warm-up are a tenth of a run of a hundred.
     assert rates(folder, 100, warmup_steps=1000)[10] == pytest.approx(1e-3)
 
@@ -208,23 +209,23 @@ def test_scores_that_are_no_numbers_are_an_error_and_no_empty_ranking() -> None:
 def test_a_step_s_file_that_cannot_be_read_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
     assert newest_step(tmp_path / "none") is None
     for step in (5, 10):
-        save_whole({"state": torch.zeros(1000)}, tmp_path / f"step={step}.ckpt")
-    assert newest_step(tmp_path) == (tmp_path / "step=10.ckpt", 10)
+        WholeFiles().save_checkpoint({"state": torch.zeros(1000)}, tmp_path / f"step={step}.ckpt")
+    assert newest_step(tmp_path) == tmp_path / "step=10.ckpt"
     newest = tmp_path / "step=10.ckpt"
     whole = newest.read_bytes()
     newest.write_bytes(whole[:-1000])
-    assert newest_step(tmp_path) == (tmp_path / "step=5.ckpt", 5)
+    assert newest_step(tmp_path) == tmp_path / "step=5.ckpt"
     newest.write_bytes(one_bit_off(whole))
     assert torch.load(newest)["state"].any(), "PyTorch does not notice"
-    assert newest_step(tmp_path) == (tmp_path / "step=5.ckpt", 5)
+    assert newest_step(tmp_path) == tmp_path / "step=5.ckpt"
 
 
 def test_a_file_that_cannot_be_written_leaves_the_one_before_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    save_whole({"a": 1}, path)
+    WholeFiles().save_checkpoint({"a": 1}, path)
     with pytest.raises((AttributeError, pickle.PicklingError)):
-        save_whole({"a": lambda: 1}, path)
+        WholeFiles().save_checkpoint({"a": lambda: 1}, path)
     assert torch.load(path) == {"a": 1}
     (tmp_path / "blocked").write_text("")
     with pytest.raises(CheckpointError, match="cannot be written"):
-        save_whole({"a": 2}, tmp_path / "blocked" / "file")
+        WholeFiles().save_checkpoint({"a": 2}, tmp_path / "blocked" / "file")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import TrainTacticsSpec
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.curve import CURVE
@@ -20,11 +22,10 @@ from pipeline.models.loading import load_generator
 from pipeline.models.model_files import file_digest, files_in
 from pipeline.models.tactics.accepted import AcceptedProof, AcceptedProofs, AcceptedStep, write_accepted
 from pipeline.models.tactics.adapters import adapters_of, model_for
-from pipeline.models.tactics.job import TacticsEvaluator, learn
+from pipeline.models.tactics.job import TacticsJob, learn
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request
-from pipeline.models.training_job import Recorder
 
 ONE, TWO, NEW = "example.org/one", "example.org/two", "example.org/new"
 GOAL = "⊢ p → p"
@@ -150,11 +151,11 @@ def test_a_checkpoint_needs_nothing_of_one_that_was_removed_and_may_move(
 
 def test_a_checkpoint_is_measured_on_each_task_with_that_task_s_adapter(learned: Learned) -> None:
     nobody: Any = None
-    measuring = TacticsEvaluator(
-        learned.chain, learned.second.checkpoint, learned.config, Recorder("job", nobody)
-    )
+    order = TrainTacticsSpec(repository=ONE, chain=learned.chain.folder, parent=None)
+    spec = JobSpec("job", "train_tactics", 1, learned.chain.folder, order)
+    measuring = TacticsJob(learned.config, spec, nobody)
     for one in learned.tasks:
-        found = measuring.measure(one, "test", lambda _done, _total: None)
+        found = measuring.measure(learned.second.checkpoint, one, "test", lambda _done, _total: None)
         assert found.metrics["tactic@1"].mean == 1.0, one.name
 
 

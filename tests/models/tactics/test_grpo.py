@@ -137,8 +137,6 @@ def test_a_model_that_is_kept_near_is_the_one_that_the_repository_found(
     assert same(made.trainer(examples).ref_model, made.model)
     first = load_model(causal).model
     assert not same(first, made.model)
-    made.reference_model = str(causal)
-    assert same(made.trainer(examples).ref_model, first)
 
 
 def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
@@ -259,7 +257,6 @@ def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
         len(trainer("lean", temperature=0.9).train(database.repositories[:1], database, tmp_path / "merged"))
         == 1
     )
-    assert (tmp_path / "outputs" / ".earlier" / "1" / "model.safetensors").exists()
 
 
 def test_a_reward_from_lean_of_one_s_own_is_told_of_too(tmp_path: Path, trainer: MakeTrainer) -> None:
@@ -310,7 +307,6 @@ def test_an_adapter_that_was_trained_on_tactics_is_trained_further_on_goals(
         ({"reward_func": "coq"}, "reward_func is 'coq': it takes a function, \"lean\", or a list of these"),
         ({"num_generations": 1}, "num_generations is 1: it takes a whole number from 2"),
         ({"kl_beta": -1.0}, r"kl_beta is -1.0: it takes a number from 0"),
-        ({"reference_model": "base"}, r"reference_model is 'base': kl_beta is 0"),
         ({"temperature": 0.0}, r"temperature is 0.0: it takes a number above 0"),
         ({"reward_weights": [1.0, 2.0]}, "reward_weights are 2 for 1 rewards"),
     ],

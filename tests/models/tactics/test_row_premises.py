@@ -14,7 +14,7 @@ import pytest
 from pipeline.jobs.specs import RetrieverSpec
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import PremiseFinder, Retriever
+from pipeline.models.retriever.finder import PremiseFinder, load_retriever
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.job import evaluate
 from pipeline.models.tactics.models import load_model
@@ -110,7 +110,7 @@ def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
         chain: Path, checkpoint: str, corpus: Corpus, *, device: Any, **settings: Any
     ) -> PremiseFinder:
         assert chain / checkpoint == folder
-        return PremiseFinder(Retriever.load(folder, device=device), corpus, **settings)
+        return PremiseFinder(load_retriever(folder, device=device), corpus, **settings)
 
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
     spec = RetrieverSpec(

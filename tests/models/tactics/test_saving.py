@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from pipeline.models.errors import CheckpointError
 from pipeline.models.model_files import read_about, start_of
-from pipeline.models.trainer_folder import publish, set_aside, settle
+from pipeline.models.trainer_folder import publish, settle
 
 OLD = {"config.json": "old", "model.safetensors": "old", "adapter_config.json": "old"}
 NEW = {"config.json": "new", "model.safetensors": "new", "tokenizer.json": "new"}
@@ -43,6 +42,10 @@ def test_a_new_model_takes_the_place_of_the_earlier_one_with_nothing_of_it_left(
     assert about["kind"] == "grpo"
     assert about["files"].keys() == NEW.keys()
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set()
+    # Of a model that nothing here describes as well.
+    (tmp_path / "checkpoint.json").unlink()
+    publish(tmp_path, writing(OLD), {})
+    assert content(tmp_path) == {**OLD, "notes.txt": "mine"}
 
 
 def test_what_training_begins_with_is_every_part_of_the_weights_the_tokenizer_and_its_template(
@@ -122,16 +125,3 @@ def test_a_file_that_is_not_what_was_saved_is_named(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"checkpoint\.json cannot be read"):
         read_about(tmp_path)
-
-
-def test_a_model_is_set_aside_and_what_is_no_model_stays(tmp_path: Path) -> None:
-    assert set_aside(tmp_path) is None
-    for number in (1, 2):
-        publish(tmp_path, writing({**NEW, "merges.txt": str(number)}), {"number": number})
-        (tmp_path / "package.json").write_text("mine")
-        assert set_aside(tmp_path) == tmp_path / ".earlier" / str(number)
-        assert content(tmp_path) == {"package.json": "mine"}
-        assert (
-            json.loads((tmp_path / ".earlier" / str(number) / "checkpoint.json").read_text())["number"]
-            == number
-        )

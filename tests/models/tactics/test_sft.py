@@ -362,7 +362,7 @@ def test_the_folder_of_the_model_to_begin_with_is_not_trained_into(
         ({"batch_size": 0}, "batch_size is 0: it takes a number above 0"),
         ({"lr": float("nan")}, "lr is nan: it takes a finite number"),
         ({"warmup_steps": -1}, "warmup_steps is -1"),
-        ({"dtype": "float16"}, "dtype is 'float16': it takes one of auto, float32, bfloat16"),
+        ({"dtype": "float16"}, "dtype is 'float16': it takes one of 'auto', 'float32' or 'bfloat16'"),
         ({"device": "tpu"}, "device is 'tpu': it takes auto, cpu, cuda, or one of several"),
     ],
 )

@@ -25,7 +25,7 @@ from pipeline.jobs.spec import HUB_KEY, Spec, hub_key
 from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainGrpoSpec, TrainSpec, TrainTacticsSpec
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildKey
-from pipeline.models.config import ProgressConfig, tactics_config
+from pipeline.models.config import ProgressConfig, TacticsConfig
 from store.events.jobs import JobReleased, WorkTriggered
 from tests.support import planning
 from tests.support.events import PATCH, declaration, place, proof_found, proof_verified, scanned
@@ -372,7 +372,7 @@ def test_a_tactic_model_is_trained_with_rewards_on_what_it_has_learned_once_for_
     assert order.grpo.trl == {"loss_type": "dapo"}
     assert [task.name for task in order.tasks] == [ONE]
     assert "grpo" not in order.config
-    assert tactics_config(order.config).device == "cpu"
+    assert TacticsConfig.from_dict(order.config).device == "cpu"
     world.learn(rewarded, "t-2", at=at)
     assert world.plan().due == (), "one trace is rewarded once"
     world.trace(TWO, seed=1)
@@ -466,7 +466,7 @@ def test_the_jobs_can_read_their_specs(world: World) -> None:
         order = asked(job, TrainSpec)
         assert (order.repository, order.alone) == (ONE, True)
         assert (order.chain.name, order.parent, order.keep) == (KINDS[job.kind].model, None, ())
-    assert tactics_config(asked(tactics, TrainSpec).config).device == "cpu"
+    assert TacticsConfig.from_dict(asked(tactics, TrainSpec).config).device == "cpu"
     assert ProgressConfig.from_dict(asked(progress, TrainSpec).config).device == "cpu"
 
 

@@ -26,7 +26,7 @@ def test_a_long_run_keeps_its_mean_its_end_and_a_bounded_number_of_points() -> N
     curve, steps = Curve(), 20 * MOST + 7
     for step in range(1, steps + 1):
         curve.add(step, {"loss": float(step)})
-    points = curve.points("loss")
+    points = curve.as_json()["loss"]
     assert MOST // 2 <= len(points) <= MOST
     assert points[-1][0] == steps
     # Each point is the mean of as many steps as lie behind it.
@@ -41,8 +41,8 @@ def test_a_run_that_goes_on_from_its_saved_state_has_the_curve_of_one_that_was_n
         whole.add(step, {"loss": math.sin(step)})
         cut.add(step, {"loss": math.sin(step)})
         if step % 400 == 0:
-            cut = Curve.of_state(json.loads(json.dumps(cut.state())))
-    assert cut == whole
+            cut = Curve(json.loads(json.dumps(cut.measured)))
+    assert cut.as_json() == whole.as_json()
 
 
 def test_of_a_trainer_s_log_the_measures_count_and_neither_times_nor_what_is_no_number() -> None:

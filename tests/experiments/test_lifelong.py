@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.models.measures import averages, lifelong_metrics
+from experiments.lifelong import averages, lifelong_metrics
 
 # Three tasks. Task 0 is learned at 50, rises to 60 and falls to 40; task 1 is learned at 70 and rises to 75.
 RECALLS = [[50.0, 60.0, 40.0], [70.0, 75.0], [80.0]]
