@@ -290,7 +290,7 @@ class Building:
         raise JobError(
             reason,
             f"{self._what}: lake build: {what}{errors}{end}",
-            remedy=_REMEDIES[reason],
+            remedy=_OF_A_PACKAGE if _HASH_BESIDE.search(outcome.output) else _REMEDIES[reason],
             # Killed from outside, or no program: the machine's doing and not the commit's.
             deterministic=outcome.ending != "not_started" and outcome.signal != 9,
         )
@@ -315,6 +315,9 @@ class Building:
         )
 
 
+_HASH_BESIDE = re.compile(r"file: \S+\.hash\b")
+"""What lake says when it cannot note the hash of a package's module, for packages are read-only by then."""
+_OF_A_PACKAGE = "only the default targets of a package are built here: import none of its other modules, or have it name them there"
 _REMEDIES = {
     "build_timeout": "raise [build] timeout",
     "build_too_large": "raise [build] disk",

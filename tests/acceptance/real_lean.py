@@ -39,7 +39,7 @@ from pipeline.lean.build.trees import remove_tree
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.versions import VersionError, is_at_most, parse_version
 from pipeline.trace.program import ask, compiled
-from tests.acceptance.real_lean_projects import MATHLIB, PROJECTS, SMALL, Project, requiring_mathlib
+from tests.acceptance.real_lean_projects import MATHLIB, PROJECTS, Project, requiring_mathlib
 from tests.acceptance.real_lean_site import (
     ROOT,
     NotHeldError,
@@ -279,7 +279,7 @@ def _mathlib(site: Site) -> dict[str, str]:
 def plain_build(site: Site, project: Project) -> str:
     """Build a clone with lake as people do: what fails here is no fault of the daemon."""
     site.lean()
-    return _green(site, _clone(site, project, "plain"), remaining=len(project.sorries))
+    return _green(site, _clone(site, project, "plain") / project.folder, remaining=len(project.sorries))
 
 
 def doctor(site: Site, project: Project) -> str:
@@ -416,7 +416,8 @@ def patched(site: Site, project: Project) -> str:
     proofs = [one for one in _proofs(site, project) if one["patch_sha256"] and one["state"] != "rejected"]
     site.need(proofs, "a proof with a patch")
     folder = _clone(site, project, "patched")
-    before, _ = site.run(site.sysroot / "bin" / "lake", "build", cwd=folder)
+    built = folder / project.folder
+    before, _ = site.run(site.sysroot / "bin" / "lake", "build", cwd=built)
     filled = {one["declaration"]: one for one in proofs}
     for name, proof in filled.items():
         patch = site.place(project) / f"{name}.patch"
@@ -426,7 +427,41 @@ def patched(site: Site, project: Project) -> str:
     told = f"{len(filled)} patches applied"
     if before != 0:
         raise NotHeldError(f"{told}, but lake build is red without them (the step {project.name}-lake)")
-    return f"{told}; {_green(site, folder, remaining=len(project.sorries) - len(filled))}"
+    return f"{told}; {_green(site, built, remaining=len(project.sorries) - len(filled))}"
+
+
+def closure(site: Site, project: Project, sandbox: Sandbox = "bubblewrap") -> str:
+    """Write a theorem with all that it rests on, and have each kernel that Lean brings judge it."""
+    site.lean()
+    assert project.deep is not None
+    module, theorem = project.deep
+    folder = _clone(site, project, "closure") / project.folder
+    site.must(site.sysroot / "bin" / "lake", "build", cwd=folder)
+    packages = folder / ".lake" / "packages"
+    seen = (packages.resolve(),) if packages.is_dir() else ()
+    runner = LakeRunner(site.sysroot / "bin" / "lake", site.sysroot, sandbox, folder, readable=seen)
+    panel = find_kernels(AUTO, runner, toolchain=site.toolchain)
+    began = time.monotonic()
+    with asked_exactly(runner, module=module, declaration=theorem, scope="closure") as found:
+        if isinstance(found, str):
+            raise NotHeldError(found)
+        whole, export = found
+        told = (
+            f"{theorem}: {len(whole.export.declared)} constants, {export.stat().st_size / 2**20:.0f} MiB,"
+            f" {time.monotonic() - began:.0f} s"
+        )
+        bad, axioms = [], sorted(".".join(name) for name in whole.export.axioms)
+        for one in panel.kernels:
+            began = time.monotonic()
+            judged = judge_export(one, export, axioms=axioms, runner=runner, bounds=KERNEL_BOUNDS)
+            site.say(f"{one.name}: {judged.word} {judged.why}, {time.monotonic() - began:.0f} s")
+            if judged.word != "accepted":
+                bad.append(f"{one.name}: {judged.word}: {judged.why}")
+    if bad:
+        raise NotHeldError("; ".join([told, *bad]))
+    return (
+        f"{told}; accepted by {', '.join(one.name for one in panel.kernels) or 'no kernel: it brings none'}"
+    )
 
 
 def database(site: Site, project: Project) -> str:
@@ -531,17 +566,19 @@ def steps(projects: Iterable[Project]) -> list[Step]:
         Step("latency", 600, latency),
     ]
     for project in projects:
-        large = project.requires_mathlib
+        large, small = project.requires_mathlib, bool(project.folder)
+        some = 150.0 if small else 600.0
         parts: list[tuple[str, float, Callable[[Site, Project], str]]] = [
             ("project", 120, project_made),
-            *([] if large else [("lake", 600.0, plain_build)]),
+            *([] if large else [("lake", some, plain_build)]),
             ("doctor", 60, doctor),
             ("watch", 120, watched),
-            ("build", 5400 if large else 600, built),
-            ("trace", 1800 if large else 900, traced),
-            ("search", 900 if large else 600, searched),
-            ("check", 1800 if large else 600, checked),
-            ("patches", 900 if large else 600, patched),
+            ("build", 5400 if large else some, built),
+            ("trace", 1800 if large else 1.5 * some, traced),
+            ("search", 900 if large else some, searched),
+            ("check", 1800 if large else some, checked),
+            ("patches", 900 if large else some, patched),
+            *([("closure", 900.0, closure)] if project.deep else []),
             ("database", 120, database),
         ]
         for name, seconds, work in parts:
@@ -702,7 +739,7 @@ def _about() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    known = steps(PROJECTS if options.mathlib else (SMALL,))
+    known = steps(one for one in PROJECTS if options.mathlib or not one.requires_mathlib)
     if unknown := set(options.step) - {step.name for step in known}:
         parser().error(
             f"--step {', '.join(sorted(unknown))}: there are {', '.join(step.name for step in known)}"

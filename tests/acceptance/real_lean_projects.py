@@ -1,4 +1,4 @@
-"""The two projects of `tests.acceptance.real_lean`: their files, and what has to become of each sorry."""
+"""The projects of `tests.acceptance.real_lean`: their files, and what has to become of each sorry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ MATHLIB = "https://github.com/leanprover-community/mathlib4"
 class Project:
     """A project's name and files; `provable` and `false` are its sorries, as declaration and path.
 
-    `theorems` counts those that a trace has to hold. `requires_mathlib`: a lakefile and a manifest are added.
+    `theorems` counts those that a trace has to hold. `requires_mathlib`: a lakefile and a manifest are added. `folder`
+    is where in its repository it lies. `deep` is a module and a theorem of it, with much below it.
     """
 
     name: str
@@ -22,6 +23,8 @@ class Project:
     false: Mapping[str, str]
     theorems: int
     requires_mathlib: bool = False
+    folder: str = ""
+    deep: tuple[str, str] | None = None
 
     @property
     def sorries(self) -> dict[str, str]:
@@ -165,6 +168,29 @@ SMALL = Project(
     theorems=14,
 )
 
+# Only with the option of the lakefile has `intros` a name for what it introduces.
+_WRITTEN = """theorem named (p : Prop) : p → p := by
+  intros
+  exact a
+
+theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  sorry
+"""
+
+WRITTEN = Project(
+    name="written",
+    files={
+        "README.md": "A project in a folder, whose lakefile is a program.\n",
+        "proofs/lakefile.lean": "import Lake\nopen Lake DSL\n\npackage written where\n"
+        "  leanOptions := #[⟨`tactic.hygienic, false⟩]\n\n@[default_target]\nlean_lib Written\n",
+        "proofs/Written.lean": _WRITTEN,
+    },
+    provable={"swap": "proofs/Written.lean"},
+    false={},
+    theorems=2,
+    folder="proofs",
+)
+
 _REALS = """import Mathlib.Data.Real.Basic
 import Mathlib.Tactic
 
@@ -201,9 +227,10 @@ REALS = Project(
     false={"Reals.wrong": "Reals.lean"},
     theorems=5,
     requires_mathlib=True,
+    deep=("Reals", "Reals.above"),
 )
 
-PROJECTS = (SMALL, REALS)
+PROJECTS = (SMALL, WRITTEN, REALS)
 
 
 def requiring_mathlib(tag: str, commit: str, theirs: str) -> dict[str, str]:

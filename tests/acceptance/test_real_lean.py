@@ -23,7 +23,14 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.toolchain.versions import parse_version
 from tests.acceptance import real_lean
 from tests.acceptance.real_lean import choose, grades, kernels, main, perform, prepare, programs, steps
-from tests.acceptance.real_lean_projects import PROJECTS, REALS, SMALL, Project, requiring_mathlib
+from tests.acceptance.real_lean_projects import (
+    PROJECTS,
+    REALS,
+    SMALL,
+    WRITTEN,
+    Project,
+    requiring_mathlib,
+)
 from tests.acceptance.real_lean_site import (
     NotHeldError,
     OutOfReachError,
@@ -373,17 +380,25 @@ def test_every_step_holds_on_lean_itself_but_what_lean_s_own_library_is_needed_f
     monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
     chosen = [
         step
-        for step in steps([without_the_library(SMALL)])
+        for step in steps(
+            [without_the_library(SMALL), dataclasses.replace(WRITTEN, deep=("Written", "named"))]
+        )
         if step.name not in ("kernels", "tests", "latency")
     ]
     results = perform(prepare(out, [VERSION], home, again=False), chosen, out, ["a test"])
     said = {one.step: f"{one.verdict}: {one.reason}" for one in results}
     assert said["small-lake"] == "held: lake build is green, in which 7 declarations have a sorry"
-    checked = said.pop("small-check")
-    assert checked.startswith("failed: "), checked
-    assert "is not Lean's own, since Init.Prelude is not in it" in checked
+    for checked in (said.pop("small-check"), said.pop("written-check")):
+        assert checked.startswith("failed: "), checked
+        assert "is not Lean's own, since Init.Prelude is not in it" in checked
     assert {step: one for step, one in said.items() if not one.startswith("held: ")} == {}
-    assert said["small-watch"] == "held: 7 sorries in 4 files; run by server"
+    assert said["small-watch"].startswith("held: 7 sorries in 4 files; run by ")
     assert said["small-trace"].startswith("held: 7 of 7 files, 10 of 10 theorems, ")
     patches = "6 patches applied; lake build is green, in which 1 declarations have a sorry"
     assert said["small-patches"] == f"held: {patches}"
+    assert said["written-trace"].startswith("held: 1 of 1 files, 2 of 2 theorems, ")
+    assert re.fullmatch(
+        r"held: named: \d constants, 0 MiB, \d+ s; accepted by no kernel: it brings none",
+        said["written-closure"],
+    )
+    assert said["written-patches"].startswith("held: 1 patches applied; lake build is green")

@@ -353,6 +353,15 @@ def test_a_lakefile_that_fails_says_what_it_said(yard: BuildFolder) -> None:
     assert "no such thing" in ended.last["message"]
 
 
+def test_a_module_that_is_beyond_its_package_s_default_targets_is_told_from_an_author_s_fault(
+    yard: BuildFolder,
+) -> None:
+    said = "error: permission denied  file: .lake/packages/m/.lake/build/lib/Archive.olean.hash"
+    files = {**TWO, "lakefile.toml": f"#! run echo '{said}'; exit 3\n"}
+    ended = yard.build(yard.worktree("one", files))
+    assert ended.last["remedy"].startswith("only the default targets of a package are built here")
+
+
 def committed(
     yard: BuildFolder, name: str, files: dict[str, str], *, on: Path | None = None
 ) -> tuple[Path, str]:

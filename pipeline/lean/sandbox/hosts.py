@@ -8,6 +8,7 @@ DEFAULT_HOSTS = (
     "*.githubusercontent.com",
     "lakecache.blob.core.windows.net",
     "mathlib4.lean-cache.cloud",
+    "reservoir.lean-cache.cloud",
     "reservoir.lean-lang.org",
     "releases.lean-lang.org",
 )

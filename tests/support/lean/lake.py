@@ -248,8 +248,10 @@ def _compiled(path: Path, olean: Path) -> tuple[str, bool]:
     """Compile a file with Lean itself; return what it says, and whether it failed."""
     lean = str(_SYSROOT / "bin" / "lean")
     libraries = [one / _LIBRARY for one in Path(".lake", "packages").glob("*")]
+    text = Path("lakefile.lean").read_text("utf-8") if Path("lakefile.lean").is_file() else ""
+    options = [f"-D{name}={value}" for name, value in re.findall(r"⟨`([\w.]+), (\w+)⟩", text)]
     ran = subprocess.run(
-        [lean, "--json", "-o", str(olean), "-i", str(olean.with_suffix(".ilean")), str(path)],
+        [lean, "--json", *options, "-o", str(olean), "-i", str(olean.with_suffix(".ilean")), str(path)],
         env={**os.environ, "LEAN_PATH": ":".join(str(one.absolute()) for one in (_LIBRARY, *libraries))},
         capture_output=True,
         text=True,
