@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
+from pipeline.models.tactics.prompt import SYSTEM
 from store.events.models import ModelKind
 from store.leandojo.reading import import_leandojo
 from tests.support.job_processes import JobProcesses, Kill, Outcome, record
@@ -125,7 +126,8 @@ class Bench:
         gpus: Sequence[str] = (),
         **changes: Any,
     ) -> Outcome:
-        config = {"model_name": str(self.models[model]), "device": "cpu", "lr": 5e-3, "max_seq_len": 400}
+        lr, longest = (1e-2, 160) if model == "tactics" else (5e-3, 400)
+        config = {"model_name": str(self.models[model]), "device": "cpu", "lr": lr, "max_seq_len": longest}
         if model == "retriever":
             config = small_config(self.models[model]).to_dict()
             changes = {"indices": str(self.root / "indices"), **changes}
@@ -165,7 +167,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[ModelKind, Path]:
     folder = tmp_path_factory.mktemp("models")
     return {
         "retriever": make_tiny_retriever(folder / "retriever", d_model=32, layers=1),
-        "tactics": make_tiny_causal(folder / "causal", hidden=32, layers=1),
+        "tactics": make_tiny_causal(
+            folder / "causal", hidden=32, layers=1, texts=[SYSTEM, "Proof state: ⊢ p ∧ p"]
+        ),
         "progress": make_tiny_classifier(folder / "classifier", hidden=32, layers=1),
     }
 
