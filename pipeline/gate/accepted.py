@@ -40,14 +40,15 @@ def digest_of(file: Path, *, stays: bool = False) -> str:
 def kernel_digest(name: str, program: Path, *, toolchain: Path | None) -> str:
     """Return the digest of a kernel. `toolchain`: the folder of the one that brings it, whose libraries it loads."""
     files = [program]
-    if toolchain is not None and program.is_relative_to(toolchain):
+    # Where a toolchain is a link, its programs are named by it.
+    if toolchain is not None and program.resolve().is_relative_to(toolchain.resolve()):
         found = {one for pattern in _LIBRARIES for one in (toolchain / "lib").rglob(pattern)}
         files += sorted(one for one in found if one.is_file())
     return _digest("kernel", name, *(digest_of(one, stays=True) for one in files))
 
 
 def module_keys(kernel: str, modules: Sequence[BuiltModule], *, vouched: Sequence[Path]) -> dict[str, str]:
-    """Return the key of each module for a kernel's digest; a module that imports what is not here has none.
+    """Return the key of each module for a kernel's digest; one has none that imports what is not here, or has no file.
 
     Args:
         modules: all that one module imports, itself included.
@@ -70,7 +71,7 @@ def module_keys(kernel: str, modules: Sequence[BuiltModule], *, vouched: Sequenc
             continue
         stack.pop()
         del todo[name]
-        if all(each in found for each in one.imports):
+        if one.files and all(each in found for each in one.imports):
             found[name] = _module_key(one, found, stays=any(one.lies_in(folder) for folder in vouched))
     return {name: _digest("module", kernel, key) for name, key in found.items()}
 

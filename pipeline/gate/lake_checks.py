@@ -50,7 +50,7 @@ from pipeline.gate.second_kernel import (
 from pipeline.gate.source_checks import parts_below, taken_further_down
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BUILD_BOUNDS, MOST_PROCESSES, Bounds, LakeRunner, Outcome, build
-from pipeline.lean.client.process import lean_path
+from pipeline.lean.client.process import built_folders, lean_path
 from pipeline.lean.export import shown
 from pipeline.lean.program_text import program_text
 from pipeline.lean.sandbox.command import SandboxError
@@ -120,6 +120,7 @@ KERNEL_BOUNDS = Bounds(timeout_s=1800.0, memory_bytes=12 * 2**30, processes=MOST
 _DISK_BYTES = 4 * 2**30
 """By how much what the runner may write can grow; one file is compiled, or asked about."""
 ASK_BOUNDS = Bounds(timeout_s=600.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
+_PLAIN = re.compile(r"[^\W\d][\w'!?]*(?:\.[^\W\d][\w'!?]*)*")
 CHECKER = "leanchecker"
 """The kernel replay that comes with a toolchain. One that a project has built may be any program."""
 MODULE_BOUNDS = dataclasses.replace(ASK_BOUNDS, timeout_s=1800.0)
@@ -357,10 +358,12 @@ def replay(runner: LakeRunner, checker: Path, *modules: str, bounds: Bounds = AS
 def _asked_for(module: str) -> str:
     """Return the name by which the checker replays a module; "" if there is none.
 
-    It reads no quotes, and replays all that is below a name: of a quoted one the part before the quotes.
+    It reads no quotes, and replays all that is below a name: of a quoted one the part before the quotes. Lean writes
+    some names without the quotes that they need: a file's may then pass for an option.
     """
     plain = module.partition("«")[0]
-    return module if plain == module else plain.rstrip(".")
+    asked = module if plain == module else plain.rstrip(".")
+    return asked if _PLAIN.fullmatch(asked) else ""
 
 
 def _tells_of(ran: Outcome, module: str) -> bool:
@@ -616,9 +619,13 @@ class _Inquiry:
                 f"the library in {self.library} is not Lean's own, since {FIRST_MODULE} is not in it: what the"
                 " statement means there is that library's to say"
             )
+        if len({one.name for one in answer.modules}) != len(answer.modules):
+            return "two modules that it imports are written alike, so that one could pass for the other"
         for one in answer.modules:
             if one.name in own:
                 continue
+            if not one.path.as_posix().endswith(f"/{module_path(one.name)}.olean"):
+                return f"{one.name} was read from {one.path}, which is not where a module of that name lies"
             if one.is_core:
                 return f"Lean read {one.name} from {one.path}, and not from its own library"
             if one.is_bare:
@@ -654,6 +661,11 @@ class _Inquiry:
             return Finding(
                 "kernel", "not_checked", "nobody", f"{CHECKER} reads no quoted name such as {module}"
             )
+        home = next(one for one in answer.modules if module_path(one.name) == module_path(module))
+        if not self._is_found(home):
+            return Finding(
+                "kernel", "not_checked", "nobody", f"{CHECKER} does not find {module} behind a link"
+            )
         keys = self._keys(checker, answer) if below else {}
         ran = self._replay(module)
         if _gave_up(ran):
@@ -666,8 +678,10 @@ class _Inquiry:
             return Finding("kernel", "failed", self._checker, why, refused=True)
         # Those with quoted names last: what is replayed with them may be more than is below the proof.
         known = {one.name for one in below if keys.get(one.name) in self.known}
-        asked = (one.name for one in below if one.name not in known and _asked_for(one.name))
-        names = sorted(asked, key=lambda name: "«" in name)
+        asked = (
+            one for one in below if one.name not in known and _asked_for(one.name) and self._is_found(one)
+        )
+        names = sorted((one.name for one in asked), key=lambda name: "«" in name)
         ends = time.monotonic() + _CLOSURE_S
         done = 0
         while done < len(names) and (left_s := ends - time.monotonic()) > 1:
@@ -707,6 +721,17 @@ class _Inquiry:
             )
         told = f"and those of all {judged} modules below it that the project or its packages bring"
         return dataclasses.replace(found, evidence=f"{found.evidence}, {told}{before}")
+
+    def _is_found(self, one: BuiltModule) -> bool:
+        """Return whether the checker replays this file when it is asked for the module.
+
+        It looks for files whose place, links followed, has the module's name in the first folder that they lie in. It
+        is content with any that lies below that name.
+        """
+        file = one.path.resolve()
+        folders = (folder.resolve() for folder in (self.library, *built_folders(self.runner.project)))
+        within = next((folder for folder in folders if file.is_relative_to(folder)), None)
+        return within is not None and file == within / f"{module_path(one.name)}.olean"
 
     @property
     def _checker(self) -> str:

@@ -162,10 +162,12 @@ def test_a_key_is_another_with_anything_else_below_it(tmp_path: Path, what: str)
     for file in (program, tmp_path / "toolchain" / "lib" / "lean" / "libleanshared.so"):
         file.parent.mkdir(parents=True)
         file.write_text("1", "utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "toolchain")
     found = modules(tmp_path)
 
     def keys(name: str = "leanchecker of v4.35.0") -> dict[str, str]:
-        kernel = kernel_digest(name, program, toolchain=tmp_path / "toolchain")
+        linked = tmp_path / "link" / "bin" / "leanchecker"
+        kernel = kernel_digest(name, linked, toolchain=tmp_path / "toolchain")
         return module_keys(kernel, found, vouched=(tmp_path,))
 
     before = keys()
@@ -177,11 +179,12 @@ def test_a_key_is_another_with_anything_else_below_it(tmp_path: Path, what: str)
     assert {name for name in before if keys().get(name) != before[name]} == changed
 
 
-def test_a_module_without_all_that_it_imports_has_no_key(tmp_path: Path) -> None:
+def test_a_module_without_its_file_or_all_that_it_imports_has_no_key(tmp_path: Path) -> None:
     found = modules(tmp_path)
     assert set(module_keys("k", found[:1] + found[2:], vouched=())) == {"C", "D"}
     round_ = [replace(one, imports=("A",)) if one.name == "D" else one for one in found]
     assert module_keys("k", round_, vouched=()) == {}
+    assert module_keys("k", [BuiltModule("E", tmp_path / "E.olean", ())], vouched=()) == {}
 
 
 def test_an_export_that_a_kernel_accepted_is_not_put_before_it_again(

@@ -77,6 +77,10 @@ def make_credulous(folder: Path, *, leanchecker: bool = True) -> Credulous:
             continue
         compiles = '[ "$1" = -o ] && exec touch "$2"' if name == "lean" else ""
         scripts.write(folder / "bin" / name, f"{__name__}_programs", name, str(folder), first=compiles)
+    for module in ("Init", "Init/Core", "Init/Prelude"):
+        file = folder / "lib" / "lean" / f"{module}.olean"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
     tools = Credulous(folder)
     tools.believe()
     tools.read()

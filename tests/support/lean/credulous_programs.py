@@ -140,7 +140,7 @@ def _modules(sysroot: Path, module: str) -> list[tuple[str, str, list[str]]]:
     """The module and all below it, as Lean finds them: with its file, and what it imports."""
     library = sysroot / "lib" / "lean"
     found: dict[str, tuple[str, str, list[str]]] = {
-        name: (name, str(library / f"{name}.olean"), imports)
+        name: (name, str(library.joinpath(*_parts(name)).with_suffix(".olean")), imports)
         for name, imports in (("Init.Prelude", []), ("Init.Core", ["Init.Prelude"]), ("Init", ["Init.Core"]))
     }
     todo = [module]
@@ -180,9 +180,11 @@ def _leanchecker(sysroot: Path, arguments: Sequence[str]) -> int:
 
 
 def _compiled() -> Iterator[tuple[str, Path]]:
-    """Yield the modules of the search path with their files."""
-    for folder in map(Path, os.environ["LEAN_PATH"].split(":")):
-        for file in sorted(folder.glob("**/*.olean")):
+    """Yield the modules of the search path with their files; each has the name of its place, links followed."""
+    folders = [Path(folder).resolve() for folder in os.environ["LEAN_PATH"].split(":")]
+    for found in (one for folder in folders for one in sorted(folder.glob("**/*.olean"))):
+        file = found.resolve()
+        for folder in [one for one in folders if file.is_relative_to(one)][:1]:
             parts = file.relative_to(folder).with_suffix("").parts
             plain = (one if re.fullmatch(r"[^\W\d]\w*", one) else f"«{one}»" for one in parts)
             yield ".".join(plain), file

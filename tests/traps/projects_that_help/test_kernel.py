@@ -7,11 +7,16 @@ nor a trusted package's, shows that a kernel took the proof. The grade of the ve
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipeline.gate import lake_checks
+from pipeline.gate.answers import Answer, BuiltModule
+from pipeline.gate.lake_checks import ask_exactly
 from pipeline.lean.build import dependencies
 from pipeline.lean.build.dependencies import Dependencies, key_of
 from store.events.proofs import ProofChecked, ProofVerified
@@ -122,6 +127,69 @@ def test_a_quoted_module_is_replayed_by_the_plain_part_of_its_name(court: GatePr
     refused = {"Demo/week-1/Sets.lean": UNCHECKED}
     case = Case(PROOF, file="import Demo.«week-1».Sets\n" + FILE, others=refused, rules=(REFUSED,))
     assert "one of Demo.«week-1».Sets" in evidence(court.candidate(case))
+
+
+def test_a_module_behind_a_link_is_not_taken_for_replayed(court: GateProject) -> None:
+    """The checker does not find it by its name, and is content with what lies below that name."""
+    lake = court.tools.sysroot / "bin" / "lake"
+    real = lake.rename(lake.with_name("real-lake"))
+    file, aside = f"{LIBRARY}/Evil.olean", ".lake/aside.olean"
+    text = (
+        f'#!/bin/sh\n"{real}" "$@"\n[ -L {file} ] || {{ mv {file} {aside}; ln -s "$PWD/{aside}" {file}; }}\n'
+    )
+    lake.write_text(text, "utf-8")
+    lake.chmod(0o755)
+    others = {"Evil.lean": UNCHECKED, "Evil/Child.lean": "-- honest\n"}
+    verdict = court.verified(Case(PROOF, file="import Evil\nimport Evil.Child\n" + FILE, others=others))
+    assert (verdict.grade, verdict.kernel) == ("L0", "")
+    assert "of the 2 modules below it that the project or its packages bring, 1 replayed" in evidence(verdict)
+
+
+def in_other_words(
+    monkeypatch: pytest.MonkeyPatch, write: Callable[[BuiltModule], Iterable[BuiltModule]]
+) -> None:
+    def asked(*given: Any, **named: Any) -> Answer | str:
+        found = ask_exactly(*given, **named)
+        if isinstance(found, str):
+            return found
+        return replace(found, modules=tuple(one for each in found.modules for one in write(each)))
+
+    monkeypatch.setattr(lake_checks, "ask_exactly", asked)
+
+
+def test_a_module_whose_name_passes_for_an_option_is_not_taken_for_replayed(
+    court: GateProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lean writes a name that ends as macros end theirs without the quotes that it needs."""
+    others = {"--evil_hyg.lean": UNCHECKED}
+    in_other_words(monkeypatch, lambda one: [replace(one, name=one.name.strip("«»"))])
+    verdict = court.verified(Case(PROOF, file="import «--evil_hyg»\n" + FILE, others=others))
+    assert (verdict.grade, verdict.kernel) == ("L0", "")
+
+
+@pytest.mark.parametrize(
+    ("write", "why"),
+    [
+        (
+            lambda one: [one, one] if one.name == "Evil" else [one],
+            "two modules that it imports are written alike",
+        ),
+        (
+            lambda one: [replace(one, name="Ev.il") if one.name == "Evil" else one],
+            "which is not where a module of that name lies",
+        ),
+    ],
+)
+def test_a_module_whose_name_could_be_another_s_verifies_nothing(
+    court: GateProject,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[BuiltModule], Iterable[BuiltModule]],
+    why: str,
+) -> None:
+    """`«Ev.il_hyg»` is written as `Ev.il_hyg`, by which the checker replays what that one is."""
+    in_other_words(monkeypatch, write)
+    verdict = court.candidate(WITH_IMPORT)
+    assert why in next(one.evidence for one in verdict.checks if one.verdict == "not_checked")
 
 
 def test_a_checker_that_the_project_built_is_not_run(court: GateProject) -> None:
