@@ -1,4 +1,4 @@
-"""Stand-ins for Lean's programs as scripts that begin this interpreter, and forks in their place.
+"""Stand-ins for Lean's programs as scripts that begin an interpreter, and forks in their place.
 
 write(folder / "bin" / "lake", "tests.support.lean.credulous_programs", "lake", str(folder))
 with patch("pipeline.lean.sandbox.bounded.subprocess", forked()):
@@ -9,17 +9,19 @@ A script calls `main` of a module with these words and what it is given itself.
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 from tests.support import programs
 from tests.support.daemon import forks
+from tests.support.lean import lake
 
 _BEGIN = f"\nexec {shlex.quote(sys.executable)} -I -S -B -c "
 _START = "import sys; sys.path.insert(0, {root!r}); from {module} import main; sys.exit(main(sys.argv[1:]))"
@@ -36,27 +38,46 @@ def write(program: Path, module: str, *words: str, first: str = "") -> None:
 
 
 def forked() -> SimpleNamespace:
-    """Return `subprocess` for `pipeline.lean.sandbox.bounded`, in which a script that `write` wrote is a fork."""
+    """Return `subprocess` for `pipeline.lean.sandbox.bounded`, in which a script that `write` wrote is a fork.
+
+    And so is the stand-in for lake.
+    """
 
     def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         for place, word in enumerate(command):
-            if (words := _words(Path(word))) and "-o" not in command[place + 1 : place + 2]:
-                return _fork([*words, *command[place + 1 :]], command, **options)
+            found = _program(Path(word))
+            if found is not None and "-o" not in command[place + 1 : place + 2]:
+                program, words = found
+                return _fork(program, [word, *words, *command[place + 1 :]], command, **options)
         return subprocess.Popen(command, **options)
 
     return SimpleNamespace(**{**vars(subprocess), "Popen": popen})
 
 
-def _words(program: Path) -> list[str]:
-    """Return a script's program and words; none of what is no such script."""
-    if not program.is_absolute() or not program.is_file():
-        return []
-    with program.open("rb") as file:
-        before, _, rest = file.read(_MOST_BYTES).partition(_BEGIN.encode())
-    return shlex.split(rest.decode())[:-1] if before.startswith(b"#!/bin/sh\n") else []
+@functools.cache
+def _lake() -> tuple[bytes, CodeType]:
+    source = Path(lake.__file__).read_bytes()
+    return source, compile(source, lake.__file__, "exec")
 
 
-def _fork(words: Sequence[str], command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+def _program(file: Path) -> tuple[str | CodeType, list[str]] | None:
+    """Return what a script runs and with which words; None if it is no stand-in of ours."""
+    if not file.is_absolute() or not file.is_file():
+        return None
+    source, code = _lake()
+    if file.name == "lake" and file.read_bytes().partition(b"\n")[2] == source:
+        return code, []
+    with file.open("rb") as opened:
+        before, _, rest = opened.read(_MOST_BYTES).partition(_BEGIN.encode())
+    if not rest or not before.startswith(b"#!/bin/sh\n"):
+        return None
+    start, *words = shlex.split(rest.decode())
+    return start, words[:-1]
+
+
+def _fork(
+    program: str | CodeType, words: Sequence[str], command: Sequence[str], **options: Any
+) -> subprocess.Popen[bytes]:
     read, write = os.pipe()
 
     def be_it() -> None:
@@ -66,9 +87,9 @@ def _fork(words: Sequence[str], command: Sequence[str], **options: Any) -> subpr
         os.chdir(options["cwd"])
         os.environ.clear()
         os.environ.update(options["env"])
-        sys.argv = ["-c", *words[1:]]
+        sys.argv[:] = words
         programs.forget_pytest()
-        exec(words[0], {"__name__": "__main__"})
+        exec(program, {"__name__": "__main__", "__file__": words[0]})
 
     pid = programs.forked(be_it)
     os.close(write)
