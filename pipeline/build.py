@@ -317,7 +317,10 @@ class Building:
 
 _HASH_BESIDE = re.compile(r"file: \S+\.hash\b")
 """What lake says when it cannot note the hash of a package's module, for packages are read-only by then."""
-_OF_A_PACKAGE = "only the default targets of a package are built here: import none of its other modules, or have it name them there"
+_OF_A_PACKAGE = (
+    "only the default targets of a package are built here: "
+    "import none of its other modules, or have it name them there"
+)
 _REMEDIES = {
     "build_timeout": "raise [build] timeout",
     "build_too_large": "raise [build] disk",
