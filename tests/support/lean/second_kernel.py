@@ -70,11 +70,16 @@ _WRONG = re.compile(r'"type":(\d+),"value":\1\b')
 _ANY = _Speech((), "Checked {} declarations with no errors", "thread 'main' panicked: type mismatch", 101)
 
 
-def make_kernel(program: Path, *, says: Says = "accept", only: str = "", name: str = "") -> Path:
-    """Write the program and return its path; `name` is what it calls itself, by default its file's."""
+def make_kernel(
+    program: Path, *, says: Says = "accept", only: str = "", name: str = "", replay: Path | None = None
+) -> Path:
+    """Write the program and return its path.
+
+    `name` is what it calls itself, by default its file's; `replay` the program that it is when it is given modules.
+    """
     from tests.support.lean import scripts  # which the program itself does without
 
-    scripts.write(program, __name__, says, only, "0.0.1", name or program.name)
+    scripts.write(program, __name__, says, only, "0.0.1", name or program.name, str(replay or ""))
     return program
 
 
@@ -84,16 +89,15 @@ def bring_kernels(folder: Path, *, says: Mapping[str, Says] | None = None, only:
     if not modules.exists():
         (folder / "leanchecker").rename(modules)
     for name in KERNELS:
-        make_kernel(folder / name, says=(says or {}).get(name, "accept"), only=only)
-    judge = (folder / "leanchecker").rename(folder / "leanchecker-export")
-    text = f'#!/bin/sh\n[ "$1" = --from-export ] && exec {judge} "$@"\nexec {modules} "$@"\n'
-    (folder / "leanchecker").write_text(text, "utf-8")
-    (folder / "leanchecker").chmod(0o755)
+        replay = modules if name == "leanchecker" else None
+        make_kernel(folder / name, says=(says or {}).get(name, "accept"), only=only, replay=replay)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be the program: what it says, of which theorems, its version, its name, and what it was called with."""
-    says, only, version, name, *given = arguments
+    """Be the program: what it says, of which theorems, its version, its name, what replays modules, and its call."""
+    says, only, version, name, replay, *given = arguments
+    if replay and given[:1] != ["--from-export"]:
+        os.execv(replay, [replay, *given])
     speech = _SPEECHES.get(name, _ANY)
     if speech is _ANY and given == ["--help"]:
         print(f"{name} {version}\n\nA stand-in for a kernel")
