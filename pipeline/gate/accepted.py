@@ -3,10 +3,10 @@
     module   its name, the bytes of its compiled files, and the keys of what it imports, down to Lean's own library
     export   its bytes, and the axioms that it may hold
 
-and with either the kernel: its name, which has a version, and the bytes of its program, with those of the libraries of
-a toolchain that brings it. A key is made by the gate, of files that no process of the project can write to then, and is
-a fact in the log (`closure_judged`). A kernel's word on a module rests on all that the module imports, and a kernel may
-unfold a proof too: so a key changes with any byte below it.
+and with either the kernel: its name, which has a version, and the bytes of its program, with those of the toolchain's
+libraries. A key is made by the gate, of files that no process of the project can write to then, and is a fact in the
+log (`closure_judged`). A kernel's word on a module rests on all that the module imports, and a kernel may unfold a
+proof too: so a key changes with any byte below it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,10 @@ def digest_of(file: Path, *, stays: bool = False) -> str:
     return digest
 
 
-def kernel_digest(name: str, program: Path, *, toolchain: Path | None) -> str:
-    """Return the digest of a kernel. `toolchain`: the folder of the one that brings it, whose libraries it loads."""
-    files = [program]
-    # Where a toolchain is a link, its programs are named by it.
-    if toolchain is not None and program.resolve().is_relative_to(toolchain.resolve()):
-        found = {one for pattern in _LIBRARIES for one in (toolchain / "lib").rglob(pattern)}
-        files += sorted(one for one in found if one.is_file())
-    return _digest("kernel", name, *(digest_of(one, stays=True) for one in files))
+def kernel_digest(name: str, program: Path, *, toolchain: Path) -> str:
+    """Return the digest of a kernel with the libraries of the toolchain in this folder, which its own programs load."""
+    libraries = {one for pattern in _LIBRARIES for one in (toolchain / "lib").rglob(pattern) if one.is_file()}
+    return _digest("kernel", name, *(digest_of(one, stays=True) for one in (program, *sorted(libraries))))
 
 
 def module_keys(kernel: str, modules: Sequence[BuiltModule], *, vouched: Sequence[Path]) -> dict[str, str]:
