@@ -5,7 +5,7 @@ What the gate asks of one build of a module: the exact statement of a constant, 
 the constant rests on. Asked once of the build with the sorry and once of the build with the proof.
 
 Compiled once with `lean -o`, without a project; `Questions.main` is then run by a file that imports it, with the
-arguments ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES OWN and the project's modules on LEAN_PATH. MODULE is read as
+arguments ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES OWN VOUCHED… and the project's modules on LEAN_PATH. MODULE is read as
 data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
 
 EXPORT becomes declarations in the format of lean4export, version 3.1.0: a JSON object a line, nodes numbered from 1
@@ -17,7 +17,8 @@ else. The run fails where the export would have more than BYTES.
 
 ANSWER gets facts, between two lines with NONCE, tabs between their fields. `lean V` is the version of Lean that
 answers. `module N PATH` is a module that was read, the asked one included, with the file that it was read from, `import N
-M` what it imports. `axiom N MODULE NUMBER` names an axiom, where it was
+M` what it imports, `parts N` that it may lie in several files. The run fails where the first of these, of a module from
+no folder of VOUCHED, has other imports than the whole: the kernel's replay takes them from there. `axiom N MODULE NUMBER` names an axiom, where it was
 declared and its name in the export; `sorried N` (uses `sorryAx` itself), `native N` (has the kernel believe compiled
 code), `unsafe N`: what the constant rests on, as far down as it goes; where SCOPE is `statement`, `rests MODULE N` each
 of these constants that has a name of its own, with its module, the asked one included. `statement KIND N NAME LEVELS TYPE` is the
@@ -178,10 +179,22 @@ structure World where
   inside : Name → Bool
   own : Array ConstantInfo
   modules : Array (Name × Array Name)
+  parts : NameSet
   ends : Name → Option (Nat × Nat)
 
 def namesOf (imports : Array Import) : Array Name :=
   imports.map fun (i : Import) => i.module
+
+def sameNames : List Name → List Name → Bool
+  | [], [] => true
+  | a :: as, b :: bs => a == b && sameNames as bs
+  | _, _ => false
+
+/-- Whether a module may lie in several files. To Lean before these had a field for it, none does. -/
+def inParts (data : ModuleData) : Bool := by
+  first
+  | exact data.isModule
+  | exact false
 
 /-- Read the built files one by one. To Lean before 4.18, importing a module means running its initializers. -/
 def readFiles (home : Name) : IO World := do
@@ -218,6 +231,7 @@ def readFiles (home : Name) : IO World := do
     inside := fun n => names.contains n
     own := own
     modules := modules
+    parts := {}
     ends := fun _ => none }
 
 /-- Import the module without its extensions' states, which runs nothing of it. A module may lie in several files. -/
@@ -239,6 +253,8 @@ def importWhole (home : Name) : IO World := do
       | none => Name.anonymous
     let modules := (names.zip env.header.moduleData).map
       (fun (m : Name × ModuleData) => (m.1, namesOf m.2.imports))
+    let parts := (names.zip env.header.moduleData).foldl
+      (fun (all : NameSet) (m : Name × ModuleData) => if inParts m.2 then all.insert m.1 else all) {}
     let ends := fun (n : Name) =>
       match declRangeExt.find? env n with
       | some ranges => some (ranges.range.endPos.line - 1, ranges.range.endCharUtf16)
@@ -249,6 +265,7 @@ def importWhole (home : Name) : IO World := do
       inside := inside
       own := own
       modules := modules
+      parts := parts
       ends := ends }
 
 def known (world : World) (n : Name) : IO ConstantInfo :=
@@ -467,7 +484,7 @@ def above (name : Name) : Name :=
   | .anonymous => .anonymous
 
 def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Name) (whole : Bool) (most : Nat)
-    (own : String) : IO Unit := do
+    (own : String) (vouched : List String) : IO Unit := do
   let world ← if Lean.version.major == 4 && Lean.version.minor < 20 then readFiles home else importWhole home
   let target := if world.inside asked then asked else privateName home asked
   match world.find target with
@@ -482,6 +499,12 @@ def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Nam
       say out ("module\t" ++ shown name ++ "\t" ++ escaped path.toString)
       for one in imports do
         say out ("import\t" ++ shown name ++ "\t" ++ shown one)
+      if world.parts.contains name then
+        say out ("parts\t" ++ shown name)
+        if !whole && !vouched.any fun folder => startsWith path.toString.toList (folder ++ "/").toList then
+          let (first, _) ← readModuleData path
+          if !sameNames (namesOf first.imports).toList imports.toList then
+            throw (IO.userError ("its files do not import the same: " ++ toString name))
     let below ← reached world #[target] (fun _ => true) citedByAll
     for d in below do
       if (citedByAll d).contains ``sorryAx then
@@ -552,16 +575,16 @@ def nameOf (text : String) : Name := Id.run do
 
 def main (args : List String) : IO UInt32 := do
   match args with
-  | [answer, file, nonce, home, target, scope, most, own] =>
+  | answer :: file :: nonce :: home :: target :: scope :: most :: own :: vouched =>
     initSearchPath (← getBuildDir)
     let out ← IO.FS.Handle.mk answer IO.FS.Mode.write
     let file ← IO.FS.Handle.mk file IO.FS.Mode.write
     let home := nameOf home
-    Questions.answer out file nonce home (nameOf target) (scope == "closure") most.toNat! own
+    Questions.answer out file nonce home (nameOf target) (scope == "closure") most.toNat! own vouched
     out.flush
     return 0
   | _ =>
-    IO.eprintln "usage: Questions.main ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES OWN"
+    IO.eprintln "usage: Questions.main ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES OWN VOUCHED…"
     return 2
 
 end Questions

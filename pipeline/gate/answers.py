@@ -34,7 +34,7 @@ _KINDS = {
 _VERSION = re.compile(r"lean (?P<version>\S.*)")
 _FACT = re.compile(r"(?P<fact>[a-z]+)\t(?P<fields>\S.*)")
 _FIELDS = {
-    "module": 2, "import": 2, "rests": 2,
+    "module": 2, "import": 2, "parts": 1, "rests": 2,
     "sorried": 1, "native": 1, "unsafe": 1, "axiom": 3, "statement": 5, "declared": 5, "apart": 1,
     "ends": 2, "lines": 1, "type": 3, "binder": 3, "below": 5, "more": 1,
 }  # fmt: skip
@@ -99,7 +99,8 @@ class Told:
 class Answer:
     """The answer of `Questions.lean` about one build: see there for each part.
 
-    `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it. `axioms`,
+    `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it,
+    `in_parts` those of them that may lie in several files. `axioms`,
     `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `rests`
     all of these by their modules, and `homes` the module that declares each axiom. `statement` is the asked constant,
     `target` its name in the export, `declared` the module's other constants, `apart` those of them that Lean has not
@@ -122,6 +123,7 @@ class Answer:
     ends: tuple[int, int] | None
     told: Told | None
     export: Export
+    in_parts: frozenset[str] = frozenset()
 
     @property
     def premises(self) -> Mapping[Name, Declared]:
@@ -198,6 +200,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         ends=ends[0] if ends else None,
         told=told,
         export=read,
+        in_parts=frozenset(name for (name,) in facts["parts"]),
     )
 
 

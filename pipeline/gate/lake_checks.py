@@ -236,9 +236,16 @@ def _compiled_to(project: Path, path: str, suffix: str) -> list[Path]:
 
 @contextmanager
 def asked_exactly(
-    runner: LakeRunner, *, module: str, declaration: str, scope: Scope = "statement"
+    runner: LakeRunner,
+    *,
+    module: str,
+    declaration: str,
+    scope: Scope = "statement",
+    trusted: Sequence[Path] = (),
 ) -> Iterator[tuple[Answer, Path] | str]:
     """Run `Questions.lean` on the built module; give the answer and the export's file, or why there is no answer.
+
+    `trusted` are folders of packages' modules that nobody can have changed.
 
     Both are files in a folder that is made for the question and that only its process can write to. They are there for
     the length of the block.
@@ -262,6 +269,8 @@ def asked_exactly(
             scope,
             str(most),
             str(runner.project / ".lake/build"),
+            *(str(folder) for folder in (runner.library,) if folder is not None),
+            *(str(one.absolute()) for one in built_folders(runner.project) if one.resolve() in trusted),
         )
         bounds = ASK_BOUNDS if scope == "statement" else CLOSURE_BOUNDS
         ran = _lean(runner, folder, "--run", str(script), *given, first=folder, bounds=bounds)
@@ -316,9 +325,11 @@ def _whole(lines: Iterable[str]) -> Iterator[str]:
         yield line[:-1] if line.endswith("\n") else f"{line} (cut off)"
 
 
-def ask_exactly(runner: LakeRunner, *, module: str, declaration: str) -> Answer | str:
+def ask_exactly(
+    runner: LakeRunner, *, module: str, declaration: str, trusted: Sequence[Path] = ()
+) -> Answer | str:
     """Return the answer about the built module; see `asked_exactly`."""
-    with asked_exactly(runner, module=module, declaration=declaration) as found:
+    with asked_exactly(runner, module=module, declaration=declaration, trusted=trusted) as found:
         return found if isinstance(found, str) else found[0]
 
 
@@ -606,7 +617,9 @@ class _Inquiry:
     def _asked(self, module: str) -> Answer | str:
         """Return the toolchain's answer on the present build; a text says why there is none that counts."""
         hidden = shadowed_library(self.runner.project)
-        answer = hidden or ask_exactly(self.runner, module=module, declaration=self.declaration)
+        answer = hidden or ask_exactly(
+            self.runner, module=module, declaration=self.declaration, trusted=self.trusted
+        )
         if isinstance(answer, str):
             return answer
         # A lake on PATH may be any version's.
@@ -626,6 +639,8 @@ class _Inquiry:
                 continue
             if not one.path.as_posix().endswith(f"/{module_path(one.name)}.olean"):
                 return f"{one.name} was read from {one.path}, which is not where a module of that name lies"
+            if len(one.files) > 1 and one.name not in answer.in_parts:
+                return f"{one.name} is one file to Lean, and a kernel's replay would take what lies beside it"
             if one.is_core:
                 return f"Lean read {one.name} from {one.path}, and not from its own library"
             if one.is_bare:

@@ -176,6 +176,38 @@ def test_modules_have_their_files_and_say_whether_they_begin_at_init(project: Pr
     assert [modules[name].lies_in(project.library) for name in ("P", "A", "Init.Nat")] == [False, False, True]
 
 
+WRITE_PARTS = """import Lean
+open Lean
+@[extern "lean_save_module_data_parts"] opaque Lean.saveModuleDataParts (module : Name)
+  (parts : Array (System.FilePath × ModuleData)) : IO Unit
+def main (files : List String) : IO Unit := do
+  match files with
+  | [first, second, third] =>
+    let (data, _) ← readModuleData first
+    let other := { data with imports := #[{ module := `Init.Nat }] }
+    Lean.saveModuleDataParts `P #[(first, other), (second, data), (third, data)]
+  | _ => return ()
+"""
+
+
+def test_a_module_in_several_files_is_told_and_has_to_import_the_same_in_each(
+    project: Project, tmp_path: Path
+) -> None:
+    """The kernel's replay would take the imports of the first, and all that imports the module those of the last."""
+    project.build("P", "module\npublic theorem start : 1 = 1 := rfl\n")
+    project.build("A", "import P\ntheorem t : 1 = 1 := start\n")
+    answer = project.asked("t")
+    assert {"P", "Init"} <= answer.in_parts
+    assert "A" not in answer.in_parts
+    script = tmp_path / "Write.lean"
+    script.write_text(WRITE_PARTS, "utf-8")
+    files = [project.built / f"P.olean{end}" for end in ("", ".server", ".private")]
+    subprocess.run(
+        [project.runner.program.with_name("lean"), "--run", script, *files], check=True, timeout=60
+    )
+    assert "its files do not import the same: P" in str(project.said("t"))
+
+
 def test_what_another_module_declares_is_no_premise_but_its_axioms_count(project: Project) -> None:
     project.build("A", A.replace("PROOF", "sorry"))
     project.build("B", "import A\ndef three : Nat := 3\ntheorem t : three = N.two + 1 := rfl\n")

@@ -145,6 +145,22 @@ def test_a_module_behind_a_link_is_not_taken_for_replayed(court: GateProject) ->
     assert "of the 2 modules below it that the project or its packages bring, 1 replayed" in evidence(verdict)
 
 
+def test_a_file_beside_a_module_of_one_file_verifies_nothing(court: GateProject) -> None:
+    """Lean imports the first file, and the checker replays the last."""
+    lake = court.tools.sysroot / "bin" / "lake"
+    real = lake.rename(lake.with_name("real-lake"))
+    copies = "".join(
+        f"cp {LIBRARY}/Good.olean {LIBRARY}/Evil.olean.{part}\n" for part in ("server", "private")
+    )
+    lake.write_text(f'#!/bin/sh\n"{real}" "$@"\n{copies}', "utf-8")
+    lake.chmod(0o755)
+    others = {"Evil.lean": UNCHECKED, "Good.lean": "-- honest\n"}
+    verdict = court.candidate(Case(PROOF, file="import Good\nimport Evil\n" + FILE, others=others))
+    assert "Evil is one file to Lean" in next(
+        one.evidence for one in verdict.checks if one.verdict == "not_checked"
+    )
+
+
 def in_other_words(
     monkeypatch: pytest.MonkeyPatch, write: Callable[[BuiltModule], Iterable[BuiltModule]]
 ) -> None:
