@@ -61,13 +61,13 @@ def pull_request(*, files: int, lines: int) -> None:
         took, busy = [], []
         for _ in range(RUNS):
             before, began = os.times(), time.perf_counter()
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            result = subprocess.run(command, capture_output=True, text=True, check=True)
             after = os.times()
             took.append(time.perf_counter() - began)
             busy.append(
                 after.children_user + after.children_system - before.children_user - before.children_system
             )
-    print(f"{files} files of {lines} lines: {done.stdout.splitlines()[-1]}")
+    print(f"{files} files of {lines} lines: {result.stdout.splitlines()[-1]}")
     print(
         f"seconds: median {statistics.median(took):.2f}, best {min(took):.2f}; processor {min(busy):.2f} at best"
     )
@@ -89,12 +89,12 @@ def commits(name: str, folder: Path, *, last: int, show: bool) -> None:
             if base is None:
                 continue
             began = time.process_time()
-            found = compare_commits(mirror, base, sha, meant=meant)
+            result = compare_commits(mirror, base, sha, meant=meant)
             busy.append(time.process_time() - began)
-            files += found.files
-            counts.update(item.kind for item in found.findings)
+            files += result.files
+            counts.update(item.kind for item in result.findings)
             if show:
-                for item in found.findings:
+                for item in result.findings:
                     print(f"{sha[:9]} {item.path}:{item.line}: {item.kind}: {item.message}")
     row = [f"{len(busy)}", f"{files}", f"{statistics.median(busy):.2f}", f"{max(busy):.2f}"]
     print(f"| {name} | {' | '.join([*row, *(str(counts[kind]) for kind in KINDS)])} |", flush=True)

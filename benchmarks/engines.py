@@ -123,10 +123,10 @@ class Trial:
         ) as process:
             ready = "daemon_ready" if self.cluster is None else "ray_cluster"
             self._wait(lambda: ready in self.deployment.log(), "the daemon and its cluster")
-            found = [self._stage(slots, process) for slots in self.sizes.slots]
+            result = [self._stage(slots, process) for slots in self.sizes.slots]
             process.terminate()
             process.wait(timeout=60)
-        return found
+        return result
 
     def _stage(self, slots: int, process: subprocess.Popen[bytes]) -> Stage:
         say(f"{self.engine}: {slots} slots")
@@ -208,7 +208,7 @@ def _at(event: StoredEvent) -> datetime:
 
 def measure(sizes: Sizes, engines: Sequence[Engine]) -> list[Stage]:
     """Run all stages on each engine."""
-    found: list[Stage] = []
+    result: list[Stage] = []
     for engine in engines:
         if engine == "ray" and NO_RAY:
             say(NO_RAY)
@@ -223,8 +223,8 @@ def measure(sizes: Sizes, engines: Sequence[Engine]) -> list[Stage]:
                     Cluster(folder / "cluster", nodes=NODES, slots=each, lease_s=60.0)
                 )
             (folder / "daemon").mkdir()
-            found += Trial(engine, sizes, folder / "daemon", lean, cluster).run()
-    return found
+            result += Trial(engine, sizes, folder / "daemon", lean, cluster).run()
+    return result
 
 
 def shown(stages: Sequence[Stage]) -> str:

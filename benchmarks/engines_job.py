@@ -21,9 +21,9 @@ ANSWERS_OF_REPL = 100
 
 def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
     """Wait for the sorries of the specification one after the other."""
-    given = spec.parameters
-    for number, wanted in enumerate(given.sorries):
-        reporter.progress(number, len(given.sorries), wanted.path)
+    parameters = spec.parameters
+    for number, wanted in enumerate(parameters.sorries):
+        reporter.progress(number, len(parameters.sorries), wanted.path)
         began = time.monotonic()
         calls = 0
         if number % 2:
@@ -33,16 +33,16 @@ def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
         else:
             time.sleep(ENDPOINT_S)
         body = AttemptFinished(
-            repository=given.repository,
-            branch=given.branch,
-            sha=given.sha,
+            repository=parameters.repository,
+            branch=parameters.branch,
+            sha=parameters.sha,
             sorry=wanted.sorry,
             blob=wanted.blob,
-            prover=given.prover,
-            rung=given.rung.number,
-            model=given.model,
-            seed=given.seed,
-            budget=given.budget_key,
+            prover=parameters.prover,
+            rung=parameters.rung.number,
+            model=parameters.model,
+            seed=parameters.seed,
+            budget=parameters.budget_key,
             outcome="exhausted",
             detail="",
             best="",
@@ -57,7 +57,7 @@ def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
             job=spec.job,
         )
         reporter.events(
-            [Recorded(f"repository:{given.repository}", body, (wanted.sorry, wanted.blob, spec.job))]
+            [Recorded(f"repository:{parameters.repository}", body, (wanted.sorry, wanted.blob, spec.job))]
         )
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {"processor_s": round(used.ru_utime + used.ru_stime, 3)}

@@ -344,12 +344,12 @@ def measure_training(bench: Bench) -> Iterator[Row]:
     steps = bench.sizes.warm + bench.sizes.steps
     rates: dict[int, float] = {}
     for size in bench.sizes.batches:
-        found = _train(
+        result = _train(
             bench, _config(bench, batch_size=size, gradient_checkpointing="on"), f"{size}", steps=steps
         )
-        rates[size] = size / found.step
+        rates[size] = size / result.step
         yield Row("training", f"{size} pairs", rates[size], "pairs/s")
-        yield Row("training", f"{size} pairs: peak memory", found.peak, "GiB")
+        yield Row("training", f"{size} pairs: peak memory", result.peak, "GiB")
     size = bench.sizes.batches[1]
     held = _train(bench, _config(bench, batch_size=size, gradient_checkpointing="off"), "held", steps=steps)
     yield Row("training", f"{size} pairs, all activations held", size / held.step, "pairs/s")
@@ -389,16 +389,16 @@ def measure_ewc(bench: Bench) -> Iterator[Row]:
     bench.wait()
     took, peak = time.perf_counter() - began, bench.peak()
     del encoder
-    found = _train(bench, config, "second", steps=sizes.ewc_steps, seed=1)
-    _, loss, penalty = found.progress
-    what = f"Fisher information of {sizes.fisher_samples} examples, {found.weights:,} weights"
+    result = _train(bench, config, "second", steps=sizes.ewc_steps, seed=1)
+    _, loss, penalty = result.progress
+    what = f"Fisher information of {sizes.fisher_samples} examples, {result.weights:,} weights"
     yield Row("ewc", what, took, "s")
     yield Row("ewc", "Fisher information: peak memory", peak, "GiB")
     yield Row(
         "ewc", f"lambda for a share of {config.lambda_value:g}", config.lambda_value * loss / penalty, ""
     )
-    yield Row("ewc", f"{size} pairs with the penalty", size / found.step, "pairs/s")
-    yield Row("ewc", f"{size} pairs with the penalty: peak memory", found.peak, "GiB")
+    yield Row("ewc", f"{size} pairs with the penalty", size / result.step, "pairs/s")
+    yield Row("ewc", f"{size} pairs with the penalty: peak memory", result.peak, "GiB")
 
 
 # --- language models ----------------------------------------------------------------------------------------

@@ -97,12 +97,12 @@ def fill(folder: Path, theorems: int) -> Path:
 def measure(path: Path, theorems: int, sorries: int) -> dict[str, float]:
     """Return the figures by their names."""
     view = queries.connect(path)
-    wanted = [declared(number * theorems // sorries) for number in range(sorries)]
+    targets = [declared(number * theorems // sorries) for number in range(sorries)]
     began = time.process_time()
-    found = impacts(view, REPOSITORY, BRANCH, wanted)
+    result = impacts(view, REPOSITORY, BRANCH, targets)
     seconds = time.process_time() - began
     view.close()
-    counts = [impact.theorems for impact in found.values() if impact.theorems is not None]
+    counts = [impact.theorems for impact in result.values() if impact.theorems is not None]
     if len(counts) != sorries:
         raise RuntimeError(f"{sorries - len(counts)} of {sorries} are unknown")
     return {

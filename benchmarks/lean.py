@@ -292,8 +292,8 @@ _TRIED = (
 
 def real_leans() -> dict[str, LeanBackend]:
     """Return the real Leans of this machine by what they are."""
-    found = find_leans(backend="auto", repl="", sandbox="none").builds
-    leans = {f"{one.kind} {one.toolchain.rpartition(':')[2]}": one for one in found}
+    builds = find_leans(backend="auto", repl="", sandbox="none").builds
+    leans = {f"{one.kind} {one.toolchain.rpartition(':')[2]}": one for one in builds}
     with suppress(UnavailableError):
         leans["server v4.35.0, own library"] = wheel.backend()
     return leans
@@ -421,13 +421,13 @@ async def _jumps(session: Session, count: int) -> list[float]:
 
 def _resident_mib(process: int) -> float:
     """Return the resident memory of a process and its children, pages that they share counted in each."""
-    found = subprocess.run(
+    result = subprocess.run(
         ["ps", "-o", "rss=", "--pid", str(process), "--ppid", str(process)],
         capture_output=True,
         text=True,
         check=True,
     )
-    return sum(map(int, found.stdout.split())) / 1024
+    return sum(map(int, result.stdout.split())) / 1024
 
 
 async def _step(session: Session, state: State, tactic: str = TACTIC) -> State:

@@ -127,8 +127,8 @@ class Turns:
     def turn(self) -> float:
         began = time.process_time()
         self.plan = self.planner.plan(self._view, settings=self._settings, leans=LEAN, now=datetime.now(UTC))
-        taken = self._settings.jobs.max_running
-        admitted = admit(self.plan, running=["prove"] * taken, max_running=taken)
+        max_running = self._settings.jobs.max_running
+        admitted = admit(self.plan, running=["prove"] * max_running, max_running=max_running)
         assert not admitted.start
         return 1000 * (time.process_time() - began)
 
@@ -137,12 +137,12 @@ def measure(settings: Settings, turns: int) -> dict[str, float]:
     """Return the figures by their names."""
     process = psutil.Process()
     view = queries.connect(settings.paths.database_db)
-    found = {"memory before, MB": process.memory_info().rss / 1e6}
+    result = {"memory before, MB": process.memory_info().rss / 1e6}
     its = Turns(settings, view)
-    found["all anew, s"] = its.turn() / 1000
-    found["due jobs"] = len(its.plan.due)
-    found["memory after, MB"] = process.memory_info().rss / 1e6
-    found["nothing new, ms (median)"] = _median(its.turn, turns)
+    result["all anew, s"] = its.turn() / 1000
+    result["due jobs"] = len(its.plan.due)
+    result["memory after, MB"] = process.memory_info().rss / 1e6
+    result["nothing new, ms (median)"] = _median(its.turn, turns)
     seen = iter(settings.repos * (1 + turns // len(settings.repos)))
 
     def after_an_event() -> float:
@@ -150,9 +150,9 @@ def measure(settings: Settings, turns: int) -> dict[str, float]:
         its.planner.changed([body])
         return its.turn()
 
-    found["after one event, ms (median)"] = _median(after_an_event, turns)
+    result["after one event, ms (median)"] = _median(after_an_event, turns)
     view.close()
-    return found
+    return result
 
 
 def _median(step: Callable[[], float], turns: int) -> float:

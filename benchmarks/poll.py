@@ -119,12 +119,12 @@ def make_repositories(folder: Path, number: int) -> list[Path]:
     from tests.support.daemon.remote import Remote
 
     say(f"making {number} repositories")
-    made = [folder / "owner" / f"r{index:04}" for index in range(number)]
-    first = Remote(made[0])
+    result = [folder / "owner" / f"r{index:04}" for index in range(number)]
+    first = Remote(result[0])
     first.commit("first", {"A.lean": "theorem one : 1 + 1 = 2 := by sorry\n"})
-    for path in made[1:]:
-        subprocess.run(["cp", "-r", str(made[0]), str(path)], check=True)
-    return made
+    for path in result[1:]:
+        subprocess.run(["cp", "-r", str(result[0]), str(path)], check=True)
+    return result
 
 
 def commit(path: Path, subject: str) -> None:
@@ -161,10 +161,10 @@ def one_round(server: Child, poller: Child) -> Round:
     server.ask("forget")
     told = poller.ask("round")
     answered = server.ask("statuses")
-    seen = answered["statuses"]
+    statuses = answered["statuses"]
     return Round(
-        requests=sum(seen.values()),
-        not_modified=int(seen.get("304", 0)),
+        requests=sum(statuses.values()),
+        not_modified=int(statuses.get("304", 0)),
         server_cpu_s=answered["cpu_s"],
         **told,
     )

@@ -56,7 +56,7 @@ def measure(data: dict[str, Any], *, theorems: int, rng: random.Random) -> dict[
     for number, doc in enumerate(data["docs"]):
         nameless.setdefault(_statement(doc, "</a>"), []).append(number)
     asked = rng.sample(data["queries"], min(theorems, len(data["queries"])))
-    found: dict[str, Any] = {"premises": len(corpus), "theorems": len(asked)}
+    result: dict[str, Any] = {"premises": len(corpus), "theorems": len(asked)}
     names = metrics_of(_RETRIEVED)
     for who, make in SELECTORS.items():
         selector = make(corpus)
@@ -70,8 +70,8 @@ def measure(data: dict[str, Any], *, theorems: int, rng: random.Random) -> dict[
             rated.append(rate(tuple(sorted(used)), ranking, retrieved=_RETRIEVED))
         took = time.process_time() - begun
         means = dict(zip(names, 100 * np.mean(rated, axis=0), strict=True))
-        found[who] = {name: float(means[name]) for name in _SHOWN} | {"ms": 1000 * took / len(asked)}
-    return found
+        result[who] = {name: float(means[name]) for name in _SHOWN} | {"ms": 1000 * took / len(asked)}
+    return result
 
 
 def _statement(text: str, after: str) -> str:
@@ -94,13 +94,13 @@ def main() -> None:
     for path in sorted(arguments.folder.glob("*.json.xz")):
         with lzma.open(path) as file:
             data = json.load(file)
-        found = measure(data, theorems=arguments.theorems, rng=random.Random(arguments.seed))
-        rows.append(found)
-        figures = [" / ".join(f"{found[who][name]:.1f}" for name in _SHOWN) for who in SELECTORS]
+        result = measure(data, theorems=arguments.theorems, rng=random.Random(arguments.seed))
+        rows.append(result)
+        figures = [" / ".join(f"{result[who][name]:.1f}" for name in _SHOWN) for who in SELECTORS]
         name = path.name.removesuffix(".json.xz")
         print(
-            f"| {name} | {found['premises']:,} | {found['theorems']} | {figures[0]} | {figures[1]} | "
-            f"{found['bm25']['ms']:.1f} |",
+            f"| {name} | {result['premises']:,} | {result['theorems']} | {figures[0]} | {figures[1]} | "
+            f"{result['bm25']['ms']:.1f} |",
             flush=True,
         )
     each = [[sum(row[who][name] for row in rows) / len(rows) for name in _SHOWN] for who in SELECTORS]

@@ -58,8 +58,8 @@ def refused(
         after = np.where(rng.random(len(before)) < share, again, before)
         if task == 0:
             after = rng.binomial(after, 1 - lost / FOUND)
-        for side, found in zip(sides, (after, before), strict=True):
-            side.append(_measurement("", f"{task}", (found / premises).tolist(), each=each))
+        for side, result in zip(sides, (after, before), strict=True):
+            side.append(_measurement("", f"{task}", (result / premises).tolist(), each=each))
     new, old = (Measured(side) for side in sides)
     decision = decide(new, old, rule=RULES["retriever"], tolerance=2, read_blob=str.encode)
     return decision.verdict == "refuse"
@@ -93,16 +93,16 @@ def _redrawn(rng: np.random.Generator, base: npt.NDArray[np.int64]) -> npt.NDArr
 def fallen_to(rng: np.random.Generator, steps: int, *, grows: bool) -> float:
     """Return the true recall of the last model that the rule lets into use, of a chain that forgets."""
     luck = rng.random(steps + TRAININGS * steps)
-    found, size, true = luck < BEGINS, steps, BEGINS
-    once = [_measurement("0", "own", found[:size].tolist(), dataset="0")]
+    result, size, true = luck < BEGINS, steps, BEGINS
+    once = [_measurement("0", "own", result[:size].tolist(), dataset="0")]
     for training in range(1, TRAININGS + 1):
-        before, recall = found, BEGINS - FADING * training
+        before, recall = result, BEGINS - FADING * training
         luck = np.where(rng.random(len(luck)) < ANEW, rng.random(len(luck)), luck)
-        found = luck < recall
+        result = luck < recall
         size += steps // 10 if grows else 0
         new, in_use = (
             _measurement(f"{number}", "own", known[:size].tolist(), dataset=f"{size}")
-            for number, known in ((training, found), (training - 1, before))
+            for number, known in ((training, result), (training - 1, before))
         )
         decision = decide(
             Measured([new]),
@@ -146,7 +146,7 @@ def most(rng: np.random.Generator, steps: int, premises: int) -> float:
 
     drawn = np.array(binomial(premises, FOUND))
     as_good = (1 - ANEW) * np.diag(drawn) + ANEW * np.outer(drawn, drawn)
-    worse = as_good @ np.array([binomial(found, 1 - LOST / FOUND) for found in range(premises + 1)])
+    worse = as_good @ np.array([binomial(item, 1 - LOST / FOUND) for item in range(premises + 1)])
     ratio = np.log(worse / as_good).ravel()
     chance, true = (rng.multinomial(steps, each.ravel(), 100_000) @ ratio for each in (as_good, worse))
     return float((true > np.quantile(chance, 1 - 0.05 / TASKS)).mean())

@@ -123,11 +123,11 @@ def measure_throughput(bench: Bench) -> Iterator[Row]:
     ours = bench.proved()
     say(f"LeanDojo-v2's loop, {len(given)} theorems")
     began = time.monotonic()
-    found = 0
+    result = 0
     for theorem in given:
-        found += asyncio.run(prove_peer.search(theorem, model, bench.folder, seed=SEED)) is not None
+        result += asyncio.run(prove_peer.search(theorem, model, bench.folder, seed=SEED)) is not None
     seconds = time.monotonic() - began
-    peer, share = 60 * len(given) / seconds, found / len(given)
+    peer, share = 60 * len(given) / seconds, result / len(given)
     of = f"{len(given)} theorems"
     yield Row("throughput", f"{of} by best-first search in batches", ours.per_minute, "theorems/min")
     yield Row("throughput", f"{of} by LeanDojo-v2's loop", peer, "theorems/min")

@@ -91,8 +91,8 @@ def next_tactic(model: TacticModel, goals: tuple[Goal, ...], rng: random.Random)
             eos_token_id=model.prompts.end,
         )
     texts = model.tokenizer.batch_decode(said[:, ids.shape[1] :], skip_special_tokens=True)
-    found = [tactic for text in texts if (tactic := _first_line(text)) and tactic != "sorry"]
-    return rng.choice(found) if found else None
+    result = [tactic for text in texts if (tactic := _first_line(text)) and tactic != "sorry"]
+    return rng.choice(result) if result else None
 
 
 def _first_line(text: str) -> str:

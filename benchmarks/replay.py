@@ -88,7 +88,7 @@ class Remote:
 
 
 def git(repository: Path, *arguments: str, given: str = "") -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", "-C", str(repository), *arguments],
         input=given,
         capture_output=True,
@@ -96,9 +96,9 @@ def git(repository: Path, *arguments: str, given: str = "") -> str:
         errors="surrogateescape",
         check=False,
     )
-    if done.returncode:
-        raise ReplayError(f"git {' '.join(arguments)} in {repository}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    if result.returncode:
+        raise ReplayError(f"git {' '.join(arguments)} in {repository}: {result.stderr.strip()}")
+    return result.stdout.strip()
 
 
 def make_remote(source: str, folder: Path, commits: int) -> Remote:

@@ -250,8 +250,8 @@ def measure_search(bench: Bench) -> Iterator[Row]:
         product.append(_processor(lambda: queries @ documents.T))
         ours.append(_processor(lambda: top_k(queries, documents, allowed, sizes.k)))
         theirs.append(_processor(lambda: sorted_whole(queries, documents, allowed, sizes.k)))
-    found = top_k(queries, documents, allowed, sizes.k)
-    for (_, scores), other in zip(found, sorted_whole(queries, documents, allowed, sizes.k), strict=True):
+    result = top_k(queries, documents, allowed, sizes.k)
+    for (_, scores), other in zip(result, sorted_whole(queries, documents, allowed, sizes.k), strict=True):
         if not np.allclose(scores, [score for _, score in other], atol=1e-5):
             raise BenchmarkError("the two ways of searching found different scores")
     what = f"top {sizes.k} of {sizes.documents:,} x {sizes.d_model:,}, {sizes.queries} queries"
@@ -277,7 +277,7 @@ def sorted_whole(
     """Search as ReProver does: order all documents, hand that to Python, and go through it until k are allowed."""
     scores = queries @ documents.T
     orders = scores.argsort(dim=1, descending=True).tolist()
-    found = []
+    result = []
     for row, order in enumerate(orders):
         accessible = set(torch.nonzero(allowed[row]).squeeze(1).tolist())
         best: list[tuple[int, float]] = []
@@ -286,8 +286,8 @@ def sorted_whole(
                 best.append((place, scores[row, place].item()))
                 if len(best) >= k:
                     break
-        found.append(best)
-    return found
+        result.append(best)
+    return result
 
 
 def _processor(work: Callable[[], object]) -> float:
@@ -398,8 +398,8 @@ def measure_negatives(bench: Bench) -> Iterator[Row]:
                 seed=seed,
             )
             chain = Chain(folder / f"chain-{hard}")
-            made = learn(TaskData("one", dataset), chain, config, parent=None)
-            measured = measure(chain.path(made.checkpoint), TaskData("one", dataset), config)
+            result = learn(TaskData("one", dataset), chain, config, parent=None)
+            measured = measure(chain.path(result.checkpoint), TaskData("one", dataset), config)
             for name in ("recall@1", "recall@10"):
                 found.setdefault((hard, name), []).append(100 * measured.metrics[name].mean)
     for name in ("recall@1", "recall@10"):

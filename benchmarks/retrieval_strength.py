@@ -161,10 +161,10 @@ def main(given: Sequence[str] | None = None) -> int:
             )
         for loss in options.losses if size <= options.most else ():
             began = time.process_time()
-            rows += rows_of(loss, found := measure_strength(each, loss))
+            rows += rows_of(loss, result := measure_strength(each, loss))
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             say(
-                f"{loss}, {found}: {time.process_time() - began:.0f} s of processor time, peak {peak:.1f} GiB"
+                f"{loss}, {result}: {time.process_time() - began:.0f} s of processor time, peak {peak:.1f} GiB"
             )
     print(table(rows))
     if options.json:

@@ -162,30 +162,30 @@ class Client:
 
 async def turn(port: int, what: str, clients: int, seconds: float, *, first: int) -> Turn:
     """Have so many clients ask a server for a while. `first` numbers the questions."""
-    found = Turn()
+    result = Turn()
     numbers = iter(range(first, first + 10**9))
     connected = [await Client.connect(port) for _ in range(clients)]
     began = time.perf_counter()
 
     async def one(client: Client) -> None:
         while time.perf_counter() - began < seconds:
-            asked: dict[str, Any] = {"name": what, "input": _STATE.format(number=next(numbers))}
+            request: dict[str, Any] = {"name": what, "input": _STATE.format(number=next(numbers))}
             if _ROUTES[what] == "/generate":
-                asked["prefix"] = ""
-            body = json.dumps(asked).encode()
+                request["prefix"] = ""
+            body = json.dumps(request).encode()
             at = time.perf_counter()
             status, answer = await client.ask("POST", _ROUTES[what], body)
             if status != 200:
                 raise BenchmarkError(f"{what}: {status}: {answer.decode('utf-8', 'replace')[:500]}")
-            found.answers.append(time.perf_counter() - at)
+            result.answers.append(time.perf_counter() - at)
 
     try:
         await asyncio.gather(*(one(client) for client in connected))
     finally:
         for client in connected:
             client.close()
-    found.seconds = time.perf_counter() - began
-    return found
+    result.seconds = time.perf_counter() - began
+    return result
 
 
 def measure(folder: Path, sizes: Sizes) -> Iterator[Row]:
@@ -224,8 +224,8 @@ def _rows(what: str, clients: int, turns: dict[str, list[Turn]]) -> Iterator[Row
         ("p99", "ms", lambda one: one.percentile_ms(99)),
     )
     for name, unit, value in figures:
-        for way, found in turns.items():
-            samples = tuple(value(one) for one in found)
+        for way, result in turns.items():
+            samples = tuple(value(one) for one in result)
             medians[name, way] = statistics.median(samples)
             yield Row(of, f"{name}, {way}", medians[name, way], unit, samples=samples)
     ratio = medians["requests", BATCHED] / medians["requests", ALONE]
@@ -240,7 +240,7 @@ def make_order(folder: Path, sizes: Sizes) -> ServeSpec:
     View.open(folder / "database.db", reader).close()
     reader.close()
     log.close()
-    made = {
+    result = {
         "generate, tiny": lambda: make_tiny_causal(folder / "tiny"),
         "generate, larger": lambda: make_tiny_causal(folder / "larger", hidden=512, layers=12),
         "encode": lambda: make_tiny_retriever(folder / "encoder"),
@@ -249,7 +249,7 @@ def make_order(folder: Path, sizes: Sizes) -> ServeSpec:
         ModelSpec(
             what,
             "encoder" if what == "encode" else "causal",
-            str(made[what]()),
+            str(result[what]()),
             candidates=sizes.candidates,
             max_tokens=sizes.tokens,
         )

@@ -115,14 +115,14 @@ def timed(work: Callable[..., object], *given: Any, **named: Any) -> float:
 
 
 def run(command: Sequence[str], *, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
     )
-    if done.returncode:
+    if result.returncode:
         raise BenchmarkError(
-            f"{' '.join(command[:3])} … ended with {done.returncode}: {done.stderr.strip()[-2000:]}"
+            f"{' '.join(command[:3])} … ended with {result.returncode}: {result.stderr.strip()[-2000:]}"
         )
-    return done.stdout
+    return result.stdout
 
 
 def fetch_peer(folder: Path) -> Path | None:

@@ -45,8 +45,8 @@ def prove(at: At, sorries: Sequence[tuple[str, SorryPlace]], rng: random.Random)
     events: list[Event] = [(f"job:{job}", started(at, job, "prove"))]
     checks: list[Event] = []
     for sorry, place in sorries:
-        found = rng.random() < FOUND
-        if found:
+        result = rng.random() < FOUND
+        if result:
             checks += _found(at, sorry, place, job, events, rng)
         attempt = AttemptFinished(
             repository=at.repository,
@@ -59,7 +59,7 @@ def prove(at: At, sorries: Sequence[tuple[str, SorryPlace]], rng: random.Random)
             model="",
             seed=0,
             budget="60s/200n/10s/pantograph",
-            outcome="found" if found else rng.choice(["exhausted", "exhausted", "budget", "unsupported"]),
+            outcome="found" if result else rng.choice(["exhausted", "exhausted", "budget", "unsupported"]),
             detail="",
             nodes=rng.randrange(200),
             repl_calls=rng.randrange(400),

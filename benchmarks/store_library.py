@@ -114,13 +114,13 @@ def changed(file: TracedFile, number: int) -> TracedFile:
 def make_library(folder: Path, n_theorems: int) -> Library:
     """Record the baseline of a library, scanned and traced, and build its view."""
     n_files = n_theorems // THEOREMS_A_FILE
-    made = Library(folder, n_theorems, n_files)
-    made.staging.mkdir(parents=True)
+    library = Library(folder, n_theorems, n_files)
+    library.staging.mkdir(parents=True)
     commit = sha(1)
     # Spread over the second half, and not in the first files, which the others import.
     step = max(1, n_files // 2 // CHANGED_FILES)
-    wanted = set(range(n_files // 2, n_files, step)[:CHANGED_FILES])
-    with EventLog.open(made.events_db) as log:
+    targets = set(range(n_files // 2, n_files, step)[:CHANGED_FILES])
+    with EventLog.open(library.events_db) as log:
         _record(log, [_watched(), _created(commit), _observed(commit, None)], _Staged())
         files = files_of(n_theorems)
         number = 0
@@ -129,7 +129,7 @@ def make_library(folder: Path, n_theorems: int) -> Library:
             _record(log, [_file_scanned(file, commit, staged) for file in chunk], staged)
             staged = _Staged()
             _record(log, [_file_traced(file, commit, staged) for file in chunk], staged)
-            made.to_change += [file for index, file in enumerate(chunk, start=number) if index in wanted]
+            library.to_change += [file for index, file in enumerate(chunk, start=number) if index in targets]
             number += len(chunk)
         staged = _Staged()
         end = [
@@ -146,8 +146,8 @@ def make_library(folder: Path, n_theorems: int) -> Library:
             _commit_traced(commit, n_files=n_files, n_theorems=n_theorems),
         ]
         _record(log, end, staged)
-    rebuild(made.events_db, made.database_db)
-    return made
+    rebuild(library.events_db, library.database_db)
+    return library
 
 
 def write_for_leandojo(n_theorems: int, target: Path) -> None:

@@ -196,10 +196,10 @@ class Learning(Part):
 
     def config(self, arm: Arm, model: str, seed: int) -> RetrieverConfig:
         """Return how an arm is trained."""
-        given: dict[str, Any] = {**self.training, **arm.training}
+        options: dict[str, Any] = {**self.training, **arm.training}
         # What is learned at once or apart has nothing to forget.
         alone = {"against_forgetting": "none"} if arm.learned != "in turn" else {}
-        return RetrieverConfig.from_dict({**given, **alone, "model_name": model, "seed": seed})
+        return RetrieverConfig.from_dict({**options, **alone, "model_name": model, "seed": seed})
 
 
 # ---- proving
@@ -303,16 +303,16 @@ def read(path: Path, data: Path | None = None) -> tuple[str, Learning | Proving]
     if not isinstance(given, dict):
         raise ExperimentError(f"{path}: it holds no keys; see experiments/real/*.yaml")
     try:
-        found = TypeAdapter[Learning | Proving](Experiment).validate_python(given)
+        result = TypeAdapter[Learning | Proving](Experiment).validate_python(given)
     except ValidationError as error:
         lines = [
             f"{path}: {setting_name(each['loc']) or 'the file'}: {each['msg'].removeprefix('Value error, ')}"
             for each in error.errors(include_url=False)
         ]
         raise ExperimentError("\n".join(lines)) from error
-    if data is not None and isinstance(found, Learning):
-        found = found.with_data(data)
-    return text, found
+    if data is not None and isinstance(result, Learning):
+        result = result.with_data(data)
+    return text, result
 
 
 def digest(text: str) -> str:

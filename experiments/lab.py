@@ -156,21 +156,21 @@ class Lab:
         if known is not None:
             return known.figures
         began = time.process_time()
-        found = dict(measure())
+        result = dict(measure())
         seconds = time.process_time() - began
-        if wrong := [name for name, value in found.items() if not math.isfinite(value)]:
-            raise ValueError(f"{trial.arm}, seed {trial.seed}, {what}: {wrong[0]} is {found[wrong[0]]}")
+        if wrong := [name for name, value in result.items() if not math.isfinite(value)]:
+            raise ValueError(f"{trial.arm}, seed {trial.seed}, {what}: {wrong[0]} is {result[wrong[0]]}")
         body = FiguresMeasured(
             experiment=self.name,
             trial=trial.identity,
             arm=trial.arm,
             seed=trial.seed,
             what=what,
-            figures=found,
+            figures=result,
             seconds=seconds,
         )
         self._append(body, event_id("figures of an experiment", trial.identity, what))
-        return found
+        return result
 
     def each(self, trials: Sequence[Trial]) -> Iterator[Trial]:
         """Yield the trials of which the log lacks something, each once it is said how far the run is."""
@@ -229,13 +229,13 @@ class Lab:
 
 def versions() -> dict[str, str]:
     """Return the versions of this program and of the libraries that figures follow from, of those that are there."""
-    found = {}
+    result = {}
     for name in LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            result[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return result
 
 
 def machine() -> Machine:

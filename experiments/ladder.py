@@ -39,11 +39,11 @@ class RungAgent(BaseAgent):
             AgentError: one cannot be read, built or traced.
         """
         agent = cls(state_dir=given.state, config=given.config, say=say)
-        found = []
+        result = []
         for one in given.repositories:
             agent._set_up(address(one.url), one.commit)
-            found.append(agent.repos[-1])
-        return agent, found
+            result.append(agent.repos[-1])
+        return agent, result
 
     def _proving(self, session: AgentSession, prove: Prove, whole_proof: bool) -> Prove:  # noqa: ARG002
         own = {"seconds_per_sorry": self.seconds}
@@ -89,7 +89,7 @@ def of_sorrydb(given: SorryDB) -> tuple[Repositories, Listed]:
         ExperimentError: the file is no such list.
     """
     try:
-        found = _List.model_validate_json(given.file.read_bytes()).sorries
+        sorries = _List.model_validate_json(given.file.read_bytes()).sorries
     except (OSError, ValidationError) as error:
         raise ExperimentError(
             f"{given.file} is no list of SorryDB's: {error}; take one from https://github.com/SorryDB/sorrydb-data"
@@ -100,7 +100,7 @@ def of_sorrydb(given: SorryDB) -> tuple[Repositories, Listed]:
         config=given.config,
         repositories=tuple(
             Repository(url=url, commit=commit)
-            for url, commit in dict.fromkeys((one.repo.remote, one.repo.commit) for one in found)
+            for url, commit in dict.fromkeys((one.repo.remote, one.repo.commit) for one in sorries)
         ),
     )
     return repositories, frozenset(
@@ -110,7 +110,7 @@ def of_sorrydb(given: SorryDB) -> tuple[Repositories, Listed]:
             one.location.path,
             one.location.start_line,
         )
-        for one in found
+        for one in sorries
     )
 
 
@@ -145,11 +145,11 @@ def solved_sorries(
         for one in pinned:
             # One at a time: a list may have several commits of one repository.
             agent.repos = [one]
-            for found in agent.prove().sorries:
-                row = found.sorry
+            for item in agent.prove().sorries:
+                row = item.sorry
                 wanted = listed is None or (one.key, one.commit, row.path, row.line) in listed
                 if wanted and row.sorry not in but_not:
-                    solved[row.sorry] = max(solved.get(row.sorry, 0.0), float(found.verdict == "proved"))
+                    solved[row.sorry] = max(solved.get(row.sorry, 0.0), float(item.verdict == "proved"))
     except AgentError as error:
         raise ExperimentError(str(error)) from error
     return solved

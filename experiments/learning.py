@@ -53,15 +53,15 @@ class _Arm:
 
 def _arms(experiment: Learning) -> list[_Arm]:
     """Return the rows of the table. Where there are several orders, the label names it."""
-    found = []
+    result = []
     for (name, arm), order in product(experiment.arms.items(), experiment.orders):
         in_turn = arm.learned in ("in turn", "by adapters")
         if not in_turn and order != experiment.orders[0]:
             continue
         shown = [name] if len(experiment.arms) > 1 or len(experiment.orders) == 1 else []
         shown += [order] if len(experiment.orders) > 1 and in_turn else []
-        found.append(_Arm(", ".join(shown), name, arm, order))
-    return found
+        result.append(_Arm(", ".join(shown), name, arm, order))
+    return result
 
 
 def _trial(experiment: Learning, one: _Arm, seed: int) -> Trial:
@@ -89,9 +89,11 @@ def run(experiment: Learning, lab: Lab) -> Result:
         ExperimentError: a task cannot be made, or there is no such metric.
         LearningError: a task cannot be learned or measured.
     """
-    found = _measured(experiment, lab)
+    result = _measured(experiment, lab)
     return (
-        _front(experiment, found) if isinstance(experiment.model, Pretrained) else _result(experiment, found)
+        _front(experiment, result)
+        if isinstance(experiment.model, Pretrained)
+        else _result(experiment, result)
     )
 
 
@@ -102,10 +104,10 @@ def matrices(experiment: Learning, lab: Lab) -> dict[str, list[Matrix]]:
         ExperimentError, LearningError: as `run`.
     """
     arms = {one.label: one.arm for one in _arms(experiment)}
-    found = _measured(experiment, lab)
+    result = _measured(experiment, lab)
     return {
         label: [_matrix(known, arms[label], experiment.metric) for known in each]
-        for label, each in found.items()
+        for label, each in result.items()
     }
 
 
@@ -158,12 +160,14 @@ def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Resul
         textbook = [lifelong_metrics(one, [0.0] * len(one)).textbook for one in each] if along else []
         several = along and all(len(one) > 1 for one in each)
         learned = [halves(one) for one in each] if along else []
-        said = [with_interval([one[half] for one in learned]) for half in (0, 1)]
-        said.append(with_interval(ends[label]))
-        said.append("" if ends[label] is first else gain(ends[label], first))
-        said += [with_interval([one[name] for one in textbook]) if several else "" for name in ("FM", "BWT")]
+        messages = [with_interval([one[half] for one in learned]) for half in (0, 1)]
+        messages.append(with_interval(ends[label]))
+        messages.append("" if ends[label] is first else gain(ends[label], first))
+        messages += [
+            with_interval([one[name] for one in textbook]) if several else "" for name in ("FM", "BWT")
+        ]
         seconds = sum(known.seconds for known in found[label]) / len(found[label])
-        rows.append((label, *said, f"{seconds:.0f}"))
+        rows.append((label, *messages, f"{seconds:.0f}"))
         n = len(each[0])
         curves: list[Sequence[float | None]] = [
             averages(one) if along else [*[None] * (n - 1), final(one)] for one in each
@@ -390,8 +394,8 @@ class _Run:
     def _together(self) -> None:
         """Learn everything at once: as many steps as the arms that learn in turn take in all."""
         everything = joined(self._tasks, self._tasks_folder.with_name(f"{self._trial.seed}-joined"))
-        made = self._chain.path(self._learned(everything, None, ()))
-        self._at_the_end(dict.fromkeys((one.name for one in self._tasks), made))
+        result = self._chain.path(self._learned(everything, None, ()))
+        self._at_the_end(dict.fromkeys((one.name for one in self._tasks), result))
 
     def _by_adapters(self) -> None:
         first, *others = self._tasks
@@ -407,10 +411,10 @@ class _Run:
     def _learned(self, task: TaskData, parent: str | None, earlier: Sequence[TaskData]) -> str:
         """Return the checkpoint of a task: made now, or found, or continued from its run's last saved step."""
         began = time.process_time()
-        made = learn(task, self._chain, self._config, parent=parent, earlier=earlier)
+        result = learn(task, self._chain, self._config, parent=parent, earlier=earlier)
         spent = time.process_time() - began
-        self._learning(task, made.steps, spent)
-        return made.checkpoint
+        self._learning(task, result.steps, spent)
+        return result.checkpoint
 
     def _learning(self, task: TaskData, steps: int, seconds: float) -> None:
         self._lab.once(
@@ -455,7 +459,7 @@ def _pretrained(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[Task
     files = (base.dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
     texts = [one["code"] for line in files for one in json.loads(line)["premises"]]
     start = str(make_tiny_retriever(place / "start", d_model=model.d_model, layers=model.layers, texts=texts))
-    given = {
+    options = {
         **experiment.training,
         **model.training,
         "against_forgetting": "none",
@@ -463,8 +467,8 @@ def _pretrained(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[Task
         "seed": 0,
     }
     chain = Chain(place / "chain")
-    made = learn(base, chain, RetrieverConfig.from_dict(given), parent=None)
-    return base, str(chain.path(made.checkpoint))
+    result = learn(base, chain, RetrieverConfig.from_dict(options), parent=None)
+    return base, str(chain.path(result.checkpoint))
 
 
 def learn_adapter(base: Path, task: TaskData, config: RetrieverConfig, rank: int, out: Path) -> int:

@@ -78,21 +78,23 @@ def run(experiment: Proving, lab: Lab) -> Result:
 
 
 def _trial(experiment: Proving, name: str, arm: Prover, seed: int) -> Trial:
-    given = experiment.theorems
-    contents = (file_digest(given.file),) if isinstance(given, SorryDB) and given.file.exists() else ()
+    theorems = experiment.theorems
+    contents = (
+        (file_digest(theorems.file),) if isinstance(theorems, SorryDB) and theorems.file.exists() else ()
+    )
     own = (experiment.shown, experiment.practice if arm.learned == "own proofs" else 0)
-    follows_from = (as_text(given), *contents, str(own), as_text(arm))
+    follows_from = (as_text(theorems), *contents, str(own), as_text(arm))
     return Trial(name, seed, (*follows_from, json.dumps(experiment.budgets)))
 
 
 def _measure(experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
-    given = experiment.theorems
-    done: set[str] = set()
-    if isinstance(given, Repositories | SorryDB):
-        solve: Callable[..., Mapping[str, float]] = partial(solved_sorries, given, arm.rung, trial, lab)
+    theorems = experiment.theorems
+    result: set[str] = set()
+    if isinstance(theorems, Repositories | SorryDB):
+        solve: Callable[..., Mapping[str, float]] = partial(solved_sorries, theorems, arm.rung, trial, lab)
     else:
         began = time.process_time()
-        bench = _Bench(experiment, given, trial.seed, lab)
+        bench = _Bench(experiment, theorems, trial.seed, lab)
         finder = bench.finder(arm)
         spent = time.process_time() - began
         lab.once(trial, "models", lambda: {"processor_seconds": spent})
@@ -101,9 +103,9 @@ def _measure(experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
         )
         solve = partial(_within, tactics)
     for budget in experiment.budgets:
-        known = lab.once(trial, f"budget {budget}", partial(solve, budget, but_not=frozenset(done)))
-        done |= {name for name, proved in known.items() if proved}
-        lab.say(f"  budget {budget}: {len(done)} of {len(known)} proved")
+        known = lab.once(trial, f"budget {budget}", partial(solve, budget, but_not=frozenset(result)))
+        result |= {name for name, proved in known.items() if proved}
+        lab.say(f"  budget {budget}: {len(result)} of {len(known)} proved")
     lab.finish(trial, [f"budget {budget}" for budget in experiment.budgets])
 
 
@@ -134,26 +136,26 @@ class _Bench:
 
     async def tactics(self, finder: Finder | None, most: int) -> Mapping[str, float]:
         """Return of each theorem how many tactics its proof took; 0 where there is none within so many."""
-        found = await self._searched(self._held_out, finder, most)
-        return {one.name: float(found[one.name][1]) for one in self._held_out}
+        result = await self._searched(self._held_out, finder, most)
+        return {one.name: float(result[one.name][1]) for one in self._held_out}
 
     async def _searched(
         self, theorems: Sequence[Theorem], finder: Finder | None, most: int
     ) -> dict[str, tuple[str, int]]:
         """Return of each theorem a proof that Lean accepts and the tactics that it took; "" and 0 without one."""
         budget = Budget(nodes=most, seconds=SECONDS, tactic_timeout_s=60, calls=most)
-        found = dict.fromkeys((one.name for one in theorems), ("", 0))
+        result = dict.fromkeys((one.name for one in theorems), ("", 0))
         left = iter(theorems)
 
         async def search(pool: ReplPool) -> None:
             async with Session(pool, self._key, Setup()) as session:
                 for one in left:
-                    found[one.name] = await self._proof(session, one, finder, budget)
+                    result[one.name] = await self._proof(session, one, finder, budget)
 
         async with ReplPool(PoolLimits(processes=AT_ONCE)) as pool, asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):
                 group.create_task(search(pool))
-        return found
+        return result
 
     async def _proof(
         self, session: Session, theorem: Theorem, finder: Finder | None, budget: Budget
@@ -209,10 +211,10 @@ class _Bench:
             name = f"commit {number}"
             if not (self._folder / name).exists():
                 # What `simp` uses by itself proves itself.
-                asked = [one for one in self._of_commit(number) if not one.by_simp]
-                proofs = asyncio.run(self._searched(asked, self._fused(checkpoint), self._practice))
-                proved = [one for one in asked if proofs[one.name][0]]
-                self._lab.say(f"  {name}: {len(proved)} of {len(asked)} lemmas proved")
+                requests = [one for one in self._of_commit(number) if not one.by_simp]
+                proofs = asyncio.run(self._searched(requests, self._fused(checkpoint), self._practice))
+                proved = [one for one in requests if proofs[one.name][0]]
+                self._lab.say(f"  {name}: {len(proved)} of {len(requests)} lemmas proved")
                 self._learned(name, proved, {one.name: proofs[one.name][0] for one in proved})
             task = TaskData(name, self._folder / name)
             if json.loads((task.dataset / "random" / "train.json").read_text(encoding="utf-8")):
@@ -304,11 +306,11 @@ class _Drawn(Finder):
         self._seed = seed
 
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        found = []
+        result = []
         for state, place in asked:
             allowed = self._allowed(place).nonzero()[0].tolist()
-            found.append(random.Random(f"{self._seed}/{state}").sample(allowed, min(k, len(allowed))))
-        return found
+            result.append(random.Random(f"{self._seed}/{state}").sample(allowed, min(k, len(allowed))))
+        return result
 
 
 # ---- the result
@@ -329,14 +331,14 @@ def _result(experiment: Proving, found: Mapping[str, Sequence[Known]]) -> Result
     against = experiment.against or tuple(found)[:1]
     rows, lines = [], []
     for name, by_budget in shares.items():
-        said = [with_interval([*of.values()]) for of in by_budget]
+        messages = [with_interval([*of.values()]) for of in by_budget]
         last = by_budget[-1]
         gains = [
             "" if name == other else gain([*last.values()], [shares[other][-1][one] for one in last])
             for other in against
         ]
         seconds = sum(known.seconds for known in found[name]) / len(found[name])
-        rows.append((name, *said, *gains, f"{seconds:.0f}"))
+        rows.append((name, *messages, *gains, f"{seconds:.0f}"))
         lines.append(Series(name, tuple(statistics.fmean(of.values()) for of in by_budget)))
     unit = "s" if isinstance(experiment.theorems, Repositories | SorryDB) else "tactics"
     chart = line_chart(

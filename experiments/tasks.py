@@ -37,7 +37,7 @@ def contents(source: Source) -> tuple[str, ...]:
         return tuple(file_digest(_file_of(source, name)) for name in source.repositories)
     if not isinstance(source, Datasets):
         return ()
-    found = []
+    result = []
     for name, folder in source.folders.items():
         sides = [f"random/{split}.json" for split in SPLITS]
         others = [f"novel_premises/{split}.json" for split in SPLITS]
@@ -48,8 +48,8 @@ def contents(source: Source) -> tuple[str, ...]:
                 raise ExperimentError(
                     f"{name}: {path} is not there; unpack or export the dataset into {folder}, or name its folder"
                 )
-            found.append(file_digest(path))
-    return tuple(found)
+            result.append(file_digest(path))
+    return tuple(result)
 
 
 def make_tasks(source: Source, folder: Path, seed: int, say: Callable[[str], None]) -> list[TaskData]:
@@ -213,14 +213,14 @@ _NAMED = re.compile("<a>(.*?)</a>")
 
 
 def _file_of(source: Premises, name: str) -> Path:
-    found = [
+    result = [
         path for path in (source.folder / f"{name}.json", source.folder / f"{name}.json.xz") if path.is_file()
     ]
-    if not found:
+    if not result:
         raise ExperimentError(
             f"{name}: {source.folder} has no {name}.json and no {name}.json.xz; name their folder by --data"
         )
-    return found[0]
+    return result[0]
 
 
 def _read(source: Premises, name: str) -> Statements:
@@ -276,9 +276,9 @@ def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, 
         path = f"{module}.lean"
         premises_ = []
         for number, text in enumerate(texts):
-            found = _NAMED.search(text)
+            match = _NAMED.search(text)
             code = _NAMED.sub(r"\1", text)[: sizes.letters]
-            premises_.append(_premise(module, number, code, found[1] if found else None))
+            premises_.append(_premise(module, number, code, match[1] if match else None))
         corpus.append({"path": path, "imports": [], "premises": premises_})
         proved[module] = [
             _theorem(

@@ -103,15 +103,15 @@ class Library:
     def named(self, theorem: Theorem, text: str) -> tuple[Theorem, ...]:
         """Return the lemmas that a proof of a theorem names, as Lean looks their names up in its namespace."""
         spaces = [*_around(theorem.name), ""]
-        found = {}
+        result = {}
         for word in _WORD.findall(text):
             parts = word.removeprefix("_root_.").split(".")
             heads = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
             names = (f"{space}{head}" for head in heads for space in spaces)
             name = next((name for name in names if name in self._by_name), None)
             if name is not None and name != theorem.name:
-                found[name] = self._by_name[name]
-        return tuple(found.values())
+                result[name] = self._by_name[name]
+        return tuple(result.values())
 
     def texts(self) -> list[str]:
         """Return the statements that a tokenizer is made of."""
@@ -162,14 +162,14 @@ class Library:
 def theorems_of(file: Path, path: str) -> list[Theorem]:
     """Return the theorems of a file, in its order."""
     data = file.read_bytes()
-    found = []
+    result = []
     for one in scan_source(data, path=path).declarations:
         if one.kind not in THEOREM_KINDS:
             continue
         text = data[one.byte_start : one.byte_end].decode()
         before, _, proof = text.partition(":=")
         # A binder may have a value: none of these files has one.
-        found.append(
+        result.append(
             Theorem(
                 path=path,
                 name=one.name,
@@ -181,7 +181,7 @@ def theorems_of(file: Path, path: str) -> list[Theorem]:
                 by_simp="@[simp]" in before,
             )
         )
-    return found
+    return result
 
 
 def _around(name: str) -> list[str]:

@@ -147,11 +147,11 @@ def check(folder: Path, sources: Sequence[Source], day: date) -> None:
                 early = row["commit"] in before
                 if row["repository"] == source.repository and early is (side == "before"):
                     raise BenchmarkError(f"{row['name']} leaks: its commit {row['commit']} is {side} {day}")
-    seen = {_said(row["statement"]) for row in learned} | {
-        _said(row["statement"]) for row in known if row["proof"]
+    seen = {_statement_text(row["statement"]) for row in learned} | {
+        _statement_text(row["statement"]) for row in known if row["proof"]
     }
     for row in asked:
-        if _said(row["statement"]) in seen:
+        if _statement_text(row["statement"]) in seen:
             raise BenchmarkError(f"{row['name']} leaks: the training part has its statement")
 
 
@@ -251,20 +251,20 @@ def _declared(version: Version) -> Iterator[tuple[str, int, str, str, str]]:
 
 def _keep_apart(rows: dict[str, list[dict[str, Any]]], left_out: dict[str, int]) -> None:
     """Leave out the rows of the test part whose statement the training part has, or one of them before it."""
-    seen = {_said(row["statement"]) for row in rows["train"]}
-    seen |= {_said(row["statement"]) for row in rows["known"] if row["proof"]}
+    seen = {_statement_text(row["statement"]) for row in rows["train"]}
+    seen |= {_statement_text(row["statement"]) for row in rows["known"] if row["proof"]}
     kept = []
     for row in rows["test"]:
-        if _said(row["statement"]) in seen:
+        if _statement_text(row["statement"]) in seen:
             reason = "the same statement is proved before"
             left_out[reason] = left_out.get(reason, 0) + 1
         else:
-            seen.add(_said(row["statement"]))
+            seen.add(_statement_text(row["statement"]))
             kept.append(row)
     rows["test"] = kept
 
 
-def _said(statement: str) -> str:
+def _statement_text(statement: str) -> str:
     return "".join(statement.split())
 
 

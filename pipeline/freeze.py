@@ -95,7 +95,7 @@ def contents(
     if isinstance(order, CheckSpec):
         keys = queries.accepted_keys(view, toolchain=order.lean.toolchain, most=_MOST_KEYS)
         return {ACCEPTED_KEYS: "\n".join(keys).encode()} if keys else Inputs(place)
-    given = _known(view, order)
+    given = _inputs(view, order)
     if (repository := _searched(order)) is not None:
         corpus = store.kept(*_key(view, repository))
         if corpus is None:
@@ -175,7 +175,7 @@ def _searched(order: ProveSpec | BumpSpec) -> str | None:
     return None if all(one.retriever is None for one in rungs) else repository
 
 
-def _known(view: sqlite3.Connection, order: ProveSpec | BumpSpec) -> dict[str, bytes | Path | Input]:
+def _inputs(view: sqlite3.Connection, order: ProveSpec | BumpSpec) -> dict[str, bytes | Path | Input]:
     if isinstance(order, BumpSpec):
         return {}
     known = known_to_prove(
@@ -190,7 +190,7 @@ def _known(view: sqlite3.Connection, order: ProveSpec | BumpSpec) -> dict[str, b
 
 def _to_prove(order: ProveSpec | BumpSpec, place: Path, sources: Sources) -> Inputs:
     with closing(queries.connect(sources.database_db)) as view:
-        given = _known(view, order)
+        given = _inputs(view, order)
     repository = _searched(order)
     assert repository is not None
     try:

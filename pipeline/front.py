@@ -17,7 +17,7 @@ from store.documents.problems import Problem
 from store.documents.sorries import Sorry, describe_sorries
 from store.text import and_more, clean, counted, in_words
 from store.view import queries, report_queries
-from store.view.counts import added_up, counted_branches, elsewhere_said, sorry_counts
+from store.view.counts import added_up, counted_branches, elsewhere_text, sorry_counts
 from store.view.impact import MOST_COUNTED
 from store.view.rows import SorryRow, TooLargeRow
 
@@ -139,7 +139,7 @@ def lead(front: Front) -> str:
         return f"No sorry is open in {among}."
     where = f" in {among}" if front.watched == 1 else f" in {front.repositories:,} of {among}"
     beyond = f", and {front.not_taken:,} more are beyond the limits of [scan]" if front.not_taken else ""
-    elsewhere = elsewhere_said(front.elsewhere)
+    elsewhere = elsewhere_text(front.elsewhere)
     verified = f" and {counted(front.verified, 'is', 'are')} verified" if front.verified else ""
     return f"{counted(front.open, 'sorry is', 'sorries are')} open{verified}{where}{elsewhere}{beyond}."
 

@@ -167,7 +167,7 @@ class Claims:
             row, repo = await self._open(rows)
             taken = [row, *(_of_the_same(row, other, beside) for other in others)]
             _refuse_others(row, standing, claim, agent=agent, taken=proofs)
-            result = await self._found(taken, repo, proofs)
+            result = await self._proof_events(taken, repo, proofs)
             events = []
             new = [
                 one
@@ -232,7 +232,7 @@ class Claims:
                 f" {math.ceil(allowance.wait_s(events))} s"
             )
 
-    async def _found(
+    async def _proof_events(
         self, taken: Sequence[SorryRow], repo: Repo, proofs: Mapping[str, str]
     ) -> list[ProofFound]:
         row = taken[0]

@@ -173,7 +173,7 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        help="Watch Lean 4 repositories, record what happens there, fill sorries with checked proofs.",
+        help="Watch Lean 4 repositories, and fill their sorries with checked proofs.",
         epilog="Each verb has --help, with an example. --config, --as-of and --json stand before the verb or after it. "
         "Documentation: docs/cli.md. Exit codes: "
         + ", ".join(f"{int(code)} {code.name.lower().replace('_', ' ')}" for code in ExitCode)

@@ -88,7 +88,7 @@ Text = Annotated[
         "--text",
         metavar="T",
         show_default=False,
-        help="Only what has this in its name, path or statement, whatever its case.",
+        help="Only matches in name, path or statement, in any case.",
     ),
 ]
 Limit = Annotated[

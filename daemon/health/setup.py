@@ -82,7 +82,7 @@ def versions(instance: Instance, settings: Settings) -> list[Step]:
     steps = []
     for url in (repo.url for repo in settings.repos if repository_key(repo.url) not in known):
         try:
-            named.setdefault(_asked(url, settings), []).append(repository_key(url))
+            named.setdefault(_remote_toolchain(url, settings), []).append(repository_key(url))
         except SetupError as error:
             steps.append(Step(repository_key(url), False, str(error), by_hand="then run this again"))
     for toolchain, repositories in sorted(named.items()):
@@ -97,7 +97,7 @@ def versions(instance: Instance, settings: Settings) -> list[Step]:
     return steps
 
 
-def _asked(url: str, settings: Settings) -> str:
+def _remote_toolchain(url: str, settings: Settings) -> str:
     """Return the `lean-toolchain` of a remote that no daemon has scanned yet.
 
     Raises:

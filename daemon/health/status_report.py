@@ -41,7 +41,7 @@ from store.errors import LogError
 from store.log.envelope import Moment
 from store.log.reader import LogReader
 from store.text import ago, counted, parse_time
-from store.view.counts import elsewhere_said
+from store.view.counts import elsewhere_text
 from store.view.rows import JobRow, NotifierRow, PauseRow
 
 VIEW_MAY_LAG_S = 10.0
@@ -351,7 +351,7 @@ def _not_running(instance: Instance, view: ViewStatus) -> Problem:
     if not _ran(instance):
         message = f"the daemon has never run here ({instance.paths.state})"
     elif began is not None and (ended is None or ended < began):
-        message += " and recorded no end: it was killed, or could not write any more"
+        message += " and recorded no end: it crashed or was killed"
     by_hand = f"everlean run --config {instance.config}"
     remedy = "systemctl start everlean" if instance.config == SYSTEM_CONFIG else by_hand
     return problem(ProblemCode.DAEMON_NOT_RUNNING, message, remedy)
@@ -423,7 +423,7 @@ def _summary(instance: Instance, view: ViewStatus, problems: Sequence[Problem]) 
         numbers = (
             f"{counted(watched, 'repository')} watched,"
             f" {counted(sorries['open'], 'sorry')} open, {sorries['verified']:,} verified,"
-            f" {sorries['filled']:,} filled{elsewhere_said(view.sorries_elsewhere or 0)}"
+            f" {sorries['filled']:,} filled{elsewhere_text(view.sorries_elsewhere or 0)}"
         )
     if instance.moment is not None:
         return f"As of event {instance.moment.seq}: {numbers}."

@@ -203,25 +203,25 @@ def work_routes(desk: Operator) -> list[Route]:
         body = await _object(request, remedy=remedy)
         work = _one_of(body, "work", get_args(TriggeredWork), remedy)
         repository = _text_of(body, "repository", remedy)
-        with _known(f"{repository}: not watched; `everlean repos` lists what is"):
+        with _missing_is_404(f"{repository}: not watched; `everlean repos` lists what is"):
             came = await desk.trigger(work, repository, by=_who(request))
         return JSONResponse({"work": work, "repository": repository, **came}, status_code=202)
 
     async def cancel(request: Request) -> JSONResponse:
         job = await _only(request, "job", "id")
-        with _known(f"{job}: no such job; `everlean jobs` lists them"):
+        with _missing_is_404(f"{job}: no such job; `everlean jobs` lists them"):
             was = await desk.cancel(job, by=_who(request))
         return JSONResponse({"job": job, "was": was}, status_code=202)
 
     async def retry(request: Request) -> JSONResponse:
         job = await _only(request, "job", "id")
-        with _known(f"{job}: no such job; `everlean jobs` lists them"):
+        with _missing_is_404(f"{job}: no such job; `everlean jobs` lists them"):
             await desk.retry(job)
         return JSONResponse({"job": job}, status_code=202)
 
     async def accept(request: Request) -> JSONResponse:
         repository = await _only(request, "repository", "key")
-        with _known(f"{repository}: not watched; `everlean repos` lists what is"):
+        with _missing_is_404(f"{repository}: not watched; `everlean repos` lists what is"):
             accepted = await desk.accept(repository, by=_who(request))
         return JSONResponse(accepted.model_dump(mode="json"))
 
@@ -254,7 +254,7 @@ def bump_route(desk: Operator) -> Route:
             options["rev"]
         ):
             raise ValueError(f"neither a toolchain nor a package with its commit; {remedy}")
-        with _known(f"{repository}: not watched; `everlean repos` lists what is"):
+        with _missing_is_404(f"{repository}: not watched; `everlean repos` lists what is"):
             asked, waits = await desk.bump(repository, **options, by=_who(request))
         return JSONResponse({**asked.model_dump(mode="json"), "waits": waits}, status_code=202)
 
@@ -297,13 +297,13 @@ def claim_routes(claims: Claims) -> list[Route]:
             or not SHORTEST_S <= seconds <= LONGEST_S
         ):
             raise ValueError(f"seconds is no number from {SHORTEST_S:g} to {LONGEST_S:g}; {remedy}")
-        with _known(f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"):
+        with _missing_is_404(f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"):
             claimed = await claims.claim(sorry, agent=agent, by=_who(request), seconds=seconds, claim=renewed)
         return JSONResponse(claimed.model_dump(mode="json"))
 
     async def release(request: Request) -> JSONResponse:
         asked = await _only(request, "claim", "id")
-        with _known(f"{asked[:100]}: no such claim stands; its lease may have ended"):
+        with _missing_is_404(f"{asked[:100]}: no such claim stands; its lease may have ended"):
             released = await claims.release(asked, by=_who(request))
         return JSONResponse(released.model_dump(mode="json"))
 
@@ -323,7 +323,7 @@ def claim_routes(claims: Claims) -> list[Route]:
             "".join(proofs.values()).encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"the proof has half of a surrogate pair, which is no text; {remedy}") from error
-        with _known(f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"):
+        with _missing_is_404(f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"):
             result = await claims.submit(proofs, agent=agent, by=_who(request), claim=claim)
         return JSONResponse({"proofs": [one.model_dump(mode="json") for one in result]})
 
@@ -339,7 +339,7 @@ class _UnknownError(Exception):
 
 
 @contextmanager
-def _known(refusal: str) -> Iterator[None]:
+def _missing_is_404(refusal: str) -> Iterator[None]:
     """Answer 404 with this text where the call inside finds no such thing (KeyError)."""
     try:
         yield
@@ -520,7 +520,7 @@ def _application(parts: Parts) -> Starlette:
             raise ValueError(f"no repository in the body; {remedy}")
         if problem := parts.store.room.problem:
             raise NoRoomError(problem)
-        with _known(f"{repository}: not watched, or not enabled; `everlean repos` lists what is"):
+        with _missing_is_404(f"{repository}: not watched, or not enabled; `everlean repos` lists what is"):
             polling = parts.polls.poll_now(repository)
         return JSONResponse({"polling": list(polling)}, status_code=202)
 
@@ -558,20 +558,20 @@ def _model_routes(parts: Parts) -> list[Route]:
         checkpoint, force = _text_of(body, "checkpoint", remedy), body.get("force", False)
         if not isinstance(force, bool):
             raise ValueError(f"force is neither true nor false; {remedy}")
-        with _known(f"{checkpoint}: no such checkpoint; `everlean models` lists them"):
+        with _missing_is_404(f"{checkpoint}: no such checkpoint; `everlean models` lists them"):
             promoted = await parts.upkeep.models.promote(checkpoint, force=force)
         return JSONResponse(promoted.model_dump(mode="json"))
 
     async def rollback(request: Request) -> JSONResponse:
         model = await _only(request, "model", "name")
-        with _known(f"{model}: no such model; `everlean models` lists the checkpoints of each"):
+        with _missing_is_404(f"{model}: no such model; `everlean models` lists the checkpoints of each"):
             promoted = await parts.upkeep.models.roll_back(model)
         return JSONResponse(promoted.model_dump(mode="json"))
 
     async def offer(request: Request) -> JSONResponse:
         given = await _object(request, remedy="send the fields of a model_offered, without by")
         body = ModelOffered.model_validate({**given, "by": _who(request)})
-        with _known(
+        with _missing_is_404(
             f"{body.repository}: has no trace to measure a model on; `everlean trigger trace` makes one"
         ):
             await parts.upkeep.models.offer(body)
@@ -584,7 +584,7 @@ def _pull_request_route(store: StoreService) -> Route:
     async def pull_request(request: Request) -> JSONResponse:
         given = await _object(request, remedy="send the fields of a pull_request_opened")
         opened = PullRequestOpened.model_validate(given)
-        with _known(f"{opened.proof}: no such proof; `everlean proofs` lists them"):
+        with _missing_is_404(f"{opened.proof}: no such proof; `everlean proofs` lists them"):
             await record(store, opened)
         return JSONResponse(opened.model_dump(mode="json"))
 

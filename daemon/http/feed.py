@@ -24,7 +24,7 @@ from store.errors import LogError
 from store.log.envelope import utc_text
 from store.text import printable
 from store.view import queries, report_queries
-from store.view.counts import NO_SORRIES, added_up, elsewhere_said, sorry_counts
+from store.view.counts import NO_SORRIES, added_up, elsewhere_text, sorry_counts
 
 DAYS, MOST_ENTRIES = 14, 100
 """The feed goes back so far, and has so many entries at most: the newest."""
@@ -51,7 +51,7 @@ def badge(database: sqlite3.Connection, repository: str | None) -> bytes:
     result = sorry_counts(database)
     number = added_up(result.values()) if repository is None else result.get(repository, NO_SORRIES)
     left, right = "sorries", f"{number.in_source:,}"
-    label = f"{left}: {right}{elsewhere_said(number.elsewhere)}"
+    label = f"{left}: {right}{elsewhere_text(number.elsewhere)}"
     widths = [_EDGE + _LETTER * len(text) for text in (left, right)]
     colour = "#2b7a3d" if number.in_source == 0 else "#8a5a00"
     return (

@@ -116,7 +116,7 @@ class ReportPage:
             raise ReportError(f"{self._waiting} wait for it already; ask again in a few seconds")
         if name not in self._making:
             self._making[name] = asyncio.create_task(self._make(name), name="report")
-            self._making[name].add_done_callback(partial(self._done, name))
+            self._making[name].add_done_callback(partial(self._finish, name))
         self._waiting += 1
         try:
             # Who gives up waiting does not take it away from the others.
@@ -124,7 +124,7 @@ class ReportPage:
         finally:
             self._waiting -= 1
 
-    def _done(self, name: str, task: asyncio.Task[RenderedReport]) -> None:
+    def _finish(self, name: str, task: asyncio.Task[RenderedReport]) -> None:
         del self._making[name]
         self._known.pop(name, None)
         if task.cancelled():

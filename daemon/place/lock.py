@@ -152,7 +152,7 @@ def holder(path: Path) -> int | None:
     For the locks of jobs and of GPUs, which outlive the process that took them in what it started. A holder that has
     not written its number yet does not count: it is not running anything either.
     """
-    result = _found(path)
+    result = _holder(path)
     return None if result is None else result.pid
 
 
@@ -162,11 +162,11 @@ def who_holds(path: Path) -> Holder | None:
     It dies with its holder. If the process in the file is dead, another one has the lock since a moment, and
     does not count until it has written its number.
     """
-    result = _found(path)
+    result = _holder(path)
     return result if result is not None and _lives(result.pid) else None
 
 
-def _found(path: Path) -> Holder | None:
+def _holder(path: Path) -> Holder | None:
     try:
         lock(path, shared=True, wait_s=0, create=False).release()
     except FileNotFoundError:

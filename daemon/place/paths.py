@@ -112,9 +112,9 @@ def find_config(explicit: Path | None = None) -> Path:
     only where it is named: a clone brings one, and whoever stands in a clone means the daemon that is installed.
     """
     if explicit is not None:
-        return _named(explicit, by="--config")
+        return _resolve(explicit, by="--config")
     if from_environment := os.environ.get("EVERLEAN_CONFIG"):
-        return _named(Path(from_environment), by="$EVERLEAN_CONFIG")
+        return _resolve(Path(from_environment), by="$EVERLEAN_CONFIG")
     places = (SYSTEM_CONFIG, user_config())
     for place in places:
         if place.is_file():
@@ -177,7 +177,7 @@ def resolve_paths(daemon: dict[str, Any], *, config: Path) -> Paths:
     )
 
 
-def _named(path: Path, *, by: str) -> Path:
+def _resolve(path: Path, *, by: str) -> Path:
     if not path.is_file():
         raise ConfigNotFoundError(f"{path}, named by {by}, is not a file; name an existing config.toml")
     return path.absolute()

@@ -228,7 +228,7 @@ class Proving:
 
     def of(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
         """Yield the due jobs in a project, the most worth first. Of those of one branch one runs at a time."""
-        options = self._wanted(repo, branch, project, lean)
+        options = self._untried_rungs(repo, branch, project, lean)
         result: list[tuple[_Order, DueJob]] = []
         while options:
             given_up: set[str] = set()
@@ -270,7 +270,7 @@ class Proving:
             if (size := self._size(rung)) > 0:  # else today has no time left for them
                 yield from _packed(list(declarations.values()), size)
 
-    def _wanted(
+    def _untried_rungs(
         self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend
     ) -> dict[str, list[_Wanted]]:
         """Return, by sorry of the project, the rungs that it was not tried at, from the lowest; those without any are
@@ -315,7 +315,7 @@ class Proving:
             (ways[0][0] for ways in due.values()),
             blueprints=Blueprints(self._settings.paths.mirrors, _not_counted),
         )
-        taken = self._taken(repo, branch.branch)
+        taken = self._claims(repo, branch.branch)
         wanted: dict[str, list[_Wanted]] = {}
         for sorry, ways in due.items():
             so_far = reached.get(sorry)
@@ -363,7 +363,7 @@ class Proving:
                     with_stated = rung.model_copy(update={"budget_key": key})
                     due.setdefault(row.sorry, []).append((row, with_stated))
 
-    def _taken(self, repo: Repo, branch: str) -> set[tuple[str, str]]:
+    def _claims(self, repo: Repo, branch: str) -> set[tuple[str, str]]:
         """Return the files and declarations that agents work on; the end of each lease is waited for."""
         claimed = {
             row.sorry

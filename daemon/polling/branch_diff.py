@@ -250,7 +250,7 @@ class Changes:
         heads = {name: sha for name, sha in look.heads.items() if is_branch_name(name) and is_sha(sha)}
         for name in sorted(set(look.heads) - set(heads))[:5]:
             log.warning("branch_refused", repository=repo.key, branch=repr(name)[:200])
-        wanted = _wanted(repo, tips, look, heads)
+        wanted = _tips_to_fetch(repo, tips, look, heads)
         branches = await self._with_epochs(repo, tips)
         # Those that only left the watchlist are not deleted: the remote still has them.
         gone = sorted(
@@ -309,7 +309,7 @@ class Changes:
         }
 
 
-def _wanted(repo: Repo, tips: Tips, look: RemoteState, heads: Mapping[str, str]) -> dict[str, str]:
+def _tips_to_fetch(repo: Repo, tips: Tips, look: RemoteState, heads: Mapping[str, str]) -> dict[str, str]:
     live = [name for name, (_, live) in tips.items() if live]
     if live and not heads:
         return {}

@@ -284,7 +284,7 @@ class Search:
         """Return how many repositories a query has, and the ids on a page of them."""
         query = urlencode({"q": words, "per_page": _PAGE, "page": page}, quote_via=quote)
         what = "repositories in Lean"
-        content = await self._asked(f"/search/repositories?{query}", what)
+        content = await self._request(f"/search/repositories?{query}", what)
         count, items = content.get("total_count"), content.get("items")
         if type(count) is not int or not isinstance(items, list):
             raise not_understood(what)
@@ -297,14 +297,14 @@ class Search:
         # An Enterprise server has its GraphQL beside /api/v3, github.com beside nothing.
         address = f"{self._github.api_url.removesuffix('/v3')}/graphql"
         body = {"query": _ABOUT, "variables": {"ids": ids}}
-        content = await self._asked(address, what, method="POST", body=body)
+        content = await self._request(address, what, method="POST", body=body)
         data = content.get("data")
         nodes = data.get("nodes") if isinstance(data, dict) else None
         if not isinstance(nodes, list):
             raise not_understood(what)
         return [named for node in nodes if isinstance(node, dict) and (named := _lean_4(node))]
 
-    async def _asked(self, address: str, what: str, **request: Any) -> dict[str, Any]:
+    async def _request(self, address: str, what: str, **request: Any) -> dict[str, Any]:
         """Return an answer; where a limit is used up, once it is not."""
         self._questions += 1
         if self._questions > _MOST_QUESTIONS:

@@ -85,7 +85,7 @@ class Past:
         ):
             if repo := self._next(question, waiting):
                 self.pause_s = _PAUSE_WITH_MORE_S
-                await self._asked(question, repo, ask)
+                await self._ask_git(question, repo, ask)
                 return
 
     def _next(self, question: str, waiting: Collection[str]) -> Repo | None:
@@ -101,7 +101,7 @@ class Past:
         )
         return min(ready, key=lambda repo: repo.key, default=None)
 
-    async def _asked(self, question: str, repo: Repo, ask: Callable[[Repo], Awaitable[None]]) -> None:
+    async def _ask_git(self, question: str, repo: Repo, ask: Callable[[Repo], Awaitable[None]]) -> None:
         about = question, repo.key
         try:
             await ask(repo)

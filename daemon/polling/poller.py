@@ -200,7 +200,7 @@ class Poller:
             started = time.monotonic()
             name = self.github.name_of(repo.key) if self.github else None
             requests = self._requests(name)
-            known = await self._store.ask(partial(_what_is_known, repository=repo.key))
+            known = await self._store.ask(partial(_state, repository=repo.key))
             wait_s: float | None = None
             commits, detail = 0, ""
             try:
@@ -281,7 +281,7 @@ class Poller:
         if events:
             await self._store.append(events, wait=True)
         if changes:
-            known = await self._store.ask(partial(_what_is_known, repository=repo.key))
+            known = await self._store.ask(partial(_state, repository=repo.key))
             basis = basis_of(repo, known.branches)
         self._ask_all.discard(repo.key)
         commits = sum(event.body.type == "commit_observed" for event in changes)
@@ -357,7 +357,7 @@ class Poller:
         await self._store.append([NewEvent(_stream(repo), body, actor="poll")], wait=True)
 
 
-def _what_is_known(view: sqlite3.Connection, *, repository: str) -> _Known:
+def _state(view: sqlite3.Connection, *, repository: str) -> _Known:
     row = queries.repository(view, repository)
     return _Known(
         state=row.state if row else "new",

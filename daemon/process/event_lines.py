@@ -77,7 +77,7 @@ class EventLines:
         store.subscribe(self._on_append)
 
     def _on_append(self, events: Sequence[NewEvent]) -> None:
-        bodies = [body for body in self._that_count(events) if _is_told(body)]
+        bodies = [body for body in self._that_count(events) if _has_line(body)]
         if not bodies:
             return
         self._waiting.append(bodies)
@@ -119,7 +119,7 @@ class EventLines:
 def lines_of(view: sqlite3.Connection, *, bodies: Sequence[EventBody]) -> list[tuple[str, Line]]:
     """Return the lines of what was appended at once, each with its word."""
     together: dict[tuple[str, str], list[EventBody]] = {}
-    for body in filter(_is_told, bodies):
+    for body in filter(_has_line, bodies):
         together.setdefault((body.type, str(getattr(body, "repository", ""))), []).append(body)
     lines: list[tuple[str, Line]] = []
     for (kind, repository), several in together.items():
@@ -131,7 +131,7 @@ def lines_of(view: sqlite3.Connection, *, bodies: Sequence[EventBody]) -> list[t
     return lines
 
 
-def _is_told(body: EventBody) -> bool:
+def _has_line(body: EventBody) -> bool:
     return type(body) in _SENTENCES and (not isinstance(body, AttemptFinished) or body.outcome == "disproved")
 
 
@@ -166,36 +166,36 @@ def _opened(_view: sqlite3.Connection, body: SorryOpened) -> str:
 
 
 def _filled(view: sqlite3.Connection, body: SorryFilled) -> str:
-    return f"filled by {'everlean' if body.by == 'us' else 'people'}: {_named(view, body.sorry)}"
+    return f"filled by {'everlean' if body.by == 'us' else 'people'}: {_sorry_name(view, body.sorry)}"
 
 
 def _disproved(view: sqlite3.Connection, body: AttemptFinished) -> str:
-    return f"disproved: {_named(view, body.sorry)} is false as it stands"
+    return f"disproved: {_sorry_name(view, body.sorry)} is false as it stands"
 
 
 def _found(view: sqlite3.Connection, body: ProofFound) -> str:
     by = "submitted by an agent" if body.prover == AGENT else f"found by rung {body.rung}"
-    return f"{by}, to be checked: {_named(view, body.sorry)}"
+    return f"{by}, to be checked: {_sorry_name(view, body.sorry)}"
 
 
 def _verified(view: sqlite3.Connection, body: ProofVerified) -> str:
-    return f"verified by Lean ({grade_text(body.grade)}): {_named(view, body.sorry)}"
+    return f"verified by Lean ({grade_text(body.grade)}): {_sorry_name(view, body.sorry)}"
 
 
 def _doubted(view: sqlite3.Connection, body: ProofDoubted) -> str:
     what = "in doubt" if body.advisories else "no longer in doubt"
-    return f"{what}: the verified proof of {_named(view, body.sorry)}: {body.reason}"
+    return f"{what}: the verified proof of {_sorry_name(view, body.sorry)}: {body.reason}"
 
 
 def _checked(view: sqlite3.Connection, body: ProofChecked) -> str:
     missing = ", ".join(body.not_checked)
     if body.disagreement:
-        return f"{IN_DOUBT}: {_named(view, body.sorry)}: {body.disagreement}"
-    return f"checked, not verified: {_named(view, body.sorry)}; could not be judged: {missing}"
+        return f"{IN_DOUBT}: {_sorry_name(view, body.sorry)}: {body.disagreement}"
+    return f"checked, not verified: {_sorry_name(view, body.sorry)}; could not be judged: {missing}"
 
 
 def _rejected(view: sqlite3.Connection, body: ProofRejected) -> str:
-    return f"rejected at {body.step}: {_named(view, body.sorry)}: {body.reason}"
+    return f"rejected at {body.step}: {_sorry_name(view, body.sorry)}: {body.reason}"
 
 
 def _proposed(_view: sqlite3.Connection, body: PullRequestOpened) -> str:
@@ -224,15 +224,15 @@ def _failed(view: sqlite3.Connection, body: JobFailed) -> str:
 
 
 def _lean(_view: sqlite3.Connection, body: LeanChosen) -> str:
-    return f"Lean is now {lean_said(body.lean, body.lean_detail)}"
+    return f"Lean is now {lean_text(body.lean, body.lean_detail)}"
 
 
-def lean_said(kind: str, detail: str) -> str:
+def lean_text(kind: str, detail: str) -> str:
     """Say for people what runs Lean."""
     return "none" + (f": {detail}" if detail else "") if kind == "none" else detail or kind
 
 
-def _named(view: sqlite3.Connection, sorry: str) -> str:
+def _sorry_name(view: sqlite3.Connection, sorry: str) -> str:
     rows = queries.sorries_by_prefix(view, sorry)
     if not rows:
         return f"sorry {sorry[:8]}"

@@ -42,7 +42,7 @@ from daemon.polling.past import Past
 from daemon.polling.poller import Poller
 from daemon.polling.schedule import PollScheduler
 from daemon.polling.webhooks import Webhooks
-from daemon.process.event_lines import EventLines, lean_said
+from daemon.process.event_lines import EventLines, lean_text
 from daemon.process.main_loop import Heartbeat, MainLoop
 from daemon.process.periodic import Periodic, channel_row, table
 from daemon.results.notifications import CHANNELS, Notifications
@@ -486,7 +486,7 @@ class Service:
             "watching",
             sentence=(
                 f"watching {repositories} {'repository' if repositories == 1 else 'repositories'},"
-                f" {sorries:,} open {'sorry' if sorries == 1 else 'sorries'}, Lean: {lean_said(lean.kind, lean.detail)}"
+                f" {sorries:,} open {'sorry' if sorries == 1 else 'sorries'}, Lean: {lean_text(lean.kind, lean.detail)}"
             ),
             repositories=repositories,
             open_sorries=sorries,

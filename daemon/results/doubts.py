@@ -20,13 +20,13 @@ from store.view.rows import ProofRow
 
 async def settle_doubts(store: StoreService, known: Sequence[Advisory]) -> list[ProofDoubted]:
     """Record which verified proofs are in doubt now, where that is not what is recorded; return it."""
-    result = await store.ask(partial(_found, known=known))
+    result = await store.ask(partial(_doubts, known=known))
     if result:
         await store.append([NewEvent(f"proof:{body.proof}", body) for body in result])
     return result
 
 
-def _found(view: sqlite3.Connection, *, known: Sequence[Advisory]) -> list[ProofDoubted]:
+def _doubts(view: sqlite3.Connection, *, known: Sequence[Advisory]) -> list[ProofDoubted]:
     result = []
     for row in queries.proofs(view, state="verified"):
         faults = against(_witnesses(row), known)

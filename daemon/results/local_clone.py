@@ -393,7 +393,7 @@ def apply_proofs(
         clone.check_branch(branch)
     key = clone.repository({row.repository: row.url for row in queries.repositories(view)})
     if prefixes:
-        rows = [*_named(view, prefixes, key, candidate=candidate)]
+        rows = [*_choose(view, prefixes, key, candidate=candidate)]
     else:
         rows = _best_first(queries.proofs(view, state="verified", repository=key))
     changes, left = clone.fitting(rows)
@@ -437,7 +437,7 @@ def apply_proofs(
     )
 
 
-def _named(
+def _choose(
     view: sqlite3.Connection, prefixes: Iterable[str], repository: str, *, candidate: bool
 ) -> Iterator[ProofRow]:
     """Yield the named proofs, each once; refuse one that a clone of this repository does not take."""

@@ -60,7 +60,7 @@ async def write_missing(
         OSError: the folder cannot be written.
         LogError: a patch's text cannot be read from the log.
     """
-    wanted = await store.ask(partial(_wanted, folder=folder, proofs=proofs))
+    wanted = await store.ask(partial(_due_patches, folder=folder, proofs=proofs))
     if proofs is None:
         await store.look_up(lambda _: _remove_halves(folder))
     # On the reader's thread: a blob is decompressed and a file fsynced.
@@ -69,7 +69,7 @@ async def write_missing(
     ]
 
 
-def _wanted(view: sqlite3.Connection, *, folder: Path, proofs: frozenset[str] | None) -> list[Patch]:
+def _due_patches(view: sqlite3.Connection, *, folder: Path, proofs: frozenset[str] | None) -> list[Patch]:
     return [
         Patch(
             patch_path(folder, repository=row.repository, declaration=row.declaration, proof=row.proof),

@@ -297,11 +297,11 @@ class PullRequests:
             "GET", f"{at}/git/ref/heads/{quote(wanted.branch)}", what=what, absent=(404,)
         )
         standing = None if before is None else await self._ours(wanted, home, before, what)
-        blob = await self._made(f"{at}/git/blobs", "the new text", _blob(after))
+        blob = await self._create(f"{at}/git/blobs", "the new text", _blob(after))
         if blob != git_blob(after, like=blob):
             raise calls.strange("the new text")
         entry = {"path": wanted.path, "mode": ground.mode, "type": "blob", "sha": blob}
-        tree = await self._made(
+        tree = await self._create(
             f"{at}/git/trees", "the new tree", {"base_tree": ground.tree, "tree": [entry]}
         )
         if standing is not None and (standing.tree, standing.parents) == (tree, (ground.head,)):
@@ -309,7 +309,7 @@ class PullRequests:
         mark = f"{_MARK}{wanted.proof}"
         # The patch has it among its trailers, but for one of an earlier version.
         message = text.message if mark in text.message.splitlines() else f"{text.message}\n\n{mark}\n"
-        commit = await self._made(
+        commit = await self._create(
             f"{at}/git/commits", "the commit", {"message": message, "tree": tree, "parents": [ground.head]}
         )
         if standing is None:
@@ -321,7 +321,7 @@ class PullRequests:
             await calls.ask("PATCH", address, what=what, body={"sha": commit, "force": True})
         return commit
 
-    async def _made(self, address: str, what: str, body: dict[str, Any]) -> str:
+    async def _create(self, address: str, what: str, body: dict[str, Any]) -> str:
         return self._calls.sha(await self._calls.ask("POST", address, what=what, body=body), "sha", what=what)
 
     async def _ours(self, wanted: NewPullRequest, home: str, ref: Any, what: str) -> _Standing:

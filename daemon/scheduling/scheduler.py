@@ -146,7 +146,7 @@ class Scheduler:
         """Make a plan and start of it what may start now."""
         settings = self._context.settings
         try:
-            self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings))
+            self.plan, self.lacking, self.in_vain = await self._store.ask(self._survey(settings))
             self.gpus = await self._engine.look(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
             self._context.problems.set("plan", f"what is due cannot be found out: {error}")
@@ -209,7 +209,7 @@ class Scheduler:
         self._context.problems.clear("engine")
         return ""
 
-    def _found(
+    def _survey(
         self, settings: Settings
     ) -> Callable[[sqlite3.Connection], tuple[Plan, tuple[Need, ...], list[TriggerEnded]]]:
         """Return one question for all that a turn reads of the view and the cache: one thread switch and not many."""

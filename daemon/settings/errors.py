@@ -125,7 +125,7 @@ def _message(details: ErrorDetails, location: Location, *, model: type[BaseModel
     example = _example(field, next(str(part) for part in reversed(location) if isinstance(part, str)))
     if kind == "missing":
         return f"is required; write {example}"
-    got = _shown(details["input"])
+    got = _excerpt(details["input"])
     if kind == "literal_error":
         choices = re.findall("'([^']*)'", details["ctx"]["expected"])
         near = difflib.get_close_matches(str(details["input"]).lower(), choices, n=1)
@@ -190,7 +190,7 @@ def _example(field: FieldInfo | None, name: str) -> str:
     return f"for instance {field.alias} = {toml_of(field, value)}"
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -200,7 +200,7 @@ def _shown(value: Any) -> str:
         case int() | float():
             return str(value)
         case list() | tuple():
-            return "[" + ", ".join(_shown(item) for item in value[:3]) + (", …]" if len(value) > 3 else "]")
+            return "[" + ", ".join(_excerpt(item) for item in value[:3]) + (", …]" if len(value) > 3 else "]")
         case dict():
             return "a table"
     return type(value).__name__

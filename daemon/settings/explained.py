@@ -37,7 +37,7 @@ class Explained:
         return f"{self.table.strip('[]')}.{self.key}"
 
     @property
-    def default_said(self) -> str:
+    def default_text(self) -> str:
         """Return its default and its limits."""
         text = "required" if self.default is None else f"`{self.default}`"
         return f"{text} ({self.limits})" if self.limits else text

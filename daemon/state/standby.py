@@ -165,12 +165,12 @@ def require_unfenced(store: SegmentStore, epoch: int, log_path: Path) -> None:
     if later is not None:
         raise FencedError(
             f"{later.host} took the log over from {store.url} at {later.taken_at}, behind event {later.after.seq}; "
-            f"nothing more is recorded or shipped here. {_left(later, log_path)}. To let this machine follow, "
+            f"nothing more is recorded or shipped here. {_leftovers(later, log_path)}. To let this machine follow, "
             "run `everlean standby`"
         )
 
 
-def _left(later: Epoch, log_path: Path) -> str:
+def _leftovers(later: Epoch, log_path: Path) -> str:
     if not log_path.exists():
         return "There is no log here"
     with chain.raw(log_path) as connection:

@@ -131,7 +131,7 @@ class Bump:
         self._climb()
         self._judge_again()
         failed = self._hand_over(runner)
-        left = self._left()
+        left = self._leftovers()
         series = self._series(change, left, failed)
         self._record(
             BumpFinished(
@@ -265,13 +265,13 @@ class Bump:
             toolchain=given.toolchain,
             package=given.package,
             rev=given.rev,
-            broken=self._left(),
+            broken=self._leftovers(),
             modules_failed=failed,
             job=self._spec.job,
         )
         self._record(body, "built")
 
-    def _left(self) -> tuple[Break, ...]:
+    def _leftovers(self) -> tuple[Break, ...]:
         """Return what is broken and not mended, in the order of paths and lines."""
         result = [one for file in self._files.values() for one in file.left]
         result += [gap.found for file in self._files.values() for gap in file.gaps.values() if not gap.mended]
@@ -381,7 +381,7 @@ class Bump:
         """Have the gate judge a text in a gap, and keep it where it is verified."""
         gap = file.gaps[start]
         began = time.monotonic()
-        verdict = self._asked(file, start, text, file.current, file.place_of(start))
+        verdict = self._ask_gate(file, start, text, file.current, file.place_of(start))
         seconds = time.monotonic() - began
         if verdict.failed is not None:
             self._tried(gap, how, text, "rejected", verdict.failed.step, verdict.failed.evidence, seconds)
@@ -433,7 +433,7 @@ class Bump:
         """Name the commit with these texts of its files."""
         return short_hash("state", *(part for one in sorted(texts.items()) for part in one))
 
-    def _asked(self, file: RaisedFile, start: int, text: str, before: str, place: int) -> GateVerdict:
+    def _ask_gate(self, file: RaisedFile, start: int, text: str, before: str, place: int) -> GateVerdict:
         """Ask the gate about a text in a gap, which is at a code point of the file as it lies there now."""
         self._own(file.path)
         proof = self._proof(file, start, text, before, place)
@@ -478,7 +478,7 @@ class Bump:
         targets = {
             one.sorry: (file, start, one)
             for file in self._files.values()
-            for start, one in self._wanted(file)
+            for start, one in self._searches(file)
         }
         if not targets or self._late():
             return
@@ -519,7 +519,7 @@ class Bump:
             async with asyncio.timeout(left):
                 await search.run()
 
-    def _wanted(self, file: RaisedFile) -> Iterator[tuple[int, SorryToProve]]:
+    def _searches(self, file: RaisedFile) -> Iterator[tuple[int, SorryToProve]]:
         data = _bytes(file.current)
         scanned = scan_source(data, path=file.path)
         for start in file.open_gaps:
@@ -589,7 +589,7 @@ class Bump:
             return True
         began = time.monotonic()
         self._own(path).write_bytes(_bytes(before))
-        verdict = self._asked(file, start, gap.text, before, place)
+        verdict = self._ask_gate(file, start, gap.text, before, place)
         self._own(path).write_bytes(_bytes(file.handed_over))
         if verdict.failed is None:
             self._mended[path, start] = self._mend_of(file, start, result.how, verdict)
@@ -642,7 +642,7 @@ class Bump:
                 one for (of, start), one in self._mended.items() if of == path and not file.gaps[start].stands
             ]
             if mended:
-                text = "\n".join(map(_told, mended))
+                text = "\n".join(map(_mend_text, mended))
                 unsure = sum(one.verdict != "verified" for one in mended)
                 title = f"Mend {len(mended)} {'proof' if len(mended) == 1 else 'proofs'} in {path}"
                 title += f", {unsure} not verified" if unsure else ""
@@ -690,7 +690,7 @@ class Bump:
         else:
             self._unrecorded += 1
         self._reporter.progress(
-            len(self._mended), len(self._mended) + len(self._left()), gap.found.declaration
+            len(self._mended), len(self._mended) + len(self._leftovers()), gap.found.declaration
         )
 
     def _record(self, body: EventBody, *key: str) -> None:
@@ -719,7 +719,7 @@ def _not_judged(verdict: GateVerdict) -> str:
     return shown(next(checks, "it was judged by no Lean"))
 
 
-def _told(one: Mend) -> str:
+def _mend_text(one: Mend) -> str:
     """Return a mend for the message of its patch. Only what a kernel replayed whole is called verified there."""
     if one.verdict == "checked":
         return f"{one.declaration}: {one.how}; NOT VERIFIED: {' '.join(one.reason.split())}"

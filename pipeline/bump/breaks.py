@@ -218,7 +218,7 @@ class RaisedFile:
     @property
     def current(self) -> str:
         """The text with every gap as it stands now, and without what is blanked."""
-        return self._made()[0]
+        return self._make()[0]
 
     @property
     def handed_over(self) -> str:
@@ -233,7 +233,7 @@ class RaisedFile:
     @property
     def open_gaps(self) -> list[int]:
         """Where the proofs begin that are broken and not mended, and whose commands are not left out."""
-        places = self._made()[1]
+        places = self._make()[1]
         return [start for start in sorted(places) if not self.gaps[start].mended]
 
     def with_text(self, start: int, text: str) -> tuple[str, int]:
@@ -243,9 +243,9 @@ class RaisedFile:
 
     def place_of(self, start: int) -> int:
         """Return the code point in `current` at which a gap's text begins."""
-        return self._made()[1][start]
+        return self._make()[1][start]
 
-    def _made(self) -> tuple[str, dict[int, int]]:
+    def _make(self) -> tuple[str, dict[int, int]]:
         edits = [
             (start, start + len(gap.old), gap.text, start)
             for start, gap in self.gaps.items()
@@ -287,7 +287,7 @@ class RaisedFile:
         errors = [one for one in messages if one.severity == "error"]
         if not errors:
             return False
-        text, result = self._made()
+        text, result = self._make()
         starts = _line_starts(text)
         places, moved = list[tuple[int, int, int]](), 0
         for start, place in sorted(result.items()):

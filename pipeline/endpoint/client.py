@@ -259,7 +259,7 @@ class ChatClient:
                     await self._sleep(rest)
                 wanted = count if self._dialect.several else 1
                 name = "" if self._answers is None else request_name(self.endpoint, call.ask, wanted)
-                if (kept := await self._kept(name)) is not None:
+                if (kept := await self._paid_answer(name)) is not None:
                     if name not in self._counted:
                         most = (call.ask.most_prompt_tokens, call.ask.max_tokens * wanted)
                         call.usage += self._spending.usage(most, kept.tokens)
@@ -292,7 +292,7 @@ class ChatClient:
             failed += 1
             await self._wait(reply, failed, call)
 
-    async def _kept(self, name: str) -> Answer | None:
+    async def _paid_answer(self, name: str) -> Answer | None:
         """Return the answer that was paid for under this name of its request, if any."""
         if self._answers is None or not name:
             return None

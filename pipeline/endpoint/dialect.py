@@ -113,11 +113,11 @@ def complaint(data: bytes) -> Complaint:
         return Complaint(shown(data))
     error = result.get("error", result)
     if isinstance(error, str):
-        return Complaint(_said(error))
+        return Complaint(_sentence(error))
     if not isinstance(error, dict):
         return Complaint(shown(data))
     message = error.get("message") or error.get("detail") or ""
-    text = _said(message if isinstance(message, str) else json.dumps(message))
+    text = _sentence(message if isinstance(message, str) else json.dumps(message))
     parameter = error.get("param")
     spent = bool(_SPENT.search(json.dumps(error)[:10_000]))
     return Complaint(text or shown(data), parameter if isinstance(parameter, str) else "", spent)
@@ -127,8 +127,8 @@ def shown(data: bytes) -> str:
     """Return the beginning of a body on one line; of a page, its text."""
     text = data[:4_000].decode("utf-8", "replace")
     if text.lstrip()[:1] == "<":
-        return f"a page ({_said(_TAGS.sub(' ', text)) or 'empty'})"
-    return _said(text) or "nothing"
+        return f"a page ({_sentence(_TAGS.sub(' ', text)) or 'empty'})"
+    return _sentence(text) or "nothing"
 
 
 def _choice(found: Any) -> Choice:
@@ -168,7 +168,7 @@ def _tokens(usage: Any) -> tuple[int, int] | None:
     return prompt, max(completion or 0, (total or 0) - prompt)
 
 
-def _said(text: str) -> str:
+def _sentence(text: str) -> str:
     return cut(clean(text), _LONGEST_SAID)
 
 

@@ -66,11 +66,11 @@ def _newer_line(kernel: Kernel, advisory: Advisory) -> bool:
     """Return whether the kernel's line of releases begins after the newest line that has the fix."""
     ours = _numbers(kernel.version)
     lines = [
-        found[:2]
+        result[:2]
         for name, versions in advisory.fixed
         if name == kernel.name
         for one in versions
-        if (found := _numbers(one)) is not None
+        if (result := _numbers(one)) is not None
     ]
     return ours is not None and bool(lines) and ours[:2] > max(lines)
 
@@ -87,10 +87,10 @@ def _reached(version: str, good: str) -> bool:
 
 def _numbers(version: str) -> tuple[int, int, int, int, int] | None:
     """Return a version as numbers that are in its order: a candidate or a beta is before its release."""
-    found = _NUMBERED.fullmatch(version)
-    if found is None:
+    match = _NUMBERED.fullmatch(version)
+    if match is None:
         return None
-    major, minor, patch, stage, count = found.groups()
+    major, minor, patch, stage, count = match.groups()
     return int(major), int(minor), int(patch), int(stage is None), int(count or 0)
 
 
@@ -127,10 +127,10 @@ def read_feed(path: Path) -> tuple[Advisory, ...]:
     entries = raw.get("advisory")
     if not isinstance(entries, list) or not entries or set(raw) != {"advisory"}:
         raise FeedError(f"{path}: it has to be a list of [[advisory]], and nothing else")
-    found = tuple(_read(path, number, one) for number, one in enumerate(entries, 1))
-    if len({one.id for one in found}) != len(found):
+    result = tuple(_read(path, number, one) for number, one in enumerate(entries, 1))
+    if len({one.id for one in result}) != len(result):
         raise FeedError(f"{path}: two advisories have the same id")
-    return found
+    return result
 
 
 def _read(path: Path, number: int, raw: object) -> Advisory:
@@ -191,7 +191,7 @@ def against(kernels: Iterable[Kernel], advisories: Sequence[Advisory]) -> tuple[
     faults = [[one for one in advisories if one.affects(kernel)] for kernel in kernels]
     if not all(faults):
         return ()
-    named = {one.id for found in faults for one in found}
+    named = {one.id for item in faults for one in item}
     return tuple(one for one in advisories if one.id in named)
 
 

@@ -149,13 +149,13 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         return f"the answer does not say which Lean it is by: {end_of(lines[1])}"
     facts: dict[str, list[list[str]]] = {kind: [] for kind in _FIELDS}
     for number, line in enumerate(lines[2:-2], 3):
-        found = _FACT.fullmatch(line)
-        fields = [] if found is None else [
-            _ESCAPE.sub(lambda one: _ESCAPED[one["of"]], field) for field in found["fields"].split("\t")
+        match = _FACT.fullmatch(line)
+        fields = [] if match is None else [
+            _ESCAPE.sub(lambda one: _ESCAPED[one["of"]], field) for field in match["fields"].split("\t")
         ]  # fmt: skip
-        if found is None or _FIELDS.get(found["fact"]) != len(fields):
+        if match is None or _FIELDS.get(match["fact"]) != len(fields):
             return f"line {number} of the answer cannot be read: {end_of(line)}"
-        facts[found["fact"]].append(fields)
+        facts[match["fact"]].append(fields)
     about = [fields[1] for fields in facts["statement"]]
     if len(about) != 1 or not same_constant(about[0], constant):
         return f"the answer is about {', '.join(about) or 'nothing'}, not about {constant}"
@@ -205,10 +205,10 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
 
 
 def _by_module(fields: Iterable[list[str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for module, name in fields:
-        found.setdefault(module, []).append(name)
-    return found
+        result.setdefault(module, []).append(name)
+    return result
 
 
 def _told(facts: Mapping[str, list[list[str]]]) -> Told | None:
@@ -266,32 +266,32 @@ def differences(before: Answer, after: Answer, *, declared: Iterable[str]) -> li
         declared: the file's own declarations by name. What Lean makes on the way (equations, matchers) comes and
             goes with a proof and is not looked at.
     """
-    found = [f"{name} is declared too, by the proof" for name in sorted(after.apart - before.apart)]
+    result = [f"{name} is declared too, by the proof" for name in sorted(after.apart - before.apart)]
     if before.statement.kind != "theorem" or after.statement.kind != "theorem":
-        found.append(
+        result.append(
             f"it is a {before.statement.kind} without the proof and a {after.statement.kind} with it"
         )
     if before.target != after.target or before.statement.digest != after.statement.digest:
-        found.append("its type or its universe parameters are others than without the proof")
+        result.append("its type or its universe parameters are others than without the proof")
     if before.premises.keys() != after.premises.keys():
         names = ", ".join(sorted(map(shown, before.premises.keys() ^ after.premises.keys())))
-        found.append(f"its statement rests on other constants than without the proof: {names}")
-    found += [
+        result.append(f"its statement rests on other constants than without the proof: {names}")
+    result += [
         f"{shown(name)}, on which its statement rests, is another than without the proof"
         for name in sorted(before.premises.keys() & after.premises.keys())
         if before.premises[name] != after.premises[name]
     ]
-    found += [
+    result += [
         f"the axiom {shown(name)} is another than without the proof"
         for name in sorted(before.export.axioms & after.export.axioms)
         if before.export.declared[name] != after.export.declared[name]
     ]
-    found += [
+    result += [
         f"{name} is another than without the proof"
         for name in sorted(set(declared) & set(before.declared))
         if before.declared[name] != after.declared.get(name)
     ]
-    return found
+    return result
 
 
 def not_of_the_proof(whole: Answer, after: Answer) -> str | None:

@@ -20,9 +20,9 @@ PRINTED_FOR = re.compile(r"\A'(.+)' d(?:epends on|oes not depend on any) axioms"
 def read_axioms(data: str, declaration: str) -> tuple[str, ...] | str:
     """Read what `#print axioms` said; a text says why it could not be read."""
     text = one_line(data)  # Lean wraps long lists
-    found = _PRINTED.fullmatch(text)
-    if found is not None and found["name"] == declaration:
-        names = tuple(name.strip() for name in found["axioms"].split(","))
+    match = _PRINTED.fullmatch(text)
+    if match is not None and match["name"] == declaration:
+        names = tuple(name.strip() for name in match["axioms"].split(","))
         if all(name and " " not in name for name in names):
             return names
     none = _PRINTED_NONE.fullmatch(text)

@@ -108,10 +108,10 @@ def certificate_of(log: LogReader, proof: str) -> Certificate:
         CertificateError: it has none; the message says why.
         LogError: the log cannot be read.
     """
-    found, judged, _ = _history(log, proof)
-    if found is None or not judged:
+    result, judged, _ = _history(log, proof)
+    if result is None or not judged:
         raise CertificateError(f"proof {proof}: the log has no verdict on it")
-    return _made(log, found, judged[-1])
+    return _made(log, result, judged[-1])
 
 
 def of_event(log: LogReader, seq: int) -> Certificate:
@@ -123,25 +123,25 @@ def of_event(log: LogReader, seq: int) -> Certificate:
     event = next(iter(log.read(after=seq - 1, limit=1)), None) if seq > 0 else None
     if event is None or event.seq != seq or event.type != "proof_verified":
         raise CertificateError(f"event {seq} of this log verifies no proof")
-    found, _, _ = _history(log, str(event.data["proof"]))
-    if found is None:
+    result, _, _ = _history(log, str(event.data["proof"]))
+    if result is None:
         raise CertificateError(f"event {seq}: the log does not say how its proof was found")
-    return _made(log, found, event)
+    return _made(log, result, event)
 
 
 def _history(log: LogReader, proof: str) -> tuple[ProofFound | None, list[StoredEvent], str]:
     """Return how a proof was found, its verdicts in their order, and why the last is in doubt, "" where it is not."""
-    found, judged, doubt = None, [], ""
+    result, judged, doubt = None, [], ""
     for event in log.read_stream(f"proof:{proof}"):
-        if event.type == "proof_found" and found is None:
+        if event.type == "proof_found" and result is None:
             body = read_body(event)
-            found = body if isinstance(body, ProofFound) else None
+            result = body if isinstance(body, ProofFound) else None
         elif event.type in ("proof_verified", "proof_rejected") or _disagreement(event):
             judged.append(event)
             doubt = ""
         elif event.type == ProofDoubted.type and judged and event.data["job"] == judged[-1].data["job"]:
             doubt = str(event.data["reason"]) if event.data["advisories"] else ""
-    return found, judged, doubt
+    return result, judged, doubt
 
 
 def _disagreement(event: StoredEvent) -> str:
@@ -217,7 +217,7 @@ def read_certificate(data: bytes) -> Certificate:
     if len(data) > MOST_BYTES:
         raise CertificateError(f"it is larger than {MOST_BYTES // 2**20} MiB, which no certificate is")
     try:
-        found = Certificate.model_validate_json(data, strict=False)
+        result = Certificate.model_validate_json(data, strict=False)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -225,11 +225,11 @@ def read_certificate(data: bytes) -> Certificate:
             f"it is no certificate: {f'{where}: ' if where else ''}{first['msg']}"
         ) from error
     # A key that is there twice means one thing here, and to another reader the other.
-    if found.text() != data:
+    if result.text() != data:
         raise CertificateError(
             "it is no certificate: its bytes are not those that everlean writes for what it says"
         )
-    return found
+    return result
 
 
 Outcome = Literal["good", "bad", "unknown"]
@@ -291,8 +291,8 @@ def _faults(certificate: Certificate) -> list[str]:
             faults.append(f"the patch says {name} {told.get(name, 'nothing')!r}, not {ours!r}")
     if f"\nindex {certificate.blob}.." not in diff:
         faults.append(f"the patch is not of the file {certificate.blob}")
-    built = certificate.material.file_sha256
-    if not any(built in check.evidence for check in certificate.checks if check.step == "shape"):
+    file_sha256 = certificate.material.file_sha256
+    if not any(file_sha256 in check.evidence for check in certificate.checks if check.step == "shape"):
         faults.append("the file that was checked is not the one of its hash")
     return faults
 
@@ -342,10 +342,10 @@ def in_repository(certificate: Certificate, clone: Path) -> Point:
         after = patched(before, certificate)
     except CertificateError as error:
         return Point("repository", "bad", str(error))
-    found = hashlib.sha256(after).hexdigest()
-    if found != certificate.material.file_sha256:
+    result = hashlib.sha256(after).hexdigest()
+    if result != certificate.material.file_sha256:
         return Point(
-            "repository", "bad", f"the patch makes a file with sha256 {found}, which was not checked"
+            "repository", "bad", f"the patch makes a file with sha256 {result}, which was not checked"
         )
     if len(certificate.material.inputs) > MOST_INPUTS:
         return Point("repository", "bad", "it names more files for Lean and the packages than there are")
@@ -356,10 +356,10 @@ def in_repository(certificate: Certificate, clone: Path) -> Point:
             return Point("repository", "bad", str(error))
         if hashlib.sha256(data).hexdigest() != one.sha256:
             return Point("repository", "bad", f"{one.path} is not the one that it was checked with")
-    told = (
+    text = (
         f"{certificate.path} of commit {certificate.commit[:12]} with the patch is the file that was checked"
     )
-    return Point("repository", "good", told)
+    return Point("repository", "good", text)
 
 
 def patched(before: bytes, certificate: Certificate) -> bytes:
@@ -372,8 +372,8 @@ def patched(before: bytes, certificate: Certificate) -> bytes:
         place = Path(folder) / "file"
         place.write_bytes(before)
         # The name is the certificate's to choose, and may be any: the hunk alone is applied, to a name of our own.
-        _, found, hunk = certificate.patch.partition("\n@@ ")
-        if not found:
+        _, result, hunk = certificate.patch.partition("\n@@ ")
+        if not result:
             raise CertificateError("the patch has no hunk")
         diff = f"--- a/file\n+++ b/file\n@@ {hunk}".encode()
         _git(Path(folder), "apply", "--whitespace=nowarn", "-p1", "-", given=diff)
@@ -417,8 +417,8 @@ def signed_by(data: bytes, signature: Path, signers: Path | None) -> Point:
     """Say whether these bytes are signed, and by whom of `signers`, a file like OpenSSH's `allowed_signers`."""
     try:
         if signers is None:
-            said = _ssh("check-novalidate", "-n", NAMESPACE, "-s", str(signature), given=data).stdout.decode()
-            key = said.rpartition(" ")[2].strip()
+            text = _ssh("check-novalidate", "-n", NAMESPACE, "-s", str(signature), given=data).stdout.decode()
+            key = text.rpartition(" ")[2].strip()
             return Point(
                 "signature", "unknown", f"good, by the key {key}; --signers says whose keys are trusted"
             )

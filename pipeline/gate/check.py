@@ -52,19 +52,19 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
     The job is the first one's, and fails where that cannot be judged. Another that cannot be is left to a job of its
     own, as are those that the time does not suffice for.
     """
-    given = spec.parameters
-    for text in given.texts:
+    parameters = spec.parameters
+    for text in parameters.texts:
         _hold_that_it_is_one_text(text)
-    hold_that_it_is_lean(given.lean)
+    hold_that_it_is_lean(parameters.lean)
     ends = time.monotonic() + TOGETHER_S
-    reporter.progress(0, len(given.texts), given.proof.declaration)
+    reporter.progress(0, len(parameters.texts), parameters.proof.declaration)
     known = set(spec.input(ACCEPTED_KEYS).read_text("ascii").split() if ACCEPTED_KEYS in spec.inputs else ())
-    first = _judge(spec, reporter, given, known)
+    first = _judge(spec, reporter, parameters, known)
     judged = 1
-    for number, text in enumerate(given.then, start=1):
+    for number, text in enumerate(parameters.then, start=1):
         if time.monotonic() >= ends:
             break
-        reporter.progress(number, len(given.texts), text.proof.declaration)
+        reporter.progress(number, len(parameters.texts), text.proof.declaration)
         try:
             with _build_of_its_own(spec):
                 _judge(spec, reporter, text, known)
@@ -72,7 +72,7 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
             print(f"left to a job of its own: {error}", file=sys.stderr)  # noqa: T201 - the job's log
         else:
             judged += 1
-    reporter.progress(judged, len(given.texts), given.proof.declaration)
+    reporter.progress(judged, len(parameters.texts), parameters.proof.declaration)
     return {**first, "judged": judged}
 
 
@@ -81,12 +81,12 @@ def _build_of_its_own(spec: JobSpec[CheckSpec]) -> BuildInUse:
 
     That is all that it can write to, in the sandbox; the file has been put back.
     """
-    given = spec.parameters
-    if given.cache is None:
+    parameters = spec.parameters
+    if parameters.cache is None:
         raise JobError("no_cache", "the job was not told where the build is", deterministic=True)
-    key = BuildKey(given.proof.repository, given.proof.sha, given.folder)
+    key = BuildKey(parameters.proof.repository, parameters.proof.sha, parameters.folder)
     try:
-        return attach(spec.place, given.cache, key)
+        return attach(spec.place, parameters.cache, key)
     except BuildMissingError as error:
         raise JobError("build_missing", str(error), remedy="nothing: it is built again") from error
 

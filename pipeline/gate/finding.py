@@ -74,9 +74,9 @@ def joint_finding(
     if names["refused"]:
         against = ", ".join(names["refused"])
         if names["accepted"]:
-            said = f"kernels do not agree: {against} refuses, {', '.join(names['accepted'])} accepts"
+            text = f"kernels do not agree: {against} refuses, {', '.join(names['accepted'])} accepts"
             return Finding(
-                "kernel", "not_checked", against, f"{said}; {evidence}", refused=True, disagreement=said
+                "kernel", "not_checked", against, f"{text}; {evidence}", refused=True, disagreement=text
             )
         if any(vote.of_the_proof for vote in votes):
             return Finding("kernel", "failed", against, evidence, refused=True)
@@ -94,13 +94,13 @@ def _vote(kernel: ExportKernel, judged: Judged, without: Judged | None) -> _Vote
         return _Vote(kernel.name, judged.word, judged.why)
     if without.word == "accepted":
         return _Vote(kernel.name, "refused", judged.why, of_the_proof=True)
-    told = f"{judged.why}; and it does not accept it without the proof: {without.why}"
-    return _Vote(kernel.name, "refused", told)
+    text = f"{judged.why}; and it does not accept it without the proof: {without.why}"
+    return _Vote(kernel.name, "refused", text)
 
 
 def _told_of(votes: Sequence[_Vote], lacking: str) -> str:
     """Return for people what kernels said of an export: who refuses first, and those that accept together."""
-    told = [
+    lines = [
         f"{vote.name} refuses the export of the proof ({vote.told})"
         for vote in votes
         if vote.word == "refused"
@@ -108,10 +108,10 @@ def _told_of(votes: Sequence[_Vote], lacking: str) -> str:
     if accepting := [vote for vote in votes if vote.word == "accepted"]:
         names = ", ".join(vote.name for vote in accepting)
         accepts = "accepts" if len(accepting) == 1 else "accept"
-        told.append(
+        lines.append(
             f"{names} {accepts} the export of the proof with all that it rests on ({accepting[0].told})"
         )
-    told += [f"not judged by {vote.name}: {vote.told}" for vote in votes if vote.word == "could not"]
+    lines += [f"not judged by {vote.name}: {vote.told}" for vote in votes if vote.word == "could not"]
     if lacking:
-        told.append(lacking if votes else f"no second kernel: {lacking}")
-    return "; ".join(told)
+        lines.append(lacking if votes else f"no second kernel: {lacking}")
+    return "; ".join(lines)

@@ -57,17 +57,17 @@ def not_in_header(statement: str, variables: Sequence[Variable]) -> tuple[str, .
 
 def _arrows(text: str) -> int:
     """Return how many arrows a type may begin with."""
-    found = depth = 0
+    result = depth = 0
     for word in _WORDS.findall(text):
         if word in _OPENS:
             depth += 1
         elif word in _CLOSES:
             depth -= 1
         elif depth == 0 and word in ("→", "->"):
-            found += 1
+            result += 1
         elif depth == 0:
             break
-    return found
+    return result
 
 
 def _is(written: tuple[str, str], variable: Variable) -> bool:
@@ -77,17 +77,17 @@ def _is(written: tuple[str, str], variable: Variable) -> bool:
 
 def _group(text: str, at: int) -> tuple[list[tuple[str, str]], int]:
     """Return the brackets and names of the binders from a place on, and where they end: at a colon, comma or symbol."""
-    found: list[tuple[str, str]] = []
+    result: list[tuple[str, str]] = []
     while True:
         while at < len(text) and text[at].isspace():
             at += 1
         if at == len(text) or text[at] in ":,":
-            return found, at
+            return result, at
         if text[at] not in _OPENS:
             name = _NAMES.match(text, at)
             if name is None or not (name[0][0] in "_«" or name[0][0].isalpha()):
-                return found, at
-            found.append(("(", _given(name.group())))
+                return result, at
+            result.append(("(", _given(name.group())))
             at = name.end()
             continue
         bracket, start, depth = text[at], at + 1, 0
@@ -98,9 +98,9 @@ def _group(text: str, at: int) -> tuple[list[tuple[str, str]], int]:
                 break
         names, colon, _ = text[start : at - 1].partition(":")
         if bracket == "[":
-            found.append((bracket, _given(names.strip()) if colon else ""))
+            result.append((bracket, _given(names.strip()) if colon else ""))
         else:
-            found += [(bracket, _given(name)) for name in _NAMES.findall(names)]
+            result += [(bracket, _given(name)) for name in _NAMES.findall(names)]
 
 
 def _given(name: str) -> str:

@@ -92,8 +92,8 @@ def trusted_packages(project: Path) -> tuple[Path, ...]:
     except (OSError, ManifestError):
         return ()
     cache, key = folder.parent.parent.parent, folder.parent.name
-    found = read_dependencies(cache, key)
-    if found is None or not found.trusted or key != key_of(found.toolchain, data):
+    result = read_dependencies(cache, key)
+    if result is None or not result.trusted or key != key_of(result.toolchain, data):
         return ()
     return tuple(one for each in built_folders(project) if (one := each.resolve()).is_relative_to(folder))
 
@@ -113,9 +113,9 @@ def unseen_by_the_kernel(project: Path, *, path: str, text: bytes, imports: Iter
         return "not all that it imports was read, so only a kernel replay says that the kernel took the proof"
     texts += [(one.module, one.data) for one in imported.files]
     for where, data in texts:
-        found = _UNSEEN_BY_THE_KERNEL.search(data)
-        if found is not None:
-            return f"{where} has {found[0].decode()}, so only a kernel replay says that the kernel took the proof"
+        match = _UNSEEN_BY_THE_KERNEL.search(data)
+        if match is not None:
+            return f"{where} has {match[0].decode()}, so only a kernel replay says that the kernel took the proof"
     return None
 
 

@@ -108,14 +108,14 @@ def find_kernels(setting: str, runner: LakeRunner, *, toolchain: str) -> Panel:
     """
     if setting == OFF:
         return Panel((), False, 'switched off: [lean] second_kernel = "off"')
-    found, missing = _bundled(runner, toolchain)
-    whole = bool(found) and not missing
-    if setting == AUTO and found:
-        return Panel(found, whole, missing)
+    result, missing = _bundled(runner, toolchain)
+    whole = bool(result) and not missing
+    if setting == AUTO and result:
+        return Panel(result, whole, missing)
     more = _named_by(setting, runner)
     if isinstance(more, str):
-        return Panel(found, whole, "; ".join(filter(None, (missing, more))))
-    return Panel((*found, more), whole, missing)
+        return Panel(result, whole, "; ".join(filter(None, (missing, more))))
+    return Panel((*result, more), whole, missing)
 
 
 def _bundled(runner: LakeRunner, toolchain: str) -> tuple[tuple[ExportKernel, ...], str]:
@@ -123,7 +123,7 @@ def _bundled(runner: LakeRunner, toolchain: str) -> tuple[tuple[ExportKernel, ..
     if not any(is_at_most(one, toolchain) for one in BUNDLED_SINCE):
         return (), ""
     release = release_of(toolchain)
-    found, missing = [], []
+    result, missing = [], []
     for one in BUNDLED:
         program = runner.program.with_name(str(one.program))
         if not program.is_file():
@@ -132,9 +132,9 @@ def _bundled(runner: LakeRunner, toolchain: str) -> tuple[tuple[ExportKernel, ..
         # Lean's own programs answer no question for a version: they are the toolchain's.
         words = (program.name, *(one.option if one.option == _FROM_EXPORT else ()))
         name = _named(program, runner) if one.configuration else f"{' '.join(words)} of {release}"
-        found.append(replace(one, program=program, name=name, bundled=True))
+        result.append(replace(one, program=program, name=name, bundled=True))
     lacking = f"{release} lacks {', '.join(missing)}" if missing else ""
-    return tuple(found), lacking
+    return tuple(result), lacking
 
 
 def release_of(toolchain: str) -> str:
@@ -149,27 +149,27 @@ def _named_by(setting: str, runner: LakeRunner) -> ExportKernel | str:
     """Return the program that a setting names, a name looked up on PATH; a text says why there is none."""
     own = runner.program.with_name(NANODA)
     if setting == AUTO:
-        found = str(own) if own.is_file() else shutil.which(NANODA)
+        result = str(own) if own.is_file() else shutil.which(NANODA)
         missing = f"no {NANODA} in the toolchain or on PATH"
     else:
-        found = shutil.which(setting)
+        result = shutil.which(setting)
         missing = f"{setting}, which [lean] second_kernel names, is no program here"
-    if found is None:
+    if result is None:
         return missing
-    program = Path(found).resolve()
+    program = Path(result).resolve()
     if program.is_relative_to(runner.project.resolve()):
         return f"{program} lies in the project that it would judge"
     # By the name that was asked for: behind a link a program may have another.
-    return ExportKernel(program, _named(program, runner), configuration="nanoda" in Path(found).name)
+    return ExportKernel(program, _named(program, runner), configuration="nanoda" in Path(result).name)
 
 
 def second_since(setting: str) -> str:
     """Return the modification time of the second kernel's program; "" if there is none."""
-    found = None if setting == OFF else shutil.which(NANODA if setting == AUTO else setting)
-    if found is None:
+    result = None if setting == OFF else shutil.which(NANODA if setting == AUTO else setting)
+    if result is None:
         return ""
     # Not when it was last written: what is unpacked or copied may keep that time of its maker's.
-    return utc_text(datetime.fromtimestamp(Path(found).stat().st_ctime, UTC))
+    return utc_text(datetime.fromtimestamp(Path(result).stat().st_ctime, UTC))
 
 
 def judge_export(
@@ -183,16 +183,16 @@ def judge_export(
     environment = {"LEAN_ABORT_ON_PANIC": "1"} if kernel.bundled and kernel.aborts else {}
     asking = runner.with_(readable=(kernel.program,), writable=(), environment=environment)
     ran = asking.execute((str(kernel.program), *kernel.option, str(given)), bounds=bounds)
-    told = f"{ran.explain(bounds)}: {' '.join(ran.end(300).split()) or 'nothing'}"
+    text = f"{ran.explain(bounds)}: {' '.join(ran.end(300).split()) or 'nothing'}"
     if ran.ok:
         if re.search(kernel.accepts, ran.output) and not (kernel.bundled and _PANIC in ran.output):
             return Judged("accepted", "")
-        return Judged("could not", f"it does not say that it accepts; {told}")
+        return Judged("could not", f"it does not say that it accepts; {text}")
     refuses = ran.status in kernel.refusals if kernel.refusals else ran.status != _DECLINED
     # A name in a refusal may speak of memory too.
     worded = bool(kernel.refuses) and ran.status is not None
     refused = (ran.ending == "exited" or worded) and refuses and re.search(kernel.refuses, ran.output)
-    return Judged("refused" if refused else "could not", told)
+    return Judged("refused" if refused else "could not", text)
 
 
 def _configuration(export: Path, axioms: Sequence[str]) -> str:
@@ -214,5 +214,5 @@ def _named(program: Path, runner: LakeRunner) -> str:
     """Return the program's name, with the version with which its help begins, where it does."""
     asking = runner.with_(readable=(program,), writable=(), environment={})
     ran = asking.execute((str(program), "--help"), bounds=_ASKED)
-    found = _VERSION.fullmatch(ran.output.strip().partition("\n")[0]) if ran.ok else None
-    return found[0] if found else program.name
+    result = _VERSION.fullmatch(ran.output.strip().partition("\n")[0]) if ran.ok else None
+    return result[0] if result else program.name

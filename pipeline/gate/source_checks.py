@@ -177,8 +177,8 @@ _SCOPES = frozenset({"namespace", "open", "export"})
 def parts_below(names: Iterable[str], declaration: str) -> set[str]:
     """Return the parts behind the declaration's name of those constants that are below it."""
     own = _parts(declaration)
-    found = (_parts(name) for name in names)
-    return {part for parts in found if parts[: len(own)] == own for part in parts[len(own) :]}
+    result = (_parts(name) for name in names)
+    return {part for parts in result if parts[: len(own)] == own for part in parts[len(own) :]}
 
 
 def taken_further_down(

@@ -161,11 +161,11 @@ class Gate:
         if against:  # a part that is at fault is named, if one is; there may be many, in a long file
             named = next(self._of_each(lambda part: dedents(before, commands, part)), None)
             against = against if named is None else (named,)
-        told = (
+        text = (
             "the same commands before and after; only the sorry's bytes changed;"
             f" the patched file has sha256 {hashlib.sha256(self.after).hexdigest()}"
         )
-        self._judge("shape", SCANNER, against, told)
+        self._judge("shape", SCANNER, against, text)
 
     def _of_each(self, check: Callable[[Replacement], tuple[str, ...]]) -> Iterator[str]:
         """Yield what speaks against each of several sorries' texts by itself, and which it is."""
@@ -250,9 +250,9 @@ class Gate:
             self.verdict.replayed, self.verdict.known = finding.replayed, finding.known
             if finding.refused and self.verdict.needs_replay is None:
                 self.verdict.needs_replay = "a kernel refuses a module of it"
-            needed = self.verdict.needs_replay
-            if needed is not None and verdict != "failed" and finding.grade == "L0":
-                verdict, evidence = "not_checked", f"{needed}; {evidence}"
+            needs_replay = self.verdict.needs_replay
+            if needs_replay is not None and verdict != "failed" and finding.grade == "L0":
+                verdict, evidence = "not_checked", f"{needs_replay}; {evidence}"
         self._add(finding.step, verdict, finding.by, evidence)
         if verdict == "failed":
             raise _Stop

@@ -318,10 +318,10 @@ def _configured_repl(configured: str, sandbox: Sandbox) -> tuple[LeanBackend | N
         return None, f"{path}: no such file (lean.repl); name a pantograph-repl, or leave it empty"
     if not os.access(path, os.X_OK):
         return None, f"{path}: not executable (lean.repl); chmod +x it"
-    found = _backend_of(path, sandbox)
-    if refused := _refusal(found):
+    backend = _backend_of(path, sandbox)
+    if refused := _refusal(backend):
         return None, f"{refused} (lean.repl); name a pantograph-repl, or leave it empty"
-    return found, ""
+    return backend, ""
 
 
 def _bundled_repl(sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
@@ -332,9 +332,9 @@ def _bundled_repl(sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
     for folder in map(Path, spec.submodule_search_locations or ()):
         candidate = folder / REPL_NAME
         if candidate.is_file() and os.access(candidate, os.X_OK):
-            found = _backend_of(candidate.absolute(), sandbox)
-            refused = _refusal(found)
-            return (None, f"{refused}; {INSTALL_PYPANTOGRAPH}") if refused else (found, "")
+            backend = _backend_of(candidate.absolute(), sandbox)
+            refused = _refusal(backend)
+            return (None, f"{refused}; {INSTALL_PYPANTOGRAPH}") if refused else (backend, "")
         if (folder / "server.py").is_file() and (folder / "expr.py").is_file():
             return None, (
                 f"{folder}: PyPantograph is installed without its pantograph-repl, which its build makes with lake;"
@@ -356,8 +356,8 @@ def _tools(sysroot: str) -> Iterator[Path]:
     for name in ("lake", "lean"):
         if sysroot:
             yield Path(sysroot, "bin", name)
-        elif (found := shutil.which(name)) is not None:
-            yield Path(found)
+        elif (result := shutil.which(name)) is not None:
+            yield Path(result)
 
 
 def _version_of_pantograph() -> str:

@@ -70,8 +70,8 @@ class Digests:
         """
         if type(number) is int and number >= 0:
             place = number if self._places is None else self._places.get(number, -1)
-            if place >= 0 and (found := self._bytes[place * _DIGEST_BYTES : (place + 1) * _DIGEST_BYTES]):
-                return bytes(found)
+            if place >= 0 and (result := self._bytes[place * _DIGEST_BYTES : (place + 1) * _DIGEST_BYTES]):
+                return bytes(result)
         raise ValueError(f"no node {number!r} before it")
 
 
@@ -358,51 +358,58 @@ class _Reader:
     def _inductive(self, body: Any) -> None:
         _fields(body, types=list, ctors=list, recs=list)
         parts: list[object] = []
-        found: list[tuple[Name, str, bytes]] = []
+        result: list[tuple[Name, str, bytes]] = []
         for one in body["types"]:
             name, heading = self._heading(
                 one, numParams=int, numIndices=int, all=list, ctors=list, numNested=int, isRec=bool,
                 isUnsafe=bool, isReflexive=bool,
             )  # fmt: skip
-            found.append((name, "inductive", heading))
+            result.append((name, "inductive", heading))
             numbers = (
                 one[key]
                 for key in ("numParams", "numIndices", "numNested", "isRec", "isUnsafe", "isReflexive")
             )
-            parts += ["type", *found[-1], *numbers, *self._all(one["all"]), "ctors", *self._all(one["ctors"])]
+            parts += [
+                "type",
+                *result[-1],
+                *numbers,
+                *self._all(one["all"]),
+                "ctors",
+                *self._all(one["ctors"]),
+            ]
         for one in body["ctors"]:
             name, heading = self._heading(
                 one, induct=int, cidx=int, numParams=int, numFields=int, isUnsafe=bool
             )
-            found.append((name, "constructor", heading))
+            result.append((name, "constructor", heading))
             numbers = (one[key] for key in ("cidx", "numParams", "numFields", "isUnsafe"))
-            parts += ["ctor", *found[-1], *numbers, *self._all([one["induct"]])]
+            parts += ["ctor", *result[-1], *numbers, *self._all([one["induct"]])]
         for one in body["recs"]:
             name, heading = self._heading(
                 one, all=list, numParams=int, numIndices=int, numMotives=int, numMinors=int, rules=list, k=bool,
                 isUnsafe=bool,
             )  # fmt: skip
-            found.append((name, "recursor", heading))
+            result.append((name, "recursor", heading))
             numbers = (
                 one[key] for key in ("numParams", "numIndices", "numMotives", "numMinors", "k", "isUnsafe")
             )
-            parts += ["rec", *found[-1], *numbers, *self._all(one["all"])]
+            parts += ["rec", *result[-1], *numbers, *self._all(one["all"])]
             for rule in one["rules"]:
                 _fields(rule, ctor=int, nfields=int, rhs=int)
                 parts += ["rule", *self._all([rule["ctor"]]), rule["nfields"], self._terms[rule["rhs"]]]
         if not body["types"]:
             raise ValueError("no inductive type")
         digest = _digest("inductive", *parts)
-        for name, kind, heading in found:
+        for name, kind, heading in result:
             self._declare(name, kind, digest, heading)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, with no key twice: of two programs that read it one might take the first, the other the last."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         raise ValueError("a key twice")
-    return found
+    return result
 
 
 # The decoder's own scanner: `decode` looks for white space around each line, and takes twice the time.

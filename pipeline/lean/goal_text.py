@@ -105,14 +105,14 @@ def _grouped(variables: Sequence[Variable]) -> list[str]:
     groups: list[tuple[list[str], str]] = []
     for item in variables:
         name = item.user_name or "_"
-        said = "" if item.type is None else item.type.render()
+        text = "" if item.type is None else item.type.render()
         if item.value is not None:
-            groups.append(([name], f"{said} := {item.value.render()}"))
+            groups.append(([name], f"{text} := {item.value.render()}"))
             groups.append(([], ""))  # nothing joins it
-        elif groups and groups[-1][0] and groups[-1][1] == said and ":=" not in groups[-1][1]:
+        elif groups and groups[-1][0] and groups[-1][1] == text and ":=" not in groups[-1][1]:
             groups[-1][0].append(name)
         else:
-            groups.append(([name], said))
+            groups.append(([name], text))
     return [f"{' '.join(names)} : {said}" for names, said in groups if names]
 
 
@@ -214,8 +214,8 @@ def shape(text: str) -> Shape:
         if at >= 0:
             return Shape(connective, text[:at].strip(), text[at + 1 :].strip())
     if text.startswith("∀"):
-        found = _NAMES.match(text)
-        names = tuple(found.group(1).split()) if found else ()
+        match = _NAMES.match(text)
+        names = tuple(match.group(1).split()) if match else ()
         return Shape(
             "forall", names=tuple(name for name in names if name not in ("_", "∈", "<", ">", "≤", "≥"))
         )

@@ -111,11 +111,11 @@ class Installer:
         self.say(f"elan, from {archive}")
         program = self.work / "elan-init"
         _unpack_elan(_fetched(archive, self.work), program)
-        done = self._run(program, "-y", "--no-modify-path", "--default-toolchain", "none", online=False)
+        result = self._run(program, "-y", "--no-modify-path", "--default-toolchain", "none", online=False)
         if find_elan() is None:
             raise InstallError(
                 f"elan: its installer made no {elan_home() / 'bin' / 'elan'}; the end of its output:\n"
-                f"{done.end(_SHOWN_CHARACTERS)}"
+                f"{result.end(_SHOWN_CHARACTERS)}"
             )
 
     def lean(self, version: LeanVersion) -> None:
@@ -159,17 +159,17 @@ class Installer:
             if online and self.sandbox != "none":
                 wrap, readable = forwarded(gateway.socket)
                 runner = replace(runner, wrap=wrap, readable=readable, certificates=True)
-            done = runner.run(*arguments, bounds=bounds)
-            refused = gateway.refusals
-        if done.ok:
-            return done
+            result = runner.run(*arguments, bounds=bounds)
+            refusals = gateway.refusals
+        if result.ok:
+            return result
         # What a program says of a full disk counts as its bound on the disk; it is the disk that is to be named.
-        full = done.ending == "disk" and _NO_SPACE in done.output
-        how = f"no space left on the disk of {home}" if full else done.explain(bounds)
-        hosts = "".join(f"\nrefused: {one.target} ({one.reason})" for one in refused)
+        full = result.ending == "disk" and _NO_SPACE in result.output
+        how = f"no space left on the disk of {home}" if full else result.explain(bounds)
+        hosts = "".join(f"\nrefused: {one.target} ({one.reason})" for one in refusals)
         raise InstallError(
             f"{program.name} {' '.join(arguments)}: {how}; nothing was installed. The end of its output:\n"
-            f"{done.end(_SHOWN_CHARACTERS)}{hosts}" + (f"\n{_ONLINE}" if refused else "")
+            f"{result.end(_SHOWN_CHARACTERS)}{hosts}" + (f"\n{_ONLINE}" if refusals else "")
         )
 
 

@@ -43,21 +43,21 @@ class Answer:
 
 def suggested(message: str) -> str:
     """Return the tactic that a message of `exact?` suggests; "" where it suggests none."""
-    found = _TRY_THIS.search(message)
-    return "" if found is None else found[1].strip()
+    match = _TRY_THIS.search(message)
+    return "" if match is None else match[1].strip()
 
 
 def fences(text: str) -> list[tuple[str, str]]:
     """Return what a text has between fences, each with its language ("" without one), in order; the last one may be
     open. Linear in the text, whatever a model writes."""
-    found = []
+    result = []
     for part in text.split(_FENCE)[1::2]:
         language, newline, body = part.partition("\n")
         if newline:
-            found.append(("".join(language.split()[:1]), body.rstrip(" \t").removesuffix("\n")))
+            result.append(("".join(language.split()[:1]), body.rstrip(" \t").removesuffix("\n")))
         else:  # all on one line, it has no language
-            found.append(("", part.strip()))
-    return found
+            result.append(("", part.strip()))
+    return result
 
 
 def read_tactic(text: str) -> Answer:

@@ -109,5 +109,5 @@ def add(
 def _files(folder: Path, about: Mapping[str, Any]) -> set[str]:
     if about:
         return set(about["files"])
-    found = (path for pattern in (*MODEL_FILES, *_OF_ENCODERS) for path in folder.glob(pattern))
-    return {path.relative_to(folder).as_posix() for path in found if path.is_file()} - {DESCRIPTION}
+    result = (path for pattern in (*MODEL_FILES, *_OF_ENCODERS) for path in folder.glob(pattern))
+    return {path.relative_to(folder).as_posix() for path in result if path.is_file()} - {DESCRIPTION}

@@ -105,8 +105,8 @@ def _model(kind: type[Config]) -> type[BaseModel]:
     hints = get_type_hints(kind, include_extras=True)
     taken: dict[str, Any] = {item.name: (hints[item.name], ...) for item in fields(kind)}  # type: ignore[arg-type]
     strict = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=())
-    made: type[BaseModel] = create_model(kind.__name__, __config__=strict, **taken)
-    return made
+    result: type[BaseModel] = create_model(kind.__name__, __config__=strict, **taken)
+    return result
 
 
 _TAKES = {

@@ -121,10 +121,10 @@ def _values(path: Path) -> Iterator[Any]:
         while True:
             before, end = _FURTHER if number else _FIRST
             try:
-                found = before.match(text, at)
-                if found is None:
+                match = before.match(text, at)
+                if match is None:
                     raise json.JSONDecodeError("a list of theorems should stand there", text, at)
-                value, stop = _DECODER.raw_decode(text, found.end())
+                value, stop = _DECODER.raw_decode(text, match.end())
             except (ValueError, RecursionError) as error:
                 # The end of the buffer may cut the value.
                 further = file.read(max(_CHUNK, len(text) - at))
@@ -203,10 +203,10 @@ def exported_position(dataset: Path, *keys: str) -> int:
     """
     metadata = dataset / "metadata.json"
     try:
-        found = json.loads(metadata.read_bytes())
+        result = json.loads(metadata.read_bytes())
         for key in keys:
-            found = found[key]
-        return int(found)
+            result = result[key]
+        return int(result)
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(
             f"{metadata} does not say of which position the dataset is ({first_line(error)}). Remove {dataset}: it is "

@@ -54,7 +54,7 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
         ModelError: it is missing, or cannot be loaded.
     """
     path = Path(model)
-    if path.is_dir() and not any(found for name in _TOKENIZER_FILES for found in path.glob(name)):
+    if path.is_dir() and not any(item for name in _TOKENIZER_FILES for item in path.glob(name)):
         raise ModelError(
             f"{model} has no tokenizer (no tokenizer.json or tokenizer_config.json). Copy the one of the model that it "
             "was trained from into it"
@@ -92,17 +92,17 @@ def device_of(name: str) -> torch.device:
     """
     cuda = torch.cuda.is_available()
     try:
-        found = torch.device(name if name != "auto" else "cuda" if cuda else "cpu")
+        result = torch.device(name if name != "auto" else "cuda" if cuda else "cpu")
     except RuntimeError as error:
         raise ConfigError(
             f"device is {name!r}: it takes {', '.join(get_args(Device))}, or one of several GPUs, as cuda:1"
         ) from error
-    if found.type == "cuda":
+    if result.type == "cuda":
         if not cuda:
             raise ConfigError(f"device is {name!r} and PyTorch finds no GPU here: set it to 'auto' or 'cpu'")
         # TF32 for what is not in bfloat16; what has to be exact says so (`exact_float32`).
         torch.set_float32_matmul_precision("high")
-    return found
+    return result
 
 
 @contextmanager

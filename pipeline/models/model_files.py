@@ -93,8 +93,8 @@ def begun(folder: Path) -> str:
 def start_of(folder: Path) -> str:
     """Return the SHA-256 of all that training from a folder follows from: the weights, each part of them, their
     configuration, the tokenizer and its template; "" of a hub's model."""
-    found = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
-    digests = [(path.name, file_digest(path)) for path in sorted(found) if path.name not in _NO_START]
+    result = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
+    digests = [(path.name, file_digest(path)) for path in sorted(result) if path.name not in _NO_START]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest() if digests else ""
 
 

@@ -87,14 +87,14 @@ class Replay(Generic[T]):
             name: list(_random(self._seed, _ORDER, number).permutation(len(own)))
             for number, (name, own) in enumerate(self.tasks.items())
         }
-        found: list[tuple[str, T]] = []
+        result: list[tuple[str, T]] = []
         number = 0
-        while len(found) < wanted and any(left.values()):
+        while len(result) < wanted and any(left.values()):
             name = self.turn(number)
             number += 1
             if left[name]:
-                found.append((name, self.tasks[name][left[name].pop()]))
-        return found
+                result.append((name, self.tasks[name][left[name].pop()]))
+        return result
 
 
 def version_before(task: TaskData, earlier: Sequence[TaskData]) -> TaskData | None:

@@ -338,7 +338,7 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
 
 def _newest_whole(folder: Path) -> Path | None:
     """Return the newest saved step of a run; remove what an interrupted save left, and what is damaged."""
-    found: list[tuple[int, Path]] = []
+    result: list[tuple[int, Path]] = []
     if is_first():
         for path in folder.glob("checkpoint-*"):
             try:
@@ -346,10 +346,10 @@ def _newest_whole(folder: Path) -> Path | None:
             except (FileNotFoundError, ValueError):
                 damaged = (_WHOLE, "")
             if damaged is None:
-                found.append((int(path.name.rpartition("-")[2]), path))
+                result.append((int(path.name.rpartition("-")[2]), path))
             else:
                 shutil.rmtree(path)
-    return of_first(max(found)[1] if found else None)
+    return of_first(max(result)[1] if result else None)
 
 
 def _is_disk_error(error: BaseException) -> bool:

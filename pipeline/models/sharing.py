@@ -113,16 +113,16 @@ class Shared:
         adapter = (self.folder / ADAPTER).is_file()
         if wanted is None:
             return "peft" if adapter else known[0]
-        found = next((one for one in known if one == wanted), None)
-        if found is None:
+        result = next((one for one in known if one == wanted), None)
+        if result is None:
             raise SharingError(
                 f"{wanted}: no format of a {self.model} model, which has {' and '.join(known)}"
             )
-        if found == "peft" and not adapter:
+        if result == "peft" and not adapter:
             raise SharingError(
                 f"{self.row.checkpoint} has every weight, and no adapter. Take --format transformers"
             )
-        return found
+        return result
 
 
 def shared_of(
@@ -199,12 +199,12 @@ def _merge(source: Path, out: Path) -> None:
     from pipeline.models.libraries import quiet_libraries
     from pipeline.models.tactics.models import load_model
 
-    found = load_model(source)
+    result = load_model(source)
     with quiet_libraries():
-        merged: Any = found.model
+        merged: Any = result.model
         merged.merge_and_unload().save_pretrained(str(out))
-        found.tokenizer.save_pretrained(out)
-    found.lengths.save(out)
+        result.tokenizer.save_pretrained(out)
+    result.lengths.save(out)
 
 
 def _name_base(shared: Shared, out: Path) -> None:

@@ -45,8 +45,8 @@ def row_premises(retriever: RetrieverSpec) -> RowPremises:
         finder = load_finder(retriever, Corpus(dataset / "corpus.jsonl"))
 
         def find(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-            asked = [(row.state, Place(row.path, row.start, row.theorem)) for row in rows]
-            return [tuple(premise.serialize() for premise in found) for found in finder.find(asked)]
+            requests = [(row.state, Place(row.path, row.start, row.theorem)) for row in rows]
+            return [tuple(premise.serialize() for premise in item) for item in finder.find(requests)]
 
         return find
 

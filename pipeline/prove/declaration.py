@@ -81,7 +81,7 @@ async def disprove(
     if claim is None:
         return None
     theorem = declaration.framed_for_distil()
-    if not await _taken(session, f"{theorem}\nexample : {claim} := @{declaration.name}\n"):
+    if not await _accepts(session, f"{theorem}\nexample : {claim} := @{declaration.name}\n"):
         return None
     few = small_budget(budget, nodes=NODES, calls=CALLS)
     try:
@@ -124,12 +124,12 @@ async def _contradicts(session: Session, theorem: str, name: str, claim: str, sc
         proof = "\n".join(f"  {line}" for line in lines)
         refuted = f"theorem {_NAME} : ¬({claim}) := by\n{proof}\n\n#print axioms {_NAME}\n"
         text = f"{refuted}\nexample : False := {_NAME} @{name}\n"
-        if await _taken(session, f"{theorem}\n{text}", sound=_NAME):
+        if await _accepts(session, f"{theorem}\n{text}", sound=_NAME):
             return True
     return False
 
 
-async def _taken(session: Session, text: str, *, sound: str = "") -> bool:
+async def _accepts(session: Session, text: str, *, sound: str = "") -> bool:
     """Return whether Lean accepts a text; `sound` names a theorem in it that must rest on allowed axioms alone."""
     try:
         units = await session.process(text)

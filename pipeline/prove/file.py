@@ -222,7 +222,7 @@ class FileProver:
                 tried = {whose for whose, _ in worked.unsolved}
                 for one in piece.group:
                     if (solved := worked.solved.get(one.ordinal)) is not None:
-                        self.done(self._found(one, solved))
+                        self.done(self._success(one, solved))
                     elif worked.stopped is None or one.ordinal in tried:
                         self.done(in_vain(one, worked))
                 # The declarations beside it have paid for what they still wait for.
@@ -275,7 +275,7 @@ class FileProver:
             f" {short(str(error))}"
         )
 
-    def _found(self, one: SorryToProve, solved: SolvedSorry) -> Attempt:
+    def _success(self, one: SorryToProve, solved: SolvedSorry) -> Attempt:
         return found(one, solved, data=self._data, source=self._source, path=self.path)
 
     def _report(self, wanted: Iterable[SorryToProve], outcome: AttemptOutcome, detail: str) -> None:

@@ -80,7 +80,7 @@ class ProveJob:
         files: dict[str, list[SorryToProve]] = {}
         for wanted in given.sorries:
             files.setdefault(inside(wanted.path, given.folder), []).append(wanted)
-        known = self._known()
+        known = self._knowledge()
         await self._build(files)
         self._reporter.progress(0, len(given.sorries))
         # The model first: without it Lean need not start.
@@ -111,7 +111,7 @@ class ProveJob:
             if not built.ok:
                 print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
 
-    def _known(self) -> ProveKnown:
+    def _knowledge(self) -> ProveKnown:
         """Return what the view knew of the sorries and their branch."""
         if KNOWN not in self._spec.inputs:
             return ProveKnown()

@@ -172,7 +172,7 @@ class ProgramAuthor:
             if used.usd is None
             else f"by its own account it cost ${used.usd:.4f}"
         )
-        note = "; ".join(filter(None, (ended, *changed, *refusals, message, self._said(outcome))))
+        note = "; ".join(filter(None, (ended, *changed, *refusals, message, self._output(outcome))))
         note = self._hidden(f"{self._name}: {note}")
         if not outcome.ok and not ran_over and refused == _UNCHANGED:
             return AuthorAnswers((), used, error=note, reason="model_failed")
@@ -301,7 +301,7 @@ class ProgramAuthor:
     def _hidden(self, text: str) -> str:
         return redact(text, secrets=self._secrets.values())
 
-    def _said(self, outcome: Outcome) -> str:
+    def _output(self, outcome: Outcome) -> str:
         output = self._hidden(outcome.output).strip()
         return f"it said: {clean_block(cut(output[::-1], _OUTPUT)[::-1])}" if output else ""
 

@@ -214,7 +214,7 @@ async def engine(
     """
     parameters = spec.parameters
     async with AsyncExitStack() as open_:
-        show = await _shown(parameters, premises, open_)
+        show = await _premise_source(parameters, premises, open_)
         match parameters.rung:
             case CuratedRung():
                 yield ladder(show)
@@ -262,7 +262,7 @@ def proposing(suggest: Suggest, decoding: Decoding) -> Propose:
     return lambda _place, shown: GeneratorProposer(suggest, decoding=decoding, premises=shown)
 
 
-async def _shown(given: ProveSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Show:
+async def _premise_source(given: ProveSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Show:
     """Load the retriever; return what it shows.
 
     But at rung 1, one that cannot be loaded for good (its weights are damaged, the repository has no trace) shows

@@ -153,7 +153,7 @@ def _behind_the_statement(value: str, declaration: str, ordinal: int) -> ReadPro
         return ReadProof(
             (), "the answer changes what stands around the sorry; give only what takes the place of the sorry"
         )
-    return _kept(value, kept, tactics=True) if place.tactic else _proof_from(value, kept, "")
+    return _read_proof(value, kept, tactics=True) if place.tactic else _proof_from(value, kept, "")
 
 
 def _proof_from(value: str, tokens: Sequence[Token], missing: str) -> ReadProof:
@@ -163,10 +163,10 @@ def _proof_from(value: str, tokens: Sequence[Token], missing: str) -> ReadProof:
     by = tokens[0].text == "by"
     if by and len(tokens) == 1:
         return ReadProof((), "there is nothing behind the `by`")
-    return _kept(value, tokens[1:] if by else tokens, tactics=by)
+    return _read_proof(value, tokens[1:] if by else tokens, tactics=by)
 
 
-def _kept(value: str, tokens: Sequence[Token], *, tactics: bool) -> ReadProof:
+def _read_proof(value: str, tokens: Sequence[Token], *, tactics: bool) -> ReadProof:
     data = value.encode()
     start = len(data[: tokens[0].byte_start].decode())
     text = data[tokens[0].byte_start : tokens[-1].byte_end].decode()
@@ -184,10 +184,10 @@ def _bare(code: str) -> ReadProof:
         return ReadProof((), "the answer has no proof in it")
     if tokens[0].text == "by" or tokens[0].text in _TERMS:
         return _proof_from(code, tokens, "")
-    as_tactics = _kept(code, tokens, tactics=True)
+    as_tactics = _read_proof(code, tokens, tactics=True)
     if "\n" in code.strip():
         return as_tactics
-    return ReadProof((*as_tactics.proofs, *_kept(code, tokens, tactics=False).proofs))
+    return ReadProof((*as_tactics.proofs, *_read_proof(code, tokens, tactics=False).proofs))
 
 
 def _layouts(text: str, column: int, *, own_line: bool) -> list[list[str]]:

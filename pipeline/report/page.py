@@ -38,7 +38,7 @@ from store.log.reader import LogReader
 from store.view import queries, report_queries
 from store.view.impact import MOST_COUNTED
 from store.view.reading import read
-from store.view.rows import ProofRow, ServiceRow, SorryRow, too_large_said
+from store.view.rows import ProofRow, ServiceRow, SorryRow, too_large_text
 
 WEEK = timedelta(days=7)
 _MOST_REPOSITORIES, _MOST_FILES = 500, 12
@@ -291,7 +291,7 @@ class _Report:
         for one in described:
             by_path[one.path].append(one)
         whys = [one.impact.unknown for one in described if one.impact is not None and one.impact.unknown]
-        too_large = too_large_said(self.repositories[of.repository].too_large)
+        too_large = too_large_text(self.repositories[of.repository].too_large)
         paths = [row.path for row in self.by_repository[of.repository]]
         html = self._written(
             "sorries.html", name=sheet.name, title=of.repository, of=of, sheet=sheet, by_path=by_path,
@@ -374,7 +374,7 @@ def _standing(row: Repository) -> str:
     words = ["no longer watched"] if not row.watched else [] if row.enabled else ["not enabled"]
     if row.state not in HEALTHY_STATES:
         words.append(f"{row.state}: {row.reason}" if row.reason else row.state)
-    words += too_large_said(row.too_large).values()
+    words += too_large_text(row.too_large).values()
     ways = {"verified": "with a patch ready", "filled": "filled", "removed": "removed"}
     words += [f"{row.sorries[state]:,} {way}" for state, way in ways.items() if row.sorries[state]]
     if row.sorries_elsewhere:

@@ -220,7 +220,7 @@ def proofs(view: sqlite3.Connection) -> Section | None:
         (heading, [macro("proof", proof=one) for one in newest], of)
         for heading, of, is_verified in (
             ("The newest proofs that Lean verified", verified, True),
-            ("The newest other texts: candidates, conditional, rejected", total - verified, False),
+            ("Unverified proofs: candidates, conditional, rejected", total - verified, False),
         )
         if (newest := _newest(view, verified=is_verified))
     ]

@@ -85,7 +85,7 @@ def lean_routes(workspace: Workspace) -> APIRouter:
     @router.post(
         "/fill",
         response_class=Response,
-        responses={**responses(403, 404, 409), 200: {"description": _told(), "content": _STREAM}},
+        responses={**responses(403, 404, 409), 200: {"description": _events_text(), "content": _STREAM}},
     )
     async def fill_route(asked: FillRequest) -> Response:
         """Search for proofs of a file's sorries, and have the gate judge them. Advice: nothing is recorded."""
@@ -97,7 +97,7 @@ def lean_routes(workspace: Workspace) -> APIRouter:
 _STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
-def _told() -> str:
+def _events_text() -> str:
     """Describe the events, for the schema's readers."""
     lines = ["Server-sent events; the data of each is one JSON object:", ""]
     for event in EVENTS:

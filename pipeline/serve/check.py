@@ -177,10 +177,10 @@ async def check(workspace: Workspace, asked: CheckRequest) -> CheckResponse:
         file = await asyncio.to_thread(File.read, asked.repository, path, result.data, known=known)
         parts = [(file, file.one(asked.sorry), asked.proof)]
         for other in asked.others:
-            row = await _known(workspace, asked, commit, other.sorry)
+            row = await _sorry_row(workspace, asked, commit, other.sorry)
             seen_so = replace(file, known=row)
             parts.append((seen_so, seen_so.one(other.sorry), other.proof))
-        found = await asyncio.to_thread(_found, result, parts)
+        found = await asyncio.to_thread(_candidates, result, parts)
         judgement = await judge(workspace, result, found[0], search=None)
         filled = [
             FilledSorry(sorry=known_so.described(sorry), proof=one.proof)
@@ -205,14 +205,14 @@ async def place_of(workspace: Workspace, asked: LeanRequest) -> tuple[Commit, st
     if path is None and (asked.sorry is None or asked.sorry.id is None):
         raise Problem(422, "no_path", "no file is named", "give path, or sorry.id")
     commit = await workspace.commit(repository=asked.repository, branch=asked.branch, sha=asked.commit)
-    known = await _known(workspace, asked, commit, asked.sorry)
+    known = await _sorry_row(workspace, asked, commit, asked.sorry)
     if path is None:
         assert known is not None
         path = source_path(known.path)
     return commit, path, known
 
 
-async def _known(
+async def _sorry_row(
     workspace: Workspace, asked: LeanRequest, commit: Commit, place: SorryPlace | None
 ) -> SorryRow | None:
     """Return the view's row of a sorry whose id is given.
@@ -243,7 +243,7 @@ def judging(made: Checkout, file: File) -> Judging:
     )
 
 
-def _found(made: Checkout, parts: Sequence[tuple[File, Sorry, str]]) -> list[ProofFound]:
+def _candidates(made: Checkout, parts: Sequence[tuple[File, Sorry, str]]) -> list[ProofFound]:
     """Return a client's text as the gate takes one, for each of the sorries that it fills.
 
     Raises:

@@ -95,14 +95,14 @@ def own(folder: Path, *, patience_s: float = PATIENCE_S) -> Scratch:
         if other != folder:
             _sweep(other)
     deadline = time.monotonic() + patience_s
-    while (held := _taken(folder)) is None:
+    while (held := _own_lock(folder)) is None:
         if time.monotonic() >= deadline:
             raise ScratchTakenError(f"{folder}: another server has it; end that one")
         time.sleep(_AGAIN_S)
     return Scratch(folder, held)
 
 
-def _taken(folder: Path) -> Lock | None:
+def _own_lock(folder: Path) -> Lock | None:
     """Return the lock of the folder, created anew; None if another server holds it."""
     if folder.exists() and not _swept(folder):
         return None
@@ -301,7 +301,7 @@ def checked_out(
         try:
             held.enter_context(worktree(folder, mirror=commit.repository.mirror, sha=commit.sha, left=left))
         except JobError as error:
-            raise _told(error) from error
+            raise _problem(error) from error
         if text is not None:
             _put(folder, path, text)
         try:
@@ -350,10 +350,10 @@ def _require(repository: RepositorySpec, sha: str) -> None:
         with Mirror(repository.mirror) as mirror:
             mirror.require_commit(sha, reason="unknown_commit")
     except JobError as error:
-        raise _told(error) from error
+        raise _problem(error) from error
 
 
-def _told(error: JobError) -> Problem:
+def _problem(error: JobError) -> Problem:
     status = 404 if error.reason == "unknown_commit" else 503
     return Problem(status, error.reason, str(error), error.remedy or "run `everlean poll`")
 

@@ -283,14 +283,14 @@ class EventStream(StreamingResponse):
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        task = self._workspace.begin(self._done())
+        task = self._workspace.begin(self._finish())
         try:
             await super().__call__(scope, receive, send)
         finally:
             task.cancel()
             await asyncio.wait({task})
 
-    async def _done(self) -> None:
+    async def _finish(self) -> None:
         try:
             await self._work(self._queue.put_nowait)
         finally:
@@ -583,7 +583,7 @@ class _Filling:
                 async with clock.limit:
                     async for body in running.events(at_work=clock.start):
                         if isinstance(body, ProofFound):
-                            self._found(rung, body, found)
+                            self._record(rung, body, found)
                         elif isinstance(body, AttemptFinished):
                             key_of = places[body.sorry]
                             self._emit(_attempted(body, byte_start=key_of[1]))
@@ -642,7 +642,7 @@ class _Filling:
             sorries=tuple(wanted),
         )
 
-    def _found(self, rung: Rung, proof: ProofFound, found: list[tuple[int, ProofFound]]) -> None:
+    def _record(self, rung: Rung, proof: ProofFound, found: list[tuple[int, ProofFound]]) -> None:
         if (_key(proof), proof.replacement) in self._seen:
             return  # another rung's candidate, which the gate has rejected
         self._seen.add((_key(proof), proof.replacement))

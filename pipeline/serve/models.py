@@ -226,7 +226,9 @@ def resolve_sources(
         with closing(queries.connect(spec.view)) as view:
             for one, inside in request.items():
                 model, source = one
-                result[one] = _promoted(spec, view, model) if inside is None else _named(view, source, inside)
+                result[one] = (
+                    _promoted(spec, view, model) if inside is None else _resolve(view, source, inside)
+                )
     except (LogError, sqlite3.Error) as error:
         result.update(dict.fromkeys(request, f"the view cannot be read: {error}"))
     return result
@@ -248,7 +250,7 @@ def _promoted(spec: ServeSpec, view: sqlite3.Connection, model: str) -> Resolved
     return ResolvedSource(str(spec.checkpoints / model / row.checkpoint), Provenance(row.checkpoint))
 
 
-def _named(view: sqlite3.Connection, source: str, inside: Path) -> ResolvedSource | str:
+def _resolve(view: sqlite3.Connection, source: str, inside: Path) -> ResolvedSource | str:
     model, checkpoint = (*inside.parts, "", "")[:2]
     rows = (row for row in model_queries.checkpoints(view, model) if row.checkpoint == checkpoint)
     row = next(rows, None)

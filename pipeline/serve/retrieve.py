@@ -246,7 +246,7 @@ class Premises:
         result = await self._search(retriever, finds, indexed, asked.goal, ranked, asked.k)
         return RetrieveResponse(
             premises=[
-                _told(indexed.corpus, number, score, accessible=bool(allowed[number]))
+                _premise(indexed.corpus, number, score, accessible=bool(allowed[number]))
                 for number, score in result.items()
             ],
             repository=asked.repository,
@@ -391,7 +391,7 @@ class Premises:
     async def _make(self, key: _Key, retriever: Encodes | None) -> _Indexed:
         with _told_as_problems():
             loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(self._thread, self._made, retriever, key[1])
+            result = await loop.run_in_executor(self._thread, self._index_of, retriever, key[1])
         self._kept[key] = result
         self._kept.move_to_end(key)
         for other in [other for other, one in self._kept.items() if one.encoder() is None]:
@@ -445,7 +445,7 @@ class Premises:
             raise no_view(error) from error
         return next(one.row for one in chosen if one.in_dataset)
 
-    def _made(self, retriever: Encodes | None, repository: str) -> _Indexed:
+    def _index_of(self, retriever: Encodes | None, repository: str) -> _Indexed:
         spec = self._spec
         sources = Sources(spec.events, spec.view, spec.indices / "corpora")
         InputStore(sources.contents).sweep()
@@ -482,7 +482,7 @@ def _told_as_problems() -> Iterator[None]:
         raise no_view(error) from error
 
 
-def _told(corpus: Corpus, number: int, score: float, *, accessible: bool) -> FoundPremise:
+def _premise(corpus: Corpus, number: int, score: float, *, accessible: bool) -> FoundPremise:
     premise = corpus[number]
     return FoundPremise(
         full_name=premise.full_name,

@@ -112,13 +112,13 @@ class Proof:
 def proofs(source: FileSource, commands: Sequence[Command]) -> list[Proof]:
     """Pair the declarations of a file with what Lean says of their commands."""
     starts = [command.start for command in commands]
-    found: list[Proof] = []
+    result: list[Proof] = []
     together: dict[int, list[Proof]] = {}
     for item in source.declarations:
         index = bisect_right(starts, item.record.byte_start) - 1
         command = commands[index] if index >= 0 and item.record.byte_start < commands[index].end else None
         proof = Proof(item, command)
-        found.append(proof)
+        result.append(proof)
         if command is not None:
             proof.made = _made(item.record.name, command.made)
             together.setdefault(index, []).append(proof)
@@ -128,7 +128,7 @@ def proofs(source: FileSource, commands: Sequence[Command]) -> list[Proof]:
             # A message on no declaration's lines (a `mutual` block that does not end) counts against all.
             for proof in [one for one in group if one.holds(error)] or group:
                 proof.errors.append(error)
-    return found
+    return result
 
 
 def other_gaps(data: bytes, commands: Sequence[Command], found: Sequence[Proof]) -> list[TraceGap]:
@@ -302,8 +302,8 @@ class FileTracer:
         def site(name: str) -> ConstantUse:
             return self._use(name, item, answer.homes.get(name))
 
-        found = proofs(source, answer.commands)
-        proved = [proof for proof in found if proof.is_theorem]
+        result = proofs(source, answer.commands)
+        proved = [proof for proof in result if proof.is_theorem]
         traced = [proof for proof in proved if proof.refusal is None]
         gaps += [proof.refusal for proof in proved if proof.refusal is not None]
         for proof in traced:
@@ -328,7 +328,7 @@ class FileTracer:
                     proof=source.proof(proof.item),
                 )
             )
-        gaps += other_gaps(data, answer.commands, found)
+        gaps += other_gaps(data, answer.commands, result)
         unknown.pop(_SORRY, None)
         if unknown:
             reason = f"no definition site is known of {listed(list(unknown), _MOST_NAMED)}"

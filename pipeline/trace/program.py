@@ -261,8 +261,8 @@ class _Told:
     _lines: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        found = (match.start() for match in re.finditer(b"\r\n", self.data))
-        self._dropped = [at - count for count, at in enumerate(found)]
+        result = (match.start() for match in re.finditer(b"\r\n", self.data))
+        self._dropped = [at - count for count, at in enumerate(result)]
         self._lines = [0, *(match.end() for match in re.finditer(b"\n", self.data))]
 
     def take(self, word: str, texts: Sequence[str]) -> None:
@@ -315,16 +315,16 @@ class _Told:
         starts = sorted(set(self.starts))
         messages: list[list[Message]] = [[] for _ in starts]
         tactics: list[list[Tactic]] = [[] for _ in starts]
-        made: list[list[str]] = [[] for _ in starts]
+        result: list[list[str]] = [[] for _ in starts]
         for tactic in self.tactics:
             tactics[_index(starts, tactic.start)].append(tactic)
         for name, at in self.made.items():
             if at is not None:
-                made[_index(starts, at)].append(name)
+                result[_index(starts, at)].append(name)
         for message in self.messages:
             messages[_index(starts, self._at(message.pos))].append(message)
         for number, (start, end) in enumerate(pairwise([*starts, len(self.data)])):
-            yield Command(start, end, tuple(messages[number]), tuple(made[number]), tuple(tactics[number]))
+            yield Command(start, end, tuple(messages[number]), tuple(result[number]), tuple(tactics[number]))
 
     def _byte(self, text: str) -> int:
         """Return where a byte that Lean counts is in the file."""

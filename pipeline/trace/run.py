@@ -41,43 +41,43 @@ class Run:
         """Raises:
         JobError: a path pattern is none, or the worktree or Lean's own program is not there.
         """
-        self._given = given = spec.parameters
-        program = given.lean.program
+        self._given = parameters = spec.parameters
+        program = parameters.lean.program
         if program is None:
             raise JobError(
                 "toolchain_missing",
-                f"a commit is traced by Lean itself, and where that is, is not known: {given.lean.detail}",
-                remedy=f"run `elan toolchain install {given.lean.toolchain or 'VERSION'}`, or `everlean setup`",
+                f"a commit is traced by Lean itself, and where that is, is not known: {parameters.lean.detail}",
+                remedy=f"run `elan toolchain install {parameters.lean.toolchain or 'VERSION'}`, or `everlean setup`",
             )
         if not spec.place.is_dir():
             raise JobError(
                 "no_worktree", f"{spec.place}: no such folder", remedy="the worktree has to be made anew"
             )
-        self._project = spec.project(given.folder)
+        self._project = spec.project(parameters.folder)
         try:
-            self._meant = path_filter(given.include, given.exclude)
+            self._meant = path_filter(parameters.include, parameters.exclude)
         except ValueError as error:
             raise bad_spec(spec.kind, str(error)) from error
         self._reporter = reporter
         self._started = time.monotonic()
         tracer = f"{_TRACER} {TRACER_VERSION}"
-        core = Path(given.lean.sysroot) / "src" / "lean" if given.lean.sysroot else None
+        core = Path(parameters.lean.sysroot) / "src" / "lean" if parameters.lean.sysroot else None
         self._tree = Tree(
             spec.place,
-            sha=given.sha,
+            sha=parameters.sha,
             tracer=tracer,
-            lean=given.lean.toolchain,
+            lean=parameters.lean.toolchain,
             core=core if core is not None and core.is_dir() else None,
-            folder=given.folder,
-            without=given.without,
+            folder=parameters.folder,
+            without=parameters.without,
         )
         self._head = self._head_of(self._tree.toolchain, metadata={}, seconds=0.0)
         self._tracer = FileTracer(
             program,
             project=self._project,
             tree=self._tree,
-            memory_bytes=given.limits.memory_bytes,
-            timeout_s=given.file_timeout_s,
+            memory_bytes=parameters.limits.memory_bytes,
+            timeout_s=parameters.file_timeout_s,
         )
         self._holds: dict[str, KnownFile] = {}
         self._n_stated = 0

@@ -31,8 +31,8 @@ class FileSource:
 
     @classmethod
     def read(cls, path: str, data: bytes) -> FileSource:
-        found = locate(data)
-        return cls(path, found.code, found.positions, found.declarations, found.docs)
+        result = locate(data)
+        return cls(path, result.code, result.positions, result.declarations, result.docs)
 
     def position(self, at: int) -> Position:
         """Return a place in the text in LeanDojo's count."""

@@ -103,14 +103,14 @@ class Tree:
     def imported(self, item: LeanFile) -> list[LeanFile]:
         """Return the files that a file imports itself, as far as their source is here. All import `Init`."""
         modules = item.imports if item.path.startswith(f"{CORE}/") else (*item.imports, "Init")
-        found = (self.find(module) for module in modules)
+        result = (self.find(module) for module in modules)
         return list(
-            {file.path: file for file in found if file is not None and file.path != item.path}.values()
+            {file.path: file for file in result if file is not None and file.path != item.path}.values()
         )
 
     def dependencies(self, meant: Callable[[str], bool]) -> list[LeanFile]:
         """Return the dependencies' files that the meant files of the project reach, by path."""
-        found: dict[str, LeanFile] = {}
+        result: dict[str, LeanFile] = {}
         seen: set[str] = set()
         todo = [item for item in self.files.values() if meant(item.path)]
         while todo:
@@ -119,9 +119,9 @@ class Tree:
                 continue
             seen.add(item.path)
             if item.path not in self.files:
-                found[item.path] = item
+                result[item.path] = item
             todo += self.imported(item)
-        return [found[path] for path in sorted(found)]
+        return [result[path] for path in sorted(result)]
 
     def key(self, item: LeanFile) -> str:
         """Return the key of a file. Of files that import each other in a circle each has all others' texts in it."""
@@ -179,9 +179,9 @@ class Tree:
         for folder, shown in self._libraries:
             try:
                 # A package may keep its sources behind a link of its own; what that leads to is the file that is read.
-                found = (folder / relative).resolve().relative_to(folder.resolve()).as_posix()
-                if (folder / found).is_file():
-                    return self._read(folder.resolve(), found, f"{shown}/{relative}")
+                result = (folder / relative).resolve().relative_to(folder.resolve()).as_posix()
+                if (folder / result).is_file():
+                    return self._read(folder.resolve(), result, f"{shown}/{relative}")
             except (OSError, ValueError):
                 continue  # it leads out, is in a circle, or is longer than any name
         return None
@@ -209,10 +209,10 @@ def header_imports(data: bytes) -> tuple[str, ...]:
     """Return the modules that a file imports, reading no more of it than its beginning."""
     size = _HEADER_BYTES
     while size < len(data):
-        found = parse(data[:size])
+        result = parse(data[:size])
         # A command after the header, and not the last, which may be cut: the imports are complete.
-        if len(found.commands) > 1:
-            return found.imports
+        if len(result.commands) > 1:
+            return result.imports
         size *= 4
     return parse(data).imports
 

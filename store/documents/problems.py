@@ -25,7 +25,7 @@ from store.view.rows import (
     PauseRow,
     ProofRow,
     ServiceRow,
-    too_large_said,
+    too_large_text,
 )
 
 FAILED_JOBS_NAMED = 5
@@ -237,7 +237,7 @@ def large_problems(repositories: list[Repository]) -> list[Problem]:
             subject=item.repository,
         )
         for item in repositories
-        for said in too_large_said(item.too_large).values()
+        for said in too_large_text(item.too_large).values()
     ]
 
 

@@ -12,7 +12,7 @@ from store.documents.document import of_row
 from store.events.projects import worked_on
 from store.text import listed
 from store.view import queries, trace_queries
-from store.view.counts import NO_SORRIES, elsewhere_said, sorry_counts
+from store.view.counts import NO_SORRIES, elsewhere_text, sorry_counts
 from store.view.rows import BranchRow, GapRow, PolledRepository, TooLargeRow
 
 HEALTHY_STATES = frozenset({"new", "ok"})
@@ -79,7 +79,7 @@ class Repository(PolledRepository):
     @property
     def sorries_text(self) -> str:
         """Return that number, and how many more other branches have: "36, and 3 more on other branches"."""
-        return f"{self.in_source:,}{elsewhere_said(self.sorries_elsewhere)}"
+        return f"{self.in_source:,}{elsewhere_text(self.sorries_elsewhere)}"
 
 
 def described_repositories(database: sqlite3.Connection, *, gaps: bool = False) -> list[Repository]:
@@ -124,7 +124,7 @@ def because(item: Repository) -> str:
     return reason if reason.startswith(f"{item.repository}:") else f"{item.repository}: {reason}"
 
 
-def projects_said(head: Head, chosen: Sequence[str]) -> str:
+def projects_text(head: Head, chosen: Sequence[str]) -> str:
     """Say which Lake projects a branch has, which of them are only scanned, and that a bump raises none of them in a
     folder; "" of one at the root alone.
     """

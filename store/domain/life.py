@@ -96,7 +96,7 @@ def live(
             case Kept(_, living, now, place):
                 followed[now.path] += 1
                 total += 1
-                if event := _kept(commit, living, place):
+                if event := _change(commit, living, place):
                     events.append(event)
             case Filled(old, living, now):
                 events.append(_gone(commit, living, now, judge.outcome(old, now), given[living.sorry]))
@@ -142,7 +142,7 @@ def _gone(
     )
 
 
-def _kept(commit: Commit, living: LivingSorry, place: SorryPlace) -> SorryMoved | SorryChanged | None:
+def _change(commit: Commit, living: LivingSorry, place: SorryPlace) -> SorryMoved | SorryChanged | None:
     """Nothing where place and file are as they were; `context` where only the file around it changed.
 
     That one is an event because the view needs the new blob and byte range.

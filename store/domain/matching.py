@@ -355,7 +355,7 @@ def _last_part(item: Decl) -> tuple[str, str]:
     return item.path, item.name.rpartition(".")[2]
 
 
-def _named(item: Decl) -> bool:
+def _has_name(item: Decl) -> bool:
     return not item.anonymous
 
 
@@ -376,10 +376,10 @@ def match_declarations(before: Sequence[Decl], now: Sequence[Decl]) -> list[tupl
     matching = _Matching(_real(before), _real(now))
     matching.by(lambda item: (item.path, item.name, item.statement_hash))
     matching.by(lambda item: (item.name, item.statement_hash, item.kind))
-    matching.by(lambda item: (item.path, item.name), only=_named)
+    matching.by(lambda item: (item.path, item.name), only=_has_name)
     matching.by(lambda item: (item.name.rpartition(".")[2], item.statement_hash), only=_stated)
     matching.by(lambda item: (item.path, item.statement_hash), only=_stated)
-    matching.by(lambda item: item.name, only=_named)
+    matching.by(lambda item: item.name, only=_has_name)
     matching.by(lambda item: item.statement_hash, only=_stated)
     matching.by_last_part()
     matching.by_likeness()

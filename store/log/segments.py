@@ -132,7 +132,7 @@ class SegmentStore:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        with self._asked("opened"):
+        with self._as_one_error("opened"):
             from fsspec.core import url_to_fs
 
             self._files: AbstractFileSystem
@@ -178,7 +178,7 @@ class SegmentStore:
     def remove_merged(self) -> None:
         """Remove the segments that others hold whole."""
         for one in self._listed()[1]:
-            with self._asked("removed", one.name):
+            with self._as_one_error("removed", one.name):
                 self._files.rm_file(self._path(one.name))
 
     def epochs(self) -> list[Epoch]:
@@ -198,7 +198,7 @@ class SegmentStore:
         if number in self._epochs:
             return self._epochs[number]
         name = Epoch(number, "", "", "", START).name
-        with self._asked("read", name):
+        with self._as_one_error("read", name):
             try:
                 text = self._files.cat_file(self._path(name))
             except FileNotFoundError:
@@ -232,7 +232,7 @@ class SegmentStore:
         """Check that the store refuses to make a file that is there: not each kind can, nor each that says so."""
         if self._kinds & _CREATES and self._created(name, b"{}"):
             second = self._created(name, b"{}")
-            with self._asked("removed", name):
+            with self._as_one_error("removed", name):
                 self._files.rm_file(self._path(name))
             if not second:
                 return
@@ -245,7 +245,7 @@ class SegmentStore:
     def _created(self, name: str, content: bytes) -> bool:
         """Make a file with its content in one step; return whether it was not there before."""
         target = self._path(name)
-        with self._asked("written", name):
+        with self._as_one_error("written", name):
             try:
                 if self._local:
                     _create_in_folder(content, Path(target))
@@ -263,13 +263,13 @@ class SegmentStore:
         """Remove what an interrupted `put` left under a temporary name."""
         for name in self._sizes():
             if name.endswith(_TEMPORARY):
-                with self._asked("removed", name):
+                with self._as_one_error("removed", name):
                     self._files.rm_file(self._path(name))
 
     def put(self, segment: Segment, file: Path) -> None:
         """Add a segment, whole or not at all; to repeat it changes nothing."""
         name, target = segment.name, self._path(segment.name)
-        with self._asked("written", name):
+        with self._as_one_error("written", name):
             if self._local:
                 _put_in_folder(file, Path(target))
                 return
@@ -295,7 +295,10 @@ class SegmentStore:
         """
         hashed = hashlib.sha256()
         with tempfile.TemporaryFile() as copy:
-            with self._asked("read", segment.name), self._files.open(self._path(segment.name), "rb") as file:
+            with (
+                self._as_one_error("read", segment.name),
+                self._files.open(self._path(segment.name), "rb") as file,
+            ):
                 while chunk := file.read(_CHUNK):
                     hashed.update(chunk)
                     copy.write(chunk)
@@ -310,7 +313,7 @@ class SegmentStore:
         return f"{self._root.rstrip('/')}/{name}"
 
     def _sizes(self) -> dict[str, int]:
-        with self._asked("listed"):
+        with self._as_one_error("listed"):
             self._files.invalidate_cache()
             try:
                 result = self._files.ls(self._root, detail=True)
@@ -319,7 +322,7 @@ class SegmentStore:
         return {str(one["name"]).rstrip("/").rpartition("/")[2]: int(one["size"] or 0) for one in result}
 
     @contextmanager
-    def _asked(self, what: str, name: str = "") -> Iterator[None]:
+    def _as_one_error(self, what: str, name: str = "") -> Iterator[None]:
         """Turn whatever a store's own program raises into one error."""
         try:
             yield

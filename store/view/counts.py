@@ -52,7 +52,7 @@ class Counts:
     theorems: int
 
 
-def elsewhere_said(number: int) -> str:
+def elsewhere_text(number: int) -> str:
     """Return ", and 3 more on other branches", which follows a number of sorries; "" for none."""
     return f", and {number:,} more on other branches" if number else ""
 

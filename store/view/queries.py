@@ -181,7 +181,7 @@ def commits_to_scan(db: sqlite3.Connection) -> int:
 
 def next_commit_to_scan(db: sqlite3.Connection, repository: str, branch: str) -> CommitRow | None:
     """Return the oldest observed commit of a live branch that is neither scanned nor dropped."""
-    return first(_named(db, CommitRow, "next_commit_to_scan", repository=repository, branch=branch))
+    return first(_run(db, CommitRow, "next_commit_to_scan", repository=repository, branch=branch))
 
 
 def files(
@@ -512,7 +512,7 @@ def sorries_to_prove(
 
     Tried means: the same sorry, file version, prover, rung, model and budget have an attempt.
     """
-    return _named(
+    return _run(
         db,
         SorryRow,
         "sorries_to_prove",
@@ -564,7 +564,7 @@ def _pairs(db: sqlite3.Connection, statement: str, *values: str) -> list[tuple[s
     return [(row[0], row[1]) for row in db.execute(statement, values)]
 
 
-def _named(db: sqlite3.Connection, cls: type[Row], name: str, **parameters: str | int) -> list[Row]:
+def _run(db: sqlite3.Connection, cls: type[Row], name: str, **parameters: str | int) -> list[Row]:
     """Run a statement of queries.sql, which starts where the columns end."""
     table = {CommitRow: "commits", SorryRow: "sorries"}[cls]
     rows = db.execute(f"{select(cls, table)} {statements('view/queries')[name]}", parameters)

@@ -233,7 +233,7 @@ class TooLargeRow:
         return f"too large: {', '.join(parts)} taken ({self.path}{and_more(self.files - 1)})"
 
 
-def too_large_said(rows: Iterable[TooLargeRow]) -> dict[str, str]:
+def too_large_text(rows: Iterable[TooLargeRow]) -> dict[str, str]:
     """Return it for people, by repository: of the first branch, and how many branches more."""
     result = {}
     for repository, branches in groupby(rows, key=lambda row: row.repository):

@@ -132,9 +132,9 @@ class Site:
         status = self._bounded(words, '>>"$0" 2>&1', cwd, environment or {})
         with self.output.open("rb") as file:
             file.seek(before)
-            said = file.read().decode("utf-8", errors="replace")
+            text = file.read().decode("utf-8", errors="replace")
         self.say(f"[status {status}, {self.left:.0f} s of the step are left]")
-        return status, said
+        return status, text
 
     def _bounded(self, words: list[str], into: str, cwd: Path, environment: dict[str, str]) -> int:
         """Run a program whose output the shell writes, as it comes, to the output file ($0) or beside it."""
@@ -172,12 +172,12 @@ class Site:
         command = [EVERLEAN, *words, "--json", "--config", str(self.config(project))]
         status = self._bounded(command, '>"$0.json" 2>>"$0"', self.folder, {})
         answer = self.output.with_name(f"{self.output.name}.json")
-        said = answer.read_text("utf-8")
+        text = answer.read_text("utf-8")
         answer.unlink()
         if not quiet or status not in (0, 3):
-            self.say(f"$ everlean {' '.join(words)} --json    [status {status}]\n{said}")
+            self.say(f"$ everlean {' '.join(words)} --json    [status {status}]\n{text}")
         try:
-            return status, json.loads(said)
+            return status, json.loads(text)
         except ValueError:
             return status, None
 

@@ -27,10 +27,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def demo(name: str, directory: Path, *arguments: str) -> list[str]:
     """Run a demo and return its lines."""
-    done = subprocess.run(command(name, directory, *arguments), capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    result = subprocess.run(command(name, directory, *arguments), capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    return result.stdout.splitlines()
 
 
 def command(name: str, directory: Path, *arguments: str) -> list[str]:
@@ -48,15 +48,15 @@ def log_of(directory: Path) -> list[StoredEvent]:
 def test_the_demo_is_one_screen_of_what_lean_itself_accepts(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
     lines = demo("demo", directory)
-    said = "\n".join(lines)
+    text = "\n".join(lines)
     assert len(lines) <= 45
     assert max(len(line) for line in lines if "/" not in line and line[:1] != "│") <= 80
     assert lines[2].startswith("│ Lean 4.35.0 itself")
-    assert 'nothing below is called\n│ "verified"' in said
+    assert 'nothing below is called\n│ "verified"' in text
     accepted = {line.split()[1] for line in lines if line.startswith("  accepted")}
     assert accepted == {"and_swap", "not_all", "double_negation"}
     assert "  false       square_of_17      its negation is proved" in lines
-    assert "Lean's kernel accepts the file with all 3 proofs and without a sorry" in said
+    assert "Lean's kernel accepts the file with all 3 proofs and without a sorry" in text
     assert any(line.split() == ["filled", "add_right_comm", "by", "people"] for line in lines)
     assert (directory / "report" / "index.html").is_file()
     events = log_of(directory)
@@ -125,15 +125,15 @@ def test_a_certificate_holds_is_forged_and_is_recalled_on_one_screen(tmp_path: P
 @pytest.mark.usefixtures("real_lean")
 def test_what_a_retriever_learned_proves_what_was_open_before(tmp_path: Path) -> None:
     lines = demo("demo_learning", tmp_path / "demo")
-    said = "\n".join(lines)
+    text = "\n".join(lines)
     assert len(lines) <= 30
     by_words, by_both = map(
-        int, re.findall(rf"Of the {OPENED}, (\d+) are proved .* premises; (\d+) when", said)[0]
+        int, re.findall(rf"Of the {OPENED}, (\d+) are proved .* premises; (\d+) when", text)[0]
     )
     assert by_words < by_both
     assert by_both >= OPENED // 2
-    assert said.count("accepted  Lists.") == by_both
-    assert not any(word in said for word in ("it/s", "%|", "Epoch", "Trainer"))
+    assert text.count("accepted  Lists.") == by_both
+    assert not any(word in text for word in ("it/s", "%|", "Epoch", "Trainer"))
 
 
 @pytest.mark.slow
@@ -142,11 +142,11 @@ def test_what_a_retriever_learned_proves_what_was_open_before(tmp_path: Path) ->
 def test_an_editor_gets_tactics_premises_and_verdicts(tmp_path: Path) -> None:
     lines = demo("demo_serve", tmp_path / "demo")
     assert len(lines) <= 35
-    _, forbidden, *wrong, found = "\n".join(lines).split("POST /check")
+    _, forbidden, *wrong, result = "\n".join(lines).split("POST /check")
     assert "  rejected: the word sorryAx" in forbidden
     assert all("  rejected: Rows/Lists/Open.lean:" in one for one in wrong)
-    assert "  unknown: " in found, "the library is not Lean's own"
-    assert "  Lean compiles the project with it" in found
+    assert "  unknown: " in result, "the library is not Lean's own"
+    assert "  Lean compiles the project with it" in result
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ def test_an_editor_gets_tactics_premises_and_verdicts(tmp_path: Path) -> None:
 )
 def test_without_lean_a_demo_says_so_in_one_sentence_and_ends(name: str, tmp_path: Path) -> None:
     environment = {**os.environ, "LEAN_SHARED": str(tmp_path / "nowhere")}
-    done = subprocess.run(
+    result = subprocess.run(
         command(name, tmp_path / "demo"), capture_output=True, text=True, cwd=ROOT, env=environment
     )
-    assert (done.returncode, done.stdout) == (NO_LEAN, "")
-    assert done.stderr.startswith("demo: this needs Lean itself. ")
-    assert len(done.stderr.splitlines()) == 1
+    assert (result.returncode, result.stdout) == (NO_LEAN, "")
+    assert result.stderr.startswith("demo: this needs Lean itself. ")
+    assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "demo").exists()
 
 
@@ -220,17 +220,17 @@ def assert_sound(events: list[StoredEvent]) -> None:
         versions[event.stream] = versions.get(event.stream, 0) + 1
         assert event.version == versions[event.stream]
     scanned = Counter(event.data["sha"] for event in events if event.type == "commit_scanned")
-    found = Counter(event.data["proof"] for event in events if event.type == "proof_found")
+    result = Counter(event.data["proof"] for event in events if event.type == "proof_found")
     judged = Counter(
         event.data["proof"]
         for event in events
         if event.type in {"proof_checked", "proof_verified", "proof_rejected"}
     )
     succeeded = Counter(event.data["job"] for event in events if event.type == "job_succeeded")
-    for what in (scanned, found, judged, succeeded):
+    for what in (scanned, result, judged, succeeded):
         assert what, "nothing of this kind was recorded"
         assert set(what.values()) == {1}, "a result was recorded twice"
-    assert set(found) == set(judged)
+    assert set(result) == set(judged)
 
 
 # --- the library of rows --------------------------------------------------------------------------------------
@@ -243,17 +243,17 @@ def test_lean_accepts_each_lemma_and_each_theorem_by_its_lemma(
     text = rows.source(volume).removesuffix(f"end {volume}\n")
     text += "\n".join(one.text() for one in rows.theorems(volume, 60, seed=3)) + f"\nend {volume}\n"
     (tmp_path / "All.lean").write_text(text, encoding="utf-8")
-    done = subprocess.run(
+    result = subprocess.run(
         [real_lean / "bin" / "lean", "All.lean"], cwd=tmp_path, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 def test_theorems_of_rows_differ_and_follow_from_their_seed() -> None:
-    made = rows.theorems("Lists", 200)
-    assert len({one.header.partition(" (")[2] for one in made}) == 200
-    assert made == rows.theorems("Lists", 200) != rows.theorems("Lists", 200, seed=2)
-    assert {one.lemma for one in made} == {lemma.name for lemma in rows.lemmas("Lists")}
+    result = rows.theorems("Lists", 200)
+    assert len({one.header.partition(" (")[2] for one in result}) == 200
+    assert result == rows.theorems("Lists", 200) != rows.theorems("Lists", 200, seed=2)
+    assert {one.lemma for one in result} == {lemma.name for lemma in rows.lemmas("Lists")}
 
 
 def test_a_volume_of_rows_has_so_many_theorems_and_leaves_so_many_open() -> None:

@@ -88,7 +88,7 @@ def test_the_readme_s_first_steps_work_on_the_shipped_configuration(tmp_path: Pa
 
 
 def test_scanning_the_example_needs_neither_daemon_nor_database(tmp_path: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [EVERLEAN, "scan", ROOT / "examples" / "demo-project"],
         capture_output=True,
         text=True,
@@ -96,6 +96,6 @@ def test_scanning_the_example_needs_neither_daemon_nor_database(tmp_path: Path) 
         cwd=tmp_path,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert "Demo/Logic.lean:" in done.stdout
+    assert result.returncode == 0, result.stderr
+    assert "Demo/Logic.lean:" in result.stdout
     assert list(tmp_path.iterdir()) == []

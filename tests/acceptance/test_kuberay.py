@@ -122,7 +122,7 @@ def test_there_is_one_daemon_one_image_and_one_version_of_ray() -> None:
 
 def test_quantities_are_kubernetes_own() -> None:
     quantities = [
-        value for key in ("requests", "limits") for found in every(OBJECTS, key) for value in found.values()
+        value for key in ("requests", "limits") for item in every(OBJECTS, key) for value in item.values()
     ]
     assert len(quantities) > 6
     assert all(re.fullmatch(r"[1-9]\d*(\.\d+)?(m|[kKMGTPE]i?)?", one) for one in quantities)

@@ -91,10 +91,10 @@ def test_a_program_that_fails_ends_its_step_with_its_error_and_all_that_it_said_
     script = "for i in $(seq 9999); do echo line $i; done; echo 'error: no such thing' >&2; echo bye; exit 3"
     (result,) = performed(tmp_path, Step("talks", 60, lambda site: site.must("sh", "-c", script)))
     assert (result.verdict, result.reason.endswith("status 3: error: no such thing")) == ("failed", True)
-    said = (tmp_path / result.output).read_text("utf-8")
-    assert "\nline 1\n" in said
-    assert "\nline 5000\n" in said
-    assert "\nline 9999\nerror: no such thing\nbye\n" in said
+    text = (tmp_path / result.output).read_text("utf-8")
+    assert "\nline 1\n" in text
+    assert "\nline 5000\n" in text
+    assert "\nline 9999\nerror: no such thing\nbye\n" in text
 
 
 def test_the_time_limit_ends_a_step_with_all_that_it_started(tmp_path: Path) -> None:
@@ -235,8 +235,8 @@ def test_a_project_s_sorries_and_theorems_are_those_that_it_says(project: Projec
         for path, text in project.files.items()
         if path.endswith(".lean")
     }
-    found = {sorry.declaration: path for path, one in scanned.items() for sorry in one.sorries}
-    assert found == project.sorries
+    result = {sorry.declaration: path for path, one in scanned.items() for sorry in one.sorries}
+    assert result == project.sorries
     theorems = [each for one in scanned.values() for each in one.declarations if each.kind == "theorem"]
     assert len(theorems) == project.theorems
 
@@ -292,9 +292,9 @@ def test_the_commit_of_mathlib_is_what_the_tag_of_this_version_names(
 
 def proof(declaration: str, state: str = "verified", grade: str = "L1") -> dict[str, Any]:
     kernel = "leanchecker" if grade == "L1" else ""
-    made = {"declaration": declaration, "state": state, "grade": grade, "kernel": kernel, "label": state}
+    result = {"declaration": declaration, "state": state, "grade": grade, "kernel": kernel, "label": state}
     skipped = {"step": "kernel", "verdict": "not_checked", "evidence": "no checker"}
-    return {**made, "reason": "", "checks": [skipped]}
+    return {**result, "reason": "", "checks": [skipped]}
 
 
 def test_a_proof_of_a_false_statement_fails_the_step_whatever_the_others_are() -> None:
@@ -329,8 +329,8 @@ def test_our_lean_programs_answer_about_a_plain_and_a_module_file(tmp_path: Path
 
 
 def test_a_row_of_versions_has_the_steps_of_our_lean_programs_alone() -> None:
-    known = [step.name for step in steps(PROJECTS)]
-    assert known[: len(real_lean.OF_THE_ROW)] == [*real_lean.OF_THE_ROW]
+    names = [step.name for step in steps(PROJECTS)]
+    assert names[: len(real_lean.OF_THE_ROW)] == [*real_lean.OF_THE_ROW]
     assert [str(parse_version(one)) for one in real_lean.ROW] == [*real_lean.ROW]
 
 

@@ -34,9 +34,9 @@ STEPS = re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 def test_the_page_is_one_page_and_says_only_commands_that_there_are() -> None:
     assert len(PAGE.split()) <= 700
     options = {name: {text for item in verb.params for text in item.opts} for name, verb in commands()}
-    told = [line.split()[1:] for step in STEPS for line in step.splitlines() if line.startswith("everlean ")]
-    assert len(told) == 11
-    for words in told:
+    lines = [line.split()[1:] for step in STEPS for line in step.splitlines() if line.startswith("everlean ")]
+    assert len(lines) == 11
+    for words in lines:
         verb = next(name for name in (" ".join(words[:2]), words[0]) if name in options)
         assert {word for word in words if word.startswith("--")} <= options[verb], words
 
@@ -63,12 +63,12 @@ def test_every_command_of_the_tutorial_works_in_its_order(tmp_path: Path) -> Non
     def shell(step: str) -> str:
         for name, value in names.items():
             step = step.replace(name, value)
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-euc", step], env=environment, cwd=home, capture_output=True, text=True, timeout=60,
             check=False,
         )  # fmt: skip
-        assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        assert result.returncode == 0, f"{step}\n{result.stdout}{result.stderr}"
+        return result.stdout
 
     watch, run, look, one, read, proofs, take = STEPS
     assert run == "everlean run\n"
@@ -101,8 +101,8 @@ def test_every_command_of_the_tutorial_works_in_its_order(tmp_path: Path) -> Non
 
 
 def start(environment: dict[str, str], home: Path, log: Path) -> subprocess.Popen[bytes]:
-    with log.open("ab") as said:
-        return subprocess.Popen(["everlean", "run"], env=environment, cwd=home, stdout=said, stderr=said)
+    with log.open("ab") as output:
+        return subprocess.Popen(["everlean", "run"], env=environment, cwd=home, stdout=output, stderr=output)
 
 
 def id_of(declaration: str, listed: str) -> str:

@@ -13,5 +13,5 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.timeout(900)
 def test_mypy_finds_nothing() -> None:
-    done = subprocess.run([sys.executable, "-m", "mypy"], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run([sys.executable, "-m", "mypy"], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr

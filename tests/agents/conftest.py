@@ -48,10 +48,10 @@ def set_up_once(lean_itself: None, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def study(set_up_once: TracedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TracedProject:
     """A copy that the test may change; `everlean` and the agents find its configuration."""
-    made = set_up_once.copied(tmp_path)
-    monkeypatch.setenv("EVERLEAN_CONFIG", str(made.config))
+    result = set_up_once.copied(tmp_path)
+    monkeypatch.setenv("EVERLEAN_CONFIG", str(result.config))
     monkeypatch.chdir(tmp_path)
-    return made
+    return result
 
 
 @pytest.fixture(scope="session")

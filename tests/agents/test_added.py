@@ -74,13 +74,13 @@ def test_folders_that_trainers_wrote_are_measured_promoted_and_prove(
     with agent.session() as session:
         models = Models(session.store, chain_root=study.paths.models, tolerance=lambda _: 0)
         for kind, folder in folders.items():
-            given: dict[str, Any] = {
+            options: dict[str, Any] = {
                 "model": kind,
                 "folder": str(folder),
                 "weights": begun(folder),
                 "repository": KEY,
             }
-            session.run(models.offer(ModelOffered(**given, trace=None, learned=True, by="me")))
+            session.run(models.offer(ModelOffered(**options, trace=None, learned=True, by="me")))
         session.work_off(frozenset(TRAININGS), at)
         session.settle_models()
         in_use = {

@@ -66,20 +66,20 @@ def test_a_repository_that_was_set_up_is_shown_by_everlean(study: TracedProject)
 
 def test_a_second_set_up_records_nothing_and_prints_the_counts(study: TracedProject) -> None:
     before = study.events()
-    said: list[str] = []
-    again = of_an_endpoint(say=said.append)
+    lines: list[str] = []
+    again = of_an_endpoint(say=lines.append)
     again.setup_github_repository(study.url, "main")
     assert study.events() == before
     assert [repo.commit for repo in again.repos] == [study.sha]
     counted = "4 files, 10 theorems, 9 tactics, 1 open sorry"
-    assert said == [f"{KEY} at {study.sha[:10]}: {counted}"]
+    assert lines == [f"{KEY} at {study.sha[:10]}: {counted}"]
 
 
 def test_an_agent_works_in_a_thread_with_an_event_loop(study: TracedProject) -> None:
     async def cell() -> str:
-        made = of_an_endpoint()
-        made.setup_github_repository(study.url, "main")
-        return made.repos[0].commit
+        result = of_an_endpoint()
+        result.setup_github_repository(study.url, "main")
+        return result.repos[0].commit
 
     assert asyncio.run(cell()) == study.sha
 
@@ -112,11 +112,11 @@ def test_a_later_commit_is_observed_on_its_branch_and_an_earlier_one_beside_it(s
 
 def fails(study: TracedProject, url: str, commit: str, **named: Any) -> str:
     before = study.events()
-    made = of_an_endpoint(**named)
+    result = of_an_endpoint(**named)
     with pytest.raises(AgentError) as error:
-        made.setup_github_repository(url, commit)
+        result.setup_github_repository(url, commit)
     assert study.events() == before
-    assert made.repos == []
+    assert result.repos == []
     assert holder(study.paths.lock) is None
     return str(error.value)
 
@@ -182,14 +182,14 @@ def test_the_holder_of_the_state_folder_is_named(study: TracedProject) -> None:
 
 
 def test_an_endpoint_gets_no_request_before_its_prices_are_set(study: TracedProject) -> None:
-    made = of_an_endpoint()
-    made.setup_github_repository(study.url, study.sha)
+    result = of_an_endpoint()
+    result.setup_github_repository(study.url, study.sha)
     with pytest.raises(AgentError, match="needs usd_per_day under"):
-        made.prove()
+        result.prove()
     with pytest.raises(AgentError, match="base_url would send the key unencrypted"):
         ExternalAgent(base_url="http://example.org/v1")
     with pytest.raises(AgentError, match="trains nothing"):
-        made.train()
+        result.train()
     assert not study.events("attempt_finished")
 
 
@@ -252,8 +252,8 @@ def test_an_own_agent_trains_and_proves_and_the_gate_judges(study: TracedProject
     assert prover.asked[0] == "⊢ 2 + 2 = 4"
     (attempt,) = study.events("attempt_finished")
     assert (attempt.data["model"], attempt.data["outcome"]) == ("Says", "found")
-    (found,) = study.everlean("proofs")["proofs"]
-    assert (found["declaration"], found["state"]) == ("four", "candidate")
+    (result,) = study.everlean("proofs")["proofs"]
+    assert (result["declaration"], result["state"]) == ("four", "candidate")
     assert not study.events("job_failed", "job_interrupted")
 
 
@@ -335,9 +335,9 @@ def test_an_own_agent_is_measured_by_its_own_trainer(study: TracedProject) -> No
 @pytest.fixture
 def agent(study: TracedProject, says_rfl: str) -> HFAgent:
     trainer = SFTTrainer(says_rfl, output_dir=study.folder / "outputs", device="cpu", say=lambda _line: None)
-    made = HFAgent(trainer, say=lambda _line: None)
-    made.setup_github_repository(study.url, study.sha)
-    return made
+    result = HFAgent(trainer, say=lambda _line: None)
+    result.setup_github_repository(study.url, study.sha)
+    return result
 
 
 def ends_with(error: BaseException) -> Any:

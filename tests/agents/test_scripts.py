@@ -74,7 +74,7 @@ class Proved:
 def proved_once(set_up_once: TracedProject, tmp_path_factory: pytest.TempPathFactory) -> Proved:
     study = set_up_once.copied(tmp_path_factory.mktemp("proved"))
     with (
-        redirect_stdout(io.StringIO()) as said,
+        redirect_stdout(io.StringIO()) as output,
         ChatServer([Says("```lean\nby rfl\n```")]) as server,
     ):
         agent = ExternalAgent(
@@ -87,16 +87,18 @@ def proved_once(set_up_once: TracedProject, tmp_path_factory: pytest.TempPathFac
         )
         agent.setup_github_repository(study.url, study.sha)
         agent.prove(whole_proof=True)
-        return Proved(study, said.getvalue(), frozenset(request.body["model"] for request in server.requests))
+        return Proved(
+            study, output.getvalue(), frozenset(request.body["model"] for request in server.requests)
+        )
 
 
 @pytest.fixture
 def proved(proved_once: Proved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TracedProject:
     """A store in which the one sorry has its proof, so that nothing is tried again."""
-    made = proved_once.study.copied(tmp_path)
-    monkeypatch.setenv("EVERLEAN_CONFIG", str(made.config))
+    result = proved_once.study.copied(tmp_path)
+    monkeypatch.setenv("EVERLEAN_CONFIG", str(result.config))
     monkeypatch.chdir(tmp_path)
-    return made
+    return result
 
 
 def attempts(study: TracedProject) -> dict[str, dict[str, Any]]:
@@ -115,8 +117,8 @@ def test_external(proved_once: Proved) -> None:
     study = proved_once.study
     assert proved_once.asked == {"a-model"}
     assert {(one["rung"], one["model"]) for one in attempts(study).values()} == {(4, "a-model")}
-    (found,) = study.everlean("proofs")["proofs"]
-    assert (found["declaration"], found["state"]) == ("four", "candidate")
+    (result,) = study.everlean("proofs")["proofs"]
+    assert (result["declaration"], result["state"]) == ("four", "candidate")
     assert re.search(r"four: found: could not be checked: .*\n    rfl", proved_once.said)
     assert "1 sorry: 1 unjudged" in proved_once.said
     assert_every_job_ended_well(study)
@@ -137,8 +139,8 @@ def test_quickstart(
     assert {name: (one["rung"], one["prover"], one["model"]) for name, one in attempts(study).items()} == {
         "four": (2, "generator", saved["checkpoint"])
     }
-    (found,) = study.everlean("proofs")["proofs"]
-    assert (found["declaration"], found["state"], found["rung"]) == ("four", "candidate", 2)
+    (result,) = study.everlean("proofs")["proofs"]
+    assert (result["declaration"], result["state"], result["rung"]) == ("four", "candidate", 2)
     assert "1 sorry: 1 unjudged" in capsys.readouterr().out
     assert_every_job_ended_well(study)
 
@@ -221,16 +223,16 @@ def test_generate_benchmark(study: TracedProject, tmp_path: Path) -> None:
 
 
 def everlean(*words: str) -> Mapping[str, Any]:
-    done = CliRunner().invoke(build(), words)
-    assert done.exit_code == 0, done.output
-    return {"out": done.stdout, "said": done.stderr}
+    result = CliRunner().invoke(build(), words)
+    assert result.exit_code == 0, result.output
+    return {"out": result.stdout, "said": result.stderr}
 
 
 def test_trace_writes_a_dataset_and_the_database_traces_too(study: TracedProject, tmp_path: Path) -> None:
-    done = everlean(
+    result = everlean(
         "trace", f"{study.url}@{study.sha}", "--out", "dataset", "--json", "--config", str(study.config)
     )
-    (row,) = json.loads(done["out"])["repositories"]
+    (row,) = json.loads(result["out"])["repositories"]
     assert (row["repository"], row["commit"], row["theorems"]) == (KEY, study.sha, 10)
     assert (tmp_path / "dataset" / "corpus.jsonl").is_file()
     before = study.events()

@@ -35,26 +35,26 @@ def test_a_mend_is_verified_in_what_is_handed_over_and_consequences_are_left(
         '[[advisory]]\nid = "x#1"\npublished = 2026-11-01\ntitle = "t"\nsource = "s"\nfixed.lean = []\n',
         "utf-8",
     )
-    found = bump(tmp_path, court.backend(), renames=LIVES, advisories=str(feed))
+    result = bump(tmp_path, court.backend(), renames=LIVES, advisories=str(feed))
 
-    assert {one.declaration: one.kind for one in found.built.broken} == {
+    assert {one.declaration: one.kind for one in result.built.broken} == {
         "statement_broken": "statement", "beside_it": "proof", "renamed_lemma": "proof",
         "helper": "definition", "cites_it": "proof", "far": "proof",
     }  # fmt: skip
-    assert {one.declaration: one.follows for one in found.built.broken if one.follows} == {
+    assert {one.declaration: one.follows for one in result.built.broken if one.follows} == {
         "cites_it": "helper", "far": "helper",
     }  # fmt: skip
-    assert found.mended == {"beside_it": "renamed constants", "renamed_lemma": "renamed constants"}
-    assert {one.declaration: one.follows for one in found.finished.left} == {
+    assert result.mended == {"beside_it": "renamed constants", "renamed_lemma": "renamed constants"}
+    assert {one.declaration: one.follows for one in result.finished.left} == {
         "statement_broken": "", "helper": "", "cites_it": "helper", "far": "helper",
     }  # fmt: skip
     # Of what waits for another break, nothing but the old proof is tried.
     for name in ("cites_it", "far"):
-        assert found.verdicts(name) == [("refused", "compile")]
-    assert found.finished.modules_failed == ("Beyond", "Definition", "Statement")
+        assert result.verdicts(name) == [("refused", "compile")]
+    assert result.finished.modules_failed == ("Beyond", "Definition", "Statement")
     # The first module does not build as it is handed over; the other neither fails nor depends on one that does.
-    assert found.verdicts("renamed_lemma")[-1] == ("checked", "statement")
-    judged = {one.declaration: one for one in found.finished.mended}
+    assert result.verdicts("renamed_lemma")[-1] == ("checked", "statement")
+    judged = {one.declaration: one for one in result.finished.mended}
     alone, beside = judged["renamed_lemma"], judged["beside_it"]
     assert (alone.verdict, alone.axioms, alone.grade, alone.doubts) == (
         "verified",
@@ -64,21 +64,21 @@ def test_a_mend_is_verified_in_what_is_handed_over_and_consequences_are_left(
     )
     assert (beside.verdict, beside.grade) == ("checked", "")
     assert "these modules do not build: Beyond, Definition, Statement" in beside.reason
-    told = "".join(one["message"] for one in found.series)
+    text = "".join(one["message"] for one in result.series)
     assert (
         "renamed_lemma: renamed constants; accepted by Lean; no kernel replayed all that it rests on; IN DOUBT: x#1"
-        in told
+        in text
     )
-    assert "beside_it: renamed constants; NOT VERIFIED: with the patches" in told
-    assert "cites_it: proof, which follows from helper" in told
+    assert "beside_it: renamed constants; NOT VERIFIED: with the patches" in text
+    assert "cites_it: proof, which follows from helper" in text
 
     git(folder, "checkout", "--quiet", "--", ".")
-    for one in found.series:
+    for one in result.series:
         git(folder, "apply", "--index", "-", data=one["diff"].encode())
     assert (folder / "lean-toolchain").read_text() == f"{court.backend().toolchain}\n"
     assert "exact Base.turn p q h" in (folder / "Statement.lean").read_text()
     assert "Base.Gone p := by\n  exact h" in (folder / "Statement.lean").read_text()
-    assert "statement_broken: statement" in found.series[0]["message"]
+    assert "statement_broken: statement" in result.series[0]["message"]
 
 
 @pytest.mark.slow
@@ -96,10 +96,10 @@ def test_a_forged_rename_to_an_axiom_is_rejected_by_the_gate(
         {"A": "theorem a (p q : Prop) (h : p) : q := by\n  exact Base.rotate p h\n"},
         base=base,
     )
-    found = bump(tmp_path, court.backend(), tries=1)
-    assert found.verdicts("a") == [("rejected", "axioms")]
-    assert "exact Base.evil p h" in found.tried[0].text
-    assert found.mended == {}
+    result = bump(tmp_path, court.backend(), tries=1)
+    assert result.verdicts("a") == [("rejected", "axioms")]
+    assert "exact Base.evil p h" in result.tried[0].text
+    assert result.mended == {}
 
 
 def test_a_text_that_restates_the_theorem_is_rejected_by_the_gate(
@@ -113,14 +113,14 @@ def test_a_text_that_restates_the_theorem_is_rejected_by_the_gate(
     monkeypatch.setattr(job, "candidates", lambda *_: iter(texts))
     monkeypatch.setattr(job.Bump, "_climb", lambda _: None)
     project(tmp_path / "project", {"A": "theorem a (p q : Prop) (h : p) : q := by\n  exact Base.gone\n"})
-    found = bump(tmp_path, court.backend())
-    assert found.mended == {}
-    assert [(one.how, one.verdict) for one in found.tried] == [
+    result = bump(tmp_path, court.backend())
+    assert result.mended == {}
+    assert [(one.how, one.verdict) for one in result.tried] == [
         ("another theorem", "rejected"),
         ("hidden", "rejected"),
         ("itself", "refused"),
     ]
-    assert [one["title"] for one in found.series] == [f"Raise Lean to {court.backend().toolchain}"]
+    assert [one["title"] for one in result.series] == [f"Raise Lean to {court.backend().toolchain}"]
 
 
 @pytest.mark.slow
@@ -129,26 +129,26 @@ def test_where_all_is_mended_and_builds_the_gate_s_word_stands(court: RealGate, 
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "-m", "one")
-    found = bump(tmp_path, court.backend(), renames=LIVES)
-    assert (found.left, found.finished.modules_failed) == ({}, ())
-    assert [(one.verdict, one.axioms) for one in found.finished.mended] == [("verified", ())]
+    result = bump(tmp_path, court.backend(), renames=LIVES)
+    assert (result.left, result.finished.modules_failed) == ({}, ())
+    assert [(one.verdict, one.axioms) for one in result.finished.mended] == [("verified", ())]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_project_that_breaks_in_many_ways(court: RealGate, tmp_path: Path) -> None:
     project(tmp_path / "project", FAMILY)
-    found = bump(tmp_path, court.backend(), renames=LIVES)
-    assert len(found.built.broken) == 18
-    assert found.left == {
+    result = bump(tmp_path, court.backend(), renames=LIVES)
+    assert len(result.built.broken) == 18
+    assert result.left == {
         "Import.lean": "import", "statement_broken": "statement", "times_out": "proof", "helper": "definition",
         "cites_it": "proof", "far": "proof",
     }  # fmt: skip
-    assert found.finished.modules_failed == ("Beyond", "Definition", "Import", "Statement", "Timeout")
-    assert len(found.mended) == 12
-    assert {one.reason for one in found.built.broken} == {
+    assert result.finished.modules_failed == ("Beyond", "Definition", "Import", "Statement", "Timeout")
+    assert len(result.mended) == 12
+    assert {one.reason for one in result.built.broken} == {
         "unknown_name", "type_mismatch", "import", "syntax", "unsolved_goals", "timeout",
     }  # fmt: skip
     # In a module that fails nothing is called verified.
-    assert [one.declaration for one in found.finished.mended if one.verdict == "checked"] == ["beside_it"]
-    assert OLD not in found.series[0]["title"]
+    assert [one.declaration for one in result.finished.mended if one.verdict == "checked"] == ["beside_it"]
+    assert OLD not in result.series[0]["title"]

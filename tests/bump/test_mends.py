@@ -72,12 +72,12 @@ def test_what_is_no_name_is_no_rename(message: str) -> None:
 
 
 def test_names_that_lean_does_not_know_are_read() -> None:
-    said = [
+    lines = [
         "Unknown identifier `foo`",
         "unknown constant 'Nat.bar'",
         "The environment does not contain `Nat.baz`",
     ]
-    assert unknown(said) == ["foo", "Nat.bar", "Nat.baz"]
+    assert unknown(lines) == ["foo", "Nat.bar", "Nat.baz"]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_near_names_are_those_with_the_same_end_or_nearly_so() -> None:
 def test_hundreds_of_breaks_and_thousands_of_names_take_seconds() -> None:
     proof = "theorem t{0} (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  exact Base.rotate p q h\n"
     file = RaisedFile("A.lean", "".join(proof.format(number) for number in range(500)))
-    said = [error(2 * number, 8, "Unknown identifier `Base.rotate`") for number in range(1, 501)]
+    lines = [error(2 * number, 8, "Unknown identifier `Base.rotate`") for number in range(1, 501)]
     words = (
         "add",
         "mul",
@@ -121,7 +121,7 @@ def test_hundreds_of_breaks_and_thousands_of_names_take_seconds() -> None:
     )
     names = [f"Nat.{'_'.join(one)}" for one in itertools.product(words, repeat=4)]
     began = time.perf_counter()
-    assert file.take(said)
+    assert file.take(lines)
     assert "Nat.add_mul_sub_comm" in Names(names).nearest("Nat.add_mul_sub_com")
     assert len(file.gaps) == 500
     assert time.perf_counter() - began < 20  # it was more than two minutes
@@ -230,9 +230,9 @@ def test_a_broken_definition_is_named_blanked_and_not_rewritten() -> None:
 
 def test_a_theorem_that_fails_with_a_sorry_for_its_proof_has_a_broken_statement() -> None:
     file = RaisedFile("A.lean", FILE)
-    said = "Unknown identifier `Gone`"
-    assert file.take([error(9, 16, said)])
-    assert file.take([error(9, 16, said)])
+    text = "Unknown identifier `Gone`"
+    assert file.take([error(9, 16, text)])
+    assert file.take([error(9, 16, text)])
     assert [(one.declaration, one.kind, one.reason) for one in file.left] == [
         ("Demo.three", "statement", "unknown_name")
     ]
@@ -310,13 +310,13 @@ def test_of_very_many_texts_the_log_gets_a_bounded_part_and_all_that_the_gate_ac
     out = io.StringIO()
     spec = job_spec(tmp_path, LeanBackend("server", ("/lean",), "", OLD, sandbox="none"))
     it = job.Bump(spec, Reporter(spec, out), [])
-    found = Break(
+    result = Break(
         path="A.lean", line=1, declaration="a", kind="proof", reason="other", message="m", follows=""
     )
     texts = ["x", "y" * (job.LONGEST_TEXT + 1)] * 5
     for text in texts:
-        it._tried(Gap(found, "by old"), "", "good", "verified", "", "")
-        it._tried(Gap(found, "by old"), "n" * 600, text, "refused", "compile", "no")
+        it._tried(Gap(result, "by old"), "", "good", "verified", "", "")
+        it._tried(Gap(result, "by old"), "n" * 600, text, "refused", "compile", "no")
     tried = [one for one in recorded(out) if isinstance(one, BumpTried)]
     assert [(one.number, one.verdict, one.text_cut) for one in tried] == [
         (1, "verified", False),
@@ -338,16 +338,16 @@ def test_what_breaks_since_a_command_is_left_out_says_what_it_follows_from() -> 
         "theorem own (p : Prop) (h : p) : p := by\n  exact old h\n\nend Demo\n"
     )
     file = RaisedFile("A.lean", text)
-    said = "Unknown identifier `gone`"
-    assert file.take([error(14, 8, "Unknown identifier `old`"), error(3, 17, said), error(8, 23, said)])
+    message = "Unknown identifier `gone`"
+    assert file.take([error(14, 8, "Unknown identifier `old`"), error(3, 17, message), error(8, 23, message)])
     assert file.take(
         [
             error(6, 10, "Unknown identifier `two`"),
             error(10, 17, "failed to synthesize\n  HAdd Bool Bool Bool"),
         ]
     )
-    found = {gap.found.declaration: gap.found.follows for gap in file.gaps.values()}
-    assert found == {"Demo.own": "", "Demo.same": "Demo.two", "Demo.sum": "A.lean:8"}
+    result = {gap.found.declaration: gap.found.follows for gap in file.gaps.values()}
+    assert result == {"Demo.own": "", "Demo.same": "Demo.two", "Demo.sum": "A.lean:8"}
     assert [gap.wanted for _, gap in sorted(file.gaps.items())] == [False, False, True]
     other = RaisedFile(
         "B.lean", "theorem b : True := by\n  exact Demo.two.lt\n\ntheorem c : True := by\n  exact old\n"
@@ -383,7 +383,7 @@ def test_an_old_proof_that_lean_takes_again_stands_and_nothing_else_is_tried_in_
     assert compiled[-1] == "by\n  exact a"
     assert compiled.count("by\n  simp") == 1
     it._hand_over(cast(LakeRunner, None))
-    assert [one.declaration for one in it._left()] == ["a", "b"], "the gate accepted neither"
+    assert [one.declaration for one in it._leftovers()] == ["a", "b"], "the gate accepted neither"
     assert (tmp_path / "A.lean").read_text("utf-8") == text
 
 
@@ -411,8 +411,8 @@ def test_what_is_handed_over_is_built_in_the_time_that_is_left_and_unjudged_with
     (told,) = it._hand_over(cast(LakeRunner, None))
     assert told.startswith("all: there was no time")
     assert [299 < limit <= 300 for limit in limits] == [True]
-    (found,) = it._mended.values()
-    assert (found.verdict, found.reason, found.axioms, found.grade) == ("checked", job._NO_TIME, (), "")
+    (result,) = it._mended.values()
+    assert (result.verdict, result.reason, result.axioms, result.grade) == ("checked", job._NO_TIME, (), "")
 
 
 # ---- whose names

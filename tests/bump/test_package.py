@@ -56,8 +56,8 @@ def entry(folder: Path, name: str, rev: str, **more: object) -> dict[str, object
 def test_a_package_and_what_it_requires_are_fetched_at_their_new_commits_and_the_project_built_with_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "error: Demo.lean:4:8: Unknown identifier `old`"
-    tools = make_toolchain(tmp_path / "tools", errors={r"exact old\b": said})
+    message = "error: Demo.lean:4:8: Unknown identifier `old`"
+    tools = make_toolchain(tmp_path / "tools", errors={r"exact old\b": message})
     batt = package(tmp_path, "batt", {})
     math = package(tmp_path, "math", {"old": batt[0], "new": batt[1]})
     project = tmp_path / "project"
@@ -90,21 +90,21 @@ def test_a_package_and_what_it_requires_are_fetched_at_their_new_commits_and_the
         sandbox="bubblewrap",
         sysroot=str(tools.sysroot),
     )
-    found = bump(
+    result = bump(
         tmp_path, lean, toolchain="", package="math", rev=math[1], renames={"old": "new"}, tries=1,
         schemes=("https", "file"),
     )  # fmt: skip
 
-    (broken,) = found.built.broken
+    (broken,) = result.built.broken
     assert (broken.declaration, broken.kind, broken.reason) == ("a", "proof", "unknown_name")
     for name in ("math", "batt"):
         (one,) = (tmp_path / "cache" / "dependencies").glob(f"*/packages/{name}/{name.title()}.lean")
         assert "theorem new" in one.read_text()
     assert not (tmp_path / "attempt" / "package").exists()
-    assert found.tried[0].text == "by\n  exact new"
-    assert found.series[0]["title"] == f"Raise math to {math[1][:12]}"
+    assert result.tried[0].text == "by\n  exact new"
+    assert result.series[0]["title"] == f"Raise math to {math[1][:12]}"
     git(project, "checkout", "--quiet", "--", ".")
-    git(project, "am", "--quiet", data=series_mail(found.series[0], "Ada <ada@example.org>", "1/1"))
+    git(project, "am", "--quiet", data=series_mail(result.series[0], "Ada <ada@example.org>", "1/1"))
     assert f'rev = "{math[1]}"' in (project / "lakefile.toml").read_text()
     raised = json.loads((project / "lake-manifest.json").read_text())["packages"]
     assert [(one["rev"], one["inputRev"], one["inherited"]) for one in raised] == [

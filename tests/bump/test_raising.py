@@ -41,12 +41,12 @@ def base_raised(
 
     def files_of(package: GitPackage) -> PackageFiles:
         assert package.rev == (given.get("rev", NEW) if package.name == given.get("package", "base") else OLD)
-        found = (requires or {}).get(package.name)
-        if isinstance(found, Exception):
-            raise found
-        if found is None or isinstance(found, bytes):
-            return PackageFiles(lean, found)
-        return PackageFiles(lean, json.dumps({"version": 7, "packages": found}).encode())
+        result = (requires or {}).get(package.name)
+        if isinstance(result, Exception):
+            raise result
+        if result is None or isinstance(result, bytes):
+            return PackageFiles(lean, result)
+        return PackageFiles(lean, json.dumps({"version": 7, "packages": result}).encode())
 
     what = {"toolchain": "", "package": "base", "rev": NEW, **given}
     return raised(
@@ -78,13 +78,13 @@ def the_change(found: Raised, name: str) -> list[tuple[str, str]]:
 def test_in_a_toml_lakefile_only_the_revision_of_this_package_changes(
     tmp_path: Path, lakefile: str, line: str
 ) -> None:
-    found = base_raised(project(tmp_path, lakefile))
-    ((before, after),) = the_change(found, "lakefile.toml")
+    result = base_raised(project(tmp_path, lakefile))
+    ((before, after),) = the_change(result, "lakefile.toml")
     assert after == line.format(NEW)
     assert before in [line.format(old) for old in ("v1", "main", "base")]
-    ((before, after),) = the_change(found, "lake-manifest.json")
+    ((before, after),) = the_change(result, "lake-manifest.json")
     assert json.loads(after.rstrip("],")) == {**ENTRY, "rev": NEW, "inputRev": NEW}
-    assert found.notes == ()
+    assert result.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_in_a_toml_lakefile_only_the_revision_of_this_package_changes(
 def test_in_a_lean_lakefile_only_the_revision_of_this_package_changes(
     tmp_path: Path, lakefile: str, line: str
 ) -> None:
-    found = base_raised(project(tmp_path, f"import Lake\nopen Lake DSL\n{lakefile}", name="lakefile.lean"))
-    assert the_change(found, "lakefile.lean") == [(line.format("v1"), line.format(NEW))]
+    result = base_raised(project(tmp_path, f"import Lake\nopen Lake DSL\n{lakefile}", name="lakefile.lean"))
+    assert the_change(result, "lakefile.lean") == [(line.format("v1"), line.format(NEW))]
 
 
 @pytest.mark.parametrize(
@@ -121,19 +121,19 @@ def test_in_a_lean_lakefile_only_the_revision_of_this_package_changes(
 def test_where_the_lakefile_names_no_revision_it_stays_and_that_is_said(
     tmp_path: Path, name: str, lakefile: str
 ) -> None:
-    found = base_raised(project(tmp_path, lakefile, name=name))
-    assert [*found.files] == ["lake-manifest.json"]
-    assert json.loads(found.files["lake-manifest.json"][1])["packages"][1] == {**ENTRY, "rev": NEW}
-    assert found.notes == (f"{name}: no revision of base is named there, so that it stays as it is.",)
+    result = base_raised(project(tmp_path, lakefile, name=name))
+    assert [*result.files] == ["lake-manifest.json"]
+    assert json.loads(result.files["lake-manifest.json"][1])["packages"][1] == {**ENTRY, "rev": NEW}
+    assert result.notes == (f"{name}: no revision of base is named there, so that it stays as it is.",)
 
 
 def test_what_a_package_requires_is_raised_in_the_manifest_alone_of_any_age(tmp_path: Path) -> None:
     old = {"git": {"name": "«doc-gen4»", "rev": OLD, "inputRev?": "main", "url": URL, "inherited": True}}
     folder = project(tmp_path, 'name = "x"\n', packages=[{"path": {"name": "here", "dir": "here"}}, old])
-    found = base_raised(folder, package="doc-gen4")
-    ((_, line),) = the_change(found, "lake-manifest.json")
+    result = base_raised(folder, package="doc-gen4")
+    ((_, line),) = the_change(result, "lake-manifest.json")
     assert line == f"  {json.dumps(old, ensure_ascii=False)}],".replace(OLD, NEW)
-    assert found.notes == ()
+    assert result.notes == ()
 
 
 REQUIRE = '[[require]]\nname = "base"\nrev = "v1"\n'
@@ -159,8 +159,8 @@ def test_what_came_with_packages_is_made_anew_as_lake_update_makes_it(tmp_path: 
         of("batt", "c", url="https://y.org/batt", inputRev="main", subDir="lib", scope="x", manifestFile="m.json"),
         of("fresh", "c", inherited=False), of("both", "c"), of("mine", "c"), of("same", "a"), of("base", "c"),
     ]  # fmt: skip
-    found = base_raised(folder, {"first": [of("both", "d")], "mine": [], "base": theirs})
-    packages = {one["name"]: one for one in json.loads(found.files["lake-manifest.json"][1])["packages"]}
+    result = base_raised(folder, {"first": [of("both", "d")], "mine": [], "base": theirs})
+    packages = {one["name"]: one for one in json.loads(result.files["lake-manifest.json"][1])["packages"]}
     assert [*packages] == ["first", "mine", "base", "batt", "both", "same", "fresh"]
     changed = {"subDir": "lib", "scope": "x", "inputRev": "main", "manifestFile": "m.json"}
     assert packages["batt"] == {
@@ -172,7 +172,7 @@ def test_what_came_with_packages_is_made_anew_as_lake_update_makes_it(tmp_path: 
         "d" * 40, "c" * 40, True,
     )  # fmt: skip
     assert (packages["mine"], packages["same"]) == (mine, of("same", "a"))
-    assert found.notes == (
+    assert result.notes == (
         f"base at {NEW[:12]} requires both at {'c' * 12}; taken is {'d' * 12}, which first requires.",
         f"base at {NEW[:12]} requires mine at {'c' * 12}; taken is {'a' * 12}, which the project itself requires.",
     )  # fmt: skip
@@ -181,18 +181,19 @@ def test_what_came_with_packages_is_made_anew_as_lake_update_makes_it(tmp_path: 
 def test_where_a_package_has_no_manifest_nothing_is_removed(tmp_path: Path) -> None:
     packages = [OTHER, ENTRY, of("batt", "a"), of("more", "a")]
     folder = project(tmp_path, REQUIRE, packages=packages)
-    found = base_raised(folder)
-    assert len(the_change(found, "lake-manifest.json")) == 1
-    assert found.notes == (
+    result = base_raised(folder)
+    assert len(the_change(result, "lake-manifest.json")) == 1
+    assert result.notes == (
         f"base at {NEW[:12]} has no manifest, so that what came with packages stays as it is.",
     )
     for unread in (None, b"[", OSError()):
-        found = base_raised(folder, {"base": [of("batt", "c")], "other": unread})
+        result = base_raised(folder, {"base": [of("batt", "c")], "other": unread})
         names = {
-            one["name"]: one["rev"][0] for one in json.loads(found.files["lake-manifest.json"][1])["packages"]
+            one["name"]: one["rev"][0]
+            for one in json.loads(result.files["lake-manifest.json"][1])["packages"]
         }
         assert names == {"other": "a", "base": "b", "batt": "c", "more": "a"}
-        assert found.notes == ("more: kept, since other has no manifest that can be read.",)
+        assert result.notes == ("more: kept, since other has no manifest that can be read.",)
 
 
 @pytest.mark.parametrize(
@@ -235,10 +236,10 @@ def test_a_manifest_of_version_6_gets_entries_of_its_own_form(tmp_path: Path) ->
         "inputRev?": "v1",
     }
     base: dict[str, Any] = {"git": {**fields, "inherited": False}}
-    found = base_raised(
+    result = base_raised(
         project(tmp_path, REQUIRE, packages=[base]), {"base": [of("batt", "c", name="«b-t»")]}
     )
-    raised_one, batt = json.loads(found.files["lake-manifest.json"][1])["packages"]
+    raised_one, batt = json.loads(result.files["lake-manifest.json"][1])["packages"]
     assert raised_one == {"git": {**base["git"], "rev": NEW, "inputRev?": NEW}}
     assert batt == {"git": {"url": "https://x.org/batt", "subDir?": None, "rev": "c" * 40, "opts": {},
                             "name": "«b-t»", "inputRev?": None, "inherited": True}}  # fmt: skip
@@ -286,16 +287,16 @@ def test_a_lakefile_that_cannot_be_raised_exactly_is_refused_with_reason_and_rem
 
 def test_a_package_for_another_lean_is_refused_unless_lake_takes_it(tmp_path: Path) -> None:
     folder = project(tmp_path, '[[require]]\nname = "base"\nrev = "v1"\n')
-    found = base_raised(folder, toolchain="leanprover/lean4:v4.2.0", lean="leanprover/lean4:v4.2.0")
-    assert sorted(found.files) == ["lake-manifest.json", "lakefile.toml", "lean-toolchain"]
-    assert found.notes == ()
+    result = base_raised(folder, toolchain="leanprover/lean4:v4.2.0", lean="leanprover/lean4:v4.2.0")
+    assert sorted(result.files) == ["lake-manifest.json", "lakefile.toml", "lean-toolchain"]
+    assert result.notes == ()
     for lean in ("v4.1.1", "v4.10.0-rc1", "nightly-2020-01-01", "me/lean:v4.0.0"):
         with pytest.raises(JobError, match=f"is for '{lean}', and cannot be built with .*v4.1.0") as caught:
             base_raised(folder, lean=lean)
         assert f"--to` its version and `--package base={NEW}" in caught.value.remedy
     earlier = "leanprover/lean4:v4.1.0-rc1"
-    found = base_raised(folder, lean=earlier)
-    assert found.notes == (
+    result = base_raised(folder, lean=earlier)
+    assert result.notes == (
         f"base at {NEW[:12]} is for '{earlier}', and the project for 'leanprover/lean4:v4.1.0'.",
     )
     mathlib = [{**ENTRY, "name": "mathlib"}]

@@ -95,10 +95,10 @@ def finish(folder: StateFolder) -> None:
 
 
 def command(state: StateFolder, *words: str) -> Answer:
-    done = CliRunner().invoke(APP, ["bump", *words], env={"EVERLEAN_CONFIG": str(state.config)})
-    if isinstance(done.exception, Exception) and (code := exit_code_of(done.exception)) is not None:
-        return Answer(int(code), done.stdout, f"{done.stderr}{done.exception}")
-    return Answer(done.exit_code, done.stdout, done.stderr)
+    result = CliRunner().invoke(APP, ["bump", *words], env={"EVERLEAN_CONFIG": str(state.config)})
+    if isinstance(result.exception, Exception) and (code := exit_code_of(result.exception)) is not None:
+        return Answer(int(code), result.stdout, f"{result.stderr}{result.exception}")
+    return Answer(result.exit_code, result.stdout, result.stderr)
 
 
 def test_a_trial_says_what_broke_what_is_mended_and_what_is_left(state: StateFolder) -> None:
@@ -120,8 +120,8 @@ def test_a_trial_says_what_broke_what_is_mended_and_what_is_left(state: StateFol
 
 
 def test_what_failed_is_shown_with_its_remedy_asked_for_or_not(state: StateFolder) -> None:
-    asked = {"repository": KEY, "by": "ada", "toolchain": NEW, "package": "base", "rev": SHA}
-    state.add(f"repository:{KEY}", BumpAsked(bump="b2", **asked))
+    request = {"repository": KEY, "by": "ada", "toolchain": NEW, "package": "base", "rev": SHA}
+    state.add(f"repository:{KEY}", BumpAsked(bump="b2", **request))
     weekly = job_id("bump", KEY, "weekly")
     for job, what, retry_at in (
         (job_id("bump", KEY, "b2"), "asked for", None),
@@ -143,9 +143,9 @@ def test_what_failed_is_shown_with_its_remedy_asked_for_or_not(state: StateFolde
     assert "  write it\n  is not tried again by itself; `everlean jobs retry bump-" in first
     assert second.startswith(f"bump {KEY} aaaaaaaaaa: Lean to {NEW}\n  failed, cannot_raise")
     assert "is tried again by itself after 2100-01-01" in second
-    found = {one["bump"]: one for one in command(state, "demo", "--json").json["failed"]}
-    assert found["b2"]["remedy"] == "write it"
-    assert found[None]["job"] == weekly
+    result = {one["bump"]: one for one in command(state, "demo", "--json").json["failed"]}
+    assert result["b2"]["remedy"] == "write it"
+    assert result[None]["job"] == weekly
 
 
 def test_git_am_takes_the_patches(state: StateFolder, tmp_path: Path) -> None:

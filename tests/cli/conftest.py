@@ -19,10 +19,10 @@ def folder(tmp_path: Path) -> StateFolder:
 @pytest.fixture(scope="session")
 def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of `filled`, which no test changes."""
-    made = make_folder(tmp_path_factory.mktemp("filled"))
-    fill(made)
-    made.write()
-    return made.state
+    result = make_folder(tmp_path_factory.mktemp("filled"))
+    fill(result)
+    result.write()
+    return result.state
 
 
 @pytest.fixture

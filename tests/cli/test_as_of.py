@@ -56,12 +56,12 @@ class RecordedStory:
     def ask(self, *arguments: str) -> Any:
         # A verb may write where it is called: `report` does, and its folder must not land in the repository.
         with chdir(self.root):
-            done = CliRunner().invoke(
+            result = CliRunner().invoke(
                 build(), [*arguments], env={"EVERLEAN_CONFIG": str(self.root / "config.toml")}
             )
-        if isinstance(done.exception, Exception) and exit_code_of(done.exception) is None:
-            raise done.exception
-        return done
+        if isinstance(result.exception, Exception) and exit_code_of(result.exception) is None:
+            raise result.exception
+        return result
 
     def document(self, *arguments: str) -> dict[str, Any]:
         answer = self.ask(*arguments, "--json")
@@ -77,10 +77,12 @@ class RecordedStory:
         with closing(sqlite3.connect(self.events_db)) as connection, connection:
             for table in ("events", "chain"):
                 name = f"{table}_no_delete"
-                found = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (name,)).fetchone()
+                result = connection.execute(
+                    "SELECT sql FROM sqlite_schema WHERE name = ?", (name,)
+                ).fetchone()
                 connection.execute(f"DROP TRIGGER {name}")
                 connection.execute(f"DELETE FROM {table} WHERE seq > ?", (seq,))
-                connection.execute(found[0])
+                connection.execute(result[0])
         anchor_path(self.events_db).unlink(missing_ok=True)
         rebuild(self.events_db, self.events_db.with_name("database.db"))
 
@@ -128,7 +130,7 @@ def verbs_with_the_option() -> Iterator[tuple[tuple[str, ...], set[str]]]:
 
 def questions(story: RecordedStory, moment: tuple[str, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
     """Ask every reading verb that gives one document; those of one thing about the first in its list."""
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    result: dict[tuple[str, ...], dict[str, Any]] = {}
     for verb, options in verbs_with_the_option():
         # Of branches that a random story unwatches at its end there is something to compare too.
         given: tuple[str, ...] = ("--all",) if "--all" in options else ()
@@ -138,13 +140,13 @@ def questions(story: RecordedStory, moment: tuple[str, ...]) -> dict[tuple[str, 
             if needed not in ({"<sorry>"}, {"<proof>"}, {"<job>"}):
                 continue  # what it writes or looks up has its own tests
             kind = needed.pop().strip("<>")
-            listed = found[verb[0],][verb[0]]
+            listed = result[verb[0],][verb[0]]
             ids = [item[kind] for item in listed if verb[-1] != "patch" or item["patch_sha256"] is not None]
             if not ids:
                 continue
             given = (ids[0],)
-        found[verb] = story.document(*verb, *given, *moment)
-    return found
+        result[verb] = story.document(*verb, *given, *moment)
+    return result
 
 
 def of_the_log(document: dict[str, Any]) -> dict[str, Any]:
@@ -305,10 +307,10 @@ Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 with LogReader.open(Path(sys.argv[1])) as log:
     Copies(Path(sys.argv[2])).make(log, find(log, 20))
 """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, story.events_db, story.copies], check=False, timeout=60
     )
-    assert done.returncode == -signal.SIGKILL
+    assert result.returncode == -signal.SIGKILL
     assert list(story.copies.glob("*.db")) == []
     assert story.document("repos", "--as-of", "20")["as_of"]["seq"] == 20
 

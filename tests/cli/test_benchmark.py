@@ -57,9 +57,9 @@ def history(tmp_path: Path) -> Remote:
 
 def made(history: Remote, out: Path, *others: str) -> dict[str, object]:
     arguments = ("benchmark", "make", str(out), str(history.path), "--day", str(DAY), "--json", *others)
-    done = verbs.everlean(*arguments, environment=os.environ, folder=out.parent)
-    assert done.returncode == 0, done.stderr
-    document: dict[str, object] = json.loads(done.stdout)
+    result = verbs.everlean(*arguments, environment=os.environ, folder=out.parent)
+    assert result.returncode == 0, result.stderr
+    document: dict[str, object] = json.loads(result.stdout)
     verbs.hold_to_schema("benchmark make", document)
     return document
 
@@ -88,7 +88,7 @@ def test_what_people_filled_is_split_by_a_day(history: Remote, tmp_path: Path) -
     history.commit("later", {"Other.lean": "theorem other : True := trivial\n"}, date="2026-04-01T00:00:00Z")
     made(history, tmp_path / "again")
     assert [row["id"] for row in fills.rows_of(tmp_path / "again", "test")] == [late["id"], by_us["id"]]
-    done = verbs.everlean(
+    result = verbs.everlean(
         "benchmark",
         "make",
         "out",
@@ -98,7 +98,7 @@ def test_what_people_filled_is_split_by_a_day(history: Remote, tmp_path: Path) -
         environment=os.environ,
         folder=tmp_path,
     )
-    assert (done.returncode, "is there already" in done.stderr) == (1, True)
+    assert (result.returncode, "is there already" in result.stderr) == (1, True)
 
 
 def test_what_the_log_of_a_daemon_knows_is_in_it_and_a_clock_set_back_moves_no_row(
@@ -111,8 +111,8 @@ def test_what_the_log_of_a_daemon_knows_is_in_it_and_a_clock_set_back_moves_no_r
         ours={(shas[-1], "Demo.by_us")},
         goals={(shas[2], "Demo.late"): "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"},
     )
-    found = fills.make(tmp_path / "out", [source], DAY)
-    assert found.left_out["filled by everlean"] == 1
+    result = fills.make(tmp_path / "out", [source], DAY)
+    assert result.left_out["filled by everlean"] == 1
     (late,) = fills.rows_of(tmp_path / "out", "test")
     assert late["goal"].endswith("⊢ q ∧ p")
     line = fills._line(source)
@@ -155,6 +155,8 @@ def test_what_cannot_be_made_is_said(history: Remote, tmp_path: Path) -> None:
         ((str(history.path), str(history.path), "--day", str(DAY)), "once more"),
         ((str(tmp_path), "--day", str(DAY)), "name a clone"),
     ):
-        done = verbs.everlean("benchmark", "make", "out", *arguments, environment=os.environ, folder=tmp_path)
-        assert done.returncode in (1, 2)
-        assert said in done.stderr
+        result = verbs.everlean(
+            "benchmark", "make", "out", *arguments, environment=os.environ, folder=tmp_path
+        )
+        assert result.returncode in (1, 2)
+        assert said in result.stderr

@@ -70,12 +70,12 @@ def log(honest: tuple[StateFolder, Certificate]) -> Path:
 def command(*words: str | Path, state: StateFolder | None = None) -> Answer:
     """Run the verb in this process."""
     config = "/nonexistent" if state is None else str(state.config)
-    done = CliRunner().invoke(APP, ["certificate", *map(str, words)], env={"EVERLEAN_CONFIG": config})
-    if isinstance(done.exception, Exception) and (code := exit_code_of(done.exception)) is not None:
-        return Answer(int(code), done.stdout, f"{done.stderr}{done.exception}")
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return Answer(done.exit_code, done.stdout, done.stderr)
+    result = CliRunner().invoke(APP, ["certificate", *map(str, words)], env={"EVERLEAN_CONFIG": config})
+    if isinstance(result.exception, Exception) and (code := exit_code_of(result.exception)) is not None:
+        return Answer(int(code), result.stdout, f"{result.stderr}{result.exception}")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Answer(result.exit_code, result.stdout, result.stderr)
 
 
 def written(state: StateFolder) -> Path:
@@ -263,12 +263,12 @@ def test_a_signature_is_openssh_s_and_is_checked_without_us(signed: tuple[StateF
     answer = verify(file, "--signers", signers)
     assert answer.code == 0, answer.out + answer.err
     assert "good    signature: by daemon@example.org" in answer.out
-    done = subprocess.run(
+    result = subprocess.run(
         ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "daemon@example.org", "-n",
          "everlean-certificate", "-s", f"{file}.sig"],
         input=file.read_bytes(), capture_output=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_a_good_signature_of_an_unknown_key_is_no_witness(signed: tuple[StateFolder, Path, Path]) -> None:
@@ -484,6 +484,6 @@ def test_the_commands_of_the_page_do_what_it_says(state: StateFolder, judged: Ju
             trusted(state.root / "certificate-key")
             continue
         file = next((state.root / "certificates").glob("*.json"), Path("FILE"))
-        given = {"ID": PROOF, "FILE": str(file)}
-        answer = state.everlean(*(given.get(word, word) for word in words[1:]))
+        options = {"ID": PROOF, "FILE": str(file)}
+        answer = state.everlean(*(options.get(word, word) for word in words[1:]))
         assert answer.code == 0, (command, answer.out, answer.err)

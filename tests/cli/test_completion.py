@@ -109,8 +109,8 @@ def test_the_script_is_one_that_its_shell_can_read(
     answer = filled.everlean(env={"_EVERLEAN_COMPLETE": f"source_{shell}"})
     script = tmp_path / "completion"
     script.write_text(answer.out, encoding="utf-8")
-    done = subprocess.run([program, "-n", str(script)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = subprocess.run([program, "-n", str(script)], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_bash_itself_completes_verbs_and_ids(filled: StateFolder, provide: Callable[[str], Path]) -> None:
@@ -126,8 +126,8 @@ def test_bash_itself_completes_verbs_and_ids(filled: StateFolder, provide: Calla
         try everlean sorries --repo git
     """
     path = f"{COMMAND.parent}:{os.environ['PATH']}"
-    done = subprocess.run(
+    result = subprocess.run(
         [bash, "--norc", "--noprofile", "-c", script], capture_output=True, text=True, cwd=filled.root,
         env={**environment(filled.root), "EVERLEAN_CONFIG": str(filled.config), "PATH": path},
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["<status>", "<prove-1111>", f"<{REPOSITORY}>"], done.stderr
+    assert result.stdout.splitlines() == ["<status>", "<prove-1111>", f"<{REPOSITORY}>"], result.stderr

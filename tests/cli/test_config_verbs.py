@@ -84,13 +84,13 @@ def test_a_setting_and_a_table_are_explained_and_a_near_name_is_suggested(folder
 def test_show_gives_every_setting_with_its_origin(folder: StateFolder) -> None:
     folder.config.write_text('[daemon]\nstate_dir = "state"\n[poll]\nevery = "90s"\n[[repos]]\nurl = "./r"\n')
     document = folder.everlean("config", "show", "--json").json
-    found = {item["name"]: item for item in document["settings"]}
-    assert found["poll.every"] == {
+    result = {item["name"]: item for item in document["settings"]}
+    assert result["poll.every"] == {
         "name": "poll.every", "value": 90.0, "toml": '"1m30s"', "origin": "file", "line": 4,
     }  # fmt: skip
-    assert (found["jobs.memory"]["toml"], found["jobs.memory"]["origin"]) == ('"4G"', "default")
-    assert found["repos[0].url"]["value"] == str(folder.root.resolve() / "r")
-    assert (found["repos[0].every"]["value"], found["repos[0].every"]["origin"]) == (90.0, "default")
+    assert (result["jobs.memory"]["toml"], result["jobs.memory"]["origin"]) == ('"4G"', "default")
+    assert result["repos[0].url"]["value"] == str(folder.root.resolve() / "r")
+    assert (result["repos[0].every"]["value"], result["repos[0].every"]["origin"]) == (90.0, "default")
     assert document["folders"]["state"] == str(folder.state)
     text = folder.everlean("config", "show").out
     assert "# line 4" in text
@@ -153,6 +153,6 @@ def test_each_example_is_a_command_that_there_is() -> None:
     for verb, example in EXAMPLES.items():
         words = example.split()
         assert words[:2] == ["everlean", verb]
-        asked = CliRunner().invoke(command, [verb, "--help"], env={"COLUMNS": "80"}).output
-        assert f"Example: {example}" in asked
-        assert all(word in asked for word in words[2:] if word.startswith("-"))
+        output = CliRunner().invoke(command, [verb, "--help"], env={"COLUMNS": "80"}).output
+        assert f"Example: {example}" in output
+        assert all(word in output for word in words[2:] if word.startswith("-"))

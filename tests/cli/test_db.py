@@ -57,9 +57,9 @@ def test_a_verification_writes_nothing_into_the_state_folder_and_leaves_nothing_
 
     def watched(target: Path, *arguments: Any, **named: Any) -> str | None:
         places.append(target)
-        done = build(target, *arguments, **named)
+        result = build(target, *arguments, **named)
         new.append({path.name for path in state.iterdir()} - before)
-        return done
+        return result
 
     monkeypatch.setattr(rebuild, "build", watched)
     before = {path.name for path in state.iterdir()}
@@ -218,8 +218,8 @@ def test_segments_are_checked_with_or_without_a_log_and_restored_to_an_event(
         segments.NOTHING,
     )
     log_path = filled.state / "events.db"
-    while made := segments.write(log_path, shipped, spool, most_bytes=2**16):
-        segment, shipped = made
+    while result := segments.write(log_path, shipped, spool, most_bytes=2**16):
+        segment, shipped = result
         store.put(segment, spool)
     position = shipped.link.seq
     answer = filled.everlean("db", "verify", "--segments", store.url, "--json")

@@ -58,14 +58,14 @@ class Clone:
     root: Path
 
     def git(self, *arguments: str) -> str:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", self.root, *arguments],
             capture_output=True,
             text=True,
             env=os.environ | AUTHOR,
             check=True,
         )
-        return done.stdout.strip()
+        return result.stdout.strip()
 
     def commit(self, files: dict[str, str | bytes | None]) -> None:
         for name, text in files.items():
@@ -85,9 +85,9 @@ class Clone:
         return CliRunner().invoke(APP, ["diff", "-C", str(self.root), *arguments])
 
     def document(self, *arguments: str) -> dict[str, Any]:
-        done = self.run(*arguments, "--json")
-        assert done.exception is None or done.exit_code == ExitCode.DIFFERENCES, done.exception
-        found = json.loads(done.stdout)
+        result = self.run(*arguments, "--json")
+        assert result.exception is None or result.exit_code == ExitCode.DIFFERENCES, result.exception
+        found = json.loads(result.stdout)
         assert isinstance(found, dict)
         return found
 
@@ -98,10 +98,10 @@ class Clone:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """A repository with one commit, which no test changes."""
-    made = Clone(tmp_path_factory.mktemp("original"))
-    made.git("init", "-q", "-b", "main", "--template=")
-    made.commit({"A.lean": BASE})
-    return made
+    clone = Clone(tmp_path_factory.mktemp("original"))
+    clone.git("init", "-q", "-b", "main", "--template=")
+    clone.commit({"A.lean": BASE})
+    return clone
 
 
 @pytest.fixture
@@ -279,8 +279,8 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
 @pytest.fixture(scope="module")
 def pull_requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
     """A repository with a branch for each case, made at once."""
-    made = Clone(tmp_path_factory.mktemp("cases"))
-    made.git("init", "-q", "--bare")
+    clone = Clone(tmp_path_factory.mktemp("cases"))
+    clone.git("init", "-q", "--bare")
     stream = [_commit("main", {"A.lean": BASE})]
     for number, (files, _) in enumerate(CASES.values()):
         stream.append(_commit(f"case{number}", files, after="refs/heads/main"))
@@ -288,11 +288,11 @@ def pull_requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
         stream.append(_commit(f"before{number}", filling.before))
         stream.append(_commit(f"after{number}", filling.after, after=f"refs/heads/before{number}"))
     subprocess.run(
-        ["git", "-C", made.root, "fast-import", "--quiet"],
+        ["git", "-C", clone.root, "fast-import", "--quiet"],
         input="".join(stream).encode("utf-8", "surrogateescape"),
         check=True,
     )
-    with Mirror(made.root) as mirror:
+    with Mirror(clone.root) as mirror:
         yield mirror
 
 
@@ -312,8 +312,8 @@ def _commit(branch: str, files: Mapping[str, str | bytes | None], *, after: str 
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_pull_request_does_is_found_and_nothing_else(pull_requests: Mirror, case: str) -> None:
     branch, (_, expected) = f"case{list(CASES).index(case)}", CASES[case]
-    found = compare_commits(pull_requests, "main", branch, meant=path_filter((), ()))
-    assert sorted((item.kind, item.declaration) for item in found.findings) == sorted(expected)
+    result = compare_commits(pull_requests, "main", branch, meant=path_filter((), ()))
+    assert sorted((item.kind, item.declaration) for item in result.findings) == sorted(expected)
 
 
 @pytest.mark.parametrize("case", FILLINGS)
@@ -321,8 +321,8 @@ def test_a_sorry_is_filled_where_all_that_its_statement_depends_on_is_the_same(
     pull_requests: Mirror, case: str
 ) -> None:
     number, filling = list(FILLINGS).index(case), FILLINGS[case]
-    found = compare_commits(pull_requests, f"before{number}", f"after{number}", meant=path_filter((), ()))
-    assert {item.kind for item in found.findings} == filling.kinds, found.findings
+    result = compare_commits(pull_requests, f"before{number}", f"after{number}", meant=path_filter((), ()))
+    assert {item.kind for item in result.findings} == filling.kinds, result.findings
 
 
 def test_each_sorry_that_is_filled_counts(clone: Clone) -> None:
@@ -337,9 +337,9 @@ def test_what_fails_is_chosen_and_each_finding_has_its_place(clone: Clone) -> No
     assert clone.run("HEAD~1").exit_code == 0
     assert clone.run("HEAD~1", "--fail-on", "axiom,statement").exit_code == 0
     for policy in ("opened", "axiom,opened", "any"):
-        done = clone.run("HEAD~1", "--fail-on", policy)
-        assert done.exit_code == ExitCode.DIFFERENCES
-    first, last = done.stdout.splitlines()
+        result = clone.run("HEAD~1", "--fail-on", policy)
+        assert result.exit_code == ExitCode.DIFFERENCES
+    first, last = result.stdout.splitlines()
     assert first == "A.lean:6:24: opened: sorry in Demo.done"
     assert (
         last
@@ -347,9 +347,9 @@ def test_what_fails_is_chosen_and_each_finding_has_its_place(clone: Clone) -> No
     )
     document = clone.document("HEAD~1", "--fail-on", "any")
     assert (document["head"], document["counts"], document["failed_on"]) == (head, {"opened": 1}, ["opened"])
-    done = clone.run("HEAD~1", "--fail-on", "sorry")
-    assert done.exit_code == ExitCode.USAGE
-    assert "opened, answer, moved" in " ".join(done.output.split())
+    result = clone.run("HEAD~1", "--fail-on", "sorry")
+    assert result.exit_code == ExitCode.USAGE
+    assert "opened, answer, moved" in " ".join(result.output.split())
 
 
 def test_progress_fails_no_check(clone: Clone) -> None:
@@ -431,9 +431,9 @@ def test_a_shallow_clone_says_how_to_get_the_history(clone: Clone, tmp_path: Pat
     ("arguments", "said"), [((), "name the branch"), (("--staged", "main", "x"), "no HEAD")]
 )
 def test_a_wrong_command_line_is_refused(clone: Clone, arguments: tuple[str, ...], said: str) -> None:
-    done = clone.run(*arguments)
-    assert done.exit_code == ExitCode.USAGE
-    assert said in " ".join(done.output.split())
+    result = clone.run(*arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert said in " ".join(result.output.split())
 
 
 def test_a_folder_that_is_no_clone_is_named(tmp_path: Path) -> None:
@@ -465,9 +465,9 @@ def hostile(original: Clone, tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 
 def test_what_is_not_read_is_said_and_no_name_is_a_command_to_a_runner(hostile: Clone) -> None:
-    done = hostile.run("HEAD~1", "--fail-on", "unread")
-    assert done.exit_code == ExitCode.DIFFERENCES
-    lines = done.stdout.splitlines()
+    result = hostile.run("HEAD~1", "--fail-on", "unread")
+    assert result.exit_code == ExitCode.DIFFERENCES
+    lines = result.stdout.splitlines()
     assert not any(line.lstrip().startswith("::") or "##[" in line or "\u202e" in line for line in lines)
     findings = hostile.document("HEAD~1")["findings"]
     assert [item["kind"] for item in findings if item["path"] == HOSTILE] == ["hidden", "opened"]
@@ -485,8 +485,8 @@ def test_more_variables_than_are_compared_are_said_to_be_unread(
 ) -> None:
     clone.commit(edited("theorem uses", "variable (r : Prop)\nvariable (s : Prop)\ntheorem uses"))
     monkeypatch.setattr("pipeline.meaning.MOST_IN_FORCE", 3)
-    (found,) = clone.document("HEAD~1")["findings"]
-    assert (found["kind"], found["line"]) == ("unread", 17)
+    (result,) = clone.document("HEAD~1")["findings"]
+    assert (result["kind"], result["line"]) == ("unread", 17)
 
 
 def test_thousands_of_open_sections_with_variables_are_compared_in_full(clone: Clone) -> None:
@@ -504,17 +504,17 @@ def test_the_page_has_every_kind_with_its_meaning() -> None:
 
 def runner_commands(output: str) -> list[tuple[str, dict[str, str], str]]:
     """Read a runner's commands as GitHub's runner does: level, properties, message."""
-    found = []
+    result = []
     for line in output.splitlines():
         if command := re.match(r"::(error|warning|notice) (.*?)::(.*)", line.lstrip()):
             level, named, message = command.groups()
             properties = dict(pair.split("=", 1) for pair in named.split(","))
-            found.append(
+            result.append(
                 (level, {name: decoded(value) for name, value in properties.items()}, decoded(message))
             )
         else:
             assert "##[" not in line
-    return found
+    return result
 
 
 def decoded(text: str) -> str:
@@ -531,8 +531,8 @@ def test_github_gets_annotations_with_what_fails_first(clone: Clone) -> None:
             "B.lean": "axiom b : False\n",
         }
     )
-    done = clone.run("HEAD~2", "--format", "github", "--fail-on", "axiom")
-    found = runner_commands(done.stdout)
+    result = clone.run("HEAD~2", "--format", "github", "--fail-on", "axiom")
+    found = runner_commands(result.stdout)
     assert [level for level, _, _ in found] == ["error", "warning", "warning", "notice"]
     assert found[0] == (
         "error",
@@ -544,9 +544,9 @@ def test_github_gets_annotations_with_what_fails_first(clone: Clone) -> None:
 
 
 def test_no_format_lets_a_name_be_more_than_text(hostile: Clone) -> None:
-    found = runner_commands(hostile.run("HEAD~1", "--format", "github").stdout)
-    assert {level for level, _, _ in found} == {"warning"}
-    assert all(about.keys() <= {"title", "file", "line", "col"} for _, about, _ in found)
+    result = runner_commands(hostile.run("HEAD~1", "--format", "github").stdout)
+    assert {level for level, _, _ in result} == {"warning"}
+    assert all(about.keys() <= {"title", "file", "line", "col"} for _, about, _ in result)
     text = hostile.run("HEAD~1", "--format", "markdown").stdout
     # The name has a backtick, so that its code has two around it; no HTML and no table is outside of code.
     outside = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", text)
@@ -577,8 +577,8 @@ def test_sarif_has_what_a_forge_asks_for(clone: Clone, tmp_path: Path) -> None:
     clone.commit({"A.lean": BASE.replace(":= rfl", ":= sorry"), "B.lean": "axiom b : False\n"})
     clone.commit({"A.lean": None, "B.lean": "\n\naxiom b : False\n"})
     file = tmp_path / "found.sarif"
-    done = clone.run("HEAD~2", "--fail-on", "axiom", "--write", f"sarif={file}")
-    assert done.exit_code == ExitCode.DIFFERENCES
+    result = clone.run("HEAD~2", "--fail-on", "axiom", "--write", f"sarif={file}")
+    assert result.exit_code == ExitCode.DIFFERENCES
     log = json.loads(file.read_text())
     (run,) = log["runs"]
     rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
@@ -616,9 +616,9 @@ def test_a_summary_fits_into_a_comment(clone: Clone) -> None:
     ],
 )
 def test_a_format_that_there_is_not_is_refused(clone: Clone, option: str, value: str, said: str) -> None:
-    done = clone.run("HEAD", option, value)
-    assert done.exit_code == ExitCode.USAGE
-    assert said in " ".join(done.output.split())
+    result = clone.run("HEAD", option, value)
+    assert result.exit_code == ExitCode.USAGE
+    assert said in " ".join(result.output.split())
 
 
 # ---- where it runs by itself
@@ -645,20 +645,20 @@ def test_the_action_s_own_script_checks_a_pull_request(clone: Clone, tmp_path: P
     assert {match[1] for match in named.values() if match} == set(action["inputs"])
     assert "${{" not in install["run"] + check["run"], "an input in the text of a script could be code"
     (tmp_path / "everlean").symlink_to(INSTALLED.parent)
-    given = {
+    options = {
         "BASE": base,
         "HEAD": head,
         "FAIL_ON": action["inputs"]["fail-on"]["default"],
         "SARIF": str(tmp_path / "s"),
     }
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", check["run"]],
         capture_output=True, text=True, cwd=tmp_path, check=False,
-        env=os.environ | given | {"FOLDER": str(clone.root), "RUNNER_TEMP": str(tmp_path),
+        env=os.environ | options | {"FOLDER": str(clone.root), "RUNNER_TEMP": str(tmp_path),
                                   "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")},
     )  # fmt: skip
-    assert done.returncode == ExitCode.DIFFERENCES, done.stderr
-    assert done.stdout.startswith("::error title=everlean%3A axiom,file=B.lean,line=1,col=1::the axiom b\n")
+    assert result.returncode == ExitCode.DIFFERENCES, result.stderr
+    assert result.stdout.startswith("::error title=everlean%3A axiom,file=B.lean,line=1,col=1::the axiom b\n")
     assert "- **axiom** `B.lean:1:0`: `the axiom b`" in (tmp_path / "summary").read_text()
     assert json.loads((tmp_path / "s").read_text())["version"] == "2.1.0"
 
@@ -670,11 +670,11 @@ def test_the_template_for_gitlab_checks_a_merge_request(clone: Clone, tmp_path: 
     job = loaded("release/gitlab.yml")["everlean"]
     given = job["variables"] | {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": head}
     (script,) = job["script"]
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", script], capture_output=True, text=True, cwd=clone.root, check=False,
         env=os.environ | given | {"PATH": f"{INSTALLED}:{os.environ['PATH']}"},
     )  # fmt: skip
-    assert done.returncode == ExitCode.DIFFERENCES, done.stderr
+    assert result.returncode == ExitCode.DIFFERENCES, result.stderr
     assert all((clone.root / name).is_file() for name in job["artifacts"]["paths"])
 
 
@@ -710,8 +710,10 @@ def test_the_page_s_commands_run(clone: Clone) -> None:
     for command in commands:
         words = [str(clone.root / "x.sarif") if word == "FILE" else word for word in command[2:]]
         words = [word.replace("=", f"={clone.root}/") if "=" in word else word for word in words]
-        done = clone.run(*words)
-        assert done.exit_code == (ExitCode.DIFFERENCES if "--fail-on" in words else ExitCode.OK), done.output
+        result = clone.run(*words)
+        assert result.exit_code == (ExitCode.DIFFERENCES if "--fail-on" in words else ExitCode.OK), (
+            result.output
+        )
 
 
 def test_the_page_s_workflows_give_what_the_action_and_the_hook_take() -> None:

@@ -47,8 +47,8 @@ def test_more_than_a_thousand_are_found_by_dividing_days_and_a_day_by_sizes() ->
     with GitHubServer(token=TOKEN) as server:
         server.found = [Found(f"o/d{n}", f"2024-0{1 + n % 9}-{10 + n % 17}") for n in range(1100)]
         server.found += [Found(f"o/s{n}", "2025-05-05", size_kb=n % 700) for n in range(1300)]
-        found = searched(server)
-    assert len(found) == len({one.url for one in found}) == 2400
+        result = searched(server)
+    assert len(result) == len({one.url for one in result}) == 2400
 
 
 def test_what_is_no_lean_4_a_fork_or_archived_is_left_out() -> None:
@@ -64,15 +64,15 @@ def test_what_is_no_lean_4_a_fork_or_archived_is_left_out() -> None:
 
 
 def test_a_limit_that_is_used_up_is_waited_for_and_said() -> None:
-    said: list[str] = []
+    lines: list[str] = []
     with GitHubServer(token=TOKEN) as server:
         server.found = [Found("o/four", "2024-01-01")]
         server.remaining, server.reset_at = 1, time.time() + 1
         # Full again once it was waited for.
-        found = searched(server, _Refilling(server, said))
-    assert [one.url for one in found] == ["https://github.com/o/four"]
-    assert len(said) == 1
-    assert said[0].endswith("the search goes on then")
+        result = searched(server, _Refilling(server, lines))
+    assert [one.url for one in result] == ["https://github.com/o/four"]
+    assert len(lines) == 1
+    assert lines[0].endswith("the search goes on then")
 
 
 class _Refilling(list[str]):
@@ -99,12 +99,12 @@ def test_what_was_found_before_a_refusal_is_kept_and_no_api_is_asked_without_end
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(discovery, "_MOST_QUESTIONS", 4)
-    found: list[Named] = []
+    result: list[Named] = []
     with GitHubServer(token=TOKEN) as server:
         server.found = [Found(f"o/n{n}", "2024-01-01") for n in range(400)]
         with pytest.raises(RemoteError, match="has more after 4 answers"):
-            searched(server, found=found)
-    assert len(found) == 200
+            searched(server, found=result)
+    assert len(result) == 200
 
 
 def test_each_repository_is_once_with_all_who_name_it_and_no_address_but_https() -> None:

@@ -56,16 +56,16 @@ def test_every_section_is_of_a_verb_and_every_verb_has_a_purpose() -> None:
 
 
 def test_the_generated_parts_of_each_page_are_those_of_the_code() -> None:
-    for page, found in parts().items():
+    for page, result in parts().items():
         text = (DOCS / page).read_text(encoding="utf-8")
-        assert text == generated(text, found), f"{page}: run `make docs`"
+        assert text == generated(text, result), f"{page}: run `make docs`"
 
 
 def test_a_page_without_the_place_of_a_generated_part_is_an_error() -> None:
-    text, found = (DOCS / "cli.md").read_text(encoding="utf-8"), parts()["cli.md"]
+    text, result = (DOCS / "cli.md").read_text(encoding="utf-8"), parts()["cli.md"]
     for broken in (text.replace("## Exit codes", "## Codes"), text.replace(BEGIN, "", 1)):
         with pytest.raises(ValueError, match="heading"):
-            generated(broken, found)
+            generated(broken, result)
 
 
 PAGES = [page for place in ("*.md", "docs/**/*.md", "examples/*/*.md") for page in DOCS.parent.glob(place)]
@@ -103,7 +103,7 @@ def command_lines(page: Path) -> set[str]:
     lines += [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
     before = r"(?:\$ )?(?:sudo (?:-H )?(?:-u \S+ )?)?(?:uvx )?(?:venv/bin/)?"
     starts = before + r"everlean ((?!\[|VERB|help|leandojo run)[^|>;#&…(<]*)"
-    return {found[1].strip() for line in lines if (found := re.match(starts, line.strip()))}
+    return {match[1].strip() for line in lines if (match := re.match(starts, line.strip()))}
 
 
 def test_every_command_of_a_page_has_only_verbs_and_options_that_there_are() -> None:
@@ -113,13 +113,13 @@ def test_every_command_of_a_page_has_only_verbs_and_options_that_there_are() -> 
         for line in command_lines(page):
             words = in_order(shlex.split(line))
             with (
-                redirect_stdout(io.StringIO()) as said,
-                redirect_stderr(said),
+                redirect_stdout(io.StringIO()) as output,
+                redirect_stderr(output),
                 pytest.raises(SystemExit) as ended,
             ):
                 command.main(args=[*words, "--help"], prog_name="everlean")
             if ended.value.code != 0:
-                wrong[f"{page.name}: {line}"] = said.getvalue().strip()
+                wrong[f"{page.name}: {line}"] = output.getvalue().strip()
     assert wrong == {}
 
 
@@ -143,6 +143,6 @@ def test_help_shows_no_bound_that_a_reader_has_no_use_for_and_each_default_once(
     for verb, command in commands():
         for option in command.params:
             shown = option.get_help_record(typer.Context(command))
-            said = "" if shown is None else shown[1]
-            assert "000000" not in said, (verb, option.name)
-            assert said.lower().count("default") <= 1, (verb, option.name)
+            text = "" if shown is None else shown[1]
+            assert "000000" not in text, (verb, option.name)
+            assert text.lower().count("default") <= 1, (verb, option.name)

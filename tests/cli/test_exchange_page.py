@@ -15,9 +15,9 @@ from tests.support.state_folder import StateFolder
 
 
 def test_the_commands_of_the_page_do_what_it_says(folder: StateFolder) -> None:
-    made = Benchmark(folder, workspace("one_more"))
-    made.prove("generated/one_more/Submission.lean", "exact Nat.lt_succ_self n")
-    made.export("before")
+    benchmark = Benchmark(folder, workspace("one_more"))
+    benchmark.prove("generated/one_more/Submission.lean", "exact Nat.lt_succ_self n")
+    benchmark.export("before")
     (folder.root / "active_repos.json").write_text(json.dumps(REPOS))
     (folder.root / "sorries.json").write_text(json.dumps(database(record())))
     clone = Remote(folder.root / "FLT")

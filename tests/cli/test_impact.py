@@ -45,12 +45,12 @@ def test_the_commands_of_the_page_say_what_rests_on_a_sorry(traced: StateFolder)
 
 
 def test_the_most_comes_first_and_the_unknown_last(traced: StateFolder) -> None:
-    found = traced.everlean("sorries", "--by", "impact", "--all", "--json").json["sorries"]
-    assert [(row["sorry"], row["impact"]["theorems"], row["impact"]["direct"]) for row in found] == [
+    sorries = traced.everlean("sorries", "--by", "impact", "--all", "--json").json["sorries"]
+    assert [(row["sorry"], row["impact"]["theorems"], row["impact"]["direct"]) for row in sorries] == [
         (OTHER_SORRY, 2, 1),
         (SORRY, None, None),
     ]
-    assert found[1]["impact"]["unknown"] == "the trace does not name the declaration"
+    assert sorries[1]["impact"]["unknown"] == "the trace does not name the declaration"
 
 
 def test_people_read_it_as_words(traced: StateFolder) -> None:
@@ -74,8 +74,8 @@ def test_a_narrow_terminal_leaves_columns_out(traced: StateFolder, columns: int)
 
 
 def test_without_a_trace_all_is_unknown_and_in_the_order_of_places(filled: StateFolder) -> None:
-    found = filled.everlean("sorries", "--by", "impact", "--all", "--json").json["sorries"]
-    assert [(row["line"], row["impact"]["unknown"]) for row in found] == [
+    sorries = filled.everlean("sorries", "--by", "impact", "--all", "--json").json["sorries"]
+    assert [(row["line"], row["impact"]["unknown"]) for row in sorries] == [
         (14, "the branch has no trace yet"),
         (20, "the branch has no trace yet"),
     ]

@@ -29,11 +29,11 @@ def test_a_database_can_be_imported_before_the_daemon_ever_ran(folder: StateFold
     assert (answer.code, answer.err) == (0, "")
     document = answer.json
     assert (document["form"], document["already_imported"], document["notes"]) == ("database", False, [])
-    for found, given in zip(document["repositories"], data["repositories"], strict=True):
-        assert (found["url"], found["commit"], found["lean_dojo_version"]) == (
+    for result, given in zip(document["repositories"], data["repositories"], strict=True):
+        assert (result["url"], result["commit"], result["lean_dojo_version"]) == (
             given["url"], given["commit"], given["lean_dojo_version"],
         )  # fmt: skip
-        assert (found["theorems"], found["premises"]) == (given["total_theorems"], given["num_premises"])
+        assert (result["theorems"], result["premises"]) == (given["total_theorems"], given["num_premises"])
     assert document["totals"]["theorems"] == sum(item["theorems"] for item in document["repositories"])
     assert folder.everlean("status", "--json").json["log"]["view_position"] == document["position"]
     assert folder.everlean("db", "verify").code == 0
@@ -98,7 +98,7 @@ def test_at_a_terminal_it_shows_how_far_it_has_come(folder: StateFolder) -> None
     write_large(folder.root / "large.json", theorems=400, files=20)
     leader, follower = pty.openpty()
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [str(COMMAND), "import", "leandojo", "large.json", "--json"],
             stdout=subprocess.PIPE,
             stderr=follower,
@@ -110,7 +110,7 @@ def test_at_a_terminal_it_shows_how_far_it_has_come(folder: StateFolder) -> None
     finally:
         os.close(leader)
         os.close(follower)
-    document = json.loads(done.stdout)
+    document = json.loads(result.stdout)
     hold_to_schema("import leandojo", document)
     assert document["totals"]["theorems"] == 400
     steps = re.findall(r"\r\x1b\[K(\w+) \d+%", shown)

@@ -73,12 +73,12 @@ class Benchmark:
             life = {"repository": REPOSITORY, "branch": "main", "sha": self.sha, "reopened": False}
             self.folder.add("r", SorryOpened(**life, sorry=sorry, place=place))
             if text is not None:
-                found = events.proof_found(sorry, place, commit=self.sha)
-                found = found.model_copy(
+                result = events.proof_found(sorry, place, commit=self.sha)
+                result = result.model_copy(
                     update={"replacement": text, "tactics": (text,), "proof": f"p-{sorry}"}
                 )
-                self.folder.add(f"proof:{found.proof}", found)
-                self.folder.add(f"proof:{found.proof}", events.proof_verified(found))
+                self.folder.add(f"proof:{result.proof}", result)
+                self.folder.add(f"proof:{result.proof}", events.proof_verified(result))
 
     def export(self, out: str = "out") -> dict[str, object]:
         self.folder.add("r", events.commit_scanned(self.sha))
@@ -91,9 +91,9 @@ class Benchmark:
 def test_a_solved_workspace_goes_out_with_what_a_submission_is_read_for_and_no_more(
     folder: StateFolder,
 ) -> None:
-    made = Benchmark(folder, workspace("one_more") | workspace("other"))
-    made.prove("generated/one_more/Submission.lean", "exact Nat.lt_succ_self n")
-    document = made.export()
+    benchmark = Benchmark(folder, workspace("one_more") | workspace("other"))
+    benchmark.prove("generated/one_more/Submission.lean", "exact Nat.lt_succ_self n")
+    document = benchmark.export()
     assert [one["problem"] for one in document["workspaces"]] == ["one_more"]  # type: ignore[attr-defined]
     out = folder.root / "out"
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
@@ -108,18 +108,18 @@ def test_a_solved_workspace_goes_out_with_what_a_submission_is_read_for_and_no_m
 
 def test_a_workspace_with_a_sorry_left_is_named_and_nothing_is_written(folder: StateFolder) -> None:
     two = ONE.replace("end Submission", "theorem two : 1 = 1 := by\n  sorry\n\nend Submission")
-    made = Benchmark(folder, workspace("half", two))
-    made.prove("generated/half/Submission.lean", None, "rfl")
-    document = made.export()
+    benchmark = Benchmark(folder, workspace("half", two))
+    benchmark.prove("generated/half/Submission.lean", None, "rfl")
+    document = benchmark.export()
     assert document["left_out"] == {"generated/half": "Submission.lean still has 1 without a verified proof"}
     assert (document["path"], (folder.root / "out").exists()) == (None, False)
 
 
 def test_every_sorry_of_a_file_is_filled(folder: StateFolder) -> None:
     two = ONE.replace("end Submission", "theorem two : 1 = 1 := by\n  sorry\n\nend Submission")
-    made = Benchmark(folder, workspace("both", two))
-    made.prove("generated/both/Submission.lean", "omega", "rfl")
-    made.export()
+    benchmark = Benchmark(folder, workspace("both", two))
+    benchmark.prove("generated/both/Submission.lean", "omega", "rfl")
+    benchmark.export()
     text = (folder.root / "out" / "both" / "Submission.lean").read_text()
     assert text == two.replace("sorry", "omega", 1).replace("sorry", "rfl", 1)
 
@@ -136,24 +136,24 @@ def test_every_sorry_of_a_file_is_filled(folder: StateFolder) -> None:
 def test_a_lakefile_that_names_no_problem_makes_no_folder(
     folder: StateFolder, lakefile: str, reason: str
 ) -> None:
-    made = Benchmark(folder, workspace("bad", lakefile=lakefile))
-    made.prove("generated/bad/Submission.lean", "exact Nat.lt_succ_self n")
-    document = made.export()
+    benchmark = Benchmark(folder, workspace("bad", lakefile=lakefile))
+    benchmark.prove("generated/bad/Submission.lean", "exact Nat.lt_succ_self n")
+    document = benchmark.export()
     assert str(document["left_out"]["generated/bad"]).startswith(reason)  # type: ignore[index]
     assert not (folder.root / "out").exists()
 
 
 def test_of_two_workspaces_of_one_problem_the_second_is_named(folder: StateFolder) -> None:
     twice = 'name = "same"\n'
-    made = Benchmark(folder, workspace("a", lakefile=twice) | workspace("b", lakefile=twice))
+    benchmark = Benchmark(folder, workspace("a", lakefile=twice) | workspace("b", lakefile=twice))
     for name in "ab":
-        made.prove(f"generated/{name}/Submission.lean", "exact Nat.lt_succ_self n")
-    assert made.export()["left_out"] == {"generated/b": "generated/a has the same problem"}
+        benchmark.prove(f"generated/{name}/Submission.lean", "exact Nat.lt_succ_self n")
+    assert benchmark.export()["left_out"] == {"generated/b": "generated/a has the same problem"}
 
 
 def test_a_folder_that_is_there_and_an_unknown_branch_are_refused(folder: StateFolder) -> None:
-    made = Benchmark(folder, workspace("one_more"))
-    made.export()
+    benchmark = Benchmark(folder, workspace("one_more"))
+    benchmark.export()
     (folder.root / "there").mkdir()
     answer = folder.everlean("export", "lean-eval", "there", "--repo", REPOSITORY)
     assert (answer.code, "is there already" in answer.err) == (1, True)
@@ -162,9 +162,9 @@ def test_a_folder_that_is_there_and_an_unknown_branch_are_refused(folder: StateF
 
 
 def test_the_files_are_kept_as_they_are_byte_for_byte(folder: StateFolder, tmp_path: Path) -> None:
-    made = Benchmark(folder, workspace("crlf", ONE.replace("\n", "\r\n")))
-    (made.work / "generated/crlf/Submission.lean").write_bytes(ONE.replace("\n", "\r\n").encode())
-    made.prove("generated/crlf/Submission.lean", "exact Nat.lt_succ_self n")
-    made.export()
+    benchmark = Benchmark(folder, workspace("crlf", ONE.replace("\n", "\r\n")))
+    (benchmark.work / "generated/crlf/Submission.lean").write_bytes(ONE.replace("\n", "\r\n").encode())
+    benchmark.prove("generated/crlf/Submission.lean", "exact Nat.lt_succ_self n")
+    benchmark.export()
     data = (folder.root / "out" / "crlf" / "Submission.lean").read_bytes()
     assert data == ONE.replace("sorry", "exact Nat.lt_succ_self n").replace("\n", "\r\n").encode()

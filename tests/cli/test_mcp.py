@@ -49,9 +49,9 @@ def call(folder: StateFolder, tool: str, **arguments: Any) -> tuple[bool, Any]:
 
 
 def test_an_agent_sees_the_repositories_and_their_open_sorries(filled: StateFolder) -> None:
-    _, found = call(filled, "list_repositories")
-    assert found["daemon_running"] is False
-    (repository,) = found["repositories"]
+    _, result = call(filled, "list_repositories")
+    assert result["daemon_running"] is False
+    (repository,) = result["repositories"]
     assert repository["repository"] == REPOSITORY
     assert ([one["branch"] for one in repository["heads"]], repository["sorries"]["open"]) == (["main"], 1)
     _, page = call(filled, "search_sorries", repository="one")
@@ -125,11 +125,11 @@ def test_sorries_are_found_by_words_by_file_and_by_state(filled: StateFolder) ->
     with sqlite3.connect(filled.state / "database.db") as db:
         db.execute("UPDATE sorries SET path = 'Deep/Demo_2.lean' WHERE sorry = ?", (OTHER_SORRY,))
     assert ids(state="verified") == [SORRY]
-    for found in (
+    for item in (
         {"text": "BETA"}, {"text": "x = x"}, {"file": "Demo_2.lean"}, {"file": "Deep/Demo_2.lean"},
         {"branch": "main"}, {"order": "impact"},
     ):  # fmt: skip
-        assert ids(**found) == [OTHER_SORRY], found
+        assert ids(**item) == [OTHER_SORRY], item
     for missed in ({"text": "alpha"}, {"file": "2.lean"}, {"file": "Demo%2.lean"}, {"branch": "other"}):
         assert ids(**missed) == [], missed
 
@@ -227,14 +227,14 @@ def as_documented() -> dict[str, Any]:
     blocks = re.findall(r"^```(?:json)?\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     (as_json,) = (block for block in blocks if block.startswith('{"mcpServers"'))
     (as_toml,) = (block for block in blocks if block.startswith("[mcp_servers"))
-    found = json.loads(as_json)["mcpServers"]["everlean"]
-    assert tomllib.loads(as_toml)["mcp_servers"]["everlean"] == found
-    assert f"claude mcp add everlean -- {' '.join([found['command'], *found['args']])}\n" in page
+    everlean = json.loads(as_json)["mcpServers"]["everlean"]
+    assert tomllib.loads(as_toml)["mcp_servers"]["everlean"] == everlean
+    assert f"claude mcp add everlean -- {' '.join([everlean['command'], *everlean['args']])}\n" in page
     (address,) = re.findall(r"^everlean mcp --http (\S+)$", page, flags=re.MULTILINE)
     assert f"claude mcp add --transport http everlean http://{address}/mcp --header" in page
-    assert found["command"] == COMMAND.name
-    assert isinstance(found, dict)
-    return found
+    assert everlean["command"] == COMMAND.name
+    assert isinstance(everlean, dict)
+    return everlean
 
 
 async def test_the_installed_command_speaks_the_protocol_over_its_standard_streams(
@@ -252,15 +252,15 @@ async def test_the_installed_command_speaks_the_protocol_over_its_standard_strea
 
 async def test_clients_of_the_protocol_s_versions_before_2026_are_answered(filled: StateFolder) -> None:
     async with Client(make_server(Tools(filled.config)), mode="legacy") as client:
-        found = answer_of(await client.call_tool("search_sorries", {}))
-    assert found[1]["total"] == 1
+        answer = answer_of(await client.call_tool("search_sorries", {}))
+    assert answer[1]["total"] == 1
 
 
 async def test_every_tool_is_documented(filled: StateFolder) -> None:
     page = (DOCS / "mcp.md").read_text(encoding="utf-8")
     async with Client(make_server(Tools(filled.config))) as client:
-        found = [tool.name for tool in (await client.list_tools()).tools]
-    assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == found
+        names = [tool.name for tool in (await client.list_tools()).tools]
+    assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == names
 
 
 # --- HTTP
@@ -328,6 +328,6 @@ def test_without_a_token_or_an_address_nothing_is_served(
     filled: StateFolder, words: str, code: int, why: str
 ) -> None:
     given = {} if code == 78 else {"EVERLEAN_SERVE_TOKEN": TOKEN}
-    done = filled.everlean("mcp", *words.split(), env=given)
-    assert (done.code, done.out) == (code, "")
-    assert why in " ".join(done.err.split())
+    result = filled.everlean("mcp", *words.split(), env=given)
+    assert (result.code, result.out) == (code, "")
+    assert why in " ".join(result.err.split())

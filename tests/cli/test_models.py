@@ -31,8 +31,8 @@ def trained(folder: Any) -> Any:
 
 
 def test_the_list_says_which_is_in_use(trained: Any) -> None:
-    listed = trained.everlean("models", "--json").json["checkpoints"]
-    assert {item["checkpoint"]: item["promoted"] for item in listed} == {
+    checkpoints = trained.everlean("models", "--json").json["checkpoints"]
+    assert {item["checkpoint"]: item["promoted"] for item in checkpoints} == {
         "r-1": True,
         "r-22": False,
         "t-1": False,
@@ -166,11 +166,11 @@ def test_compare_sets_the_tasks_side_by_side_and_says_what_the_rule_says(trained
 
 
 def test_each_model_is_compared_by_its_own_metric_and_tolerance(folder: Any) -> None:
-    made: dict[ModelKind, tuple[str, float, float]] = {
+    result: dict[ModelKind, tuple[str, float, float]] = {
         "tactics": ("tactic@8", 0.5, 0.45),
         "progress": ("mae", 1.0, 1.25),
     }
-    for model, (metric, *values) in made.items():
+    for model, (metric, *values) in result.items():
         for name, value in zip("ab", values, strict=True):
             measured = evaluation_finished(f"{model}-{name}", model=model)
             folder.add(f"model:{model}", checkpoint_saved(f"{model}-{name}", model=model))
@@ -183,14 +183,14 @@ def test_each_model_is_compared_by_its_own_metric_and_tolerance(folder: Any) -> 
     assert "-5.00" in found["tactics"].out
     assert "tactic@8 on all repositories (random) falls by 5.00 points" in found["tactics"].out
     assert "+0.25" in found["progress"].out
-    said = "mae on all repositories (random) rises by 0.25 steps, from 1.00 to 1.25, with 0.1 allowed"
-    assert said in " ".join(found["progress"].out.split())
+    text = "mae on all repositories (random) rises by 0.25 steps, from 1.00 to 1.25, with 0.1 allowed"
+    assert text in " ".join(found["progress"].out.split())
     with folder.config.open("a", encoding="utf-8") as file:
         file.write("[train.progress]\ntolerance = 0.3\n")
     document = folder.everlean("models", "compare", "progress-a", "progress-b", "--json").json
     assert (document["verdict"], document["tolerance"], document["unit"]) == ("promote", 0.3, "steps")
-    listed = folder.everlean("models", "list", "--model", "progress", "--json").json["checkpoints"]
-    assert [item["tasks"][0]["metrics"]["mae"] for item in listed] == [1.0, 1.25]
+    checkpoints = folder.everlean("models", "list", "--model", "progress", "--json").json["checkpoints"]
+    assert [item["tasks"][0]["metrics"]["mae"] for item in checkpoints] == [1.0, 1.25]
     assert "mae 1.2500 on 1 task" in folder.everlean("models").out
     assert "WITHIN_1" in folder.everlean("models", "show", "progress-a").out
     answer = folder.everlean("models", "compare", "tactics-a", "tactics-b", "--tolerance", "101")

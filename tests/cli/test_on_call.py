@@ -65,7 +65,7 @@ def daemon_on(
 
 
 def everlean(settings: Settings, *arguments: str) -> str:
-    done = verbs.everlean(
+    result = verbs.everlean(
         *arguments,
         "--config",
         str(settings.path),
@@ -73,13 +73,13 @@ def everlean(settings: Settings, *arguments: str) -> str:
         folder=settings.path.parent,
     )
     # `status` says by its code that a job failed; everything else has only to answer.
-    assert done.returncode in (0, *([1] if arguments[0] == "status" else [])), done.stdout + done.stderr
-    return done.stdout
+    assert result.returncode in (0, *([1] if arguments[0] == "status" else [])), result.stdout + result.stderr
+    return result.stdout
 
 
 def problem(settings: Settings, code: str) -> dict[str, Any]:
-    found = json.loads(everlean(settings, "status", "--json"))["problems"]
-    return next(item for item in found if item["code"] == code)
+    problems = json.loads(everlean(settings, "status", "--json"))["problems"]
+    return next(item for item in problems if item["code"] == code)
 
 
 def test_a_failed_build_is_a_line_with_the_compiler_s_errors_and_the_whole_output_is_with_its_job(

@@ -54,9 +54,9 @@ def test_an_output_that_takes_no_more_is_at_most_one_line(words: str, to: str, f
     code, lines = (1, 1) if to == "full" else (141, 0)
     answer = everlean(folder, *words.split(), to=to)
     assert answer.returncode == code, answer.stderr
-    said = [line for line in answer.stderr.splitlines() if "the daemon is not running" not in line]
-    assert len(said) == lines, answer.stderr
-    assert all("standard output: No space left on device" in line for line in said)
+    messages = [line for line in answer.stderr.splitlines() if "the daemon is not running" not in line]
+    assert len(messages) == lines, answer.stderr
+    assert all("standard output: No space left on device" in line for line in messages)
 
 
 def test_without_a_standard_output_nothing_is_written(folder: StateFolder) -> None:
@@ -121,8 +121,8 @@ def test_what_is_about_the_present_refuses_another_moment(
 ) -> None:
     for order in (("--as-of", "3", *words), (*words, "--as-of", "3")):
         answer = folder.everlean(*order)
-        said = " ".join(answer.err.split())
-        assert (answer.code, "is about the present; leave it out" in said) == (2, True), answer.err
+        text = " ".join(answer.err.split())
+        assert (answer.code, "is about the present; leave it out" in text) == (2, True), answer.err
 
 
 # ---- Listings
@@ -161,8 +161,8 @@ def test_repositories_are_listed_and_one_by_a_part_of_its_name_though_it_is_watc
     assert "flt-regular" not in folder.everlean("repos").out
     for order in (("repos",), ("repos", "list")):
         assert "unwatched" in folder.everlean(*order, "--repo", "REGULAR").out
-        listed = folder.everlean(*order, "--repo", "REGULAR", "--json").json["repositories"]
-        assert [one["repository"] for one in listed] == ["github.com/bea/flt-regular"]
+        repositories = folder.everlean(*order, "--repo", "REGULAR", "--json").json["repositories"]
+        assert [one["repository"] for one in repositories] == ["github.com/bea/flt-regular"]
     assert "may be" in folder.everlean("repos", "--repo", "i").err
 
 
@@ -205,8 +205,8 @@ def test_a_part_of_a_name_a_path_or_a_statement_finds_it_whatever_its_case(folde
 
     assert found("sorries", "BETA") == [OTHER_SORRY]
     assert found("theorems", "BETA") == ["Demo.beta"]
-    named = folder.everlean("theorems", "--name", "Demo.b*", "--json").json["theorems"]
-    assert [(row["name"], row["path"], row["line"]) for row in named] == [("Demo.beta", "Demo.lean", 2)]
+    theorems = folder.everlean("theorems", "--name", "Demo.b*", "--json").json["theorems"]
+    assert [(row["name"], row["path"], row["line"]) for row in theorems] == [("Demo.beta", "Demo.lean", 2)]
     assert len(found("sorries", "x = x")) == 2
     assert folder.everlean("sorries", "--text", "%").out == "no sorry matches\n"
 

@@ -49,20 +49,20 @@ def attempt(tree: BlobRef | None, **changes: Any) -> AttemptFinished:
 def tried(filled: StateFolder) -> StateFolder:
     """The sorry was tried twice: in vain and without a tree, then by a model that found the proof."""
     stream = f"repository:{REPOSITORY}"
-    found = {
+    result = {
         "prover": "generator", "rung": 2, "model": "tactics-3", "outcome": "found", "detail": "", "best": TREE.best,
         "goals_left": 0, "prompt_tokens": 900, "completion_tokens": 100, "usd": 0.0125,
     }  # fmt: skip
     filled.add(stream, attempt(None))
     filled.write()
     tree = filled.blob(json.dumps(TREE.as_json()).encode())
-    filled.add(stream, attempt(tree, **found))
+    filled.add(stream, attempt(tree, **result))
     filled.add(stream, attempt(tree, sorry=OTHER_SORRY, outcome="exhausted", detail="all tried"))
     proof = {
         "proof": "e0" * 8, "sorry": SORRY, "path": "Demo.lean", "byte_start": 0, "byte_end": 5, "declaration": "Demo.t",
         "declaration_text_hash": "t", "replacement": "by intro h", "tactics": ["intro h"], "toolchain": "",
     }  # fmt: skip
-    shared = attempt(tree, **found).model_dump(
+    shared = attempt(tree, **result).model_dump(
         include={"repository", "branch", "sha", "blob", "prover", "rung", "job"}
     )
     filled.add("proof:" + "e0" * 8, ProofFound.model_validate(proof | shared))

@@ -95,8 +95,8 @@ def test_a_sorry_and_its_proof_show_lean_s_statement_and_what_its_header_lacks(f
     )  # fmt: skip
     tell(filled, verified(filled, PROOF, material=material))
     for words in (("proofs", "show", PROOF), ("sorries", "show", SORRY)):
-        told = " ".join(filled.everlean(*words).out.split())
-        assert "Lean's statement Demo.alpha : ∀ (hyp : False), A not in its header (hyp : False)" in told, (
+        text = " ".join(filled.everlean(*words).out.split())
+        assert "Lean's statement Demo.alpha : ∀ (hyp : False), A not in its header (hyp : False)" in text, (
             words
         )
 
@@ -221,7 +221,7 @@ def test_what_found_a_proof_and_what_judged_it_are_named_apart(filled: StateFold
     )  # fmt: skip
     tell(filled, found(), attempt, verified(filled))
     shown = filled.everlean("proofs", "show", SECOND).out
-    told = " ".join(shown.split())
+    text = " ".join(shown.split())
     for fact in (
         "found by generator, rung 2, with v4.21.0",
         "model tactics-3",
@@ -229,7 +229,7 @@ def test_what_found_a_proof_and_what_judged_it_are_named_apart(filled: StateFold
         "found in prove-second",
         "checked in check-second",
     ):
-        assert fact in told
+        assert fact in text
     document = filled.everlean("proofs", "show", SECOND, "--json").json["proof"]
     assert (document["job"], document["checked_job"], document["stale"]) == (
         "prove-second",

@@ -65,13 +65,13 @@ def test_open_and_disproved_sorries_are_listed_and_how_many_are_left_out_is_said
 
 
 def attempt(outcome: str, **changes: Any) -> AttemptFinished:
-    given = {
+    options = {
         "repository": REPOSITORY, "branch": "main", "sha": "a" * 40, "sorry": OTHER_SORRY, "blob": "b" * 40,
         "prover": "tactics", "rung": 0, "model": "", "seed": 0, "budget": "b", "outcome": outcome, "detail": "d",
         "best": "1 of 1 goal left after 1 tactic: ⊢ False", "goals_left": 1, "nodes": 7, "repl_calls": 9,
         "seconds": 0.5, "prompt_tokens": 0, "completion_tokens": 0, "usd": None, "tree": None, "job": "prove-1111",
     }  # fmt: skip
-    return AttemptFinished.model_validate(given | changes)
+    return AttemptFinished.model_validate(options | changes)
 
 
 def test_a_disproved_sorry_has_a_state_of_its_own_for_the_text_that_was_tried(filled: StateFolder) -> None:
@@ -216,8 +216,8 @@ def test_sorries_are_filtered_by_state_and_repository(filled: StateFolder) -> No
         (["--repo", "demo/one"], [SORRY, OTHER_SORRY]),
         (["--repo", "one", "--state", "verified"], [SORRY]),
     ):
-        found = filled.everlean("sorries", *options, "--json").json["sorries"]
-        assert sorted(row["sorry"] for row in found) == sorted(expected), options
+        sorries = filled.everlean("sorries", *options, "--json").json["sorries"]
+        assert sorted(row["sorry"] for row in sorries) == sorted(expected), options
     wrong = filled.everlean("sorries", "--repo", "two")
     assert (wrong.code, wrong.out) == (1, "")
     assert "everlean repos" in wrong.err

@@ -140,9 +140,9 @@ def test_it_loads_neither_a_training_library_nor_a_plotting_one(filled: StateFol
         "print(json.dumps(sorted(sys.modules)))\n"
     )
     arguments = [sys.executable, "-c", program, str(filled.state / "database.db"), str(filled.root / "out")]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=ROOT)
+    result = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=ROOT)
     heavy = {"torch", "numpy", "transformers", "matplotlib", "pydantic", "sqlalchemy"}
-    assert heavy & set(json.loads(done.stdout)) == set()
+    assert heavy & set(json.loads(result.stdout)) == set()
 
 
 def test_a_view_of_another_schema_is_an_error_in_words(filled: StateFolder) -> None:

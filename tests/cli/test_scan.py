@@ -28,18 +28,18 @@ def scan(path: Path | str, *options: str, cwd: Path) -> subprocess.CompletedProc
 
 
 def document(path: Path | str, *, cwd: Path) -> dict[str, Any]:
-    done = scan(path, "--json", cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    result = scan(path, "--json", cwd=cwd)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
     assert isinstance(found, dict)
     return found
 
 
 def test_the_document_has_the_promised_fields(tmp_path: Path) -> None:
     (tmp_path / "A.lean").write_text(SOURCE)
-    found = document(tmp_path / "A.lean", cwd=tmp_path)
-    assert found["schema"] == 1
-    (file,) = found["files"]
+    result = document(tmp_path / "A.lean", cwd=tmp_path)
+    assert result["schema"] == 1
+    (file,) = result["files"]
     assert (file["error"], file["imports"]) == (None, ["Init"])
     first, second = file["declarations"]
     promised = {"name", "kind", "line", "column", "end_line", "end_column", "statement"}
@@ -57,7 +57,7 @@ def test_the_document_has_the_promised_fields(tmp_path: Path) -> None:
     }
     assert {name: file["sorries"][0][name] for name in expected} == expected
     totals = {"files": 1, "failed": 0, "declarations": 2, "theorems": 1, "sorries": 2, "not_understood": 0}
-    assert found["totals"] == totals
+    assert result["totals"] == totals
 
 
 def test_a_folder_is_walked_sorted_without_builds_history_and_links(tmp_path: Path) -> None:
@@ -85,13 +85,13 @@ def test_unreadable_and_broken_files_are_reported_and_stop_nothing(tmp_path: Pat
     (tmp_path / "B.lean").write_text(SOURCE)
     (tmp_path / "C.lean").write_text("/- never closed")
     (tmp_path / b"\xe9.lean".decode(errors="surrogateescape")).write_text(SOURCE)
-    found = document(".", cwd=tmp_path)
-    errors = {file["path"]: file["error"] for file in found["files"]}
+    result = document(".", cwd=tmp_path)
+    errors = {file["path"]: file["error"] for file in result["files"]}
     assert errors["A.lean"]
     assert errors["C.lean"]
     assert errors["B.lean"] is None
     assert errors["�.lean"] is None
-    assert found["totals"]["failed"] == 2
+    assert result["totals"]["failed"] == 2
     text = scan(".", cwd=tmp_path)
     assert text.returncode == 0
     assert "A.lean: not read in full" in text.stdout
@@ -112,9 +112,9 @@ def test_commands_that_are_not_understood_are_listed_with_their_first_place(tmp_
         "A.lean:1: the command Planet is not understood, and 1 time more",
         "A.lean:3: the command Goal is not understood",
     ]
-    found = document(".", cwd=tmp_path)
-    assert [item["word"] for item in found["files"][0]["not_understood"]] == ["Planet", "Goal", "Planet"]
-    assert found["totals"]["not_understood"] == 3
+    result = document(".", cwd=tmp_path)
+    assert [item["word"] for item in result["files"][0]["not_understood"]] == ["Planet", "Goal", "Planet"]
+    assert result["totals"]["not_understood"] == 3
 
 
 def test_a_project_of_lean_3_is_named_as_such(tmp_path: Path) -> None:
@@ -123,15 +123,15 @@ def test_a_project_of_lean_3_is_named_as_such(tmp_path: Path) -> None:
         '[package]\nlean_version = "leanprover-community/lean:3.42.1"\n'
     )
     (tmp_path / "old" / "a.lean").write_text("theorem a : p := sorry\n")
-    done = scan(".", cwd=tmp_path)
-    assert "old/leanpkg.toml is of a Lean 3 project" in done.stderr
-    assert done.stdout.startswith("old/a.lean:1:17: sorry in a\n")
+    result = scan(".", cwd=tmp_path)
+    assert "old/leanpkg.toml is of a Lean 3 project" in result.stderr
+    assert result.stdout.startswith("old/a.lean:1:17: sorry in a\n")
 
 
 def test_an_absent_path_is_an_error(tmp_path: Path) -> None:
-    done = scan("none", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "none: no such file or folder" in done.stderr
+    result = scan("none", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "none: no such file or folder" in result.stderr
 
 
 @pytest.mark.skipif(
@@ -140,12 +140,12 @@ def test_an_absent_path_is_an_error(tmp_path: Path) -> None:
 )
 def test_an_ascii_locale_still_gets_an_answer(tmp_path: Path) -> None:
     (tmp_path / "A.lean").write_text("theorem «ℕ» : ∀ x, x = x := sorry\n")
-    done = subprocess.run(
+    result = subprocess.run(
         [COMMAND, "scan", "."], capture_output=True, cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "ℕ" in done.stdout.decode()
+    assert result.returncode == 0, result.stderr
+    assert "ℕ" in result.stdout.decode()
 
 
 def test_a_file_that_is_no_lean_file_is_read_and_said_to_be_none(folder: Any) -> None:

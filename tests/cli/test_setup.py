@@ -103,9 +103,9 @@ def test_one_command_brings_elan_and_each_version_that_is_named_once(machine: Ma
     assert "to install: elan, v4.21.0, v4.22.0; about" in shown.out
     assert "Mathlib" in shown.out
 
-    done = machine("--yes", "--elan", f"{server}/elan.tar.gz")
-    assert done.code == 0, done.err
-    assert "installed: elan, v4.21.0, v4.22.0" in done.out
+    result = machine("--yes", "--elan", f"{server}/elan.tar.gz")
+    assert result.code == 0, result.err
+    assert "installed: elan, v4.21.0, v4.22.0" in result.out
     assert machine.lean("v4.21.0").is_file()
     assert machine.lean("v4.22.0").is_file()
     assert machine.left() == []
@@ -160,9 +160,9 @@ def test_what_is_no_release_of_elan_is_refused_and_leaves_nothing(
 def test_a_name_that_is_no_released_lean_is_named_and_never_installed(machine: Machine) -> None:
     machine.remotes[0].commit("evil", {"lean-toolchain": "evil/lean4:v4.21.0\n"})
     machine.remotes[1].commit("path", {"lean-toolchain": "../../bin\n"})
-    done = machine("--yes", "--elan", str(machine.archive))
-    assert done.code == 1, "a person has to look"
-    assert "installed: elan;" in done.out
+    result = machine("--yes", "--elan", str(machine.archive))
+    assert result.code == 1, "a person has to look"
+    assert "installed: elan;" in result.out
     assert list((machine.home / "toolchains").iterdir()) == []
     assert machine("--dry-run").out.count("no released Lean, so it is not used") == 2
 
@@ -239,12 +239,12 @@ def test_the_commands_of_the_page_install_what_a_watched_repository_names(machin
     # EVERLEAN_CONFIG: for /etc/everlean/config.toml, where the page has it found.
     environment = {**os.environ, **machine.env, "EVERLEAN_CONFIG": str(machine.folder.config)}
     environment["PATH"] = f"{programs}:{environment['PATH']}"
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", block],
         env=environment, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "installed: elan, v4.21.0" in done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "installed: elan, v4.21.0" in result.stdout
     assert machine.lean().is_file()
 
 

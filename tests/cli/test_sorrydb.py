@@ -25,7 +25,7 @@ REPOS = {
 
 def record(**changes: Any) -> dict[str, Any]:
     """A record as SorryDB writes it, of a repository that does not exist."""
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         "repo": {
             "remote": "https://github.com/ada/Logic",
             "branch": "ada/draft",
@@ -49,10 +49,10 @@ def record(**changes: Any) -> dict[str, Any]:
             "inclusion_date": "2025-04-12T23:25:20.561445+00:00",
         },
     }
-    made = json.loads(json.dumps(made | changes))
-    hashed = json.loads(json.dumps(made))
+    result = json.loads(json.dumps(result | changes))
+    hashed = json.loads(json.dumps(result))
     del hashed["metadata"]["inclusion_date"]
-    return {**made, "id": hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()}
+    return {**result, "id": hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()}
 
 
 def database(*records: dict[str, Any]) -> dict[str, Any]:
@@ -77,9 +77,9 @@ def watched(folder: StateFolder) -> dict[str, tuple[str, ...]]:
 
 def test_a_list_of_repositories_becomes_a_watchlist(folder: StateFolder) -> None:
     before = folder.config.read_text()
-    found = folder.everlean("repos", "import", put(folder, REPOS), "--json").json
-    assert found["added"] == ["github.com/ada/Logic", "github.com/ada/Numbers"]
-    assert set(found["added"]) <= watched(folder).keys()
+    result = folder.everlean("repos", "import", put(folder, REPOS), "--json").json
+    assert result["added"] == ["github.com/ada/Logic", "github.com/ada/Numbers"]
+    assert set(result["added"]) <= watched(folder).keys()
     assert folder.config.read_text().startswith(before.rstrip()), "every other byte stays"
     again = folder.everlean("repos", "import", put(folder, REPOS), "--json").json
     assert (again["added"], {one["reason"] for one in again["left_out"]}) == ([], {"it is in the watchlist"})
@@ -88,8 +88,8 @@ def test_a_list_of_repositories_becomes_a_watchlist(folder: StateFolder) -> None
 def test_a_database_names_the_repositories_it_tracks_and_those_of_its_sorries(folder: StateFolder) -> None:
     two = record() | {"repo": record()["repo"] | {"branch": "main"}}
     source = put(folder, database(record(), two))
-    found = folder.everlean("repos", "import", source, "--branches", "--json").json
-    assert found["added"] == ["github.com/ada/Tracked", "github.com/ada/Logic"]
+    result = folder.everlean("repos", "import", source, "--branches", "--json").json
+    assert result["added"] == ["github.com/ada/Tracked", "github.com/ada/Logic"]
     assert watched(folder)["github.com/ada/Logic"] == ("ada/draft", "main"), (
         "the branches that its sorries are on"
     )
@@ -105,10 +105,10 @@ def test_what_a_list_must_not_name_is_left_out_with_the_reason_and_the_rest_is_a
     ]  # fmt: skip
     good = "https://github.com/ada/Logic"
     listed = {"repos": [{"remote": url} for url in (*bad, good, f"{good}.git")]}
-    found = folder.everlean("repos", "import", put(folder, listed), "--json").json
-    assert found["added"] == ["github.com/ada/Logic"]
-    assert [one["url"] for one in found["left_out"]] == [*bad, f"{good}.git"]
-    assert all(one["reason"] for one in found["left_out"])
+    result = folder.everlean("repos", "import", put(folder, listed), "--json").json
+    assert result["added"] == ["github.com/ada/Logic"]
+    assert [one["url"] for one in result["left_out"]] == [*bad, f"{good}.git"]
+    assert all(one["reason"] for one in result["left_out"])
     assert "secret" not in folder.config.read_text()
 
 
@@ -208,8 +208,8 @@ def test_what_we_write_is_read_again(folder: StateFolder) -> None:
     assert [one.as_json() for one in written.records] == json.loads((folder.root / "ours.json").read_text())[
         "sorries"
     ]
-    found = folder.everlean("repos", "import", "ours.json", "--json").json
-    assert [*found["added"], *(one["url"] for one in found["left_out"])] in (
+    result = folder.everlean("repos", "import", "ours.json", "--json").json
+    assert [*result["added"], *(one["url"] for one in result["left_out"])] in (
         [REPOSITORY],
         [f"https://{REPOSITORY}"],
     )

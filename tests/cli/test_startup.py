@@ -68,13 +68,13 @@ def test_reading_verbs_load_nothing_heavy(filled: StateFolder) -> None:
         "    except SystemExit as end: code = end.code or 0\n"
         f"    print(f'LOADED by {{verb}}: {{code}}', *sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=filled.root,
         env={**environment(filled.root), "EVERLEAN_CONFIG": str(filled.config)},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    told = [line for line in done.stderr.splitlines() if line.startswith("LOADED")]
-    assert told == [f"LOADED by {verb}: {3 if 'status' in verb else 0}" for verb in verbs]
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("LOADED")]
+    assert lines == [f"LOADED by {verb}: {3 if 'status' in verb else 0}" for verb in verbs]
 
 
 def test_the_check_of_a_pull_request_loads_nothing_heavy(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_the_check_of_a_pull_request_loads_nothing_heavy(tmp_path: Path) -> None
         "sys.argv = ['everlean', 'diff', '-C', sys.argv[1], 'HEAD~1']\n"
         f"try: main()\nfinally: {loaded}\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, file.parent], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    *found, loaded = done.stdout.splitlines()
+    result = subprocess.run([sys.executable, "-c", program, file.parent], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    *found, loaded = result.stdout.splitlines()
     assert [line.split(": ")[1] for line in found[:-1]] == ["filled", "opened"]
     assert loaded == "LOADED"
 
@@ -112,12 +112,12 @@ def test_completing_loads_nothing_heavy(words: list[str], filled: StateFolder) -
         "try: main()\n"
         f"finally: print('LOADED', *sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=filled.root,
         env={**environment(filled.root), "EVERLEAN_CONFIG": str(filled.config), **line},
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "LOADED\n")
-    assert done.stdout
+    assert (result.returncode, result.stderr) == (0, "LOADED\n")
+    assert result.stdout
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,6 @@ def test_completing_loads_nothing_heavy(words: list[str], filled: StateFolder) -
 def test_each_verb_as_it_is_installed_loads_what_it_needs_itself(
     verb: str, code: int, filled: StateFolder
 ) -> None:
-    done = filled.installed(*verb.split())
-    assert "Traceback" not in done.err
-    assert done.code == code, done.err
+    result = filled.installed(*verb.split())
+    assert "Traceback" not in result.err
+    assert result.code == code, result.err

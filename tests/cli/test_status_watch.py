@@ -53,10 +53,10 @@ def line(process: subprocess.Popen[str]) -> str:
 def until(process: subprocess.Popen[str], text: str) -> str:
     """Read lines until one has this in it."""
     deadline = time.monotonic() + PATIENCE_S
-    while text not in (found := line(process)):
-        assert found, "it ended"
-        assert time.monotonic() < deadline, found
-    return found
+    while text not in (result := line(process)):
+        assert result, "it ended"
+        assert time.monotonic() < deadline, result
+    return result
 
 
 def test_with_json_each_turn_is_a_whole_document_in_a_line(filled: StateFolder) -> None:

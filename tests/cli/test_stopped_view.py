@@ -46,8 +46,8 @@ def stopped(request: pytest.FixtureRequest, filled: StateFolder) -> tuple[StateF
         "committed_at": "2026-01-02T00:00:00Z", "subject": "after it", "baseline": False,
     }))  # fmt: skip
     filled.write(project=False)
-    done = filled.everlean("db", "rebuild")
-    assert f"event {seq}: {event_type} version {version}" in done.err
+    result = filled.everlean("db", "rebuild")
+    assert f"event {seq}: {event_type} version {version}" in result.err
     return filled, seq, event_type
 
 

@@ -22,8 +22,8 @@ def keys(path: Path) -> list[str]:
 
 def test_init_makes_a_configuration_that_the_other_verbs_find(folder: StateFolder) -> None:
     env = {"EVERLEAN_CONFIG": "", "XDG_CONFIG_HOME": str(folder.root / "home")}
-    made = folder.everlean("init", FLT, "github.com/leanprover-community/mathlib4", env=env)
-    assert made.code == 0, made.err
+    result = folder.everlean("init", FLT, "github.com/leanprover-community/mathlib4", env=env)
+    assert result.code == 0, result.err
     path = folder.root / "home" / "everlean" / "config.toml"
     assert keys(path) == [FLT.removeprefix("https://"), MATHLIB.removeprefix("https://")]
     assert folder.everlean("config", "check", env=env).code == 0

@@ -42,7 +42,7 @@ async def see(parts: Parts) -> None:
     """Poll, and record the sorries of the tip as a scan does."""
     await parts.poller.poll(parts.repo)
     (branch,) = await parts.store.ask(queries.branches)
-    known = {row.sorry for row in await parts.store.ask(queries.sorries)}
+    sorries = {row.sorry for row in await parts.store.ask(queries.sorries)}
     about = {"repository": parts.repo.key, "branch": branch.branch, "sha": branch.tip}
     bodies: list[Any] = []
     with Mirror(parts.poller.mirror(parts.repo.key)) as mirror:
@@ -53,7 +53,7 @@ async def see(parts: Parts) -> None:
             for one in scan.sorries:
                 spot = place(scan, one, blob=file.blob)
                 sorry = sorry_id(parts.repo.key, spot.declaration, spot.statement_hash, spot.ordinal)
-                if sorry not in known:
+                if sorry not in sorries:
                     bodies.append(SorryOpened(**about, sorry=sorry, place=spot, reopened=False))
     bodies.append(commit_scanned(branch.tip, base=branch.scanned).model_copy(update=about))
     await parts.store.append([NewEvent(f"repository:{parts.repo.key}", body) for body in bodies])
@@ -97,17 +97,17 @@ def test_at_first_sight_git_says_who_wrote_each_sorry_and_when(
     remote.git("mv", "A.lean", "B.lean")
     moved = (remote.path / "B.lean").read_text() + "-- and some text below\n"
     remote.commit("renamed and changed", {"B.lean": moved, "C.lean": "-- c\n"}, author="Cy")
-    found = asked(deployment)
-    assert written(found["alpha"]) == (first, "Ada", "2024-03-01", 7)
-    assert written(found["beta"]) == (second, "Bob", "2025-04-01", None)
+    result = asked(deployment)
+    assert written(result["alpha"]) == (first, "Ada", "2024-03-01", 7)
+    assert written(result["beta"]) == (second, "Bob", "2025-04-01", None)
 
 
 def test_a_date_before_git_was_there_is_no_date(deployment: Deployment, remote: Remote) -> None:
     remote.commit("first", {"A.lean": ALPHA}, author="Ada", date="1970-01-02T00:00:00Z")
     remote.commit("second", {"B.lean": BETA}, author="Bob", date="2025-04-01T00:00:00Z")
-    found = asked(deployment)
-    assert (found["alpha"].written_by, found["alpha"].written_at) == ("Ada", None)
-    assert found["beta"].written_at is not None
+    result = asked(deployment)
+    assert (result["alpha"].written_by, result["alpha"].written_at) == ("Ada", None)
+    assert result["beta"].written_at is not None
 
 
 def test_a_move_within_a_file_is_nobody_s_work(deployment: Deployment, remote: Remote) -> None:
@@ -189,9 +189,9 @@ def test_a_file_with_too_many_versions_is_not_fetched_and_the_reason_is_recorded
     for turn in range(4):
         remote.commit(f"c{turn}", {"A.lean": f"-- {turn}\n{ALPHA}"}, author="Ada")
     remote.commit("b", {"B.lean": BETA}, author="Bob", date="2025-04-01T00:00:00Z")
-    found = asked(deployment)
-    assert written(found["alpha"]) == ("", "", "", None)
-    assert found["beta"].written_by == "Bob"
+    result = asked(deployment)
+    assert written(result["alpha"]) == ("", "", "", None)
+    assert result["beta"].written_by == "Bob"
     reasons = [event.data["reason"] for event in deployment.events("sorry_written")]
     assert sorted(reasons) == ["", "its file has more than 20,000 earlier versions"]
 

@@ -18,7 +18,7 @@ from daemon.place.control_client import request
 from daemon.polling.poller import PollResult
 from store.view import queries
 from store.view.rebuild import verify
-from store.view.rows import too_large_said
+from store.view.rows import too_large_text
 from tests.support.daemon.deployment import Deployment
 from tests.support.views import sorry_steps
 
@@ -64,13 +64,13 @@ def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_sa
     assert len(deployment.events("sorry_opened")) == most + 1, "the other file is taken whole"
     log_mb = sum(path.stat().st_size for path in settings.paths.state.glob("events.db*")) / 2**20
     assert log_mb < 16
-    said = f"too large: {most:,} of {n:,} sorries, 10,000 of {n:,} declarations taken (S.lean)"
+    text = f"too large: {most:,} of {n:,} sorries, 10,000 of {n:,} declarations taken (S.lean)"
     with closing(queries.connect(settings.paths.database_db)) as view:
         (row,) = queries.too_large(view)
-        assert row.said == said
+        assert row.said == text
     for command in (["status"], ["repos"], ["sorries"], ["theorems", "--text", "s1"]):
-        shown = CliRunner().invoke(build(), [*command, "--config", str(deployment.config)]).output
-        assert said in " ".join(shown.split()), command
+        output = CliRunner().invoke(build(), [*command, "--config", str(deployment.config)]).output
+        assert text in " ".join(output.split()), command
     CliRunner().invoke(
         build(), ["report", "--out", str(tmp_path / "out"), "--config", str(deployment.config)]
     )
@@ -79,8 +79,8 @@ def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_sa
         f"{most + 1:,} sorries are open in 1 watched repository, and {n - most:,} more are beyond"
         in pages["index.html"]
     )
-    told = [name for name, html in pages.items() if said in html]
-    assert sorted(told) == sorted(name for name in pages if name.startswith(("index", "sorries")))
+    lines = [name for name, html in pages.items() if text in html]
+    assert sorted(lines) == sorted(name for name in pages if name.startswith(("index", "sorries")))
 
 
 def test_branches_that_a_repository_has_no_room_for_are_watched_and_said_to_be_too_large(
@@ -102,7 +102,7 @@ def test_branches_that_a_repository_has_no_room_for_are_watched_and_said_to_be_t
             "too large: 0 of 4 sorries taken (S.lean)",
             "too large: 2 of 4 sorries taken (S.lean)",
         ]
-        (said,) = too_large_said(cut).values()
+        (said,) = too_large_text(cut).values()
         assert said == f"{cut[0].branch}: {cut[0].said}; so on 1 more branch"
         followed, declarations = queries.taken_of(view, repository=settings.repos[0].key)
     assert (sorted(followed.values()), declarations) == ([2, 4, 4], 16)

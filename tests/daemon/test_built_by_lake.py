@@ -101,8 +101,8 @@ def test_builds_are_kept_within_the_limit_and_the_one_that_was_just_made_stays(
     settings = write(deployment, remote.path, tools, more='[cache]\nsize = "1M"\n')
 
     def idle(builds: int) -> bool:
-        done = kinds(deployment, "job_succeeded")
-        return done.count("build") == builds and len(done) == len(deployment.events("job_started"))
+        result = kinds(deployment, "job_succeeded")
+        return result.count("build") == builds and len(result) == len(deployment.events("job_started"))
 
     with deployment.daemon(environment=environment(tools)):
         deployment.wait_for(lambda: idle(1), what="the first commit's jobs", seconds=60)
@@ -117,8 +117,8 @@ def test_builds_are_kept_within_the_limit_and_the_one_that_was_just_made_stays(
             lambda: not entry.exists() and not list(settings.paths.cache.glob("builds/*/.trash-*")),
             what="the sweep of the first commit's build",
         )
-    left = [folder.name for folder in settings.paths.cache.glob("builds/*/*") if folder.is_dir()]
-    assert left == [second]
+    names = [folder.name for folder in settings.paths.cache.glob("builds/*/*") if folder.is_dir()]
+    assert names == [second]
 
 
 def test_the_daemon_installs_a_version_that_is_lacking_where_it_may(

@@ -63,8 +63,8 @@ def ask(deployment: Deployment, tool: str, **arguments: Any) -> tuple[bool, Any]
 
 def sorry_of(deployment: Deployment, declaration: str, *, repository: str = "demo", number: int = 0) -> str:
     _, page = ask(deployment, "search_sorries", repository=repository)
-    found = [one["sorry"] for one in page["sorries"] if one["declaration"] == declaration]
-    return str(found[number])
+    sorries = [one["sorry"] for one in page["sorries"] if one["declaration"] == declaration]
+    return str(sorries[number])
 
 
 def test_of_two_agents_that_claim_a_sorry_at_once_one_gets_it_and_the_other_hears_who(
@@ -100,11 +100,11 @@ def test_a_claim_is_of_the_whole_declaration_and_people_can_see_and_end_it(
     first, second = (sorry_of(deployment, "a", number=one) for one in range(2))
     assert ask(deployment, "claim_sorry", sorry=first, agent="one")[0]
     assert "one has claimed it" in ask(deployment, "claim_sorry", sorry=second, agent="two")[1]
-    listed = json.loads(CliRunner().invoke(build(), ["sorries", "--json"]).output)["sorries"]
-    assert {one["sorry"]: one["claim"]["agent"] for one in listed if one["claim"]} == {first: "one"}
+    sorries = json.loads(CliRunner().invoke(build(), ["sorries", "--json"]).output)["sorries"]
+    assert {one["sorry"]: one["claim"]["agent"] for one in sorries if one["claim"]} == {first: "one"}
     assert ", claimed by one" in CliRunner().invoke(build(), ["sorries"]).output
-    done = CliRunner().invoke(build(), ["sorries", "release", first[:8]])
-    assert done.output == f"{first}: one has it no longer\n"
+    result = CliRunner().invoke(build(), ["sorries", "release", first[:8]])
+    assert result.output == f"{first}: one has it no longer\n"
     assert ask(deployment, "claim_sorry", sorry=second, agent="two")[0]
 
 
@@ -221,7 +221,7 @@ async def test_a_user_over_a_limit_of_claims_proofs_or_events_is_told_when_to_tr
     monkeypatch.setattr(claims_of_agents, "MOST_PENDING", 2)
     monkeypatch.setattr(claims_of_agents, "MOST_A_MINUTE", 6)
     clock = SimpleNamespace(now=100.0)
-    said: list[str] = []
+    lines: list[str] = []
     async with stopped.opened() as parts:
         runner: Any = SimpleNamespace(proving=lambda *_: None)
         lean = SimpleNamespace(kind="server", toolchain="")
@@ -235,7 +235,7 @@ async def test_a_user_over_a_limit_of_claims_proofs_or_events_is_told_when_to_tr
         async def refused(what: Coroutine[Any, Any, Any]) -> None:
             with pytest.raises(WorkStateError) as error:
                 await what
-            said.append(str(error.value))
+            lines.append(str(error.value))
 
         mine = await claims.claim(of["b"], agent="one", by="ada", seconds=3600)
         # A loop of renewals: the lease has more than half of its time.
@@ -256,7 +256,7 @@ async def test_a_user_over_a_limit_of_claims_proofs_or_events_is_told_when_to_tr
         clock.now += 10
         await claims.submit({of["b"]: "decide"}, agent="one", by="ada", claim=mine.claim)
     assert len(stopped.events("proof_found")) == 3
-    (standing, pending, minute) = said
+    (standing, pending, minute) = lines
     assert "ada has 1 claims, the most that a user may have; release one, or try again at 20" in standing
     assert (
         "ada has 2 proofs that wait for their check, and a user may have 2; try again in a minute" in pending

@@ -97,9 +97,9 @@ async def deaf(_raw: bytes) -> None:
 
 def family(order: Order) -> list[int]:
     """The processes that an attempt started, by its log."""
-    said = order.spec.log.read_text(encoding="utf-8") if order.spec.log.exists() else ""
+    text = order.spec.log.read_text(encoding="utf-8") if order.spec.log.exists() else ""
     return [
-        int(word) for line in said.splitlines() if line.startswith("children") for word in line.split()[1:]
+        int(word) for line in text.splitlines() if line.startswith("children") for word in line.split()[1:]
     ]
 
 
@@ -120,8 +120,8 @@ async def test_folders_of_jobs_may_be_links_to_a_disk_that_all_machines_see(tmp_
         (shared / folder.name).mkdir(parents=True)
         folder.symlink_to(shared / folder.name)
     async with bench(site.deployment) as b:
-        found = (await b.run(b.due("succeed", kind="train", job="train-1"))).reason
-    assert found == "protocol", "it ran to its end, and a training may not record a scan"
+        reason = (await b.run(b.due("succeed", kind="train", job="train-1"))).reason
+    assert reason == "protocol", "it ran to its end, and a training may not record a scan"
     assert (shared / "jobs" / "train-1" / "1" / CONTROL).is_file()
 
 
@@ -135,8 +135,8 @@ def with_gpus(order: Order, count: int) -> Order:
 def test_a_launcher_is_told_what_the_job_needs_and_its_own_words_are_kept_apart(site: Site) -> None:
     for order in (site.order("succeed"), with_gpus(site.order("environment"), 2)):
         site.run(order)
-        said = (order.spec.directory / LAUNCHER_LOG).read_text(encoding="utf-8")
-        assert said == f"asked for gpus={len(order.spec.gpus)} memory=4096 scan {order.spec.job}\n"
+        text = (order.spec.directory / LAUNCHER_LOG).read_text(encoding="utf-8")
+        assert text == f"asked for gpus={len(order.spec.gpus)} memory=4096 scan {order.spec.job}\n"
 
 
 def test_a_key_goes_by_standard_input_and_into_no_file_and_no_environment(
@@ -233,8 +233,8 @@ async def test_what_a_dead_daemon_left_elsewhere_is_told_to_end_and_no_process_h
     order.spec.lock.write_text(str(os.getpid()), encoding="ascii")
     Control().write(order.spec.directory)
     async with site.engine() as engine:
-        found = await engine.reap(order.spec.directory)
-    assert found == 0
+        result = await engine.reap(order.spec.directory)
+    assert result == 0
     control = Control.read(order.spec.directory)
     assert control is not None
     assert control.wish == "kill"
@@ -370,9 +370,9 @@ async def test_a_full_cluster_keeps_no_scan_waiting(tmp_path: Path) -> None:
     site = Site(tmp_path)
     async with bench(site.deployment) as b:
         trace, scan = b.due("succeed", kind="trace", job="trace-1"), b.due("succeed")
-        found = admit(Plan.of([trace, scan]), running=["train"], max_running=3, room=1)
-        assert found.start == (scan,)
-        assert "room on the cluster" in (found.why(trace) or "")
+        result = admit(Plan.of([trace, scan]), running=["train"], max_running=3, room=1)
+        assert result.start == (scan,)
+        assert "room on the cluster" in (result.why(trace) or "")
 
 
 def test_ray_s_own_jobs_and_other_people_s_are_told_apart(tmp_path: Path) -> None:

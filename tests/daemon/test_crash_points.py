@@ -77,13 +77,13 @@ def open_attempts(deployment: Deployment) -> set[tuple[str, int]]:
 
 def ends(deployment: Deployment) -> list[tuple[str, int]]:
     """What became of the attempts, in the log's order."""
-    found = deployment.events("job_started", "job_succeeded", "job_failed", "job_interrupted")
-    return [(event.type, event.data["attempt"]) for event in found]
+    result = deployment.events("job_started", "job_succeeded", "job_failed", "job_interrupted")
+    return [(event.type, event.data["attempt"]) for event in result]
 
 
 def processes_of(settings: Settings, attempt: int) -> list[int]:
     """The processes, wherever they went, that were started for this attempt of any job."""
-    found = []
+    result = []
     for process in psutil.process_iter():
         try:
             mark = process.environ().get(MARK, "")
@@ -91,8 +91,8 @@ def processes_of(settings: Settings, attempt: int) -> list[int]:
             continue
         folder = Path(mark)
         if mark and folder.is_relative_to(settings.paths.jobs) and folder.name == str(attempt):
-            found.append(process.pid)
-    return found
+            result.append(process.pid)
+    return result
 
 
 def test_c05_killed_before_a_due_job_is_recorded_it_is_started_once_by_the_next_daemon(

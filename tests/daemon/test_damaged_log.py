@@ -52,8 +52,8 @@ def refused(deployment: Deployment) -> str:
     """Start the daemon, which ends; return its reason."""
     with deployment.daemon() as process:
         assert process.wait(timeout=60) == 1
-    said = [json.loads(line) for line in (deployment.folder / "daemon.log").read_text().splitlines()]
-    (reason,) = {line["reason"] for line in said if line["event"] == "daemon_not_started"}
+    lines = [json.loads(line) for line in (deployment.folder / "daemon.log").read_text().splitlines()]
+    (reason,) = {line["reason"] for line in lines if line["event"] == "daemon_not_started"}
     return str(reason)
 
 
@@ -80,26 +80,26 @@ def test_a_log_that_lost_its_end_is_refused_and_recovered_and_the_daemon_finds_t
     assert deployment.everlean("db", "check").returncode == 1
     assert state(deployment) == before
 
-    done = deployment.everlean("db", "recover", "--json")
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["recovered"] is True
-    assert said["kept"] + said["lost"] == len(recorded)
-    assert said["patches_without_proof"] == [str(orphan)]
-    aside = Path(said["aside"])
+    result = deployment.everlean("db", "recover", "--json")
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["recovered"] is True
+    assert answer["kept"] + answer["lost"] == len(recorded)
+    assert answer["patches_without_proof"] == [str(orphan)]
+    aside = Path(answer["aside"])
     assert {name: (aside / name).read_bytes() for name in before} == before
-    assert deployment.events()[:-1] == recorded[: said["kept"]]
+    assert deployment.events()[:-1] == recorded[: answer["kept"]]
     event = deployment.events()[-1]
-    assert (event.type, event.data["kept"]) == ("log_recovered", said["kept"])
-    assert event.data["lost"] == (len(recorded) if said["lost"] else 0)
+    assert (event.type, event.data["kept"]) == ("log_recovered", answer["kept"])
+    assert event.data["lost"] == (len(recorded) if answer["lost"] else 0)
 
     ready = deployment.log().count('"daemon_ready"')
     with deployment.daemon() as process:
         deployment.wait_for(lambda: deployment.log().count('"daemon_ready"') > ready, what="the daemon")
         deployment.wait_for(
             lambda: (
-                [event for event in deployment.events("commit_scanned") if event.seq > said["kept"]]
-                or (said["kept"] and deployment.events("commit_scanned"))
+                [event for event in deployment.events("commit_scanned") if event.seq > answer["kept"]]
+                or (answer["kept"] and deployment.events("commit_scanned"))
             ),
             what="the scan to be there again",
         )

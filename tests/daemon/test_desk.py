@@ -62,7 +62,7 @@ async def desk(
 
 async def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(deployment: Deployment) -> None:
     async with desk(deployment) as (it, b):
-        said: list[Any] = [
+        lines: list[Any] = [
             await it.pause("train", by="ada", reason="hot"),
             await it.pause("train", by="bob", reason=""),
             [(row.work, row.by, row.reason) for row in await b.parts.store.ask(queries.pauses)],
@@ -73,7 +73,7 @@ async def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(dep
         await it.pause("all", by="ada", reason="")
         with pytest.raises(WorkStateError, match="everything is paused; `everlean resume all`"):
             await it.resume("prove", by="ada")
-    assert said == [True, False, [("train", "ada", "hot")], True, False, []]
+    assert lines == [True, False, [("train", "ada", "hot")], True, False, []]
     assert [(event.type, event.actor) for event in deployment.events("work_paused", "work_resumed")] == [
         ("work_paused", "user:ada"),
         ("work_resumed", "user:bob"),
@@ -95,8 +95,8 @@ async def test_another_repository_in_the_place_of_a_watched_one_is_accepted_by_a
         accepted = await it.accept(key, by="ada")
         row = await b.parts.store.ask(partial(queries.repository, key=key))
         assert row is not None
-        found = accepted.forge_id, row.replaced_by
-    assert found == (2, None)
+        result = accepted.forge_id, row.replaced_by
+    assert result == (2, None)
     assert deployment.events("repository_identified")[-1].actor == "user:ada"
 
 
@@ -134,20 +134,20 @@ async def test_a_bump_is_recorded_once_with_who_asked_and_refused_where_nothing_
 ) -> None:
     old, new = "leanprover/lean4:v4.34.1", "leanprover/lean4:v4.35.0"
     leans = Leans(None, (LeanBackend("server", ("/lean",), "", new, sandbox="none"),))
-    given = {"package": "", "rev": ""}
+    options = {"package": "", "rev": ""}
     async with desk(deployment, leans=leans) as (it, b):
         with pytest.raises(WorkStateError, match="no tip of its default branch is scanned yet"):
-            await it.bump(KEY, toolchain=new, **given, by="ada")
+            await it.bump(KEY, toolchain=new, **options, by="ada")
         await b.parts.store.append([NewEvent(f"repository:{KEY}", one) for one in tip(old)])
-        first, waits = await it.bump(KEY, toolchain=new, **given, by="ada")
+        first, waits = await it.bump(KEY, toolchain=new, **options, by="ada")
         assert waits is None
-        assert await it.bump(KEY, toolchain=new, **given, by="bob") == (first, None)
+        assert await it.bump(KEY, toolchain=new, **options, by="bob") == (first, None)
         with pytest.raises(WorkStateError, match="already"):
-            await it.bump(KEY, toolchain=old, **given, by="ada")
+            await it.bump(KEY, toolchain=old, **options, by="ada")
         with pytest.raises(WorkStateError, match=r"nothing can build it: .*v4\.40\.0"):
-            await it.bump(KEY, toolchain="leanprover/lean4:v4.40.0", **given, by="ada")
+            await it.bump(KEY, toolchain="leanprover/lean4:v4.40.0", **options, by="ada")
         with pytest.raises(KeyError):
-            await it.bump("local/remotes/other", toolchain=new, **given, by="ada")
+            await it.bump("local/remotes/other", toolchain=new, **options, by="ada")
     (asked,) = deployment.events("bump_asked")
     assert (asked.data["toolchain"], asked.data["by"], asked.actor) == (new, "ada", "user:ada")
 
@@ -157,13 +157,13 @@ async def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is
 ) -> None:
     old, new = "leanprover/lean4:v4.34.1", "leanprover/lean4:v4.35.0"
     leans = Leans(None, (LeanBackend("server", ("/lean",), "", new, sandbox="none"),))
-    given = {"toolchain": new, "package": "base", "rev": "c" * 40, "by": "ada"}
+    options = {"toolchain": new, "package": "base", "rev": "c" * 40, "by": "ada"}
     later = datetime(2100, 1, 1, tzinfo=UTC)
     paused = Timetable(Schedule(), later, (PauseRow("prove", "bob", "", "2026-01-01T00:00:00Z"),))
     plan = Plan(timetable=paused)
     async with desk(deployment, leans=leans, plan=plan) as (it, b):
         await b.parts.store.append([NewEvent(f"repository:{KEY}", one) for one in tip(old)])
-        first, waits = await it.bump(KEY, **given)
+        first, waits = await it.bump(KEY, **options)
         assert waits == "paused by bob; `everlean resume prove`"
         job = job_id("bump", KEY, first.bump)
 
@@ -175,17 +175,17 @@ async def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is
         failure = JobFailed(job=job, attempt=1, reason="gone", message="m", remedy="r", deterministic=False,
                             retry_at=later, seconds=1.0, peak_rss_bytes=None)  # fmt: skip
         await tell(begun)
-        assert await it.bump(KEY, **given) == (first, f"it runs already; `everlean jobs show {job}`")
+        assert await it.bump(KEY, **options) == (first, f"it runs already; `everlean jobs show {job}`")
         await tell(failure)
-        again, waits = await it.bump(KEY, **given)
+        again, waits = await it.bump(KEY, **options)
         assert again == first
         assert waits is not None
         assert "it failed (gone) and is tried again by itself after 2100-01-01" in waits
         parked = {"attempt": 2, "deterministic": True, "retry_at": None}
         await tell(begun.model_copy(update={"attempt": 2}), failure.model_copy(update=parked))
-        anew, _ = await it.bump(KEY, **given)
+        anew, _ = await it.bump(KEY, **options)
         assert anew.bump != first.bump
-        assert (await it.bump(KEY, **given))[0] == anew
+        assert (await it.bump(KEY, **options))[0] == anew
     assert len(deployment.events("bump_asked")) == 2
 
 
@@ -363,15 +363,15 @@ async def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it
         it = Operator(b.parts.store, b.runner, stub, b.parts.context)
         b.runner.start(b.due("hang"))
         await until(lambda: b.runner.running()[0].pid)
-        said = [await it.cancel("scan-hang", by="ada")]
+        lines = [await it.cancel("scan-hang", by="ada")]
         await until(lambda: not b.runner.running())
         await b.run(b.due("fail_for_now"))
-        said += [await it.cancel("scan-fail_for_now", by="ada"), await it.cancel(never.job, by="ada")]
+        lines += [await it.cancel("scan-fail_for_now", by="ada"), await it.cancel(never.job, by="ada")]
         with pytest.raises(WorkStateError, match="is cancelled; only a job that runs or waits"):
             await it.cancel("scan-hang", by="ada")
         with pytest.raises(KeyError):
             await it.cancel("nobody", by="ada")
-    assert said == ["running", "waiting", "waiting"]
+    assert lines == ["running", "waiting", "waiting"]
     ends = {event.data["job"]: event.data["attempt"] for event in deployment.events("job_cancelled")}
     assert ends == {"scan-hang": 1, "scan-fail_for_now": 1, "scan-succeed": 0}
 
@@ -400,9 +400,9 @@ def test_a_pause_survives_a_restart_and_the_command_line_says_so_and_ends_it(
     monkeypatch.setenv("EVERLEAN_CONFIG", str(deployment.config))
 
     def everlean(*arguments: str) -> Any:
-        done = CliRunner().invoke(build(), [*arguments, "--json"])
-        assert done.exception is None, (done.output, done.exception)
-        return json.loads(done.output)
+        result = CliRunner().invoke(build(), [*arguments, "--json"])
+        assert result.exception is None, (result.output, result.exception)
+        return json.loads(result.output)
 
     with deployment.daemon():
         deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first scan")

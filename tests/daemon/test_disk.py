@@ -47,14 +47,14 @@ def with_mounts(test: Callable[..., None]) -> Callable[..., None]:
             test(request, tmp_path)
             return
         again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
-        done = subprocess.run(
+        result = subprocess.run(
             ["unshare", "-Urm", *again],
             capture_output=True,
             text=True,
             check=False,
             cwd=request.config.rootpath,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert result.returncode == 0, result.stdout + result.stderr
 
     return run
 
@@ -165,8 +165,8 @@ class Watched:
 
 def problems(settings: Settings) -> list[str]:
     """What the daemon says is wrong, with the remedies."""
-    found = request(settings.paths, "GET", "/health")[1]["problems"]
-    return [f"{one['message']}; {one['remedy']}" for one in found]
+    result = request(settings.paths, "GET", "/health")[1]["problems"]
+    return [f"{one['message']}; {one['remedy']}" for one in result]
 
 
 def is_healthy(settings: Settings) -> bool:

@@ -109,15 +109,15 @@ def test_every_reader_that_says_verified_says_that_it_is_in_doubt(state: StateFo
 def test_every_reader_of_a_candidate_says_that_kernels_do_not_agree_on_it(tmp_path: Path) -> None:
     folder = make_folder(tmp_path)
     fill(folder)
-    said = "kernels do not agree: con-ron of v4.35.0 refuses, lean4lean of v4.35.0 accepts"
+    text = "kernels do not agree: con-ron of v4.35.0 refuses, lean4lean of v4.35.0 accepts"
     checked = proof_checked(proof_found(OTHER_SORRY, sorry_place("b", line=1), commit="1" * 40))
     patch = folder.blob(b"A candidate\n")
-    unsure = {"disagreement": said, "proof": CANDIDATE, "patch": patch, "job": "check-3"}
+    unsure = {"disagreement": text, "proof": CANDIDATE, "patch": patch, "job": "check-3"}
     folder.add(f"proof:{CANDIDATE}", checked.model_copy(update=unsure))
     folder.write()
     for words in (["proofs", "--all"], ["proofs", "show", CANDIDATE]):
         assert "candidate, IN DOUBT: kernels do not agree" in folder.everlean(*words).out, words
-    assert said in folder.everlean("proofs", "show", CANDIDATE).out
+    assert text in folder.everlean("proofs", "show", CANDIDATE).out
     problems = folder.everlean("status", "--json").json["problems"]
     (problem,) = [one for one in problems if one["code"] == "proofs_in_doubt"]
     assert problem["message"].startswith("1 candidate proof in doubt: a kernel refuses what another accepts")
@@ -127,7 +127,7 @@ def test_every_reader_of_a_candidate_says_that_kernels_do_not_agree_on_it(tmp_pa
     ):
         (row,) = queries.doubted_proofs(view)
         (item,) = described(view, [*log.read_stream(f"proof:{CANDIDATE}")][-1:])
-    assert (item.kind, item.text.startswith(f"proof in doubt ({said}): Demo.beta")) == ("proof_doubted", True)
+    assert (item.kind, item.text.startswith(f"proof in doubt ({text}): Demo.beta")) == ("proof_doubted", True)
     assert "[PATCH candidate IN DOUBT] Not verified: " in mail(row, b"A candidate\n", "me").decode()
 
 
@@ -157,12 +157,12 @@ async def test_the_daemon_finds_it_by_itself_reads_a_file_of_one_s_own_and_tells
     )
     with deployment.daemon():
         deployment.wait_for(lambda: deployment.events("notifications_switched"), what="the channel")
-    found = proof_found("5a" * 8, sorry_place("a", line=1), commit="1" * 40)
+    result = proof_found("5a" * 8, sorry_place("a", line=1), commit="1" * 40)
     patch, blobs = stage(tmp_path / "stage", b"A proof\n")
     async with deployment.opened() as parts:
-        verified = proof_verified(found).model_copy(update={"patch": patch})
-        stream = f"proof:{found.proof}"
-        await parts.store.append([NewEvent(stream, found), NewEvent(stream, verified)], blobs=blobs)
+        verified = proof_verified(result).model_copy(update={"patch": patch})
+        stream = f"proof:{result.proof}"
+        await parts.store.append([NewEvent(stream, result), NewEvent(stream, verified)], blobs=blobs)
     with deployment.daemon(prelude="from daemon.results import notifications\nnotifications.EVERY_S = 0.0"):
         deployment.wait_for(lambda: deployment.events("proof_doubted"), what="the doubt")
         deployment.wait_for(

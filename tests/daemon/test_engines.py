@@ -148,8 +148,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     ]
 )
 def kind(request: pytest.FixtureRequest) -> Kind:
-    named: Kind = request.param
-    return named
+    param: Kind = request.param
+    return param
 
 
 @pytest.fixture
@@ -199,18 +199,18 @@ def test_lines_arrive_whole_and_in_the_jobs_order_and_then_the_end(world: World)
 
 async def test_a_payload_is_there_before_the_line_that_cites_it(world: World) -> None:
     order = world.order("succeed")
-    found: list[str] = []
+    result: list[str] = []
 
     async def hear(raw: bytes) -> None:
         for event in json.loads(raw).get("events", ()):
             if event["type"] == "file_scanned":
                 payload = (order.spec.staging / event["data"]["scan"]["sha256"]).read_bytes()
-                found.append(hashlib.sha256(payload).hexdigest())
-                assert found[-1] == event["data"]["scan"]["sha256"]
+                result.append(hashlib.sha256(payload).hexdigest())
+                assert result[-1] == event["data"]["scan"]["sha256"]
 
     async with world.started(order) as attempt:
         await attempt.run(hear)
-    assert len(found) == 1
+    assert len(result) == 1
 
 
 def test_the_log_of_an_attempt_is_kept_after_its_end(world: World) -> None:
@@ -234,8 +234,8 @@ async def test_an_attempt_whose_lines_are_refused_is_gone_once_it_is_closed(worl
         with pytest.raises(ValueError, match="no"):
             await attempt.run(refuse)
         assert alive(attempt.pid), "whoever started it decides when it is over"
-        found = attempt.pid
-    assert not alive(found)
+        result = attempt.pid
+    assert not alive(result)
 
 
 # ---- The end
@@ -254,8 +254,8 @@ async def test_the_end_of_the_lines_is_not_the_end_of_the_attempt(world: World) 
         await asyncio.sleep(0.3)
         assert not whole.done()
         await attempt.stop(grace_s=5.0)
-        found = await whole
-    assert found.status == 128 + signal.SIGTERM
+        result = await whole
+    assert result.status == 128 + signal.SIGTERM
 
 
 def test_a_last_line_without_its_end_is_no_line(world: World) -> None:
@@ -367,19 +367,19 @@ async def test_one_that_holds_too_much_memory_is_told_of_once_and_goes_on_until_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.jobs.limits.LOOK_EVERY_S", 0.05)
-    said: list[str] = []
+    lines: list[str] = []
     async with world.engine() as engine:
-        attempt = await engine.start(world.order("hang", whole_bytes=2**20), over=said.append)
+        attempt = await engine.start(world.order("hang", whole_bytes=2**20), over=lines.append)
         whole = asyncio.create_task(attempt.run(deaf))
-        await until(lambda: said)
+        await until(lambda: lines)
         await asyncio.sleep(0.2)
         assert not whole.done()
         end = await attempt.close()
         await whole
-        found = end.seen_bytes
-    assert found > 2**20
-    assert len(said) == 1
-    assert said[0].startswith("with all that it started it held ")
+        seen_bytes = end.seen_bytes
+    assert seen_bytes > 2**20
+    assert len(lines) == 1
+    assert lines[0].startswith("with all that it started it held ")
 
 
 # ---- The beginning
@@ -460,10 +460,10 @@ def refusal(world: World, order: Order) -> StartError:
                 await engine.start(order, over=pytest.fail)
         return refused.value
 
-    found = asyncio.run(go())
+    result = asyncio.run(go())
     assert not world.worktrees.exists() or list(world.worktrees.iterdir()) == []
     assert kill_marked(order.spec.directory) == 0
-    return found
+    return result
 
 
 async def test_a_start_that_is_cancelled_once_the_process_exists_leaves_nothing(

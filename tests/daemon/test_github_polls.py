@@ -154,10 +154,14 @@ def test_a_name_that_was_given_to_another_repository_is_not_followed_when_the_on
     forge.github.add("remotes/demo", forge.remote.path)  # by another number
     forge.github.remove("elsewhere/better-name")
     told = len(forge.github.requests)
-    (found,) = forge.poll()
-    assert (found.outcome, found.commits) == ("replaced", 0)
-    asked = [(one.path.split("/git")[0], one.status) for one in forge.github.requests[told:]]
-    assert asked == [("/repositories/1000", 404), ("/repos/remotes/demo", 200), ("/repos/remotes/demo", 200)]
+    (result,) = forge.poll()
+    assert (result.outcome, result.commits) == ("replaced", 0)
+    requests = [(one.path.split("/git")[0], one.status) for one in forge.github.requests[told:]]
+    assert requests == [
+        ("/repositories/1000", 404),
+        ("/repos/remotes/demo", 200),
+        ("/repos/remotes/demo", 200),
+    ]
     assert not forge.deployment.events("repository_failed")
 
 
@@ -169,8 +173,8 @@ def test_git_goes_to_no_other_repository_under_the_old_name_of_one_that_moved(fo
     forge.github.add("remotes/demo", forge.remote.path)  # by another number
     assert forge.poll()[0].outcome == "unchanged"
     forge.remote.commit("theirs")
-    (found,) = forge.poll()
-    assert (found.outcome, found.commits) == ("replaced", 0)
+    (result,) = forge.poll()
+    assert (result.outcome, result.commits) == ("replaced", 0)
 
 
 def test_an_entry_with_another_address_of_the_same_repository_is_recorded(forge: Watched) -> None:
@@ -196,8 +200,8 @@ def test_another_repository_under_the_same_name_stops_it_until_a_person_says_whi
     forge.github.remove("remotes/demo")
     forge.github.add("remotes/demo", forge.remote.path, forge_id=777)
     forge.remote.git("commit", "--amend", "--allow-empty", "-m", "theirs")
-    found = forge.poll(times=2)
-    assert [(one.outcome, one.commits) for one in found] == [("replaced", 0)] * 2
+    result = forge.poll(times=2)
+    assert [(one.outcome, one.commits) for one in result] == [("replaced", 0)] * 2
     (replaced,) = forge.deployment.events()[events:]
     assert (replaced.type, replaced.data["before"], replaced.data["forge_id"]) == (
         "repository_replaced",
@@ -216,9 +220,9 @@ def test_another_repository_under_the_same_name_stops_it_until_a_person_says_whi
             return first.outcome, (await parts.poller.poll(parts.repo)).outcome
 
     assert asyncio.run(accept()) == ("changed", "unchanged")
-    told = [one.type for one in forge.deployment.events()[events + 1 :]]
-    assert told[:2] == ["repository_identified", "repository_recovered"]
-    assert "branch_rewritten" in told
+    types = [one.type for one in forge.deployment.events()[events + 1 :]]
+    assert types[:2] == ["repository_identified", "repository_recovered"]
+    assert "branch_rewritten" in types
 
 
 def test_the_first_one_that_comes_back_under_its_name_goes_on_by_itself(forge: Watched) -> None:
@@ -327,8 +331,8 @@ async def test_a_token_that_was_changed_meanwhile_is_taken_up_by_the_request_tha
 ) -> None:
     client = GitHub(api_url=forge.github.url, token="ghp_old", timeout_s=5, local=True, renew=lambda: TOKEN)
     async with forge.deployment.opened(github=client) as parts:
-        found = (await parts.poller.poll(parts.repo)).outcome
-    assert found == "changed"
+        outcome = (await parts.poller.poll(parts.repo)).outcome
+    assert outcome == "changed"
     assert forge.statuses() == [401, 200, 200]
 
 
@@ -387,15 +391,15 @@ def test_no_answer_of_one_repository_keeps_the_others_waiting_or_speaks_for_them
     async def go() -> tuple[dict[str, str], list[str]]:
         with HostileServer() as server:
             client = GitHub(api_url=server.url, token=TOKEN, timeout_s=20.0, local=True)
-            found: dict[str, str] = {}
+            result: dict[str, str] = {}
 
             async def look(name: str) -> None:
                 try:
                     answer = await client.look(f"o/{name}")
-                    found[name] = ", ".join(answer.heads or ())
+                    result[name] = ", ".join(answer.heads or ())
                 except RemoteError as error:
                     # It speaks of the one that was asked about.
-                    found[name] = error.problem if f"o/{name}" in str(error) else str(error)
+                    result[name] = error.problem if f"o/{name}" in str(error) else str(error)
 
             looks = {name: asyncio.create_task(look(name)) for name in (*CASES, *good)}
             await asyncio.wait([looks[name] for name in good])
@@ -404,12 +408,12 @@ def test_no_answer_of_one_repository_keeps_the_others_waiting_or_speaks_for_them
                 looks[name].cancel()
             await asyncio.gather(*looks.values(), return_exceptions=True)
             await client.close()
-            return found, going_on
+            return result, going_on
 
-    found, going_on = asyncio.run(go())
-    assert {found.pop(name) for name in good} == {"main"}
+    result, going_on = asyncio.run(go())
+    assert {result.pop(name) for name in good} == {"main"}
     assert {"silent", "drips", "drips_head"} <= set(going_on)
-    assert set(found.values()) == {"invalid", "unreachable"}
+    assert set(result.values()) == {"invalid", "unreachable"}
 
 
 async def test_a_hundred_repositories_at_an_api_that_is_silent_end_together() -> None:
@@ -418,9 +422,9 @@ async def test_a_hundred_repositories_at_an_api_that_is_silent_end_together() ->
     with HostileServer() as server:
         client = GitHub(api_url=server.url, token=TOKEN, timeout_s=2.0, local=True)
         looks = [client.look("o/silent") for _ in range(100)]
-        found = await asyncio.gather(*looks, return_exceptions=True)
+        result = await asyncio.gather(*looks, return_exceptions=True)
         await client.close()
-        answer = {one.problem if isinstance(one, RemoteError) else repr(one) for one in found}
+        answer = {one.problem if isinstance(one, RemoteError) else repr(one) for one in result}
     assert answer == {"unreachable"}
     assert time.monotonic() - began < 60  # and not 200
 

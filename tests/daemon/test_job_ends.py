@@ -86,8 +86,8 @@ async def test_a_daemon_that_stops_lets_a_training_save_too(deployment: Deployme
         b.runner.start(b.due("yield", kind="train"))
         await until(lambda: said(b) == "in the region")
         await b.runner.stop(deadline_s=10)
-        found = await b.row("train-yield")
-    assert found.reason == "the daemon stopped; where it was is saved"
+        result = await b.row("train-yield")
+    assert result.reason == "the daemon stopped; where it was is saved"
 
 
 async def test_a_training_that_does_not_end_within_its_grace_is_killed_and_is_due_again(
@@ -134,8 +134,8 @@ async def test_a_job_is_in_a_group_of_its_own_with_its_limit(deployment: Deploym
         names = ("memory.max", "memory.oom.group", "cgroup.procs")
         limit, together, pid = ((group / name).read_text() for name in names)
         assert pid == str(b.runner.running()[0].pid)
-        found = limit, together, (tree.top / "cgroup.subtree_control").read_text()
-    assert found == (str(2**32), "1", "+memory")
+        result = limit, together, (tree.top / "cgroup.subtree_control").read_text()
+    assert result == (str(2**32), "1", "+memory")
 
 
 def test_groups_are_not_ours_to_make_where_another_user_is_in_ours(tmp_path: Path) -> None:

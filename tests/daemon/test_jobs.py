@@ -134,8 +134,8 @@ async def test_what_a_search_gave_up_is_recorded_before_the_end_of_its_job_in_fe
         job = b.due("search", kind="prove", job="prove-0000000000000000")
         b.runner.start(replace(job, repository=REPOSITORY, branch=BRANCH, sha=sha(1), spec=SEARCH))
         await until(lambda: not b.runner.running())
-    tried = [event.data["sorry"] for event in deployment.events("attempt_finished")]
-    assert tried == [one.sorry for one in SEARCH.sorries]
+    sorries = [event.data["sorry"] for event in deployment.events("attempt_finished")]
+    assert sorries == [one.sorry for one in SEARCH.sorries]
     last = deployment.events()[-1]
     assert last.type == ("job_failed" if killed else "job_succeeded"), last.data
     assert len(transactions) < 20
@@ -377,8 +377,8 @@ async def test_a_mirror_that_a_killed_daemon_had_only_begun_to_make_is_swept(dep
     half = deployment.settings().paths.mirrors / "demo.git.4711.tmp"
     half.mkdir(parents=True)
     async with deployment.opened() as parts:
-        found = await recovered(parts)
-    assert found == 0
+        result = await recovered(parts)
+    assert result == 0
     assert not half.exists()
 
 

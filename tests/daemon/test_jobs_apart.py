@@ -101,8 +101,8 @@ def test_each_kind_of_job_needs_nothing_of_the_daemon_s_but_what_it_lists(tmp_pa
         deployment.wait_for(lambda: set(kinds) <= set(ended(deployment)), what=", ".join(kinds), seconds=200)
 
     def retrievers(event: str) -> list[str]:
-        found = deployment.events(event)
-        return [one.data["checkpoint"] for one in found if one.data["model"] == "retriever"]
+        result = deployment.events(event)
+        return [one.data["checkpoint"] for one in result if one.data["model"] == "retriever"]
 
     def premises_are_searched() -> bool:
         done = {event.data["job"] for event in deployment.events("job_succeeded")}

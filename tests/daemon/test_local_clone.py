@@ -344,7 +344,7 @@ def test_what_is_not_verified_is_applied_only_by_its_id_and_with_candidate(world
     proof = world.proof("one", "sorry", "rfl", state="candidate")
     assert "no proof is verified yet" in world.refused("--verified")
     assert "not verified; add --candidate" in world.refused(proof)
-    assert "has to be named" in world.refused("--verified", "--candidate", code=2)
+    assert "name each unverified proof" in world.refused("--verified", "--candidate", code=2)
     applied = world.apply(proof, "--candidate")
     assert applied.code == 0
     assert f"not verified, and so no proof yet: {proof}" in applied.err
@@ -440,7 +440,7 @@ def test_the_commands_of_the_page_take_proofs_over(world: World, tmp_path: Path)
     (home / "src" / "project").symlink_to(world.clone.path)
     (home / "lake").write_text('#!/bin/sh\necho lake "$@"\n')
     (home / "lake").chmod(0o755)
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", "".join(blocks).replace(" ID ", f" {proof[:6]} ")],
         env={
             **environment(home),
@@ -449,9 +449,9 @@ def test_the_commands_of_the_page_take_proofs_over(world: World, tmp_path: Path)
         },
         cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 proofs applied on the new branch everlean" in done.stdout
-    assert "lake build" in done.stdout
-    assert "+theorem three : 3 = 3 := rfl" in done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "3 proofs applied on the new branch everlean" in result.stdout
+    assert "lake build" in result.stdout
+    assert "+theorem three : 3 = 3 := rfl" in result.stdout
     assert world.subjects() == ["prove Demo.three"], "main has the one of `git am`"
     assert world.clone.git("show", f"everlean:{PATH}") + "\n" == FILLED

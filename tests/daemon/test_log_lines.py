@@ -110,7 +110,7 @@ async def test_what_a_scan_in_parts_found_is_told_when_it_is_closed_and_of_one_t
 ) -> None:
     bodies = samples()
     begun, opened, closed = (bodies[kind] for kind in ("scan_begun", "sorry_opened", "commit_scanned"))
-    told: list[str] = []
+    messages: list[str] = []
     deployment = Deployment(tmp_path)
     deployment.write(repos=[deployment.remote("demo").path])
     async with deployment.opened() as parts:
@@ -122,8 +122,8 @@ async def test_what_a_scan_in_parts_found_is_told_when_it_is_closed_and_of_one_t
                     await parts.store.append([event])
                     await asyncio.gather(*parts.context.tasks("event-lines"))
                     number = sum(line["event"] == "sorry_opened" for line in lines)
-                    told.append(f"{attempt} {body.type}: {number}")
-    assert told == [
+                    messages.append(f"{attempt} {body.type}: {number}")
+    assert messages == [
         "killed scan_begun: 0",
         "killed sorry_opened: 0",
         "whole scan_begun: 0",

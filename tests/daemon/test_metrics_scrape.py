@@ -113,15 +113,15 @@ def test_a_scrape_of_a_large_view_takes_less_than_50_ms(tmp_path: Path) -> None:
 
 def test_no_question_of_a_scrape_reads_a_growing_table_row_by_row() -> None:
     growing = "jobs|proofs|attempts|sorries|declarations|files|commits|sorry_steps|job_attempts|theorems|evaluations"
-    asked: list[str] = []
+    requests: list[str] = []
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
         tables.create(database)
-        database.set_trace_callback(asked.append)
+        database.set_trace_callback(requests.append)
         report_queries.numbers(database)
         database.set_trace_callback(None)
         plans = [
             (statement, step[3])
-            for statement in asked
+            for statement in requests
             for step in database.execute(f"EXPLAIN QUERY PLAN {statement}")
         ]
     scans = [
@@ -129,7 +129,7 @@ def test_no_question_of_a_scrape_reads_a_growing_table_row_by_row() -> None:
         for statement, step in plans
         if re.match(rf"SCAN ({growing})\b", step) and "USING COVERING INDEX" not in step
     ]
-    assert len(asked) >= 10
+    assert len(requests) >= 10
     assert scans == []
 
 
@@ -266,22 +266,22 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
     assert feed.headers["content-type"] == "application/atom+xml"
     assert ET.fromstring(feed.content).tag == "{http://www.w3.org/2005/Atom}feed"
     for text in texts:
-        found = {family.name: family for family in text_string_to_metric_families(text)}
-        numbers = {sample.labels["severity"]: sample.value for sample in found["everlean_problems"].samples}
+        result = {family.name: family for family in text_string_to_metric_families(text)}
+        numbers = {sample.labels["severity"]: sample.value for sample in result["everlean_problems"].samples}
         assert numbers == {
             severity: sum(one.severity == severity for one in status.problems)
             for severity in ("error", "warning")
         }
         key = settings.repos[0].key
-        sorries = {sample.labels["state"]: sample.value for sample in found["everlean_sorries"].samples}
+        sorries = {sample.labels["state"]: sample.value for sample in result["everlean_sorries"].samples}
         assert sorries == {"open": 1, "verified": 0, "filled": 0, "removed": 0}
-        (age,) = found["everlean_repository_poll_age_seconds"].samples
+        (age,) = result["everlean_repository_poll_age_seconds"].samples
         assert age.labels["repository"] == key
         assert 0 <= age.value < 120
         ends = {
             (sample.labels["kind"], sample.labels["outcome"]): sample.value
-            for sample in found["everlean_job_ends"].samples
+            for sample in result["everlean_job_ends"].samples
         }
         assert ends["scan", "succeeded"] == 1
-        assert found["everlean_view_lag_events"].samples[0].value == 0
-        assert time.time() - found["everlean_start_time_seconds"].samples[0].value < 120
+        assert result["everlean_view_lag_events"].samples[0].value == 0
+        assert time.time() - result["everlean_start_time_seconds"].samples[0].value < 120

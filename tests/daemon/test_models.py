@@ -189,9 +189,9 @@ async def test_of_two_that_promote_at_once_one_is_told_to_look_again(deployment:
         _,
         models,
     ):
-        done = await asyncio.gather(models.promote("b"), models.promote("c"), return_exceptions=True)
-    refused = [answer for answer in done if isinstance(answer, ModelStateError)]
-    assert len(refused) == 1, done
+        result = await asyncio.gather(models.promote("b"), models.promote("c"), return_exceptions=True)
+    refused = [answer for answer in result if isinstance(answer, ModelStateError)]
+    assert len(refused) == 1, result
     assert "changed while this was decided" in str(refused[0])
     assert len(deployment.events("checkpoint_promoted")) == 2
 
@@ -209,9 +209,9 @@ async def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_b
 ) -> None:
     first = [*trained(deployment, "a"), *trained(deployment, "b", "a", recall=0.45)]
     async with told(deployment, *first, *trained(deployment, "c", "b", recall=0.3)) as (store, models):
-        done = await models.settle()
-        assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c")]
-        a, b, c = done
+        result = await models.settle()
+        assert said(result) == [("promoted", "a"), ("promoted", "b"), ("refused", "c")]
+        a, b, c = result
         assert isinstance(a, CheckpointPromoted)
         assert (a.previous, a.reason.startswith("by the rule: it is the first of its model")) == (
             None,
@@ -281,9 +281,9 @@ async def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_
         *trained(deployment, "d"),
     ]
     async with told(deployment, *new) as (store, models):
-        done = await models.settle()
-        assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c"), ("refused", "d")]
-        c, d = (body.reason for body in done if isinstance(body, CheckpointRefused))
+        result = await models.settle()
+        assert said(result) == [("promoted", "a"), ("promoted", "b"), ("refused", "c"), ("refused", "d")]
+        c, d = (body.reason for body in result if isinstance(body, CheckpointRefused))
         assert c.startswith(
             "it was trained from a, and b is in use; `everlean models promote c` puts it in use"
         )
@@ -403,9 +403,9 @@ async def test_nothing_is_put_in_use_whose_weights_are_not_there(deployment: Dep
         shutil.rmtree(retriever / "a")
         (retriever / "b" / "model.safetensors").write_bytes(b"wei")
         (retriever / "c" / "model.safetensors").unlink()
-        done = await models.settle()
-        assert said(done) == [("refused", "a"), ("refused", "b"), ("refused", "c")]
-        a, b, c = (body.reason for body in done if isinstance(body, CheckpointRefused))
+        result = await models.settle()
+        assert said(result) == [("refused", "a"), ("refused", "b"), ("refused", "c")]
+        a, b, c = (body.reason for body in result if isinstance(body, CheckpointRefused))
         assert f"its weights, {retriever}/a/model.safetensors, cannot be read (No such file" in a
         assert "have 3 bytes and were saved with 7" in b
         assert f"restore {retriever}/c from a backup, then `everlean models promote c` promotes it" in c
@@ -464,9 +464,9 @@ def socket_ready() -> Callable[[Deployment, Settings], None]:
 
 
 def everlean(deployment: Deployment, *arguments: str, code: int = 0) -> dict[str, Any]:
-    done = deployment.everlean("models", *arguments, "--json")
-    assert done.returncode == code, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout) if code == 0 else {"error": done.stderr}
+    result = deployment.everlean("models", *arguments, "--json")
+    assert result.returncode == code, result.stderr
+    answer: dict[str, Any] = json.loads(result.stdout) if code == 0 else {"error": result.stderr}
     return answer
 
 
@@ -494,8 +494,8 @@ async def test_the_last_in_use_the_best_and_what_may_still_be_decided_on_stay(de
         bodies += [one(deployment, name, parent=parent), checkpoint_refused(name)]
     embeddings = deployment.folder / "embeddings"
     async with told(deployment, *bodies, one(deployment, "undecided")) as (store, models):
-        done = await models.remove_unneeded(keep=3, embeddings=embeddings)
-        assert removed(done) == ["a", "c", "old"]
+        result = await models.remove_unneeded(keep=3, embeddings=embeddings)
+        assert removed(result) == ["a", "c", "old"]
         assert there(deployment) == ["b", "d", "e", "f", "new", "undecided"]
         assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
         assert (await models.roll_back("retriever")).checkpoint == "e"

@@ -146,14 +146,14 @@ class Deployment:
         self.proofs += 1
         scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
         spot = place(scan, scan.sorries[0], blob=sha("blob", self.proofs))
-        found = proof_found(f"{self.proofs:016x}", spot, commit=sha(1))
-        judged = proof_verified(found)
+        result = proof_found(f"{self.proofs:016x}", spot, commit=sha(1))
+        judged = proof_verified(result)
         ref, files = stage(self.root / "staging", b"a patch")
-        events = [NewEvent(f"proof:{found.proof}", found)]
+        events = [NewEvent(f"proof:{result.proof}", result)]
         if verdict:
-            events.append(NewEvent(f"proof:{found.proof}", judged.model_copy(update={"patch": ref})))
+            events.append(NewEvent(f"proof:{result.proof}", judged.model_copy(update={"patch": ref})))
         await self.store.append(events, blobs=files)
-        return found.proof
+        return result.proof
 
     async def row(self, channel: str = "webhook") -> NotifierRow | None:
         rows = await self.store.ask(report_queries.notifiers)
@@ -445,8 +445,8 @@ async def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_
             await here.until_row(lambda row: row.messages == 1)
             proof = await here.prove()
             scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
-            found = proof_found("s", place(scan, scan.sorries[0], blob=sha(1)), commit=sha(1))
-            rejected = proof_rejected(found).model_copy(update={"proof": proof})
+            result = proof_found("s", place(scan, scan.sorries[0], blob=sha(1)), commit=sha(1))
+            rejected = proof_rejected(result).model_copy(update={"proof": proof})
             await here.store.append([NewEvent(f"proof:{proof}", rejected)])
             kept = await here.prove()
             await here.until_row(lambda row: row.messages == 2)
@@ -607,7 +607,7 @@ async def test_a_name_from_a_repository_cannot_call_people_in_a_chat(tmp_path: P
 @contextmanager
 def mail_server() -> Iterator[Receiver]:
     """A mail server that takes one message a connection."""
-    made = Receiver()
+    receiver = Receiver()
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -615,14 +615,14 @@ def mail_server() -> Iterator[Receiver]:
             while line := self.rfile.readline():
                 if line.upper().startswith(b"DATA"):
                     self.wfile.write(b"354 go on\r\n")
-                    made.bodies.append(b"".join(iter(self.rfile.readline, b".\r\n")))
+                    receiver.bodies.append(b"".join(iter(self.rfile.readline, b".\r\n")))
                 self.wfile.write(b"221 bye\r\n" if line.upper().startswith(b"QUIT") else b"250 yes\r\n")
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        made.url = f"127.0.0.1:{server.server_address[1]}"
+        receiver.url = f"127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
-        yield made
+        yield receiver
         server.shutdown()
         thread.join()
 
@@ -643,12 +643,12 @@ def test_a_chat_and_a_mailbox_get_the_text(name: str, monkeypatch: pytest.Monkey
         if leads:
             module, _, attribute = leads.partition(":")
             monkeypatch.setattr(f"apprise.plugins.{module}.{attribute}", at.url)
-        given = {
+        options = {
             "urls": address.format(mail=mail.url),
             "title": "Sorries of logic",
             "text": "one\n- two",
         }
-        assert send(given) == (1, [])
+        assert send(options) == (1, [])
     (body,) = at.bodies + mail.bodies
     said = unquote_plus(body.decode())
     assert "Sorries of logic" in said
@@ -665,8 +665,8 @@ def test_a_plugin_that_breaks_keeps_its_address_to_itself_and_the_message_from_n
     with receiver() as at:
         hook = at.url.removeprefix("http://")
         monkeypatch.setattr("apprise.plugins.custom_xml.NotifyXML.send", broken)
-        given = {"urls": f"xml://hushhush,json://{hook}", "title": "Sorries of logic", "text": "one"}
-        assert send(given) == (1, ["XML did not take the message (ValueError)"])
+        options = {"urls": f"xml://hushhush,json://{hook}", "title": "Sorries of logic", "text": "one"}
+        assert send(options) == (1, ["XML did not take the message (ValueError)"])
     assert len(at.bodies) == 1
 
 
@@ -718,13 +718,13 @@ async def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its
     async with deployment(tmp_path, command(tmp_path, program)) as here:
         await here.prove()
         await here.until_row(lambda row: row.messages == 1, "command")
-    said = json.loads((tmp_path / "state" / "told.json").read_text(encoding="utf-8"))
-    assert said["argv"] == ["--here"]
-    assert said["message"]["events"][0]["kind"] == "proof_verified"
-    assert said["env"]["PATH"] == os.environ["PATH"]
-    assert not [name for name in said["env"] if "EVERLEAN" in name]
-    assert "ghp_notforyou" not in json.dumps(said)
-    assert "nor-this" not in json.dumps(said)
+    answer = json.loads((tmp_path / "state" / "told.json").read_text(encoding="utf-8"))
+    assert answer["argv"] == ["--here"]
+    assert answer["message"]["events"][0]["kind"] == "proof_verified"
+    assert answer["env"]["PATH"] == os.environ["PATH"]
+    assert not [name for name in answer["env"] if "EVERLEAN" in name]
+    assert "ghp_notforyou" not in json.dumps(answer)
+    assert "nor-this" not in json.dumps(answer)
 
 
 async def test_a_command_that_fails_is_run_again_and_its_last_words_are_kept(tmp_path: Path) -> None:

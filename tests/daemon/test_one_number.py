@@ -49,10 +49,10 @@ def _front(view: sqlite3.Connection) -> Front:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that no test changes."""
-    made = make_folder(tmp_path_factory.mktemp("filled"))
-    fill(made)
-    made.write()
-    return made.root
+    result = make_folder(tmp_path_factory.mktemp("filled"))
+    fill(result)
+    result.write()
+    return result.root
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def test_the_default_branch_is_counted_and_what_only_others_have_beside_it(
     change(folder, "UPDATE sorries SET state = 'open', verified_proof = NULL")
     change(folder, statement)
     number = asked(folder, lambda view: sorry_counts(view).get(REPOSITORY))
-    found = (number.in_source, number.elsewhere) if isinstance(number, SorryCounts) else (0, 0)
-    assert found == (open_, elsewhere)
+    result = (number.in_source, number.elsewhere) if isinstance(number, SorryCounts) else (0, 0)
+    assert result == (open_, elsewhere)
     beside = f", and {elsewhere} more on other branches" if elsewhere else ""
     assert f'aria-label="sorries: {open_}{beside}"' in str(asked(folder, lambda view: badge(view, None)))
     if elsewhere:

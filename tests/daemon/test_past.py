@@ -186,11 +186,11 @@ def test_with_the_setting_off_nothing_of_the_past_is_asked_fetched_or_counted(
 
 def history(*days: float, root: bool = True) -> list[DatedCommit]:
     """Return commits made on these days, the oldest first in the arguments."""
-    made = [
+    result = [
         DatedCommit(f"{day:g}", "", BEGAN + timedelta(days=day), root=root and number == 0)
         for number, day in enumerate(days)
     ]
-    return made[::-1]
+    return result[::-1]
 
 
 WEEKS: dict[str, tuple[Sequence[DatedCommit], str, bool]] = {
@@ -209,8 +209,8 @@ WEEKS: dict[str, tuple[Sequence[DatedCommit], str, bool]] = {
 def test_dates_are_believed_as_far_as_they_agree_with_those_of_the_other_commits(
     given: Sequence[DatedCommit], taken: str, whole: bool
 ) -> None:
-    found, begins = weekly(given, now=BEGAN + timedelta(days=100))
-    assert (" ".join(one.sha for one in found), begins) == (taken, whole)
+    result, begins = weekly(given, now=BEGAN + timedelta(days=100))
+    assert (" ".join(one.sha for one in result), begins) == (taken, whole)
 
 
 @pytest.mark.parametrize("commits", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])

@@ -61,16 +61,16 @@ def patches_after(deployment: Deployment, *told: EventBody, text: bytes) -> list
 
 
 def test_the_patch_of_a_proof_that_was_rejected_after_all_is_taken_away(deployment: Deployment) -> None:
-    found = proof_found(SORRY, SPOT, commit=sha(1))
-    first = proof_verified(found)
-    assert len(patches_after(deployment, found, first, text=b"A proof\n")) == 1
-    assert patches_after(deployment, proof_rejected(found), text=b"x") == []
+    result = proof_found(SORRY, SPOT, commit=sha(1))
+    first = proof_verified(result)
+    assert len(patches_after(deployment, result, first, text=b"A proof\n")) == 1
+    assert patches_after(deployment, proof_rejected(result), text=b"x") == []
 
 
 def test_a_proof_that_was_checked_again_has_the_patch_of_the_last_check(deployment: Deployment) -> None:
-    found = proof_found(SORRY, SPOT, commit=sha(1))
-    verified = proof_verified(found)
-    (first,) = patches_after(deployment, found, verified, text=b"checked\n\ndiff --git a/A.lean b/A.lean\n")
+    result = proof_found(SORRY, SPOT, commit=sha(1))
+    verified = proof_verified(result)
+    (first,) = patches_after(deployment, result, verified, text=b"checked\n\ndiff --git a/A.lean b/A.lean\n")
     before = first.read_bytes()
     assert before.startswith(b"From ")
     assert f"From: {AUTHOR}\nSubject: [PATCH] prove a\n".encode() in before
@@ -81,20 +81,20 @@ def test_a_proof_that_was_checked_again_has_the_patch_of_the_last_check(deployme
 
 
 def test_a_patch_that_is_there_as_it_should_be_is_not_written_again(deployment: Deployment) -> None:
-    found = proof_found(SORRY, SPOT, commit=sha(1))
+    result = proof_found(SORRY, SPOT, commit=sha(1))
     text = b"checked\n\ndiff --git a/A.lean b/A.lean\n"
-    (file,) = patches_after(deployment, found, proof_verified(found), text=text)
-    written = file.stat().st_ino
+    (file,) = patches_after(deployment, result, proof_verified(result), text=text)
+    st_ino = file.stat().st_ino
     (file,) = patches_after(deployment, proof_found("f" * 16, SPOT, commit=sha(1)), text=text)
-    assert file.stat().st_ino == written
+    assert file.stat().st_ino == st_ino
 
 
 def test_what_a_killed_daemon_left_of_a_patch_is_removed_when_the_next_one_writes_all(
     deployment: Deployment,
 ) -> None:
-    found = proof_found(SORRY, SPOT, commit=sha(1))
+    result = proof_found(SORRY, SPOT, commit=sha(1))
     text = b"checked\n\ndiff --git a/A.lean b/A.lean\n"
-    (file,) = patches_after(deployment, found, proof_verified(found), text=text)
+    (file,) = patches_after(deployment, result, proof_verified(result), text=text)
     file.rename(file.with_name(f".{file.name}.4711.tmp"))
     assert patches_after(deployment, proof_found("f" * 16, SPOT, commit=sha(1)), text=text) == [file]
     assert list(file.parent.iterdir()) == [file]
@@ -103,9 +103,9 @@ def test_what_a_killed_daemon_left_of_a_patch_is_removed_when_the_next_one_write
 def test_a_name_leads_to_no_other_folder_and_a_patch_that_is_missing_is_written_again(
     deployment: Deployment,
 ) -> None:
-    found = proof_found(SORRY, SPOT, commit=sha(1)).model_copy(update={"declaration": "../../etc/passwd"})
+    result = proof_found(SORRY, SPOT, commit=sha(1)).model_copy(update={"declaration": "../../etc/passwd"})
     text = b"checked\n\ndiff --git a/A.lean b/A.lean\n"
-    (file,) = patches_after(deployment, found, proof_verified(found), text=text)
-    assert file.name == f"_.._etc_passwd-{found.proof}.patch"
+    (file,) = patches_after(deployment, result, proof_verified(result), text=text)
+    assert file.name == f"_.._etc_passwd-{result.proof}.patch"
     file.unlink()
     assert patches_after(deployment, proof_found("f" * 16, SPOT, commit=sha(1)), text=text) == [file]

@@ -84,10 +84,10 @@ def _no_spread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def remotes(deployment: Deployment) -> list[Remote]:
-    made = [deployment.remote(name) for name in ("a", "b")]
-    for remote in made:
+    result = [deployment.remote(name) for name in ("a", "b")]
+    for remote in result:
         remote.commit("first")
-    return made
+    return result
 
 
 def write(deployment: Deployment, remotes: Sequence[Remote], **other: str) -> None:
@@ -144,17 +144,17 @@ async def test_the_quiet_are_asked_less_often_and_who_changes_often_again(
     clocks = Clocks()
     day = 86400.0
     async with started(deployment, clocks) as turns:
-        found = [await turns.tick()]
+        result = [await turns.tick()]
         clocks.pass_(day)
-        found.append(await turns.tick())  # both have been quiet for a day: an hour
+        result.append(await turns.tick())  # both have been quiet for a day: an hour
         clocks.pass_(1800)
-        found.append(await turns.tick())
+        result.append(await turns.tick())
         remotes[1].commit("second")
         clocks.pass_(1900)
-        found.append(await turns.tick())
+        result.append(await turns.tick())
         clocks.pass_(70)
-        found.append(await turns.tick())
-    assert found == [["a", "b"], ["a", "b"], [], ["a", "b"], ["b"]]
+        result.append(await turns.tick())
+    assert result == [["a", "b"], ["a", "b"], [], ["a", "b"], ["b"]]
 
 
 def test_a_changed_entry_is_asked_at_once_and_the_others_keep_their_time(
@@ -181,14 +181,14 @@ async def test_a_wall_clock_that_is_set_an_hour_back_or_on_changes_nobodys_turn(
     write(deployment, remotes)
     clocks = Clocks()
     async with started(deployment, clocks) as turns:
-        found = [await turns.tick()]
+        result = [await turns.tick()]
         for hours in (-1, 2):
             clocks.wall += timedelta(hours=hours)
             clocks.elapsed += 30
-            found.append(await turns.tick())
+            result.append(await turns.tick())
             clocks.elapsed += 31
-            found.append(await turns.tick())
-    assert found == [["a", "b"], [], ["a", "b"], [], ["a", "b"]]
+            result.append(await turns.tick())
+    assert result == [["a", "b"], [], ["a", "b"], [], ["a", "b"]]
 
 
 async def test_a_clock_that_was_set_back_while_no_one_ran_delays_by_one_interval_at_the_most(
@@ -211,8 +211,8 @@ async def test_a_clock_that_was_set_back_while_no_one_ran_delays_by_one_interval
             )
     async with started(deployment, clocks) as turns:
         clocks.elapsed += 61
-        found = await turns.tick()
-    assert found == ["a", "b"]
+        result = await turns.tick()
+    assert result == ["a", "b"]
 
 
 async def test_a_hint_brings_a_poll_forward_once_in_ten_seconds(
@@ -221,12 +221,12 @@ async def test_a_hint_brings_a_poll_forward_once_in_ten_seconds(
     write(deployment, remotes)
     clocks = Clocks()
     async with started(deployment, clocks) as turns:
-        found = [await turns.tick()]
+        result = [await turns.tick()]
         for seconds in (5.0, 6.0, 5.0, 6.0):
             assert turns.polls.hint({"local/remotes/a", "local/remotes/nobody"}) == ["local/remotes/a"]
             clocks.pass_(seconds)
-            found.append(await turns.tick())
-    assert found == [["a", "b"], [], ["a"], [], ["a"]]
+            result.append(await turns.tick())
+    assert result == [["a", "b"], [], ["a"], [], ["a"]]
 
 
 def test_a_hint_is_found_by_name_whatever_its_case_and_by_number_after_a_rename(
@@ -285,15 +285,15 @@ def test_a_new_token_lets_those_in_at_once_that_the_old_one_did_not(
                 api_url=server.url, token=token[0], timeout_s=5, local=True, renew=lambda: token[0]
             )
             async with started(deployment, clocks, github=client) as turns:
-                found = [await turns.tick()]
+                result = [await turns.tick()]
                 clocks.pass_(1)
-                found.append(await turns.tick())
+                result.append(await turns.tick())
                 token[0] = TOKEN
                 turns.polls.let_in_again()
-                found.append(await turns.tick())
+                result.append(await turns.tick())
                 clocks.pass_(1)
-                found.append(await turns.tick())
-                return found
+                result.append(await turns.tick())
+                return result
 
         assert asyncio.run(go()) == [["a", "b"], [], ["a", "b"], []]
     assert len(deployment.events("repository_recovered")) == 2
@@ -315,9 +315,9 @@ async def test_after_an_outage_the_first_that_is_reached_brings_the_others_of_it
                 clocks.pass_(1300)
                 await turns.tick()
             clocks.pass_(100)
-            found = [await turns.tick()]
+            result = [await turns.tick()]
             turns.polls.hint({"local/remotes/a"})
-            answer = [*found, await turns.tick(), await turns.tick(), await turns.tick()]
+            answer = [*result, await turns.tick(), await turns.tick(), await turns.tick()]
     assert answer == [[], ["a"], ["b"], []]
 
 
@@ -328,11 +328,11 @@ def test_there_are_ten_ticks_in_the_shortest_interval_within_bounds(
         async with started(deployment, Clocks()) as turns:
             return turns.polls.tick_s()
 
-    found = []
+    result = []
     for every in ("10s", "1s", "1h"):
         write(deployment, remotes, every=every)
-        found.append(asyncio.run(tick_s()))
-    assert found == [1.0, 0.25, 5.0]
+        result.append(asyncio.run(tick_s()))
+    assert result == [1.0, 0.25, 5.0]
 
 
 class _Slow:
@@ -368,7 +368,7 @@ async def _settle() -> None:
 
 
 async def test_a_poll_that_is_overdue_is_a_problem_until_it_ends(tmp_path: Path) -> None:
-    told: list[list[str]] = []
+    lines: list[list[str]] = []
     async with watched_by(tmp_path, 2) as (turns, poller, clocks):
         for event in (
             first := asyncio.Event(),
@@ -380,13 +380,13 @@ async def test_a_poll_that_is_overdue_is_a_problem_until_it_ends(tmp_path: Path)
         for seconds in (0, 61, 89, 2):
             clocks.pass_(seconds)
             await turns.polls.tick()
-            told.append(turns.problems.texts())
+            lines.append(turns.problems.texts())
             await _settle()
             first.clear()
         first.set()
         await _settle()
         await turns.polls.tick()
-        *before, (problem,), after = [*told, turns.problems.texts()]
+        *before, (problem,), after = [*lines, turns.problems.texts()]
     assert (before, after) == ([[], [], []], [])
     assert problem.startswith(
         "polls of 1 of 2 repositories are overdue: example.org/o/r0 (for 1m31s); look at"

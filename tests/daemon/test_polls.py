@@ -142,8 +142,8 @@ def test_what_happens_to_a_remote_is_told_in_the_log(
                 remote.git(command, "--quiet", *words)
             case command:
                 remote.git(*command)
-    told = [fact(event) for event in deployment.events() if event.type != "repository_watched"]
-    assert told == [" ".join(one.split()) for one in expected]
+    lines = [fact(event) for event in deployment.events() if event.type != "repository_watched"]
+    assert lines == [" ".join(one.split()) for one in expected]
 
 
 def test_a_first_sight_says_who_wrote_the_tip_and_when(deployment: Deployment, remote: Remote) -> None:

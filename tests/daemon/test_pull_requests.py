@@ -85,11 +85,11 @@ class World:
         return everlean(self.deployment, "proofs", "pr", PROOF[:6], *arguments)
 
     def refused(self, *arguments: str) -> str:
-        done = self.pr(*arguments)
-        assert done.exit_code != 0, done.output
+        result = self.pr(*arguments)
+        assert result.exit_code != 0, result.output
         assert self.opened == [], "recorded, and not opened"
-        assert TOKEN not in str(done.exception)
-        return str(done.exception)
+        assert TOKEN not in str(result.exception)
+        return str(result.exception)
 
     @property
     def opened(self) -> list[dict[str, Any]]:
@@ -133,8 +133,8 @@ def told(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("told") / "deployment"
     shutil.copytree(template, folder)
     with GitHubServer() as server:
-        made = world_at(folder, server)
-        made.tell(made.found, verified(made.found))
+        result = world_at(folder, server)
+        result.tell(result.found, verified(result.found))
     return folder
 
 
@@ -164,15 +164,15 @@ def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> Wo
     sha = remote.git("rev-parse", "main")
     github.add(NAME, remote.path, may_push=may_push)
     start = FILE.index("sorry")
-    found = ProofFound(
+    result = ProofFound(
         proof=PROOF, sorry="5a" * 8, repository=KEY, branch="main", sha=sha, path=PATH,
         blob=git_blob(FILE.encode(), like=sha), byte_start=start, byte_end=start + 5, declaration="one",
         declaration_text_hash="1" * 16, replacement="rfl", tactics=("rfl",), prover="generator", rung=2,
         toolchain="leanprover/lean4:v4.21.0", job="prove-1",
     )  # fmt: skip
-    made = World(deployment, github, remote, sha, deployment.write(repos=[]), found)
-    made.configure()
-    return made
+    world = World(deployment, github, remote, sha, deployment.write(repos=[]), result)
+    world.configure()
+    return world
 
 
 def verified(found: ProofFound, **changes: Any) -> ProofVerified:
@@ -192,9 +192,9 @@ def searched(found: ProofFound) -> AttemptFinished:
         path=PATH, blob=found.blob, line=3, column=2, byte_start=0, byte_end=5, declaration="one", kind="theorem",
         statement="", statement_hash="2" * 16, ordinal=0, token="sorry", mode="tactic", context_hash="3" * 16,
     )  # fmt: skip
-    made = attempt(found.sorry, place, commit=found.sha)
+    result = attempt(found.sorry, place, commit=found.sha)
     more = {"model": "tactics-3", "seed": 7, "usd": 0.0125, "prompt_tokens": 900, "completion_tokens": 100}
-    return AttemptFinished.model_validate(made.model_dump() | shared | more)
+    return AttemptFinished.model_validate(result.model_dump() | shared | more)
 
 
 # --- what goes well -------------------------------------------------------------------------------------------
@@ -203,11 +203,11 @@ def searched(found: ProofFound) -> AttemptFinished:
 def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(world: World) -> None:
     saved = checkpoint_saved("tactics-3", model="tactics")
     world.tell(searched(world.found), saved)
-    done = world.pr()
-    assert done.exit_code == 0, done.exception
+    result = world.pr()
+    assert result.exit_code == 0, result.exception
     (pull,) = world.pulls
     assert f"- weights: `sha256:{saved.weights}`" in pull["body"]
-    assert pull["html_url"] in done.output
+    assert pull["html_url"] in result.output
     assert (pull["base"]["ref"], pull["head"]["label"]) == ("main", f"remotes:{BRANCH}")
     assert world.remote.git("rev-parse", f"{BRANCH}^") == world.sha
     assert world.remote.git("diff", "--name-only", "main", BRANCH) == PATH
@@ -279,10 +279,10 @@ def test_a_fork_that_never_appears_is_an_error_that_says_to_come_back(
 
 
 def test_a_dry_run_shows_it_all_and_writes_nothing(world: World) -> None:
-    done = world.pr("--dry-run")
-    assert done.exit_code == 0, done.exception
+    result = world.pr("--dry-run")
+    assert result.exit_code == 0, result.exception
     for line in ("would open a pull request to remotes/demo main by a branch there", "-  sorry", "+  rfl"):
-        assert line in done.output
+        assert line in result.output
     document = json.loads(world.pr("--dry-run", "--json").stdout)
     assert (document["outcome"], document["branch"], document["base"]) == (
         "dry_run",
@@ -513,8 +513,8 @@ def test_a_running_daemon_records_it(world: World) -> None:
             await store.close()
             lock.release()
 
-    done = asyncio.run(go())
-    assert done.exit_code == 0, done.exception
+    result = asyncio.run(go())
+    assert result.exit_code == 0, result.exception
     assert (len(world.opened), world.deployment.events("pull_request_opened")[0].actor) == (1, "control")
 
 

@@ -88,11 +88,11 @@ def commands(deployment: Deployment) -> list[str]:
 
 
 def run(block: str, environment: dict[str, str]) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-e", "-c", block], capture_output=True, text=True, check=False, env=environment, timeout=120
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def test_the_commands_of_the_page_restore_a_backup_that_was_made_while_the_daemon_wrote(
@@ -130,8 +130,8 @@ def test_the_commands_of_the_page_restore_a_backup_that_was_made_while_the_daemo
     aside = {path.name for path in (paths.state / "before-restore").iterdir()}
     assert {"events.db", "database.db"} <= aside
     # Exit status 3 is that the daemon does not run.
-    asked = f"everlean status --json --config {deployment.config}; test $? = 3"
-    status = json.loads(run(f"set +e; {asked}", administrator))
+    question = f"everlean status --json --config {deployment.config}; test $? = 3"
+    status = json.loads(run(f"set +e; {question}", administrator))
     assert [problem["code"] for problem in status["problems"] if problem["severity"] == "error"] == [
         "daemon_not_running"
     ]

@@ -260,12 +260,12 @@ def test_the_token_is_in_no_log_and_no_file(deployment: Deployment, remote: Remo
 
 def job_processes(daemon: int) -> list[psutil.Process]:
     """The daemon's children that are jobs: not a poll's git, and not a fork that is still to become one."""
-    found = []
+    result = []
     for child in psutil.Process(daemon).children():
         with contextlib.suppress(psutil.NoSuchProcess):
             if "--spec" in child.cmdline():
-                found.append(child)
-    return found
+                result.append(child)
+    return result
 
 
 @pytest.mark.slow

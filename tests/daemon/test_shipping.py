@@ -78,11 +78,11 @@ async def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
     write, at_its_end, goes_on = segments.write, threading.Event(), threading.Event()
 
     def waits(*args: Any, **options: Any) -> object:
-        made = write(*args, **options)
-        if made is None:
+        result = write(*args, **options)
+        if result is None:
             at_its_end.set()
             goes_on.wait(30)
-        return made
+        return result
 
     monkeypatch.setattr("daemon.state.shipping.segments.write", waits)
     with EventLog.open(tmp_path / "events.db") as log:
@@ -109,12 +109,12 @@ def test_a_store_that_lets_nothing_be_removed_takes_the_log_all_the_same(
     monkeypatch.setattr(SegmentStore, "remove_merged", refuses)
     monkeypatch.setattr(segments, "MOST_SEGMENTS", 10)
     shipping = Shipping(context(tmp_path, str(tmp_path / "store")), lambda: ("hunter22",), print)
-    with EventLog.open(tmp_path / "events.db") as log, capture_logs() as said:
+    with EventLog.open(tmp_path / "events.db") as log, capture_logs() as output:
         for number in range(1, 13):
             append(log, number)
             asyncio.run(shipping.ship())
             assert (shipping.problem, shipping.shipped) == ("", number)
-    ((event, reason),) = ((one["event"], one["reason"]) for one in said if one["log_level"] == "warning")
+    ((event, reason),) = ((one["event"], one["reason"]) for one in output if one["log_level"] == "warning")
     assert event == "segments_not_merged"
     assert "removal is denied" in reason
     assert "hunter22" not in reason

@@ -98,8 +98,8 @@ def test_a_standby_takes_over_from_a_killed_daemon_which_is_refused_when_it_come
     assert "follows" in refused(new)
     assert "nothing follows now" in problem(new)[2]
 
-    done = new.everlean("standby", "--take-over", "--json")
-    assert (json.loads(done.stdout)["position"], json.loads(done.stdout)["epoch"]) == (kept, 1)
+    result = new.everlean("standby", "--take-over", "--json")
+    assert (json.loads(result.stdout)["position"], json.loads(result.stdout)["epoch"]) == (kept, 1)
     lost = len(old.events()) - kept
     reason = refused(old)
     assert f"behind event {kept}; nothing more is recorded or shipped here" in reason

@@ -166,10 +166,10 @@ async def test_a_payload_may_come_with_a_batch_that_waits_before(tmp_path: Path)
     (tmp_path / "payload").write_bytes(PAYLOAD)
     store = await StoreService.open(settings.paths)
     try:
-        given = {CITING.scan.sha256: tmp_path / "payload"}
+        options = {CITING.scan.sha256: tmp_path / "payload"}
         await asyncio.gather(
-            store.append([NewEvent("repository:a", CITING)], blobs=given),
-            store.append([NewEvent("repository:b", CITING)], blobs=given),
+            store.append([NewEvent("repository:a", CITING)], blobs=options),
+            store.append([NewEvent("repository:b", CITING)], blobs=options),
             store.append([NewEvent("repository:c", CITING)]),
         )
     finally:
@@ -319,7 +319,7 @@ async def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_not
     paths = deployment.write(repos=[]).paths
     paths.state.mkdir(parents=True)
     paths.lock.touch()
-    said = []
+    lines = []
     store = await StoreService.open(paths)
     await store.append([event(number) for number in range(3)])
     if name:
@@ -332,19 +332,19 @@ async def test_a_companion_that_goes_while_the_daemon_runs_ends_it_and_costs_not
     with pytest.raises(StoreFailedError, match="removed or replaced while the daemon runs"):
         await store.append([event(9)])
     assert store.failed.is_set()
-    said.append(str(store.failure))
+    lines.append(str(store.failure))
     # As a kill would end it, but for the descriptors: nothing is folded in.
     for rescued in paths.state.glob("events.db.rescued-*"):
         rescued.rename(tmp_path / "rescued.db")
     await store.close()
     if name in ("events.db", "events.db-wal"):
-        assert "everything recorded is in" in said[0]
+        assert "everything recorded is in" in lines[0]
         left = tmp_path / "rescued.db"
     elif not name:
-        assert f"the log is now {tmp_path / 'moved' / 'events.db'}: put it back" in said[0]
+        assert f"the log is now {tmp_path / 'moved' / 'events.db'}: put it back" in lines[0]
         left = tmp_path / "moved" / "events.db"
     else:
-        assert "the log itself is all there; start the daemon again" in said[0]
+        assert "the log itself is all there; start the daemon again" in lines[0]
         left = paths.events_db
     with LogReader.open(left) as log:
         assert [one.data["pid"] for one in log.read()] == [0, 1, 2]
@@ -414,7 +414,7 @@ async def test_a_view_that_is_not_what_the_log_says_is_found_at_rest_made_anew_a
         view.execute("INSERT INTO pauses VALUES ('prove', 'nobody', '', '')")
     store = await StoreService.open(paths)
     parts = 0
-    with capture_logs() as said:
+    with capture_logs() as output:
         while not store.rebuilt:
             await store.check_next_part()
             parts += 1
@@ -423,7 +423,7 @@ async def test_a_view_that_is_not_what_the_log_says_is_found_at_rest_made_anew_a
     await store.append([event(1)])
     assert await store.ask(lambda view: view.execute("SELECT count(*) FROM pauses").fetchone()[0]) == 0
     await store.close()
-    (line,) = said
+    (line,) = output
     assert line["event"] == "view_rebuilt"
     for table in ("proofs", "sorries", "pauses"):
         assert f"{table} " in line["reason"]

@@ -243,8 +243,8 @@ async def listening(settings: Settings, problems: Problems, heard: Heard) -> Asy
 
 async def test_nothing_listens_unless_the_configuration_says_so(deployment: Deployment) -> None:
     async with listening(deployment.write(repos=[]), Problems(), Heard()) as webhooks:
-        found = webhooks.port
-    assert found is None
+        port = webhooks.port
+    assert port is None
 
 
 async def test_without_a_secret_nothing_listens_and_status_says_what_to_do(deployment: Deployment) -> None:
@@ -254,8 +254,8 @@ async def test_without_a_secret_nothing_listens_and_status_says_what_to_do(deplo
         before = webhooks.port
         assert "webhook_secret_file" in problems.get(PROBLEM)
         await webhooks.take_up(write(deployment, port=port))
-        found = before, webhooks.port
-    assert found == (None, port)
+        result = before, webhooks.port
+    assert result == (None, port)
     assert problems.texts() == []
 
 

@@ -100,7 +100,7 @@ def test_status_says_who_runs_lean_and_which_bounds_are_only_watched(tmp_path: P
     with deployment.daemon(environment={"ELAN_HOME": str(tmp_path / "elan")}) as process:
         deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the daemon to be ready")
         status = request(settings.paths, "GET", "/status")[1]
-        found = {item.code: item for item in collect(find_instance(deployment.config)).problems}
+        result = {item.code: item for item in collect(find_instance(deployment.config)).problems}
         deployment.config.write_text(
             deployment.config.read_text("utf-8").replace("as_root = true", "as_root = false"), "utf-8"
         )
@@ -110,7 +110,7 @@ def test_status_says_who_runs_lean_and_which_bounds_are_only_watched(tmp_path: P
         process.terminate()
         assert process.wait(timeout=20) == 0
     root, watched = ProblemCode.RUNS_AS_ROOT, ProblemCode.BOUNDS_WATCHED
-    assert (root in found) == (os.geteuid() == 0)
-    assert (watched in found) == bool(status["no_groups"])
-    assert all(found[code].severity == "warning" for code in (root, watched) if code in found)
-    assert all(item.remedy for item in found.values())
+    assert (root in result) == (os.geteuid() == 0)
+    assert (watched in result) == bool(status["no_groups"])
+    assert all(result[code].severity == "warning" for code in (root, watched) if code in result)
+    assert all(item.remedy for item in result.values())

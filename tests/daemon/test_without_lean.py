@@ -38,19 +38,19 @@ def test_without_lean_sorries_are_followed_pull_requests_are_read_and_the_rest_i
         deployment.wait_for(lambda: sorries() == {"swap": "open", "t": "open"}, what="two open sorries")
         remote.commit("filled", {"A.lean": FILLED})
         deployment.wait_for(lambda: sorries() == {"swap": "filled", "t": "open"}, what="one to be filled")
-        told = json.loads(everlean("status", "--json", "--config", str(deployment.config)))
+        answer = json.loads(everlean("status", "--json", "--config", str(deployment.config)))
         process.terminate()
         process.wait(timeout=30)
-    (missing,) = (one for one in told["problems"] if one["code"] == "no_lean")
+    (missing,) = (one for one in answer["problems"] if one["code"] == "no_lean")
     assert "none is filled" in missing["message"]
     assert missing["remedy"].startswith("everlean setup")
     assert {event.data["kind"] for event in deployment.events("job_started")} <= {"scan", "count"}
 
-    found = json.loads(everlean("diff", "-C", str(remote.path), "HEAD~1", "--json"))["findings"]
-    assert [(item["kind"], item["declaration"]) for item in found] == [("filled", "swap")]
+    findings = json.loads(everlean("diff", "-C", str(remote.path), "HEAD~1", "--json"))["findings"]
+    assert [(item["kind"], item["declaration"]) for item in findings] == [("filled", "swap")]
 
 
 def everlean(*words: str) -> str:
-    done = CliRunner().invoke(APP, list(words))
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
-    return done.stdout
+    result = CliRunner().invoke(APP, list(words))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result.stdout

@@ -75,8 +75,8 @@ async def test_what_finds_no_room_while_the_plan_is_made_keeps_it_from_beginning
         await work.start_due()
         again = [job.kind for job in b.runner.running()]
         await until(lambda: not b.runner.running())
-        found = [*planned], [*again], begun
-    assert found == (["scan"], ["scan"], 0)
+        result = [*planned], [*again], begun
+    assert result == (["scan"], ["scan"], 0)
     assert len(deployment.events("job_started")) == 1
 
 
@@ -85,9 +85,9 @@ async def test_a_job_that_has_begun_is_not_due_any_more_also_after_its_end_and_b
 ) -> None:
     async with working(deployment) as (work, b, _):
         await work.start_due()
-        found = [len(b.runner.running()), len(work.plan.due)]
+        result = [len(b.runner.running()), len(work.plan.due)]
         await until(lambda: not b.runner.running())
-        answer = [*found, len(work.plan.due)]
+        answer = [*result, len(work.plan.due)]
     assert answer == [1, 0, 0]
 
 
@@ -109,12 +109,12 @@ async def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_for
         await work.start_due()
         (due,) = (live.due for live in b.runner.attempts)
         await until(lambda: not b.runner.running())
-        found = []
+        result = []
 
         async def planned() -> None:
             b.runner.start = lambda *_: None  # type: ignore[method-assign] # the plan is what counts
             await work.start_due()
-            found.append([one.attempt for one in work.plan.due if one.job == due.job])
+            result.append([one.attempt for one in work.plan.due if one.job == due.job])
 
         monkeypatch.setattr("daemon.scheduling.scheduler.datetime", Set)
         clock.wall_s = set_s
@@ -124,7 +124,7 @@ async def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_for
         await planned()
         clock.always_s = 73.0  # a minute, give or take a fifth
         await planned()
-    assert found == [[], [], [2]]
+    assert result == [[], [], [2]]
     (failed,) = deployment.events("job_failed")
     waits = datetime.fromisoformat(failed.data["retry_at"]) - datetime.fromisoformat(failed.recorded_at)
     assert timedelta(seconds=47) < waits < timedelta(seconds=73), "for people, by the clock as it was"

@@ -128,9 +128,9 @@ def test_several_answers_are_asked_for_one_by_one_where_it_must_be(time: Passing
 
 
 def test_a_parameter_that_the_endpoint_does_not_take_is_left_out_from_then_on(time: PassingTime) -> None:
-    said = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    text = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     script: list[Reply] = [
-        Fails(400, said, "max_tokens"),
+        Fails(400, text, "max_tokens"),
         Fails(400, "'temperature' does not support 0.6 with this model.", "temperature"),
         Sends(b'[{"error": {"code": 400, "message": "Unknown name \\"seed\\": Cannot find field."}}]', 400),
         Says("ok"),
@@ -360,9 +360,9 @@ def test_each_request_is_reserved_before_and_settled_after_it(
     spending = Spending(ledger=ledger, prices=Prices(1.0, 10.0), cap_usd=1.0, now=time.now)
     with ChatServer(script) as server, contextlib.suppress(EndpointError):
         asked(time, server, lambda client: client.complete(ASK), spending=spending)
-    found = [json.loads(line)["kind"] for line in ledger.read_text().splitlines()]
-    assert found[::2] == ["reserved"] * len(kinds)
-    assert found[1::2] == kinds
+    result = [json.loads(line)["kind"] for line in ledger.read_text().splitlines()]
+    assert result[::2] == ["reserved"] * len(kinds)
+    assert result[1::2] == kinds
 
 
 def test_a_request_that_is_called_back_counts_as_paid_for(time: PassingTime, tmp_path: Path) -> None:
@@ -435,8 +435,8 @@ def test_the_key_is_in_no_error_and_in_no_log(
     caplog.set_level(logging.DEBUG)
     with ChatServer([reply]) as server, pytest.raises(EndpointError) as raised:
         asked(time, server, lambda client: client.complete(ASK), key=KEY)
-    said = "".join(traceback.format_exception(raised.value)) + repr(raised.value.__dict__)
-    assert KEY not in said
+    text = "".join(traceback.format_exception(raised.value)) + repr(raised.value.__dict__)
+    assert KEY not in text
     assert KEY not in caplog.text
     assert raised.value.__cause__ is None
     assert raised.value.__context__ is None, "the HTTP library's errors hold the request with its headers"

@@ -17,14 +17,14 @@ LONG = Path(file.__file__).with_name("long")
 
 
 def experiment(loss: str, *arms: str, tasks: int = 16, seed: int = 1) -> Learning:
-    _, found = file.read(LONG / f"chain-{loss}.yaml")
-    assert isinstance(found, Learning)
-    assert isinstance(found.tasks, Letters)
-    return found.model_copy(
+    _, result = file.read(LONG / f"chain-{loss}.yaml")
+    assert isinstance(result, Learning)
+    assert isinstance(result.tasks, Letters)
+    return result.model_copy(
         update={
-            "arms": {name: found.arms[name] for name in arms},
+            "arms": {name: result.arms[name] for name in arms},
             "seeds": (seed,),
-            "tasks": found.tasks.model_copy(update={"tasks": tasks}),
+            "tasks": result.tasks.model_copy(update={"tasks": tasks}),
         }
     )
 
@@ -50,9 +50,9 @@ def test_sixteen_tasks_do_not_stiffen_two_ways_together_which_keep_more_than_eac
     both = "replay and averaging"
     given = experiment(loss, both, "none", "replay", "averaging", seed=seed)
     with Lab(tmp_path, "chain", "", print) as lab:
-        found = {name: rows for name, (rows,) in matrices(given, lab).items()}
-    first, second = halves(found[both])
+        result = {name: rows for name, (rows,) in matrices(given, lab).items()}
+    first, second = halves(result[both])
     assert second >= first - 5
-    assert final(found[both]) >= 4 * final(found["none"])
-    for way in found.keys() - {both}:
-        assert final(found[both]) > final(found[way]), way
+    assert final(result[both]) >= 4 * final(result["none"])
+    for way in result.keys() - {both}:
+        assert final(result[both]) > final(result[way]), way

@@ -166,8 +166,8 @@ def test_a_chain_of_named_premises_begins_with_a_base_whose_keeping_is_measured(
     where = ["--folder", str(tmp_path / "run"), "--out", str(tmp_path)]
     assert main([str(path), *where]) == 1, "the folder is not there"
     assert main([str(path), *where, "--data", str(data)]) == 0
-    found = {(one.arm, one.what): one.figures for _, one in figures(tmp_path / "run")}
-    arms = {arm for arm, _ in found}
+    result = {(one.arm, one.what): one.figures for _, one in figures(tmp_path / "run")}
+    arms = {arm for arm, _ in result}
     assert arms == {"all ways, given", "all ways, reversed", "apart", "the base alone", "BM25"}
     measured = {
         "one after 2",
@@ -178,11 +178,11 @@ def test_a_chain_of_named_premises_begins_with_a_base_whose_keeping_is_measured(
         "base for choices",
     }
     learned = {"learning one", "learning two"}
-    assert {what for arm, what in found if arm == "all ways, given"} == measured | learned | {"one after 1"}
-    assert {what for arm, what in found if arm == "BM25"} == measured
+    assert {what for arm, what in result if arm == "all ways, given"} == measured | learned | {"one after 1"}
+    assert {what for arm, what in result if arm == "BM25"} == measured
     # Words that only the right one has.
-    assert found["BM25", "one after 2"]["recall@1"] == 1.0
-    assert found["apart", "base after 2"] == found["the base alone", "base after 2"]
+    assert result["BM25", "one after 2"]["recall@1"] == 1.0
+    assert result["apart", "base after 2"] == result["the base alone", "base after 2"]
     page = (tmp_path / "chain.md").read_text(encoding="utf-8")
     assert [*cells(page)] == ["all ways", "apart", "the base alone", "BM25"]
     ET.parse(tmp_path / "chain.svg")
@@ -244,8 +244,8 @@ def test_every_shipped_file_can_be_read(path: Path) -> None:
 @pytest.mark.parametrize("page", sorted((ROOT / "results").glob("*.md")), ids=lambda page: page.stem)
 def test_every_result_is_that_of_a_shipped_file(page: Path) -> None:
     (path,) = (path for path in shipped("long", "lean", "real") if path.stem == page.stem)
-    said = f"SHA-256 `{file.digest(path.read_text(encoding='utf-8'))}`"
-    assert said in page.read_text(encoding="utf-8"), "run it again"
+    text = f"SHA-256 `{file.digest(path.read_text(encoding='utf-8'))}`"
+    assert text in page.read_text(encoding="utf-8"), "run it again"
     ET.parse(page.with_suffix(".svg"))
 
 
@@ -258,13 +258,13 @@ def test_files_that_tasks_share_are_one_and_others_of_one_path_are_told_apart(tm
         library = file_of("Lib.lean", [], "theorem lib : p")
         own = file_of("Own.lean", ["Lib.lean"], f"theorem own : {task.name}")
         write_dataset(task.dataset, [library, own], {"train": [theorem("Own.lean")], "val": [], "test": []})
-    made = joined(tasks, tmp_path / "joined")
-    assert [one.path for one in Corpus(made.dataset / "corpus.jsonl").files] == [
+    result = joined(tasks, tmp_path / "joined")
+    assert [one.path for one in Corpus(result.dataset / "corpus.jsonl").files] == [
         "Lib.lean",
         "Own.lean",
         "B/Own.lean",
     ]
-    train = json.loads((made.dataset / "random" / "train.json").read_text(encoding="utf-8"))
+    train = json.loads((result.dataset / "random" / "train.json").read_text(encoding="utf-8"))
     uses = [[use["def_path"] for use in one["traced_tactics"][0]["annotated_tactic"][1]] for one in train]
     assert [one["file_path"] for one in train] == ["Own.lean", "B/Own.lean"]
     assert uses == [["Lib.lean", "Own.lean"], ["Lib.lean", "B/Own.lean"]]

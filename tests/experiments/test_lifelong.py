@@ -19,8 +19,8 @@ VALIDATION = [55.0, 65.0, 85.0]
 
 
 def test_the_textbook_measures_of_a_small_example_are_those_worked_out_by_hand() -> None:
-    measured = lifelong_metrics(RECALLS, VALIDATION).textbook
-    assert measured == {
+    textbook = lifelong_metrics(RECALLS, VALIDATION).textbook
+    assert textbook == {
         "FM": pytest.approx(((60 - 40) + (70 - 75)) / 2),
         "BWT": pytest.approx(((40 - 50) + (75 - 70)) / 2),
         "EBWT": pytest.approx(((60 - 50) + (40 - 50) + (75 - 70)) / 3, abs=1e-3),
@@ -32,17 +32,17 @@ def test_the_textbook_measures_of_a_small_example_are_those_worked_out_by_hand()
 
 
 def test_leanagents_script_counts_other_things_under_the_same_names() -> None:
-    measured = lifelong_metrics(RECALLS, VALIDATION).leanagent
-    assert measured["FM"] == pytest.approx(((50 - 40) + (70 - 75)) / 2), (
+    leanagent = lifelong_metrics(RECALLS, VALIDATION).leanagent
+    assert leanagent["FM"] == pytest.approx(((50 - 40) + (70 - 75)) / 2), (
         "the best of any task, not of this one"
     )
-    assert measured["EBWT"] == pytest.approx(((50 - 50) + (60 - 50) + (70 - 70)) / 3), (
+    assert leanagent["EBWT"] == pytest.approx(((50 - 50) + (60 - 50) + (70 - 70)) / 3), (
         "one evaluation too early"
     )
-    assert measured["CFR"] == pytest.approx(50 / 65)
-    assert measured["WP5"] == pytest.approx((0 + 15 + 15) / 3)
-    assert measured["IP"] == pytest.approx((85 - 55) / 2)
-    assert math.isnan(measured["WF5"]), "it takes six tasks"
+    assert leanagent["CFR"] == pytest.approx(50 / 65)
+    assert leanagent["WP5"] == pytest.approx((0 + 15 + 15) / 3)
+    assert leanagent["IP"] == pytest.approx((85 - 55) / 2)
+    assert math.isnan(leanagent["WF5"]), "it takes six tasks"
 
 
 recalls_of_a_task = st.floats(0, 100, allow_subnormal=False)

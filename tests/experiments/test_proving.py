@@ -106,26 +106,26 @@ def test_the_library_builds_and_what_is_held_out_of_it_is_proved_below_it(
     library = Library(real_lean)
     library.build(tmp_path)
     # As the search states them: below everything, under names of their own.
-    asked = "\n".join(one.asked() for one in (*library.lemmas, *library.held_out))
-    (tmp_path / "Asked.lean").write_text(f"import {library.imports[0]}\n{asked}\n", encoding="utf-8")
+    question = "\n".join(one.asked() for one in (*library.lemmas, *library.held_out))
+    (tmp_path / "Asked.lean").write_text(f"import {library.imports[0]}\n{question}\n", encoding="utf-8")
     for file, proved in ((SOURCES / HELD_OUT, True), (tmp_path / "Asked.lean", False)):
-        done = subprocess.run(
+        result = subprocess.run(
             [real_lean / "bin" / "lean", file],
             env={"LEAN_PATH": str(tmp_path / ".lake" / "build" / "lib" / "lean")},
             capture_output=True,
             text=True,
         )
-        said = [line for line in done.stdout.splitlines() if "declaration uses" not in line]
-        assert (done.returncode, said) == (0, [])
-        assert ("declaration uses" in done.stdout) is not proved
+        lines = [line for line in result.stdout.splitlines() if "declaration uses" not in line]
+        assert (result.returncode, lines) == (0, [])
+        assert ("declaration uses" in result.stdout) is not proved
     assert (len(library.lemmas), len(library.held_out)) == (374, 150)
 
 
 def test_what_is_held_out_stands_nowhere_in_what_is_learned(real_lean: Path) -> None:
     library = Library(real_lean)
-    known = {one.name for each in library.premises.values() for one in each}
+    names = {one.name for each in library.premises.values() for one in each}
     stated = {"".join(one.statement.split()) for each in library.premises.values() for one in each}
-    assert known.isdisjoint(one.name for one in library.held_out)
+    assert names.isdisjoint(one.name for one in library.held_out)
     assert stated.isdisjoint("".join(one.statement.split()) for one in library.held_out)
     by_name = {one.name: one for one in library.lemmas}
     named = library.named(by_name["Nat.pow_add"], by_name["Nat.pow_add"].proof)

@@ -53,8 +53,8 @@ def run_verb(*arguments: str, home: Path) -> Answer:
         home: the working directory, and the home of the user who asks.
     """
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "200", "NO_COLOR": "1"}
-    done = verbs.everlean(*arguments, environment=environment, folder=home)
-    return Answer(done.returncode, done.stdout, done.stderr)
+    result = verbs.everlean(*arguments, environment=environment, folder=home)
+    return Answer(result.returncode, result.stdout, result.stderr)
 
 
 def read_log(path: Path) -> list[Event]:

@@ -57,12 +57,12 @@ def test_many_are_described_with_as_many_questions_as_one(name: str, rebuilt: Pa
         assert len(rows) > 3
         questions: list[int] = []
         for some in (rows[:1], rows):
-            asked: list[str] = []
-            view.set_trace_callback(asked.append)
-            made = describe(view, some)
+            requests: list[str] = []
+            view.set_trace_callback(requests.append)
+            result = describe(view, some)
             view.set_trace_callback(None)
-            questions.append(len(asked))
-        checked(name, made)
+            questions.append(len(requests))
+        checked(name, result)
     # What is asked only where it can matter is one question more.
     assert 0 < questions[0] <= questions[1] <= questions[0] + 1
 

@@ -66,11 +66,11 @@ def test_a_model_reads_what_its_row_reads(table: Table, rebuilt: Path, engine: E
     model = model_of(table)
     assert model.__doc__ == table.row.__doc__
     with Session(engine) as session:
-        found = {tuple(getattr(one, name) for name in table.key): one for one in session.exec(select(model))}
-    assert len(found) == len(rows)
+        result = {tuple(getattr(one, name) for name in table.key): one for one in session.exec(select(model))}
+    assert len(result) == len(rows)
     properties = [name for name, value in vars(table.row).items() if isinstance(value, property)]
     for row in rows:
-        one = found[tuple(getattr(row, name) for name in table.key)]
+        one = result[tuple(getattr(row, name) for name in table.key)]
         for name in (*table.row.__slots__, *properties):
             value, expected = getattr(one, name), getattr(row, name)
             assert (type(value), value) == (type(expected), expected), name

@@ -211,7 +211,7 @@ def test_a_search_that_calls_a_trap_a_proof_is_told_off_by_the_gate(
             toolchain="",
             job="j",
         )
-        self._found(rung, trap, found)
+        self._record(rung, trap, found)
 
     monkeypatch.setattr(_Filling, "_search", search)
     events = told(served, sorry=SWAP)

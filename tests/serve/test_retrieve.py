@@ -227,7 +227,7 @@ class Making:
         self.made: list[tuple[Any, str]] = []
         self.go = threading.Event()
         monkeypatch.setattr(Premises, "_newest", lambda _self, _key: SimpleNamespace(seq=1))
-        monkeypatch.setattr(Premises, "_made", lambda _self, *asked: self._make(*asked))
+        monkeypatch.setattr(Premises, "_index_of", lambda _self, *asked: self._make(*asked))
 
     def _make(self, retriever: Encoder, repository: str) -> Any:
         self.made.append((retriever, repository))
@@ -277,7 +277,7 @@ def test_of_many_repositories_indexed_by_words_the_oldest_go_where_they_take_too
     row = cast("Any", SimpleNamespace(seq=1))
     monkeypatch.setattr(Premises, "_newest", lambda _self, _key: row)
     monkeypatch.setattr(
-        Premises, "_made", lambda _self, *_: _Indexed(row, cast("Any", []), index, None, lambda: WORDS)
+        Premises, "_index_of", lambda _self, *_: _Indexed(row, cast("Any", []), index, None, lambda: WORDS)
     )
 
     async def work() -> None:

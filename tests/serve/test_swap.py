@@ -196,13 +196,13 @@ def test_a_better_retriever_takes_over_with_its_premises_and_without_a_dropped_r
     spec = world.spec(ModelSpec("retriever", "retriever", PROMOTED))
     for number, checkpoint in enumerate((FIRST, SECOND)):
         make_tiny_retriever(spec.checkpoints / "retriever" / checkpoint, d_model=16, layers=1, seed=number)
-    real = Premises._made
+    real = Premises._index_of
 
     def slowly(self: Premises, *asked: Any) -> Any:
         time.sleep(1.0)
         return real(self, *asked)
 
-    monkeypatch.setattr(Premises, "_made", slowly)
+    monkeypatch.setattr(Premises, "_index_of", slowly)
     with Promotions(spec) as promotions:
         promotions.promote("retriever", FIRST)
         with Served(spec) as it:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.fills import Benchmark, Source
 
-GROUPS["benchmark"] = "Make benchmarks of what people proved."
+GROUPS["benchmark"] = "Make benchmarks of people's proofs."
 
 
 @verb("benchmark make", "pipeline.fills:Benchmark")
@@ -32,9 +32,7 @@ def make(
     ] = None,
     day: Annotated[
         str,
-        typer.Option(
-            "--day", metavar="YYYY-MM-DD", help="Train on what was known before it, test on the rest."
-        ),
+        typer.Option("--day", metavar="YYYY-MM-DD", help="Train on proofs from before it, test on the rest."),
     ] = "",
     repo: Annotated[
         list[str] | None,

@@ -82,7 +82,7 @@ def _ask(call: Call, repository: str, to: str, package: str) -> Answer:
     state = "is due" if waits is None else f"waits: {clean(waits)}"
     return Answer(
         Bumps(key, asked, waits, [], [], []),
-        f"bump {asked} of {key} {state}; `everlean bump {key}` shows what becomes of it",
+        f"bump {asked} of {key} {state}; `everlean bump {key}` shows the result",
     )
 
 

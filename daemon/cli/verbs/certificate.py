@@ -71,7 +71,7 @@ def show(
 def _show(made: Certificate, doubt: str) -> None:
     material = made.material
     hashes = (
-        f"{material.statement_sha256}  statement, with what it rests on",
+        f"{material.statement_sha256}  statement, with all below it",
         f"{material.file_sha256}  the file with the proof",
         f"{made.patch_sha256}  the patch",
         f"{material.modules_sha256}  {counted(material.modules, 'module')} below it",

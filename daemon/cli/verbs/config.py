@@ -133,7 +133,7 @@ def explain(
 
     def write() -> None:
         for one in result:
-            say(f"{styled(one.name, 'bold')} = {one.default_said.replace('`', '')}")
+            say(f"{styled(one.name, 'bold')} = {one.default_text.replace('`', '')}")
             say(f"  {one.meaning}")
 
     return Answer(Meanings(result), write)

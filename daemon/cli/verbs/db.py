@@ -25,8 +25,8 @@ RESTORE = (
     "run `everlean db rebuild`"
 )
 DAMAGED = (
-    "Restore the last backup if it goes further than what is sound; otherwise stop the daemon and run `everlean db "
-    "recover`, which keeps what is sound as a new branch of history"
+    "Restore the last backup if it goes further than the sound part; otherwise stop the daemon and run `everlean db "
+    "recover`, which keeps the sound part as a new branch of history"
 )
 
 

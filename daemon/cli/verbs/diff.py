@@ -70,7 +70,7 @@ def diff(
     folder: Annotated[
         Path, typer.Option("--folder", "-C", metavar="FOLDER", help="The clone, or a folder in it.")
     ] = Path(),
-    staged: Annotated[bool, typer.Option("--staged", help="Compare with what is staged.")] = False,
+    staged: Annotated[bool, typer.Option("--staged", help="Compare with the staged changes.")] = False,
     fail_on: Annotated[
         str,
         typer.Option(metavar="KINDS", help="Exit 6 if one of these is found: kinds with commas, or any."),
@@ -197,7 +197,7 @@ def _plain(text: str) -> str:
 def summary(found: Difference) -> str:
     """Return what was found in one line."""
     counts = ", ".join(f"{count:,} {kind}" for kind, count in found.counts.items()) or "nothing"
-    to = found.head[:12] if found.head else "what is staged"
+    to = found.head[:12] if found.head else "the staged changes"
     return f"{counts} in {counted(found.files, 'changed Lean file')}, from {found.base[:12]} to {to}"
 
 

@@ -52,7 +52,7 @@ def events(
     moment = call.instance.moment
     if follow and (until is not None or moment is not None):
         raise typer.BadParameter(
-            "waits for what comes, and --until and --as-of end before it", param_hint="--follow"
+            "waits for news, and --until and --as-of end before it", param_hint="--follow"
         )
     if limit is not None and last is not None:
         raise typer.BadParameter("the oldest N or the newest N, not both", param_hint="--limit, --last")

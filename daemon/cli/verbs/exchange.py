@@ -70,7 +70,7 @@ def take_in(
     # Folders are read leniently, and a mistyped state_dir must not send the data to another log.
     assert call.settings
     if not source.exists():
-        raise CliError(f"{source}: there is no such file or folder; name what LeanDojo wrote")
+        raise CliError(f"{source}: no such file or folder; name one of LeanDojo's")
     progress = _Progress()
     try:
         shown = progress if sys.stderr.isatty() else None

@@ -312,7 +312,7 @@ def resume(call: Call, work: Work = "all") -> Answer:
     """Resume poll, train, prove or all."""
     result = Resumed(work, bool(call.command("/resume", work=work)["resumed"]))
     if result.resumed:
-        return Answer(result, f"{'everything' if work == 'all' else work} goes on")
+        return Answer(result, f"resumed {'polling, training and proving' if work == 'all' else work}")
     return Answer(result, "nothing was paused" if work == "all" else f"{work} was not paused")
 
 

@@ -56,7 +56,7 @@ def trace(
 
     # Before anything is built, which may take hours.
     check_replaceable(out.absolute())
-    named = [(address(url), commit) for url, commit in map(_named, repositories)]
+    named = [(address(url), commit) for url, commit in map(_address, repositories)]
     agent = BaseAgent(config=call.config, say=lambda line: note(clean(line)))
     traced = [agent.trace_repository(url, commit) for url, commit in named]
     agent.export(traced, out.absolute())
@@ -73,7 +73,7 @@ def trace(
     return Answer(WrittenDataset(out.absolute(), rows), lambda: _show(out, rows))
 
 
-def _named(text: str) -> tuple[str, str | None]:
+def _address(text: str) -> tuple[str, str | None]:
     """Return an address and the commit or branch after its last @, which may be a user's: `git@host:owner/name`."""
     url, at, commit = text.rpartition("@")
     return (url, commit) if at and "/" not in commit and ":" not in commit else (text, None)

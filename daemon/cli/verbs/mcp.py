@@ -19,7 +19,7 @@ def mcp(
         typer.Option(
             "--http",
             metavar="HOST:PORT",
-            help="Over HTTP there, at /mcp, for who has the token of [serve]; else over standard input and output.",
+            help="Over HTTP there, at /mcp, with the token of [serve]; else over standard input and output.",
         ),
     ] = None,
 ) -> None:

@@ -256,7 +256,7 @@ def export(
         typer.Option(
             "--format",
             metavar="F",
-            help="One of sentence-transformers, transformers, peft; default: what the model usually is, an adapter "
+            help="One of sentence-transformers, transformers, peft; default: the model's usual one, an adapter "
             "peft.",
         ),
     ] = None,
@@ -279,7 +279,7 @@ def export(
         written = write_shared(shared, out.absolute(), form)
     except ImportError as error:
         raise CliError(
-            f"{error.name} is not installed; install everlean with what trains models: pip install 'everlean[train]'"
+            f"{error.name} is not installed; install the extra for training: pip install 'everlean[train]'"
         ) from error
     result = Written(row.checkpoint, written, str(out))
     return Answer(result, f"{result.checkpoint}: {clean(result.place)}, as {result.format}")
@@ -304,7 +304,7 @@ def add(
     ] = None,
     model: Annotated[
         ModelName | None,
-        typer.Option("--model", metavar="M", help="The kind of model. Default: what its files say."),
+        typer.Option("--model", metavar="M", help="The kind of model. Default: as its files say."),
     ] = None,
 ) -> Answer:
     """Measure a model from elsewhere, and promote it by the rule."""
@@ -412,7 +412,7 @@ def curriculum(
             Column("FILES", _files, spare=2),
         ],
         document,
-        empty="no repository is traced yet; `everlean import leandojo FILE|DIR` brings in what LeanDojo traced",
+        empty="no repository is traced yet; `everlean import leandojo FILE|DIR` imports LeanDojo's traces",
         total=_buckets(document),
     )
 

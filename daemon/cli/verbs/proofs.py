@@ -316,9 +316,7 @@ def apply(
     if bool(proofs) == all_verified:
         raise typer.BadParameter("name proofs' ids, or --verified for all that fit")
     if candidate and not proofs:
-        raise typer.BadParameter(
-            "goes with ids: what is not verified has to be named", param_hint="--candidate"
-        )
+        raise typer.BadParameter("goes with ids: name each unverified proof", param_hint="--candidate")
     with call.view(quiet=True) as database:
         result = apply_proofs(
             database, call.instance, clone, prefixes=proofs or (), candidate=candidate, branch=branch
@@ -353,7 +351,7 @@ def pull_request(
     proof: ProofId,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Ask GitHub and show what would be opened; write nothing anywhere."),
+        typer.Option("--dry-run", help="Ask GitHub and show the pull request; write nothing."),
     ] = False,
 ) -> Answer:
     """Open a pull request with a verified proof, where the owners agreed."""

@@ -38,7 +38,8 @@ def report(
         Path, typer.Option("--out", metavar="DIR", help="The folder to write into; made if it is missing.")
     ] = Path("report"),
     since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="When what is new begins: 7d, yesterday, ISO 8601.")
+        str,
+        typer.Option("--since", metavar="TIME", help="The beginning of the news: 7d, yesterday, ISO 8601."),
     ] = "7d",
     web: Annotated[bool, typer.Option("--web", help="Open the first page in a browser.")] = False,
 ) -> Answer:

@@ -25,11 +25,11 @@ from store.documents.repositories import (
     Trace,
     because,
     described_repositories,
-    projects_said,
+    projects_text,
 )
 from store.domain.identity import slug
 from store.text import ago, clean, counted, listed
-from store.view.rows import LARGER, too_large_said
+from store.view.rows import LARGER, too_large_text
 
 if TYPE_CHECKING:
     from daemon.polling.discovery import Candidate, Named
@@ -116,9 +116,7 @@ def init(
     lines = [f"made {path}: {counted(len(keys), 'repository')} to watch"]
     if not keys:
         lines.append(f"next: everlean repos add URL{option}")
-    lines.append(
-        f"then: everlean doctor{option} says what is missing, everlean run{option} starts the daemon"
-    )
+    lines.append(f"then: everlean doctor{option} names missing parts, everlean run{option} starts the daemon")
     return Answer(Made(path, keys), "\n".join(lines))
 
 
@@ -379,10 +377,10 @@ def _troubles(found: list[Repository]) -> Iterator[str]:
     for item in found:
         if item.state not in HEALTHY_STATES:
             yield f"  {clean(because(item))}; {clean(item.remedy)}"
-        for said in too_large_said(item.too_large).values():
+        for said in too_large_text(item.too_large).values():
             yield f"  {clean(f'{item.repository} {said}; {LARGER}')}"
         for head in item.heads:
-            if head.state == "live" and (said := projects_said(head, item.projects)):
+            if head.state == "live" and (said := projects_text(head, item.projects)):
                 yield f"  {clean(f'{item.repository} {head.branch}: {said}')}"
 
 

@@ -76,7 +76,7 @@ def standby(
         ),
     ] = False,
     once: Annotated[
-        bool, typer.Option("--once", help="Follow to the end of what was shipped, and end.")
+        bool, typer.Option("--once", help="Follow to the end of the shipped events, and end.")
     ] = False,
 ) -> Answer | None:
     """Follow another machine's shipped log ([log] ship), or take it over."""
@@ -103,7 +103,7 @@ def standby(
                     "ends when it next asks there. Start the daemon here",
                 )
             if once:
-                return _told(follower.turn())
+                return _report(follower.turn())
             ended = threading.Event()
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: ended.set())
@@ -113,7 +113,7 @@ def standby(
     return None
 
 
-def _told(now: Standby) -> Answer:
+def _report(now: Standby) -> Answer:
     document = Following(now.url, now.position, now.shipped, now.read_at or None, now.problem or None, None)
     if not now.problem:
         return Answer(document, f"event {now.position}, all that was shipped to {now.url}")
@@ -123,7 +123,7 @@ def _told(now: Standby) -> Answer:
 
 
 def _tell(call: Call, now: Standby) -> None:
-    told = _told(now)
+    told = _report(now)
     if call.as_json:
         emit_json(told.document)
     else:

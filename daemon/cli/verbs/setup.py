@@ -63,7 +63,7 @@ _MATHLIB = (
 def setup(
     call: Call,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is missing, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show missing parts, and do nothing.")] = False,
     elan: Annotated[
         str,
         typer.Option(

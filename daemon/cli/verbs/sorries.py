@@ -27,9 +27,9 @@ from store.documents.sorries import (
 )
 from store.log.envelope import utc_text
 from store.text import ago, by_state, clean, clean_block, counted, cut
-from store.view.counts import counted_branches, elsewhere_said
+from store.view.counts import counted_branches, elsewhere_text
 from store.view.impact import Impact
-from store.view.rows import SORRY_STATES, SorryState, too_large_said
+from store.view.rows import SORRY_STATES, SorryState, too_large_text
 
 if TYPE_CHECKING:
     import sqlite3
@@ -128,7 +128,7 @@ def list_(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="Only what came, went, was verified or shown false since then: 7d, yesterday, ISO 8601.",
+            help="Only sorries new, gone, verified or false since then: 7d, yesterday, ISO 8601.",
         ),
     ] = "",
     by: Annotated[
@@ -195,8 +195,8 @@ def list_(
         Sorries(shown, changes, too_large),
         empty=f"no sorry is open{hint}" if left else nothing("sorry", repo, branch, state, text, since),
         group=group,
-        above=[f"{where} {said}" for where, said in too_large_said(too_large).items()],
-        total=counted(len(shown) - elsewhere, "sorry") + elsewhere_said(elsewhere) + hint,
+        above=[f"{where} {said}" for where, said in too_large_text(too_large).items()],
+        total=counted(len(shown) - elsewhere, "sorry") + elsewhere_text(elsewhere) + hint,
     )
 
 

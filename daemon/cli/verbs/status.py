@@ -29,7 +29,7 @@ from daemon.place.lock import FolderError
 from store.documents.problems import Problem, ProblemCode
 from store.errors import LogError
 from store.text import ago, by_state, clean, counted, headline, span
-from store.view.counts import elsewhere_said
+from store.view.counts import elsewhere_text
 from store.view.rows import NotifierRow
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def status(
     """Show health, problems and activity."""
     if watch:
         if call.instance.moment is not None:
-            raise typer.BadParameter("waits for what comes, and --as-of is of what was", param_hint="--watch")
+            raise typer.BadParameter("waits for news, and --as-of is about the past", param_hint="--watch")
         show_again(
             call.config, every_s=EVERY_S if seconds is None else seconds, as_json=call.as_json, show=show
         )
@@ -138,7 +138,7 @@ def show(report: Status) -> None:
             ("proving", _proving(report.proving)),
             *_work(report.work),
             ("jobs", _jobs(jobs, running=daemon.running, earlier=earlier)),
-            ("told", _told(report.notifications or ())),
+            ("told", _channels_text(report.notifications or ())),
             *_first_look(report),
             ("log", f"{log.path}, {counted(log.position, 'event')}"),
             (
@@ -238,7 +238,7 @@ def _models(models: Models) -> str:
     return "; ".join(filter(None, lines))
 
 
-def _told(channels: Sequence[NotifierRow]) -> str:
+def _channels_text(channels: Sequence[NotifierRow]) -> str:
     """Describe the messages that each notification channel got; "" without channels."""
     return "; ".join(
         f"{item.channel} {counted(item.told, 'event')}, the last {ago(item.sent_at)}"
@@ -296,7 +296,7 @@ def _counts(report: Status) -> tuple[tuple[str, str], ...]:
     """Return the lines of what the view counts, "unknown" where it cannot be read."""
     if report.sorries is None or report.proofs is None:
         return tuple((name, "unknown") for name in ("sorries", "proofs", "theorems"))
-    sorries = by_state(_some(report.sorries, "open")) + elsewhere_said(report.sorries_elsewhere or 0)
+    sorries = by_state(_some(report.sorries, "open")) + elsewhere_text(report.sorries_elsewhere or 0)
     proofs = by_state(_some(report.proofs))
     return (
         ("sorries", sorries + _disproved(report.disproved or 0)),

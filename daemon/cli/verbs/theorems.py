@@ -15,7 +15,7 @@ from daemon.cli.render import fields, say, styled
 from store.documents.lookup import resolve, theorems_called
 from store.documents.theorems import Theorem, Version, describe_theorems
 from store.text import ago, clean
-from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
+from store.view.rows import DeclarationRow, TooLargeRow, too_large_text
 from store.view.transfers import UpstreamRow
 
 GROUPS["theorems"] = "List theorems and lemmas, or show one with its history."
@@ -98,7 +98,7 @@ def list_(
         Theorems(rows, bool(more), too_large),
         empty=nothing("theorem", repo, name, text),
         group=place,
-        above=[f"{where} {said}" for where, said in too_large_said(too_large).items()],
+        above=[f"{where} {said}" for where, said in too_large_text(too_large).items()],
         more=more,
     )
 

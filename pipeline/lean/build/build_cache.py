@@ -277,8 +277,8 @@ def sweep(cache: Path, limit_bytes: int, in_use: Collection[tuple[str, str]] = (
     """
     _remove_leftovers(cache)
     entries = sorted(_entries(cache), key=lambda entry: entry.last_use)
-    wanted = set(in_use)
-    needed = {entry.build.dependencies for entry in entries if entry.build and entry.commit in wanted}
+    targets = set(in_use)
+    needed = {entry.build.dependencies for entry in entries if entry.build and entry.commit in targets}
     left = sum(entry.bytes for entry in entries)
     total = left
     builds: list[tuple[str, str]] = []
@@ -293,7 +293,7 @@ def sweep(cache: Path, limit_bytes: int, in_use: Collection[tuple[str, str]] = (
         dependents = [
             one for one in entries if entry.key and one.build and one.build.dependencies == entry.key
         ]
-        protected = entry.commit in wanted or entry.key in needed
+        protected = entry.commit in targets or entry.key in needed
         alive = [one for one in dependents if one.folder not in gone]
         if protected or not _remove_unless_held(entry.folder, [one.folder for one in alive]):
             kept += 1
@@ -328,16 +328,16 @@ class _Entry:
 
 
 def _entries(cache: Path) -> list[_Entry]:
-    found = []
+    result = []
     for folder in folders(cache / BUILDS, depth=2):
         build = read_build(folder)
-        found.append(_Entry(folder, "", build, build.bytes if build else 0, last_use(folder)))
+        result.append(_Entry(folder, "", build, build.bytes if build else 0, last_use(folder)))
     for folder in folders(cache / DEPENDENCIES, depth=1):
         size = read_json(folder / "dependency.json").get("bytes", 0)
-        found.append(
+        result.append(
             _Entry(folder, folder.name, None, size if isinstance(size, int) else 0, last_use(folder))
         )
-    return found
+    return result
 
 
 def _remove_unless_held(folder: Path, dependents: list[Path]) -> bool:
@@ -488,16 +488,16 @@ def store(cache: Path, worktree: Path, build: Build, sources: Sources) -> Build:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     _move(source, target)
                     taken += settle(target, keep=False)
-            done = dataclasses.replace(build, bytes=taken)
+            result = dataclasses.replace(build, bytes=taken)
             write(temporary / "sources.json", dict(sources.hashes))
-            write(temporary / "build.json", {"schema": SCHEMA, **asdict(done)})
+            write(temporary / "build.json", {"schema": SCHEMA, **asdict(result)})
             folder = folder_of(cache, build.key)
             folder.parent.mkdir(parents=True, exist_ok=True)
             put_aside(folder)
             temporary.rename(folder)
     finally:
         remove_tree(temporary)
-    return done
+    return result
 
 
 def seed(
@@ -512,14 +512,14 @@ def seed(
     commit's code is. `is_ancestor` says of a sha whether this commit has it in its history: a branch that no one has
     merged gives nothing to the others.
     """
-    found = [
+    result = [
         (build, folder)
         for build, folder in all_builds(cache)
         if (build.repository, build.project) == (like.repository, like.project)
         and (build.toolchain, build.dependencies, build.lakefile, build.nested)
         == (like.toolchain, like.dependencies, like.lakefile, like.nested)
     ]
-    for build, folder in sorted(found, key=lambda pair: pair[0].built_at, reverse=True):
+    for build, folder in sorted(result, key=lambda pair: pair[0].built_at, reverse=True):
         if not is_ancestor(build.sha):
             continue
         held: list[Lock] = []

@@ -195,9 +195,9 @@ class _Git:
         bounds = Bounds(left, self._memory_bytes, None, self._disk_bytes, (self._folder,))
         outcome = run_bounded(command, cwd=self._folder, bounds=bounds, environment=self._environment)
         if not outcome.ok:
-            said = " ".join(outcome.end(500).split())
+            text = " ".join(outcome.end(500).split())
             raise GitFailedError(
-                f"git {arguments[0]}: {outcome.explain(bounds)}: {said or 'it said nothing'}"
+                f"git {arguments[0]}: {outcome.explain(bounds)}: {text or 'it said nothing'}"
             )
 
 
@@ -318,11 +318,11 @@ class Fetcher:
             staging = folder.parent / f".new-{key}"
             remove_tree(staging)
             try:
-                made = self._make(staging, folder, toolchain=toolchain, manifest=manifest, key=key)
+                result = self._make(staging, folder, toolchain=toolchain, manifest=manifest, key=key)
                 staging.rename(folder)
             finally:
                 remove_tree(staging)
-        return made
+        return result
 
     def files_of(self, package: GitPackage, scratch: Path) -> PackageFiles:
         """Return what a package says of itself; no more of it is fetched, into `scratch`, which is removed afterwards.
@@ -366,7 +366,7 @@ class Fetcher:
         not_built = self._build(lake, manifest, started)
         remove_tree(root)
         size = settle(packages, keep=True)
-        made = Dependencies(
+        dependencies = Dependencies(
             key=key,
             toolchain=toolchain,
             packages=tuple(package.name for package in manifest.packages),
@@ -377,10 +377,10 @@ class Fetcher:
             seconds=round(time.monotonic() - started, 3),
             trusted=trusted,
         )
-        text = json.dumps({"schema": _SCHEMA, **asdict(made)}, ensure_ascii=False, indent=1)
+        text = json.dumps({"schema": _SCHEMA, **asdict(dependencies)}, ensure_ascii=False, indent=1)
         (staging / DESCRIPTION).write_text(text, encoding="utf-8")
         sync(staging / DESCRIPTION)
-        return made
+        return dependencies
 
     def _fetch(
         self,
@@ -412,10 +412,10 @@ class Fetcher:
                 only=only,
             )
         except GitFailedError as error:
-            said = "".join(f"; {one.target}: {one.reason}" for one in gateway.refusals)
+            text = "".join(f"; {one.target}: {one.reason}" for one in gateway.refusals)
             raise DependencyError(
                 "dependencies_unreachable",
-                f"package {package.name}: {package.url} at {package.rev}: {error}{said}",
+                f"package {package.name}: {package.url} at {package.rev}: {error}{text}",
                 remedy="check the network and that the revision still exists; it is tried again by itself",
                 passing=True,
             ) from error

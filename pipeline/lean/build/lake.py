@@ -76,10 +76,10 @@ class LakeRunner:
             own = Path(backend.sysroot) / "bin" / "lake"
             if own.is_file():
                 return cls(own, Path(backend.sysroot), backend.sandbox, project)
-        found = shutil.which("lake")
-        if found is None:
+        result = shutil.which("lake")
+        if result is None:
             return "lake is not installed"
-        return cls(Path(found), None, backend.sandbox, project)
+        return cls(Path(result), None, backend.sandbox, project)
 
     @property
     def library(self) -> Path | None:
@@ -264,9 +264,9 @@ class BuildLog:
         return Step(int(found["done"]), int(found["total"]), what)
 
     def _message(self, text: str) -> None:
-        found = _MESSAGE.fullmatch(text) or _BAD_IMPORT.fullmatch(text)
-        if found is not None:
-            about = found.groupdict()
+        result = _MESSAGE.fullmatch(text) or _BAD_IMPORT.fullmatch(text)
+        if result is not None:
+            about = result.groupdict()
             severity = about.get("first") or about.get("second") or "error"
             line, column = int(about.get("line") or 1), int(about.get("column") or 0)
             self._open = len(self.messages) < MOST_MESSAGES

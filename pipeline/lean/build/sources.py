@@ -52,12 +52,12 @@ class Sources:
             for one in wanted:
                 backwards[one].add(path)
         todo = [path for module in modules for path in self.files_of(module)]
-        found = set(todo)
+        result = set(todo)
         while todo:
-            new = backwards[todo.pop()] - found
-            found |= new
+            new = backwards[todo.pop()] - result
+            result |= new
             todo += new
-        return frozenset(found)
+        return frozenset(result)
 
 
 def read_sources(project: Path) -> Sources:

@@ -17,10 +17,10 @@ def copy_tree(source: Path, target: Path) -> None:
     """Copy a tree, sharing blocks where the file system can, never files: the copy will be written."""
     target.parent.mkdir(parents=True, exist_ok=True)
     command = ["cp", "-a", "--reflink=auto", "--no-target-directory", "--", str(source), str(target)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", errors="replace").strip()
-        raise OSError(f"{source}: cannot be copied to {target}: {said[-500:]}")
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if result.returncode != 0:
+        text = result.stderr.decode("utf-8", errors="replace").strip()
+        raise OSError(f"{source}: cannot be copied to {target}: {text[-500:]}")
 
 
 def remove_tree(folder: Path) -> None:

@@ -131,17 +131,17 @@ _RUNTIME = frozenset({"io", "core", "internal"})
 
 def refusal(kind: str, desc: str, *, command: str) -> ReplRefused:
     """Return the exception for an error object `{"error": kind, "desc": desc}` in answer to `command`."""
-    found = _CLASSES.get(kind, ReplSuspect)
+    result = _CLASSES.get(kind, ReplSuspect)
     if kind in _RUNTIME:
         first = desc.partition("\n")[0]
         if desc.startswith(_ESCAPED):
-            found = ReplSuspect
+            result = ReplSuspect
         elif command in _COMPILING and desc != "interrupt":
             # The compiler's messages may well speak of heartbeats; the text is what was refused.
-            found = InputRejected
+            result = InputRejected
         elif any(mark in first for mark in _LIMITS):
-            found = LimitReached
-    return found(kind, desc, command=command)
+            result = LimitReached
+    return result(kind, desc, command=command)
 
 
 def is_failed_tactic(error: ReplRefused) -> bool:

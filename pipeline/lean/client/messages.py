@@ -157,16 +157,16 @@ def _hypotheses(raw: object, where: str, known: _Known) -> tuple[Variable, ...]:
         try:
             kind = item["type"]
             plain = item["name"], item["userName"], item["isInaccessible"], kind["pp"]
-            found = known.get(plain)
+            result = known.get(plain)
         except (KeyError, TypeError):
             # One without a type, or malformed.
             return Variable.from_json(item, at)
         if len(item) != 4 or len(kind) != 1:
             return Variable.from_json(item, at)
         # 1 is equal to True, and no Bool.
-        if found is None or type(plain[2]) is not bool:
-            found = known[plain] = Variable.from_json(item, at)
-        return found
+        if result is None or type(plain[2]) is not bool:
+            result = known[plain] = Variable.from_json(item, at)
+        return result
 
     return wire.list_(raw, f"{where}.vars", one)
 

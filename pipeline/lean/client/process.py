@@ -217,8 +217,8 @@ class ReplProcess:
                 # The last caller was cancelled at a point where no one could end the process for it.
                 raise await self.fatal(ReplDied, f"{what}: an earlier answer is still outstanding")
             if pipes.output or unread or self._unread():
-                said = excerpt(pipes.output) if pipes.output else "something"
-                raise await self.fatal(ReplProtocolError, f"{what}: it wrote {said} without being asked")
+                text = excerpt(pipes.output) if pipes.output else "something"
+                raise await self.fatal(ReplProtocolError, f"{what}: it wrote {text} without being asked")
             pipes.asked = True
             self._stdin.write(data)
         if b"\n" not in pipes.output:
@@ -239,8 +239,8 @@ class ReplProcess:
             closed = "output" if pipes.eof else "input"
             raise await self.fatal(ReplDied, f"{what}: the REPL closed its {closed}{rest}", wait=True)
         if end + 1 < len(output):
-            said = excerpt(output[end + 1 : end + 200])
-            raise await self.fatal(ReplProtocolError, f"{what}: it wrote {said} after its answer")
+            text = excerpt(output[end + 1 : end + 200])
+            raise await self.fatal(ReplProtocolError, f"{what}: it wrote {text} after its answer")
         with memoryview(output) as whole:
             line = bytes(whole[:end])
         # A buffer that one large answer has grown is given back.
@@ -368,16 +368,16 @@ class ServerProcess(ReplProcess):
                 raise ReplDied(f"{what}: {self.dead}")
             if time.monotonic() > ends + _LATE_S:
                 return None  # however much more it says
-            found = header.match(pipes.output)
-            if found is not None:
-                length = int(found[1]) if len(found[1]) < 18 else MAX_LINE_BYTES + 1
+            match = header.match(pipes.output)
+            if match is not None:
+                length = int(match[1]) if len(match[1]) < 18 else MAX_LINE_BYTES + 1
                 if self._taken + length > MAX_LINE_BYTES:
                     raise await self.fatal(
                         ReplProtocolError, f"{what}: the answer is longer than {MAX_LINE_BYTES} bytes"
                     )
-                end = found.end() + length
+                end = match.end() + length
                 if len(pipes.output) >= end:
-                    data = bytes(pipes.output[found.end() : end])
+                    data = bytes(pipes.output[match.end() : end])
                     del pipes.output[:end]
                     self._taken += len(data) + _SMALL_FRAME_BYTES
                     return data
@@ -413,10 +413,10 @@ def excerpt(line: bytes | bytearray) -> str:
 
 def _tree(pid: int) -> list[int]:
     """Return the process and everything below it, as far as it is still there."""
-    found, todo = [], [pid]
+    result, todo = [], [pid]
     while todo:
         one = todo.pop()
-        found.append(one)
+        result.append(one)
         try:
             threads = list(Path(f"/proc/{one}/task").iterdir())
         except (FileNotFoundError, ProcessLookupError):
@@ -424,7 +424,7 @@ def _tree(pid: int) -> list[int]:
         for thread in threads:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 todo += map(int, (thread / "children").read_bytes().split())
-    return found
+    return result
 
 
 def _resident(pid: int) -> int:
@@ -558,19 +558,19 @@ async def run_to_end(
     except OSError as error:
         raise ReplStartError(f"{argv[0]}: {error}") from error
     assert process.stdout is not None
-    said = b""
+    text = b""
     try:
         async with asyncio.timeout(limit_s):
             while piece := await process.stdout.read(STDERR_KEPT_BYTES):
-                said = (said + piece)[-STDERR_KEPT_BYTES:]
+                text = (text + piece)[-STDERR_KEPT_BYTES:]
             await process.wait()
     except TimeoutError:
-        return None, said.decode(errors="replace")
+        return None, text.decode(errors="replace")
     finally:
         if process.returncode is None:
             kill_group(process.pid)
             await process.wait()
-    return process.returncode, said.decode(errors="replace")
+    return process.returncode, text.decode(errors="replace")
 
 
 def _alone(command: Sequence[str], limits: Limits) -> tuple[str, ...]:

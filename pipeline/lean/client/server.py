@@ -310,10 +310,10 @@ class ServerRepl(Repl):
         wrong = next((one for one in messages or () if one.severity == "error"), None)
         if messages is None or wrong is not None:
             await repl.close()
-            said = f"{backend.argv[0]} --server: import {' '.join(names)}:"
+            text = f"{backend.argv[0]} --server: import {' '.join(names)}:"
             if wrong is not None:
-                raise ImportsRefused(f"{said} {wrong.data}")
-            raise ReplStartError(f"{said} no end of loading after {ready_timeout_s:g} s")
+                raise ImportsRefused(f"{text} {wrong.data}")
+            raise ReplStartError(f"{text} no end of loading after {ready_timeout_s:g} s")
         return repl
 
     async def close(self) -> None:
@@ -385,12 +385,12 @@ class ServerRepl(Repl):
         try:
             yield
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            said = f"{what}: an answer of another shape ({type(error).__name__}: {error})"
-            raise await self._process.fatal(ReplProtocolError, said[:500]) from error
+            text = f"{what}: an answer of another shape ({type(error).__name__}: {error})"
+            raise await self._process.fatal(ReplProtocolError, text[:500]) from error
 
     async def _said_of(self, whole: str, number: int, ends: float, what: str) -> list[_Message] | None:
         """Return the messages about the document's present version, which end with the answer of this number."""
-        found: list[_Object] = []
+        result: list[_Object] = []
         fatal = False
         while (message := await self._receive(ends, what)) is not None:
             params = message.get("params")
@@ -400,13 +400,13 @@ class ServerRepl(Repl):
             elif message.get("method") == "textDocument/publishDiagnostics" and isinstance(params, dict):
                 if params.get("version") == self._version:
                     if not params.get("isIncremental"):
-                        found.clear()
-                    found.extend(params["diagnostics"])
+                        result.clear()
+                    result.extend(params["diagnostics"])
             elif message.get("id") == number:
                 if "error" in message:
                     raise await self._process.fatal(ReplDied, f"the server's worker: {_error(message)}")
                 lines = whole.split("\n")
-                return [_message(one, lines) for one in found]
+                return [_message(one, lines) for one in result]
         if fatal:
             raise await self._process.fatal(ReplDied, "the server's worker ended")
         return None
@@ -447,7 +447,7 @@ class ServerRepl(Repl):
 
     async def _exchange(self, command: str, payload: Json, limit_s: float) -> Json:
         self._calls += 1
-        given: _Object = dict(payload)
+        options: _Object = dict(payload)
         if self._process.dead is not None:
             raise self._process.dead
         try:
@@ -461,13 +461,13 @@ class ServerRepl(Repl):
                     self._states.clear()
                     return {"nGoals": held}
                 case "goal.delete":
-                    for number in given["stateIds"]:
+                    for number in options["stateIds"]:
                         self._states.pop(number, None)
                     return {}
                 case "goal.print":
-                    return {"goals": self._state(given["stateId"]).goals}
+                    return {"goals": self._state(options["stateId"]).goals}
             try:
-                return await self._answers[command](given, max(0.1, limit_s - self._grace_s))
+                return await self._answers[command](options, max(0.1, limit_s - self._grace_s))
             except asyncio.CancelledError:
                 # Its answer would be read as the next one's.
                 await self._process.fatal(ReplDied, f"{command}: given up with its answer outstanding")
@@ -707,13 +707,13 @@ def _goal(text: str) -> _Object:
             entries[-1] += "\n" + line
         else:
             entries.append(line)
-    found: _Object = {"name": "", "vars": []}
+    result: _Object = {"name": "", "vars": []}
     for entry in entries:
-        if entry.startswith("case ") and not found["vars"]:
-            found["userName"] = entry.removeprefix("case ")
+        if entry.startswith("case ") and not result["vars"]:
+            result["userName"] = entry.removeprefix("case ")
         elif entry.startswith(("⊢ ", "| ")):
-            found["target"] = {"pp": entry[2:]}
-            found["fragment"] = "tactic" if entry.startswith("⊢") else "conv"
+            result["target"] = {"pp": entry[2:]}
+            result["fragment"] = "tactic" if entry.startswith("⊢") else "conv"
         else:
             names, _, said = entry.partition(" : ")
             kind, assigned, value = said.partition(" := ")
@@ -724,5 +724,5 @@ def _goal(text: str) -> _Object:
                     "isInaccessible": "✝" in name,
                     "type": {"pp": kind},
                 }
-                found["vars"].append({**one, "value": {"pp": value}} if assigned else one)
-    return found
+                result["vars"].append({**one, "value": {"pp": value}} if assigned else one)
+    return result

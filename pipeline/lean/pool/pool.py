@@ -189,16 +189,16 @@ class Line(Generic[W]):
         return True
 
     def _next(self, home: Callable[[object], Home]) -> _Waiter[W] | None:
-        now, found = time.monotonic(), None
+        now, result = time.monotonic(), None
         for one in self._waiters.values():
             if one.overtaken >= _OVERTAKEN_AT_MOST:
                 return one
             lies = Home.NOWHERE if one.owner is None else home(one.owner)
             if lies is Home.FREE:
                 return one
-            if found is None and (lies is Home.NOWHERE or now - one.since >= PATIENCE_S):
-                found = one
-        return found
+            if result is None and (lies is Home.NOWHERE or now - one.since >= PATIENCE_S):
+                result = one
+        return result
 
     def refuse(self, error: Callable[[], BaseException]) -> None:
         """Send everybody away with an error."""
@@ -287,11 +287,11 @@ class ReplPool:
         wanted = setup or Setup()
         await self._turn(key, wanted, owner)
         try:
-            while (found := self._choose(key, wanted, owner)) is not None:
-                if found.guests and found.setup != wanted and not await self._forget(found):
+            while (result := self._choose(key, wanted, owner)) is not None:
+                if result.guests and result.setup != wanted and not await self._forget(result):
                     continue
                 self._reused += 1
-                return found
+                return result
             return await self._start(key)
         except BaseException:
             self._end_turn()

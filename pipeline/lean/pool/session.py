@@ -203,12 +203,12 @@ class Replayer:
 
     async def open(self, origin: Origin, repl: Repl) -> tuple[State, ...]:
         """Make the root states; raises what the process raises."""
-        made = await origin.make(repl)
+        result = await origin.make(repl)
         origin.states = tuple(
             State(self._named(goals, None), ref=ref, names=names_of(goals), origin=origin)
-            for ref, goals in made
+            for ref, goals in result
         )
-        self._there.update(zip((ref for ref, _ in made), origin.states, strict=True))
+        self._there.update(zip((ref for ref, _ in result), origin.states, strict=True))
         return origin.states
 
     def child(
@@ -274,18 +274,18 @@ class Replayer:
 
     async def _remake(self, origin: Origin, repl: Repl) -> None:
         try:
-            made = await origin.make(repl)
+            result = await origin.make(repl)
         except ReplSuspect:
             raise
         except ReplRefused as error:
             _lose(origin.states, origin.step, str(error))
             return
-        if len(made) != len(origin.states):
-            for ref, _ in made:
+        if len(result) != len(origin.states):
+            for ref, _ in result:
                 self._throw(ref)
-            _lose(origin.states, origin.step, f"{len(origin.states)} goal states before, {len(made)} now")
+            _lose(origin.states, origin.step, f"{len(origin.states)} goal states before, {len(result)} now")
             return
-        for state, (ref, goals) in zip(origin.states, made, strict=True):
+        for state, (ref, goals) in zip(origin.states, result, strict=True):
             if state.holds and (state.ref is None or state.ref.generation != repl.generation):
                 self._rebind(state, ref, goals, origin.step)
             else:

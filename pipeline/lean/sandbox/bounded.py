@@ -561,15 +561,15 @@ def _attempt() -> dict[str, str]:
 def _kill_marked(mark: str) -> None:
     """Kill what left the group of a program that ran without a sandbox; found by the mark in its environment."""
     for _ in range(3):  # a process may fork between the look and the signal
-        found = []
+        result = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.pid != os.getpid() and process.environ().get(_MARK) == mark:
                     process.kill()
-                    found.append(process)
-        if not found:
+                    result.append(process)
+        if not result:
             return
-        psutil.wait_procs(found, timeout=2)
+        psutil.wait_procs(result, timeout=2)
 
 
 def _mib(size: int | None) -> str:

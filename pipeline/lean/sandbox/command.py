@@ -270,9 +270,9 @@ class Limits:
 
 def find_program(run: Sequence[str]) -> Path | str:
     """Return where a program is, by its path or on PATH, or one sentence on why it cannot be run."""
-    found = shutil.which(run[0])
-    if found is not None:
-        return Path(found).absolute()
+    result = shutil.which(run[0])
+    if result is not None:
+        return Path(result).absolute()
     there = "cannot be executed" if os.sep in run[0] and Path(run[0]).exists() else "is not there"
     where = "" if os.sep in run[0] else " on PATH"
     return f"the program {run[0]} {there}{where}"
@@ -293,13 +293,13 @@ def bubblewrap_problem() -> str | None:
     try:
         # /usr is bound anyhow. The whole of it, because each part can be forbidden by itself.
         probe = bubblewrap(["/bin/true"], project=Path("/usr/bin"), environment={})
-        done = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+        result = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     except (SandboxError, OSError) as error:
         return f"{program} cannot be tried: {error}"
-    if done.returncode == 0:
+    if result.returncode == 0:
         return None
-    said = done.stderr.decode("utf-8", errors="replace").strip()
-    return f"{program} cannot make a sandbox ({said}); allow user namespaces to the daemon's user"
+    text = result.stderr.decode("utf-8", errors="replace").strip()
+    return f"{program} cannot make a sandbox ({text}); allow user namespaces to the daemon's user"
 
 
 @functools.cache
@@ -310,8 +310,8 @@ def _namespaces(program: str) -> tuple[str, ...]:
     setuid one, or root without user namespaces cannot forbid it; then the filter of system calls has to do alone.
     """
     probe = [program, *_NAMESPACES, *_NO_MORE_NAMESPACES, "--ro-bind", "/", "/", "--", "/bin/true"]
-    done = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
-    return _NO_MORE_NAMESPACES if done.returncode == 0 else ()
+    result = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    return _NO_MORE_NAMESPACES if result.returncode == 0 else ()
 
 
 def bubblewrap(

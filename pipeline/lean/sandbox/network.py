@@ -275,8 +275,8 @@ def forwarded(gateway_socket: Path) -> tuple[tuple[str, ...], tuple[Path, ...]]:
 
 
 async def _look_up(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    result = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in result))
 
 
 async def _join(

@@ -216,14 +216,14 @@ class _Splitter:
         self.wasted = 0  # characters read in vain behind a `@[` that does not close
 
     def run(self) -> list[RawCommand]:
-        found: list[RawCommand] = []
+        result: list[RawCommand] = []
         for number, (start, end) in enumerate(self.lexed.parts):
             self.commands, self.limit = [], end
             self._part(max(start, self.start))
-            found += self._accounted(max(start, self.start), holder="#doc" if number else "")
-            if found and found[-1].keyword == "#exit":
+            result += self._accounted(max(start, self.start), holder="#doc" if number else "")
+            if result and result[-1].keyword == "#exit":
                 break
-        return found
+        return result
 
     def _part(self, at: int) -> None:
         """Find the commands from `at` to the limit, as far as something begins them."""
@@ -296,8 +296,8 @@ class _Splitter:
             if word not in MODIFIERS:
                 own = at if own < 0 else own
                 prefix = _Prefix(own, at, match.end(), word, tuple(modifiers), decorated=at != first)
-                found = self._keyword(prefix)
-                return found, found.word_end if found else match.end()
+                result = self._keyword(prefix)
+                return result, result.word_end if result else match.end()
             own = at if own < 0 else own
             modifiers.append(word)
             at = match.end()
@@ -472,8 +472,8 @@ class _Splitter:
         """Let a command be what stands behind its `in`, though nothing there is known to begin one."""
         depth = _Depth(self.bare)
         depth.restart(command.word_end)
-        found = _THEN.finditer(self.bare, command.word_end, command.end)
-        taken = next((one for one in found if not depth.before(one.start())), None)
+        result = _THEN.finditer(self.bare, command.word_end, command.end)
+        taken = next((one for one in result if not depth.before(one.start())), None)
         if taken:
             command.prefixes.append(command.keyword)
             command.keyword = taken.group(1)

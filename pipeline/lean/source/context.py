@@ -70,7 +70,7 @@ def words_of(text: str) -> frozenset[str]:
 
 def bound_names(tokens: Iterable[str]) -> set[str]:
     """Return the words between `fun`, `intro`, `obtain`, … and what ends their names."""
-    found: set[str] = set()
+    result: set[str] = set()
     binding = False
     for token in tokens:
         if token in _BINDERS:
@@ -78,8 +78,8 @@ def bound_names(tokens: Iterable[str]) -> set[str]:
         elif token in _BINDERS_END:
             binding = False
         elif binding:
-            found |= words_of(token)
-    return found
+            result |= words_of(token)
+    return result
 
 
 class _Scope:
@@ -304,18 +304,18 @@ class InForce:
         self._needs = {part: _words_of(part) & self.bound for part in self._instances}
 
     def _brought(self, words: Collection[str]) -> tuple[set[str], list[Part]]:
-        found = set(words) | last_parts(words) | self._included
+        result = set(words) | last_parts(words) | self._included
         variables, instances = dict(self._variables), list(self._instances)
         brought: list[Part] = []
         while True:
-            new = [variables.pop(name) for name in found & variables.keys()]
-            new += [part for part in instances if self._needs[part] <= found]
+            new = [variables.pop(name) for name in result & variables.keys()]
+            new += [part for part in instances if self._needs[part] <= result]
             if not new:
-                return found, brought
-            instances = [part for part in instances if not self._needs[part] <= found]
+                return result, brought
+            instances = [part for part in instances if not self._needs[part] <= result]
             brought += new
             for part in new:
-                found |= _words_of(part)
+                result |= _words_of(part)
 
     def words(self, text: str) -> set[str]:
         """Return the words of a text with those that its variables bring: what their types say, and the instances of

@@ -89,9 +89,9 @@ def read_command(lexed: Lexed, positions: Positions, command: RawCommand) -> Hea
     at = _skip(lexed.bare, command.word_end)
     end, closed = _statement_end(lexed.bare, positions, at, command.end, command.keyword)
     if not closed:
-        done = lexed.bare.find("=>", at, command.end)
+        result = lexed.bare.find("=>", at, command.end)
         line = lexed.bare.find("\n", at, command.end)
-        end = next((found for found in (done, line) if found >= 0), command.end)
+        end = next((item for item in (result, line) if item >= 0), command.end)
     return Head((None,), command.keyword, at, max(at, end))
 
 

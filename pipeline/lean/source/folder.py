@@ -20,12 +20,12 @@ def scan_files(path: Path) -> list[ScannedFile]:
 
 def lean_3_projects(path: Path) -> list[str]:
     """Return the files that say that a folder, or one below it, is a project of Lean 3, which has no lakefile."""
-    found = []
+    result = []
     for folder, folders, names in os.walk(path, followlinks=False):
         folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
         if LEAN_3 in names and not set(LAKEFILES).intersection(names):
-            found.append(shown_path(Path(folder, LEAN_3).relative_to(path).as_posix()))
-    return found
+            result.append(shown_path(Path(folder, LEAN_3).relative_to(path).as_posix()))
+    return result
 
 
 def _lean_files(path: Path) -> Iterator[tuple[Path, str]]:
@@ -33,15 +33,15 @@ def _lean_files(path: Path) -> Iterator[tuple[Path, str]]:
     if not path.is_dir():
         yield path, shown_path(str(path))
         return
-    found = []
+    result = []
     for folder, folders, names in os.walk(path, followlinks=False):
         folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
         for name in names:
             file = Path(folder, name)
             # A symlinked file may lead out of the folder, or be a second name of one that is listed anyway.
             if name.endswith(".lean") and not file.is_symlink():
-                found.append((file, shown_path(file.relative_to(path).as_posix())))
-    yield from sorted(found, key=lambda pair: pair[1])
+                result.append((file, shown_path(file.relative_to(path).as_posix())))
+    yield from sorted(result, key=lambda pair: pair[1])
 
 
 def _scan_one(file: Path, name: str) -> ScannedFile:

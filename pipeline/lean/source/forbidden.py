@@ -193,38 +193,38 @@ def complaints(replacement: str, *, ends_line: bool = False) -> tuple[str, ...]:
     halves = sorted({character for character in replacement if "\ud800" <= character <= "\udfff"})
     if halves:  # no file can hold it
         return tuple(f"U+{ord(half):04X}, which is half of a character" for half in halves)
-    found: list[str] = []
+    result: list[str] = []
     lexed = lex(replacement)
     code, bare = lexed.code, lexed.bare
     for character in sorted(set(replacement)):
         # In a comment it hides nothing unless it changes how others show.
         if invisible(character) and (character in code or unicodedata.category(character) != "Mn"):
-            found.append(f"the invisible character U+{ord(character):04X}")
+            result.append(f"the invisible character U+{ord(character):04X}")
         elif unicodedata.category(character) in ("Zs", "Zl", "Zp") and character != " ":
-            found.append(f"the white space U+{ord(character):04X}, which is none to Lean")
+            result.append(f"the white space U+{ord(character):04X}, which is none to Lean")
     if any(unicodedata.category(b) in ("Mn", "Me") for a, b in itertools.pairwise(code) if a.isascii()):
-        found.append("an accent that is put on a letter, which makes a name look like another")
-    found += _ambiguous(replacement, code)
+        result.append("an accent that is put on a letter, which makes a name look like another")
+    result += _ambiguous(replacement, code)
     if lexed.docs:
-        found.append("a doc comment, which would document what follows or be a command")
-    found += [
+        result.append("a doc comment, which would document what follows or be a command")
+    result += [
         f"the letter {character} (U+{ord(character):04X}), which no name in Lean has"
         for character in sorted(set(bare))
         if unicodedata.category(character) in ("Lu", "Ll", "Lo", "Nl") and not _LETTER.match(character)
     ]
     if "-/" in bare:
-        found.append("the end of a comment that the replacement does not open")
+        result.append("the end of a comment that the replacement does not open")
     tokens, unclosed = tokens_of_text(replacement)
     if unclosed is not None:
-        found.append(f"not closed inside the replacement: {unclosed}")
+        result.append(f"not closed inside the replacement: {unclosed}")
     if not ends_line and _ends_in_comment(replacement):
-        found.append("a line comment at the end would hide the source after it")
+        result.append("a line comment at the end would hide the source after it")
     words = [token.text for token in tokens]
-    found += _unbalanced(words)
-    found += _commands(words)
-    found += _computed(words)
+    result += _unbalanced(words)
+    result += _commands(words)
+    result += _computed(words)
     if _STOPS.search(bare):
-        found.append("the word stop")
+        result.append("the word stop")
     opens = not _OPENING.isdisjoint(words)
     excused = _excused(words)
     for position, word in enumerate(words):
@@ -232,9 +232,9 @@ def complaints(replacement: str, *, ends_line: bool = False) -> tuple[str, ...]:
             continue
         following = words[position + 1] if position + 1 < len(words) else ""
         complaint = _word(word, following, opens=opens)
-        if complaint is not None and complaint not in found:
-            found.append(complaint)
-    return tuple(found)
+        if complaint is not None and complaint not in result:
+            result.append(complaint)
+    return tuple(result)
 
 
 def invisible(character: str) -> bool:
@@ -302,15 +302,15 @@ def _forbidden(part: str) -> bool:
 
 def _excused(words: list[str]) -> frozenset[int]:
     """Return the positions of words that are others elsewhere: in `aesop (add unsafe foo)` and `open scoped Foo in`."""
-    found = {at for at in range(1, len(words)) if (words[at - 1], words[at]) == ("open", "scoped")}
+    result = {at for at in range(1, len(words)) if (words[at - 1], words[at]) == ("open", "scoped")}
     for at in range(len(words) - 2):
         if words[at : at + 2] == ["(", "add"] and words[at + 2] != ":=":
             inside, depth = range(at + 2, _closing(words, at)), 0
             for inner in inside:
                 depth += (words[inner] in _BRACKETS) - (words[inner] in _CLOSERS)
                 if words[inner] == "unsafe" and depth == 0 and words[inner - 1] in ("add", ","):
-                    found.add(inner)
-    return frozenset(found)
+                    result.add(inner)
+    return frozenset(result)
 
 
 def _ambiguous(text: str, code: str) -> list[str]:
@@ -322,23 +322,23 @@ def _ambiguous(text: str, code: str) -> list[str]:
     it: the lexer cannot know. So strings are taken only between white space or brackets. In the
     same way `{x //-1 < x}` begins a comment to the lexer and none to Lean, and a quoted name may hold a line end.
     """
-    found: list[str] = []
+    result: list[str] = []
     if re.search(r"\r(?!\n)", text):
-        found.append("a carriage return that ends no line")
+        result.append("a carriage return that ends no line")
     if set("«»") & set(_QUOTED_NAME.sub("", code)):
-        found.append("a quoted name that does not end on its line, or a stray « or »")
+        result.append("a quoted name that does not end on its line, or a stray « or »")
     if _GLUED_NAME.search(code):
-        found.append("a quoted name with a word right beside it, which Lean reads as two")
+        result.append("a quoted name with a word right beside it, which Lean reads as two")
     if any(
         code[at] != text[at] and code[at - 1] == text[at - 1] and not text[at - 1].isspace()
         for at in range(1, len(text))
     ):
-        found.append("a comment right behind a symbol, which could be a part of it")
+        result.append("a comment right behind a symbol, which could be a part of it")
     plain = _PLAIN_CHARACTER.sub("0", _RADIX.sub("0", code))
     if _NUMBER_IN_WORD.search(plain):
-        found.append("a number that runs into a word")
+        result.append("a number that runs into a word")
     if _CHARACTER.search(_WHOLE_NAME.sub("x", plain)):
-        found.append("a character literal, or a tick beside a quotation mark")
+        result.append("a character literal, or a tick beside a quotation mark")
     at = code.find('"')
     while at >= 0:
         string = _STRING.match(code, at)
@@ -352,10 +352,10 @@ def _ambiguous(text: str, code: str) -> list[str]:
             or (before and before not in _STRING_OPENS_AFTER)
             or (after and after not in _STRING_CLOSES_BEFORE)
         ):
-            found.append("a quotation mark that is not plainly the edge of a string on one line")
+            result.append("a quotation mark that is not plainly the edge of a string on one line")
             break
         at = code.find('"', string.end())
-    return found
+    return result
 
 
 def _could_hide(string: str) -> bool:

@@ -68,8 +68,8 @@ def read_lakefile_toml(text: str) -> dict[str, Any]:
 
 def _tables(lakefile: dict[str, Any], *names: str) -> Iterator[dict[str, Any]]:
     for name in names:
-        found = lakefile.get(name)
-        yield from (one for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
+        result = lakefile.get(name)
+        yield from (one for one in result if isinstance(one, dict)) if isinstance(result, list) else ()
 
 
 def source_folders(project: Path) -> tuple[str, ...]:
@@ -77,16 +77,16 @@ def source_folders(project: Path) -> tuple[str, ...]:
 
     A lakefile in Lean is a program: what it computes is not seen, a `srcDir := "…"` in its text is.
     """
-    found = {""}
+    result = {""}
     with suppress(OSError, ValueError):
         table = read_lakefile_toml(read_inside(project, "lakefile.toml").decode())
         base = table.get("srcDir", "")
         for one in (table, *_tables(table, "lean_lib", "lean_exe")):
-            found.add(str(PurePosixPath(str(base), str(one.get("srcDir", "")) if one is not table else "")))
+            result.add(str(PurePosixPath(str(base), str(one.get("srcDir", "")) if one is not table else "")))
     with suppress(OSError, ValueError):
-        found.update(_SOURCE_FOLDER.findall(read_inside(project, "lakefile.lean").decode()))
+        result.update(_SOURCE_FOLDER.findall(read_inside(project, "lakefile.lean").decode()))
     return tuple(
-        sorted({one.strip("/").removeprefix("./") for one in found if one != "."}, key=len, reverse=True)
+        sorted({one.strip("/").removeprefix("./") for one in result if one != "."}, key=len, reverse=True)
     )
 
 
@@ -95,15 +95,15 @@ def lean_options(project: Path) -> tuple[str, ...]:
 
     Those of its libraries hold too. Of a lakefile in Lean, which is a program, what its text lists is seen.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     with suppress(OSError, ValueError):
         table = read_lakefile_toml(read_inside(project, "lakefile.toml").decode())
         for one in (table, *_tables(table, "lean_lib")):
             options = one.get("leanOptions")
-            found.update(_flat(options if isinstance(options, Mapping) else {}))
+            result.update(_flat(options if isinstance(options, Mapping) else {}))
     with suppress(OSError, ValueError):
-        found.update(_OPTION.findall(read_inside(project, "lakefile.lean").decode()))
-    return tuple(f"{name}={value}" for name, value in found.items() if _OPTION_NAME.fullmatch(name))
+        result.update(_OPTION.findall(read_inside(project, "lakefile.lean").decode()))
+    return tuple(f"{name}={value}" for name, value in result.items() if _OPTION_NAME.fullmatch(name))
 
 
 def _flat(options: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:

@@ -427,7 +427,7 @@ def _apart(bare: str) -> str:
     In `x!sorry` and `x1sorry` it is a part of the name.
     """
     if not (
-        places := [found.end() for found in _BEFORE_WORD.finditer(bare) if _stands_apart(bare, found.end())]
+        places := [item.end() for item in _BEFORE_WORD.finditer(bare) if _stands_apart(bare, item.end())]
     ):
         return bare
     apart = list(bare)
@@ -574,8 +574,8 @@ def tokens_of_text(text: str) -> tuple[tuple[Token, ...], str | None]:
     lexed = lex(text)
     positions = Positions(text, lexed.bare)
     tokens = tuple(
-        Token(text[found.start() : found.end()], positions.byte(found.start()), positions.byte(found.end()))
-        for found in _TOKEN.finditer(lexed.bare)
+        Token(text[item.start() : item.end()], positions.byte(item.start()), positions.byte(item.end()))
+        for item in _TOKEN.finditer(lexed.bare)
     )
     return tokens, lexed.errors[0] if lexed.errors else None
 

@@ -112,7 +112,7 @@ def package_folders(project: Path) -> tuple[Path, ...]:
 
 def path_packages(data: bytes) -> tuple[str, ...]:
     """Return the folders of the packages that are part of the project, even if the rest of the manifest is refused."""
-    found = []
+    result = []
     with suppress(ValueError, RecursionError):
         raw = json.loads(data)
         entries = raw.get("packages") if isinstance(raw, dict) else None
@@ -120,8 +120,8 @@ def path_packages(data: bytes) -> tuple[str, ...]:
             kind, fields = unwrapped(entry) if isinstance(entry, dict) else ("", {})
             with suppress(ManifestError):
                 if kind == "path":
-                    found.append(_folder(fields.get("dir"), "of this project"))
-    return tuple(dict.fromkeys(found))
+                    result.append(_folder(fields.get("dir"), "of this project"))
+    return tuple(dict.fromkeys(result))
 
 
 def unwrapped(entry: dict[str, Any]) -> tuple[str, dict[str, Any]]:

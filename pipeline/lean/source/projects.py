@@ -48,18 +48,18 @@ def find_projects(files: Mapping[str, str], read: Callable[[str], bytes]) -> tup
         for name in path_packages(read(files[manifest]))
     }
     own = sorted(folders - packages, key=lambda folder: (len(PurePosixPath(folder).parts), folder))
-    found = [] if own else _of_lean_3(files, read)
-    for folder in own[:MOST_PROJECTS] or ([] if found else [""]):
+    result = [] if own else _of_lean_3(files, read)
+    for folder in own[:MOST_PROJECTS] or ([] if result else [""]):
         named = next((path for path in toolchain_files(folder) if path in files), None)
         manifest = outside(MANIFEST, folder)
-        found.append(
+        result.append(
             Project(
                 folder=folder,
                 toolchain="" if named is None else one_line_of(read(files[named])),
                 manifest=files.get(manifest, ""),
             )
         )
-    return tuple(sorted(found, key=lambda one: one.folder))
+    return tuple(sorted(result, key=lambda one: one.folder))
 
 
 def _of_lean_3(files: Mapping[str, str], read: Callable[[str], bytes]) -> list[Project]:

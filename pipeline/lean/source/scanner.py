@@ -184,8 +184,8 @@ def parse(data: bytes, *, path: str = "") -> SourceFile:
 def locate(data: bytes) -> LocatedFile:
     """Read where the declarations of one file and their statements begin and end. Never raises."""
     reader = _Reader(data)
-    found = [item for item in reader._declarations() if item.declares]
-    declarations = tuple(Located(item.start, item.stated, item.end, item.record) for item in found)
+    result = [item for item in reader._declarations() if item.declares]
+    declarations = tuple(Located(item.start, item.stated, item.end, item.record) for item in result)
     docs = (
         (start, end) for start, end in reader.lexed.docs.items() if reader.lexed.text.startswith("/--", start)
     )
@@ -208,7 +208,7 @@ def _eating_tokens(lexed: Lexed, commands: Split) -> tuple[str, ...]:
 
     At the beginning of a token Lean looks for comments and strings first.
     """
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     programs = "ing_parser" in lexed.bare
     for command in commands.commands:
         notation = command.keyword in MAKES_TOKENS
@@ -217,8 +217,8 @@ def _eating_tokens(lexed: Lexed, commands: Split) -> tuple[str, ...]:
             for string in _STRING.finditer(lexed.code, command.word_end, end if end >= 0 else command.end):
                 token = string.group(1).strip().replace('\\"', '"').replace("\\\\", "\\")
                 if _EATS.search(token):
-                    found[token] = None
-    return tuple(found)
+                    result[token] = None
+    return tuple(result)
 
 
 @dataclass(slots=True)
@@ -270,11 +270,11 @@ class _Reader:
         return "\n".join(lines) + "\n" if self.split.own_kind else ""
 
     def read(self, path: str) -> ReadFile:
-        found = self._declarations()
-        hashes = (short_hash("proof", self._plain(item.stated, item.end)) for item in found)
+        result = self._declarations()
+        hashes = (short_hash("proof", self._plain(item.stated, item.end)) for item in result)
         words = self.lexed.text.lower().count("exercise")
-        marked = dict.fromkeys(item.record.name for item in found if item.marked)
-        return ReadFile(self._scanned(path, found), tuple(hashes), words, tuple(marked))
+        marked = dict.fromkeys(item.record.name for item in result if item.marked)
+        return ReadFile(self._scanned(path, result), tuple(hashes), words, tuple(marked))
 
     def _plain(self, start: int, end: int) -> str:
         """Return code on one line, with each white space that is not in a string as one space."""
@@ -317,7 +317,7 @@ class _Reader:
                 )
 
     def _declarations(self) -> list[_DeclarationSpan]:
-        found: list[_DeclarationSpan] = []
+        result: list[_DeclarationSpan] = []
         scopes = Scopes()
         for number, command in enumerate(self.split.commands):
             if command.prefixes:
@@ -328,7 +328,7 @@ class _Reader:
                     end=command.own,
                     keyword=command.prefixes[0],
                 )
-                found += self._holding(before, scopes)
+                result += self._holding(before, scopes)
             head = None
             match command.keyword:
                 case "namespace" | "section":
@@ -346,11 +346,11 @@ class _Reader:
                 case _:
                     head = read_head(self.lexed, self.positions, command)
             if head is None:
-                found += self._holding(command, scopes)
+                result += self._holding(command, scopes)
             else:
                 self.declaring.add(number)
-                found += self._spans(command, head, scopes, declares=True)
-        return found
+                result += self._spans(command, head, scopes, declares=True)
+        return result
 
     def _holding(self, command: RawCommand, scopes: Scopes) -> list[_DeclarationSpan]:
         """Return the place of the sorries of a command that declares nothing, if Lean would elaborate one there."""
@@ -396,13 +396,13 @@ class _Reader:
         ]
 
     def _sorries(self, found: list[_DeclarationSpan]) -> list[Sorry]:
-        wanted = self.candidates
+        candidates = self.candidates
         sorries: list[Sorry] = []
         for index, item in enumerate(found):
-            first, last = bisect_left(wanted, item.start), bisect_left(wanted, item.end)
+            first, last = bisect_left(candidates, item.start), bisect_left(candidates, item.end)
             if first == last or (index and found[index - 1].start == item.start):
                 continue
-            inside = read_sorries(self.lexed, self.positions, item.start, item.end, wanted[first:last])
+            inside = read_sorries(self.lexed, self.positions, item.start, item.end, candidates[first:last])
             for ordinal, (at, word, mode) in enumerate(inside):
                 byte = self.positions.byte(at)
                 sorries.append(

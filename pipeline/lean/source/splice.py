@@ -144,8 +144,8 @@ class Declaration:
     @property
     def name(self) -> str:
         """The full name that it has in `framed_for_distil`."""
-        named = self.sorries[0].declaration
-        return named if self._example is None else f"everlean_example_{self.byte_start}"
+        declaration = self.sorries[0].declaration
+        return declaration if self._example is None else f"everlean_example_{self.byte_start}"
 
     @property
     def text(self) -> str:

@@ -90,10 +90,10 @@ def _opened(root: Path, name: str) -> Iterator[tuple[int, int]]:
         for folder in folders:
             at = _step(at, folder, _FOLDER, name)
         at = _step(at, last, _FILE, name)
-        found = os.fstat(at)
-        if not stat.S_ISREG(found.st_mode):
-            raise StrangeFileError(name, f"no regular file but {_kind(found.st_mode)}")
-        yield at, found.st_size
+        result = os.fstat(at)
+        if not stat.S_ISREG(result.st_mode):
+            raise StrangeFileError(name, f"no regular file but {_kind(result.st_mode)}")
+        yield at, result.st_size
     finally:
         os.close(at)
 

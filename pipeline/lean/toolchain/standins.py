@@ -74,7 +74,7 @@ def refusal_of_answer(argv: Sequence[str], *, sysroot: str, sandboxed: bool) -> 
         if sandboxed:
             command = bubblewrap(command, project=Path(folder), readable=readable, environment=environment)
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command,
                 cwd=folder,
                 env={} if sandboxed else environment,
@@ -86,5 +86,5 @@ def refusal_of_answer(argv: Sequence[str], *, sysroot: str, sandboxed: bool) -> 
             )
         except (OSError, subprocess.TimeoutExpired):
             return ""
-    said = " ".join(done.stdout.decode("utf-8", errors="replace").split())
-    return f"{argv[0]}: {REFUSED} (it says: {said[:200]})" if says_so(said) else ""
+    text = " ".join(result.stdout.decode("utf-8", errors="replace").split())
+    return f"{argv[0]}: {REFUSED} (it says: {text[:200]})" if says_so(text) else ""

@@ -100,5 +100,5 @@ def elan_home() -> Path:
 
 def find_elan() -> Path | None:
     """Return the program elan, on PATH or where its installer puts it."""
-    found = shutil.which("elan") or shutil.which(elan_home() / "bin" / "elan")
-    return Path(found).absolute() if found else None
+    result = shutil.which("elan") or shutil.which(elan_home() / "bin" / "elan")
+    return Path(result).absolute() if result else None

@@ -61,8 +61,8 @@ def lesson(
     before = version_before(task, earlier) if config.only_new else None
     again = True
     if before is not None:
-        known = {row.step for row in _trained_on(before, config)}
-        new = tuple(row for row in own if row.side != "train" or row.step not in known)
+        steps = {row.step for row in _trained_on(before, config)}
+        new = tuple(row for row in own if row.side != "train" or row.step not in steps)
         again = sum(row.side == "train" for row in new) < config.batch_size
         own = own if again else new
     learned = {row.step for row in own}
@@ -79,12 +79,12 @@ def lesson(
     size = config.replay_size if config.replay_share else 0
     replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=size, seed=config.seed)
     trained = sum(row.side == "train" for row in own)
-    found = replay.beside(trained, config.replay_share)
-    if not found and own is read.rows:
+    result = replay.beside(trained, config.replay_share)
+    if not result and own is read.rows:
         return read, {}
-    rows = (*own, *(row for _, row in found))
+    rows = (*own, *(row for _, row in result))
     digest = hashlib.sha256(f"{read.digest} {_digest(rows)}".encode()).hexdigest()
-    return Dataset(rows, read.incomplete, digest), dict(Counter(name for name, _ in found))
+    return Dataset(rows, read.incomplete, digest), dict(Counter(name for name, _ in result))
 
 
 def _trained_on(task: TaskData, config: ProgressConfig) -> list[Row]:
@@ -211,11 +211,11 @@ class ProgressJob(TrainingJob[ProgressConfig]):
                 device=config.device,
                 report_to=saves.report_to,
             )
-            made = trainer.fit(data, on_step, saves)
-            about = {name: value for name, value in asdict(made).items() if name in _KEPT}
+            result = trainer.fit(data, on_step, saves)
+            about = {name: value for name, value in asdict(result).items() if name in _KEPT}
             about["replayed"] = replayed
             facts = TrainingFacts(
-                made.steps, made.device, made.seconds, versions(LIBRARIES), _warnings(made), about
+                result.steps, result.device, result.seconds, versions(LIBRARIES), _warnings(result), about
             )
             return self.chain.put(step, trainer.write, facts)
 

@@ -223,7 +223,7 @@ def write_steps(
     from store.leandojo.progress import export_progress
 
     out.mkdir(parents=True)
-    made = export_progress(
+    result = export_progress(
         out / _EXPORTED,
         view=view,
         repositories=(repository,),
@@ -232,7 +232,7 @@ def write_steps(
         sides=SIDES,
     )
     _divide(out, split)
-    (out / _METADATA).write_text(json.dumps({"position": made.position}), encoding="utf-8")
+    (out / _METADATA).write_text(json.dumps({"position": result.position}), encoding="utf-8")
 
 
 def _divide(folder: Path, split: Split) -> None:

@@ -87,13 +87,13 @@ class BM25:
     b = 0.75
 
     def __init__(self, corpus: Corpus) -> None:
-        found = _Postings(words_of(f"{one.full_name} {one.code}") for one in corpus.all_premises)
-        mean = float(found.lengths.mean()) if found.size else 0.0
-        weight = self.k1 * (1 - self.b + self.b * found.lengths / (mean or 1.0))
-        idf = np.log(1 + (found.size - found.terms + 0.5) / (found.terms + 0.5))
-        self._postings = found
-        self._scores = np.repeat(idf, found.terms)
-        self._scores *= found.times * (self.k1 + 1) / (found.times + weight[found.documents])
+        result = _Postings(words_of(f"{one.full_name} {one.code}") for one in corpus.all_premises)
+        mean = float(result.lengths.mean()) if result.size else 0.0
+        weight = self.k1 * (1 - self.b + self.b * result.lengths / (mean or 1.0))
+        idf = np.log(1 + (result.size - result.terms + 0.5) / (result.terms + 0.5))
+        self._postings = result
+        self._scores = np.repeat(idf, result.terms)
+        self._scores *= result.times * (self.k1 + 1) / (result.times + weight[result.documents])
 
     @property
     def nbytes(self) -> int:
@@ -174,12 +174,12 @@ def _ends(name: str) -> list[str]:
 
 def best(scores: npt.NDArray[np.float64], allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
     """Return the allowed indices with the k highest scores above 0, ties to the lower index."""
-    found = np.flatnonzero(allowed & (scores > 0))
-    if len(found) > k:
-        lowest = np.partition(scores[found], len(found) - k)[len(found) - k] if k else math.inf
-        found = found[scores[found] >= lowest]
-    order = np.argsort(-scores[found], kind="stable")[:k]
-    return [int(index) for index in found[order]]
+    result = np.flatnonzero(allowed & (scores > 0))
+    if len(result) > k:
+        lowest = np.partition(scores[result], len(result) - k)[len(result) - k] if k else math.inf
+        result = result[scores[result] >= lowest]
+    order = np.argsort(-scores[result], kind="stable")[:k]
+    return [int(index) for index in result[order]]
 
 
 class Finder(ABC):
@@ -227,10 +227,10 @@ class WordFinder(Finder):
 
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         deep = k if self._beside is None else FUSED
-        found = [self._words.rank(query_text(state), self._allowed(place), deep) for state, place in asked]
+        result = [self._words.rank(query_text(state), self._allowed(place), deep) for state, place in asked]
         if self._beside is None:
-            return found
-        both = zip(found, self._beside.rank(asked, deep), strict=True)
+            return result
+        both = zip(result, self._beside.rank(asked, deep), strict=True)
         return [[*fused(rankings, k)] for rankings in both]
 
 
@@ -259,12 +259,12 @@ SELECTORS: Mapping[str, Callable[[Corpus], Selector]] = {"bm25": BM25, "mepo": M
 def rank_baselines(corpus: Corpus, asked: Sequence[Example], *, retrieved: int) -> dict[str, list[list[int]]]:
     """Return each baseline's ranking of each step, by the baseline's name; `retrieved` is their length."""
     selectors = {name: make(corpus) for name, make in SELECTORS.items()}
-    found: dict[str, list[list[int]]] = {name: [] for name in selectors}
+    result: dict[str, list[list[int]]] = {name: [] for name in selectors}
     for example in asked:
         allowed = corpus.accessible(example.file_path, example.start)
         for name, selector in selectors.items():
-            found[name].append(selector.rank(example.query, allowed, retrieved))
-    return found
+            result[name].append(selector.rank(example.query, allowed, retrieved))
+    return result
 
 
 def rate_rankings(
@@ -279,11 +279,11 @@ def rate_rankings(
         seed: of the intervals.
     """
     theorems = [(example.file_path, example.full_name, example.start) for example in asked]
-    found: dict[str, Interval] = {}
+    result: dict[str, Interval] = {}
     for name, of in rankings.items():
         rated = [
             rate(one.positives, ranking, retrieved=retrieved) for one, ranking in zip(asked, of, strict=True)
         ]
         metrics = summarise(rated, theorems, seed=seed, names=metrics_of(retrieved))
-        found |= {f"{name} {metric}": interval for metric, interval in metrics.items()}
-    return found
+        result |= {f"{name} {metric}": interval for metric, interval in metrics.items()}
+    return result

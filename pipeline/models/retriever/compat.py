@@ -290,15 +290,15 @@ class RetrievalTrainer:
             task = self._export(repos[: number + 1], database, Path(data_path))
             if number == 0 and start is None:
                 parent, config = self._first_parent(task, [_task_of(one) for one in repos])
-            made = learn(task, self.chain, config, parent=parent, watchers=self._watchers)
-            parent = made.checkpoint
+            result = learn(task, self.chain, config, parent=parent, watchers=self._watchers)
+            parent = result.checkpoint
             self._set_head(parent)
             scores = self._measure(self.chain.path(parent), task)
             self._say(f"{_task_of(repo)}: checkpoint {parent}, {scores}")
-            for warning in made.warnings:
+            for warning in result.warnings:
                 self._say(f"{task.name}: {warning}")
             found_scores = scores if isinstance(scores, Scores) else None
-            learned.append(LearnedRepository(task.name, task.dataset, made, found_scores))
+            learned.append(LearnedRepository(task.name, task.dataset, result, found_scores))
         if learned and not self._first:
             shutil.rmtree(learned[-1].dataset)
         return learned
@@ -317,8 +317,8 @@ class RetrievalTrainer:
             LearningError: a dataset or the checkpoint cannot be used, or there is no dataset.
         """
         root = DATA if dataset_path is None else Path(dataset_path)
-        found = sorted(path.parent.parent for path in root.rglob("random/test.json"))
-        if not found:
+        result = sorted(path.parent.parent for path in root.rglob("random/test.json"))
+        if not result:
             raise DatasetError(f"{root} has no dataset: no folder below it has random/test.json")
         head = self.head
         model = self._ours.model_name if head is None else self.chain.path(head)
@@ -326,12 +326,12 @@ class RetrievalTrainer:
             self.chain.read(head, verify=True)
         parts = {
             root,
-            *(folder for dataset in found for folder in (dataset, *dataset.parents, dataset / "random")),
+            *(folder for dataset in result for folder in (dataset, *dataset.parents, dataset / "random")),
         }
         for empty in sorted(folder for folder in root.iterdir() if folder.is_dir() and folder not in parts):
             self._say(f"{empty.name}: no dataset, as it has no random/test.json")
         scores = {}
-        for dataset in found:
+        for dataset in result:
             name = dataset.relative_to(root).as_posix()
             one = self._measure(model, TaskData(name, dataset))
             self._say(f"{name}: {one}")
@@ -400,13 +400,13 @@ class RetrievalTrainer:
         from pipeline.models.retriever.learning import measure
 
         try:
-            found = measure(model, task, self._ours, indices=self.chain.folder / _INDICES)
+            result = measure(model, task, self._ours, indices=self.chain.folder / _INDICES)
         except EmptySplitError:
             return "its test split is empty"
         except NothingToMeasureError:
             return "no step of its test split uses a premise"
-        means = {name: interval.mean for name, interval in found.metrics.items()}
-        return Scores(100 * means["recall@1"], 100 * means["recall@10"], means["mrr"], found)
+        means = {name: interval.mean for name, interval in result.metrics.items()}
+        return Scores(100 * means["recall@1"], 100 * means["recall@10"], means["mrr"], result)
 
     def _set_head(self, checkpoint: str) -> None:
         try:

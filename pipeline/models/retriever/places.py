@@ -45,14 +45,14 @@ def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
     if place.imports is None and place.path is None:
         return np.ones(len(corpus), dtype=np.bool_)
     files = np.zeros(corpus.num_files, dtype=np.bool_)
-    wanted = {f"{module.replace('.', '/')}.lean" for module in place.imports or ()}
+    targets = {f"{module.replace('.', '/')}.lean" for module in place.imports or ()}
     for number, file in enumerate(corpus.files):
         # A library's files are below its own folder: ".lake/packages/mathlib/Mathlib/Order/Basic.lean".
-        if file.path in wanted or any(file.path.endswith(f"/{path}") for path in _ends(file.path, wanted)):
+        if file.path in targets or any(file.path.endswith(f"/{path}") for path in _ends(file.path, targets)):
             files |= corpus.imported_files(file.path)
             files[number] = True
-    found: npt.NDArray[np.bool_] = files[corpus.file_of_premise]
-    return found
+    result: npt.NDArray[np.bool_] = files[corpus.file_of_premise]
+    return result
 
 
 def _as_traced(corpus: Corpus, place: Place) -> Position | None:

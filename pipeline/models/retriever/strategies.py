@@ -107,7 +107,7 @@ class Protection:
 
         Each task counts alike; None where there is none.
         """
-        found = []
+        result = []
         device = next(encoder.parameters()).device
         for batches in self._batches.values():
             rows = np.arange(min(_ASKED, len(batches.pairs)))
@@ -115,8 +115,8 @@ class Protection:
             queries = embed(encoder, batch.context_ids, batch.context_mask)
             scores = queries @ embed(encoder, batch.premise_ids, batch.premise_mask).T
             best = scores.masked_fill(batch.ignore, -torch.inf).argmax(dim=1, keepdim=True)
-            found.append(float(batch.label.gather(1, best).mean()))
-        return statistics.fmean(found) if found else None
+            result.append(float(batch.label.gather(1, best).mean()))
+        return statistics.fmean(result) if result else None
 
     @torch.no_grad()
     def after_task(self, encoder: Encoder) -> None:

@@ -130,7 +130,7 @@ def accepted(view: sqlite3.Connection, log: LogReader, *, repositories: Collecti
     # Of all repositories: a lemma may be brought in from a branch's other theorems.
     secret = {row.proof[:8] for row in rows if model_queries.is_held_out(view, row)}
     goals = {_nameless(state) for state in model_queries.held_out_goals(view)}
-    found: list[AcceptedProof] = []
+    result: list[AcceptedProof] = []
     left_out: Counter[str] = Counter()
     for row in rows:
         cites = {short for tactic in row.tactics for short in _CITED.findall(tactic)}
@@ -143,8 +143,8 @@ def accepted(view: sqlite3.Connection, log: LogReader, *, repositories: Collecti
         elif _nameless(proof.steps[0].state) in goals:
             left_out[HELD_OUT] += 1
         else:
-            found.append(proof)
-    return AcceptedProofs(tuple(found), dict(left_out))
+            result.append(proof)
+    return AcceptedProofs(tuple(result), dict(left_out))
 
 
 def write_accepted(dataset: Path, proofs: AcceptedProofs) -> None:

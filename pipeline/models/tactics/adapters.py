@@ -85,7 +85,7 @@ def _beside(folder: Path) -> Path | None:
     path = folder / BASE
     try:
         location = json.loads(path.read_text(encoding="utf-8"))
-        found = Path(os.path.normpath(folder.resolve() / str(location["path"])))
+        result = Path(os.path.normpath(folder.resolve() / str(location["path"])))
         wanted = str(location["config"])
     except FileNotFoundError:
         return None
@@ -93,8 +93,8 @@ def _beside(folder: Path) -> Path | None:
         raise ModelError(
             f"{path} cannot be read ({error}). Restore it, or remove it: {ADAPTER} has the base too"
         ) from error
-    config = found / _CONFIG
-    return found if config.is_file() and file_digest(config) == wanted else None
+    config = result / _CONFIG
+    return result if config.is_file() and file_digest(config) == wanted else None
 
 
 # ---- an adapter for each repository

@@ -110,7 +110,7 @@ class Generator:
             PrefixTooLongError: a prefix leaves no room for what is to follow it.
         """
         ids = [self._ids(request.state, request.premises) for request in requests]
-        found: dict[int, Suggestions] = {}
+        result: dict[int, Suggestions] = {}
         groups: dict[Decoding, list[int]] = {}
         for number, request in enumerate(requests):
             groups.setdefault(request.decoding, []).append(number)
@@ -121,8 +121,8 @@ class Generator:
                 seeds=[requests[number].seed for number in members],
             )
             for number, answer in zip(members, answers, strict=True):
-                found[number] = self._read(answer, decoding.prefix, len(ids[number]))
-        return [found[number] for number in range(len(requests))]
+                result[number] = self._read(answer, decoding.prefix, len(ids[number]))
+        return [result[number] for number in range(len(requests))]
 
     def complete(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
@@ -132,7 +132,7 @@ class Generator:
         Raises:
             PrefixTooLongError: the prefix leaves no room for what is to follow it.
         """
-        found: list[list[Completion] | str] = [""] * len(prompts)
+        result: list[list[Completion] | str] = [""] * len(prompts)
         beginning, whole = self._beginning(decoding.prefix), self._most(decoding)
         most = whole - len(beginning)
         if most < 1:
@@ -146,8 +146,8 @@ class Generator:
             self.counts.batches += 1
             self.counts.written_tokens += sum(written(one) for one in answers if not isinstance(one, str))
             for number, answer in zip(numbers, answers, strict=True):
-                found[number] = answer
-        return found
+                result[number] = answer
+        return result
 
     def text(self, completion: Completion) -> str:
         """Return an answer's text, without what it was to begin with."""
@@ -170,10 +170,10 @@ class Generator:
         def text(completion: Completion) -> str:
             return self.text(replace(completion, ids=(*beginning, *completion.ids)))
 
-        found = read_answers(answer, text=text, marks=self._marks)
+        result = read_answers(answer, text=text, marks=self._marks)
         if prefix:
-            found = beginning_with(prefix, found)
-        return replace(found, prompt_tokens=prompt_tokens, written_tokens=written(answer))
+            result = beginning_with(prefix, result)
+        return replace(result, prompt_tokens=prompt_tokens, written_tokens=written(answer))
 
 
 def read_answers(

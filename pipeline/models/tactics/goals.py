@@ -116,13 +116,13 @@ def place_here() -> Places:
     toolchain = project / "lean-toolchain"
     text = toolchain.read_text(encoding="utf-8") if toolchain.is_file() else ""
     leans = find_leans(backend="auto", repl="", sandbox="bubblewrap")
-    found = leans.for_toolchain(text) if text else leans.summary
-    if found.kind == "none":
+    result = leans.for_toolchain(text) if text else leans.summary
+    if result.kind == "none":
         raise RewardError(
-            f"no Lean to reward anything with: {found.detail}. Or say where Lean is with "
+            f"no Lean to reward anything with: {result.detail}. Or say where Lean is with "
             "places=pipeline.models.tactics.goals.SourcePlaces(backend, project)"
         )
-    return bare_place(found, project)
+    return bare_place(result, project)
 
 
 class SourcePlaces:
@@ -189,15 +189,15 @@ class _SourcePieces:
 
     def declaration_at(self, byte: int) -> int | None:
         """Return the number of the declaration with this byte; its text begins after `before[: number + 1]`."""
-        found = (n for n, item in enumerate(self.declarations) if item.byte_start <= byte < item.byte_end)
-        return next(found, None)
+        result = (n for n, item in enumerate(self.declarations) if item.byte_start <= byte < item.byte_end)
+        return next(result, None)
 
 
 def _binder(line: str) -> str | None:
-    found = _HYPOTHESIS.match(line)
-    if found is None or " := " in found[2] or "✝" in found[2]:
+    match = _HYPOTHESIS.match(line)
+    if match is None or " := " in match[2] or "✝" in match[2]:
         return None
-    names, type_text = found[1], found[2]
+    names, type_text = match[1], match[2]
     hidden = [name for name in names.split() if "✝" in name]
     if not hidden:
         return f"({names} : {type_text})"

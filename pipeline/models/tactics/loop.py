@@ -81,14 +81,14 @@ class TransformersLoop:
         return [answer for half in batch.halves() for answer in self.answers(half)]
 
     def _decoded(self, batch: Batch) -> list[list[Completion]]:
-        wanted = batch.decoding.candidates
-        searches = batch.decoding.mode == "beams" and wanted > 1
+        candidates = batch.decoding.candidates
+        searches = batch.decoding.mode == "beams" and candidates > 1
         # A beam search multiplies its rows by itself.
-        given = self._read(batch, copies=1 if searches else wanted)
+        given = self._read(batch, copies=1 if searches else candidates)
         begun = given.pop("begun")
         device = self._model.device
-        scores = _BeamScores(wanted, begun, self.ends) if searches else _Draws(batch, self.ends, device)
-        asked = GenerationConfig(
+        scores = _BeamScores(candidates, begun, self.ends) if searches else _Draws(batch, self.ends, device)
+        request = GenerationConfig(
             max_new_tokens=batch.most,
             do_sample=False,
             eos_token_id=self.ends,
@@ -96,23 +96,25 @@ class TransformersLoop:
             decoder_start_token_id=getattr(self._model.config, "decoder_start_token_id", None),
             # Ranked by their log-probability, whatever their length.
             **(
-                {"num_beams": wanted, "num_return_sequences": wanted, "length_penalty": 0.0}
+                {"num_beams": candidates, "num_return_sequences": candidates, "length_penalty": 0.0}
                 if searches
                 else {}
             ),
         )
         with _asked_alone(self._model):
-            found = self._model.generate(
-                **given, generation_config=asked, logits_processor=LogitsProcessorList([scores])
+            result = self._model.generate(
+                **given, generation_config=request, logits_processor=LogitsProcessorList([scores])
             )
         completions = []
-        for number, row in enumerate(found[:, begun:].tolist()):
+        for number, row in enumerate(result[:, begun:].tolist()):
             at = next((place for place, token in enumerate(row) if token in self.ends), None)
             total = scores.total(number, row if at is None else row[: at + 1])
             completions.append(Completion(tuple(row[:at]), total, at is not None and not math.isnan(total)))
         return [
-            sorted(completions[first : first + wanted], key=lambda one: (not one.ended, -one.log_probability))
-            for first in range(0, len(completions), wanted)
+            sorted(
+                completions[first : first + candidates], key=lambda one: (not one.ended, -one.log_probability)
+            )
+            for first in range(0, len(completions), candidates)
         ]
 
     def _read(self, batch: Batch, *, copies: int) -> dict[str, Any]:
@@ -125,8 +127,8 @@ class TransformersLoop:
             encoded.last_hidden_state = encoded.last_hidden_state.repeat_interleave(copies, dim=0)
             start = [self._model.config.decoder_start_token_id, *beginning]
             begun = torch.tensor([start], device=self._model.device).expand(len(prompts) * copies, -1)
-            given = {"encoder_outputs": encoded, "decoder_input_ids": begun}
-            return {**given, "attention_mask": mask.repeat_interleave(copies, dim=0), "begun": len(start)}
+            options = {"encoder_outputs": encoded, "decoder_input_ids": begun}
+            return {**options, "attention_mask": mask.repeat_interleave(copies, dim=0), "begun": len(start)}
         # Padding is at the left: all rows end, and so continue, together.
         ids, mask = padded(
             [[*prompt, *beginning] for prompt in prompts], self._pad, self._model.device, left=True

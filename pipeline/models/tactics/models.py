@@ -59,10 +59,10 @@ class Lengths:
         """
         path = folder / PROMPT
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            thinking = found["enable_thinking"]
+            result = json.loads(path.read_text(encoding="utf-8"))
+            thinking = result["enable_thinking"]
             return cls(
-                int(found["prompt"]), int(found["answer"]), None if thinking is None else bool(thinking)
+                int(result["prompt"]), int(result["answer"]), None if thinking is None else bool(thinking)
             )
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -94,10 +94,10 @@ class UnloadedModel:
         """
         try:
             with torch.device("meta"), quiet_libraries():
-                made = _family(self.config).from_config(self.config)
+                result = _family(self.config).from_config(self.config)
         except UNLOADABLE as error:
             raise _unloadable(self.base, error) from error
-        return sum(weight.numel() for weight in made.parameters())
+        return sum(weight.numel() for weight in result.parameters())
 
 
 @dataclass(frozen=True, slots=True)

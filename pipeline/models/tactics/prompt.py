@@ -231,9 +231,9 @@ class Prompts:
 
     def ids(self, state: str, premises: Sequence[str] = ()) -> list[int]:
         """Return the prompt's tokens: at most `max_length`, whatever the state is."""
-        found = self._ids(state, premises)
+        result = self._ids(state, premises)
         # Most prompts fit, and their state is tokenized once.
-        return found if len(found) <= self.max_length else self._ids(*self.fitted(state, premises))
+        return result if len(result) <= self.max_length else self._ids(*self.fitted(state, premises))
 
     def whole_proof_ids(
         self,
@@ -263,26 +263,26 @@ class Prompts:
 
         def ids(lines: Sequence[str], number: int, stated: str, shown: Sequence[str] = ()) -> list[int]:
             kept = [*failed[len(failed) - number :]] if number else []
-            made = whole_proof_messages(
+            result = whole_proof_messages(
                 declaration, context="\n".join(lines), goal=stated, premises=shown, failed=kept
             )
             return self._ids_of(
-                [{"role": one["role"], "content": self._harmless(one["content"])} for one in made],
+                [{"role": one["role"], "content": self._harmless(one["content"])} for one in result],
                 self.enable_thinking if enable_thinking is None else enable_thinking,
             )
 
         def context_of(number: int, stated: str, shown: Sequence[str]) -> list[int] | None:
             lines = context.splitlines()
             cut = least(0, len(lines), lambda at: len(ids(lines[at:], number, stated, shown)) <= most)
-            found = ids(lines[cut:], number, stated, shown)
-            return found if len(found) <= most else None
+            result = ids(lines[cut:], number, stated, shown)
+            return result if len(result) <= most else None
 
         limit = len(ids([], 0, goal)) + most // _PREMISES_OF_A_PROOF if premises else 0
         kept = packed(premises, lambda some: len(ids([], 0, goal, some)) <= limit)
         tries = [*((number, goal, kept) for number in range(len(failed), -1, -1)), (0, goal, ()), (0, "", ())]
         for number, stated, shown in tries:
-            if (found := context_of(number, stated, shown)) is not None:
-                return found
+            if (result := context_of(number, stated, shown)) is not None:
+                return result
         raise ModelError(
             f"the declaration alone makes a prompt of {len(ids([], 0, ''))} tokens, and there is room for {most}: take "
             "a model with more positions, or a longer max_seq_len"
@@ -305,8 +305,8 @@ class Prompts:
         return fitting_state(state, lambda text: len(self._ids(text, kept)) <= self.max_length), kept
 
     def _messages(self, state: str, premises: Sequence[str]) -> list[ChatMessage]:
-        made = messages(self._harmless(state), [self._harmless(premise) for premise in premises])
-        return made if self._system_apart else _joined(made)
+        result = messages(self._harmless(state), [self._harmless(premise) for premise in premises])
+        return result if self._system_apart else _joined(result)
 
     def _text(self, state: str, premises: Sequence[str]) -> str:
         if self.kind == "seq2seq":

@@ -171,8 +171,8 @@ class LeanReward:
             }
             for number in range(len(completions))
         ]
-        asked = [CompletionRow(*one) for one in zip(problem, completions, rows, strict=True)]
-        verdicts = self.judge(asked)
+        requests = [CompletionRow(*one) for one in zip(problem, completions, rows, strict=True)]
+        verdicts = self.judge(requests)
         counted = collections.Counter("unjudged" if one is None else one.outcome for one in verdicts)
         self.counts += counted
         if (log_metric := columns.get("log_metric")) is not None:
@@ -203,9 +203,9 @@ class LeanReward:
             elif (place, one.state) not in self._without:
                 waiting.setdefault((place, one.state), {}).setdefault(answer.tactic, []).append(number)
         if waiting:
-            for (goal, tactic), found in self._run(self._judged(waiting)).items():
+            for (goal, tactic), result in self._run(self._judged(waiting)).items():
                 for number in waiting[goal][tactic]:
-                    verdicts[number] = found
+                    verdicts[number] = result
         return verdicts
 
     def close(self) -> None:
@@ -235,9 +235,9 @@ class LeanReward:
         if self._pool is None:
             self._pool = ReplPool(self._limits)
         deadline = time.monotonic() + self._batch_timeout_s
-        found: dict[tuple[tuple[GoalContext, str], str], Verdict] = {}
+        result: dict[tuple[tuple[GoalContext, str], str], Verdict] = {}
         tasks = [
-            asyncio.create_task(self._judge_goal(goal, list(tactics), found, deadline))
+            asyncio.create_task(self._judge_goal(goal, list(tactics), result, deadline))
             for goal, tactics in waiting.items()
         ]
         _, late = await asyncio.wait(tasks, timeout=self._batch_timeout_s)
@@ -249,9 +249,9 @@ class LeanReward:
         for error in ended:
             if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
                 raise error
-        for (goal, tactic), verdict in found.items():
+        for (goal, tactic), verdict in result.items():
             self._remember(*goal, tactic, verdict)
-        return found
+        return result
 
     async def _judge_goal(
         self,
@@ -316,10 +316,10 @@ class LeanReward:
         if result.has_sorry or result.has_unsafe:
             session.release([result.state])
             return self._verdict("forbidden", "what it makes holds a sorry, or unsafe code")
-        left = result.state.goals
-        if left:
+        goals = result.state.goals
+        if goals:
             before = goals_key(root.goals)
-            same = any(goals_key((goal,)) == before for goal in left)
+            same = any(goals_key((goal,)) == before for goal in goals)
             judged = (
                 self._verdict("repeated")
                 if same
@@ -362,14 +362,14 @@ class LeanReward:
         used: list[str] = []
         if len(state.goals) > _MOST_LEFT:
             return None
-        made: list[State] = []
+        items: list[State] = []
         try:
             while state.goals:
                 for finisher in FINISHERS:
                     result = await session.tactic(state, finisher, timeout_s=self._tactic_timeout_s)
                     if not isinstance(result, Stepped):
                         continue
-                    made.append(result.state)
+                    items.append(result.state)
                     wrong = result.has_sorry or result.has_unsafe
                     if not wrong and len(result.state.goals) < len(state.goals):
                         state = result.state
@@ -378,7 +378,7 @@ class LeanReward:
                 else:
                     return None
         finally:
-            session.release(made)
+            session.release(items)
         return tuple(used)
 
     # ---- what is known

@@ -89,8 +89,8 @@ class Rows:
     def shown(self, find: FindPremises, *, dropout: float = 0.0, seed: int = 0) -> Rows:
         """Return the rows with their premises; a share of them, drawn by contents and seed, has none."""
         kept = [row for row in self.rows if _fraction(row, seed) >= dropout]
-        found = dict(zip(map(id, kept), find(kept), strict=True))
-        rows = tuple(replace(row, premises=found.get(id(row), ())) for row in self.rows)
+        result = dict(zip(map(id, kept), find(kept), strict=True))
+        rows = tuple(replace(row, premises=result.get(id(row), ())) for row in self.rows)
         return replace(self, rows=rows)
 
     def __str__(self) -> str:
@@ -129,12 +129,12 @@ def read_rows(path: Path) -> Rows:
                 )
             else:
                 skipped[flaw] += 1
-    found = Rows(tuple(rows), proofs, dict(skipped))
+    result = Rows(tuple(rows), proofs, dict(skipped))
     if not rows:
         raise NothingToLearnError(
-            f"{path} has no step to learn from: {found}. Export it again once theorems with tactic proofs are traced"
+            f"{path} has no step to learn from: {result}. Export it again once theorems with tactic proofs are traced"
         )
-    return found
+    return result
 
 
 def of_steps(steps: Iterable[tuple[str, str]], like: Row) -> list[Row]:

@@ -148,9 +148,9 @@ class Batching(Generic[Q, A]):
         considered = self._waiting[: self._at_once]
         if self._together is None:
             return considered
-        asked = [one.asked for one in considered]
+        requests = [one.asked for one in considered]
         try:
-            chosen = await self._in_thread(self._together, asked)
+            chosen = await self._in_thread(self._together, requests)
         # A bad request fails alone, when it is answered alone.
         except Exception:  # noqa: BLE001
             chosen = ()
@@ -161,9 +161,9 @@ class Batching(Generic[Q, A]):
         if not batch:
             return
         try:
-            made = await self._in_thread(self._model, [one.asked for one in batch])
-            if len(made) != len(batch):
-                raise RuntimeError(f"the model gave {len(made)} answers to {len(batch)} requests")
+            result = await self._in_thread(self._model, [one.asked for one in batch])
+            if len(result) != len(batch):
+                raise RuntimeError(f"the model gave {len(result)} answers to {len(batch)} requests")
         # The caller gets it; the service continues.
         except Exception as error:  # noqa: BLE001
             if len(batch) == 1:
@@ -175,7 +175,7 @@ class Batching(Generic[Q, A]):
             await self._answer(batch[:half])
             await self._answer(batch[half:])
             return
-        for one, answer in zip(batch, made, strict=True):
+        for one, answer in zip(batch, result, strict=True):
             if one.wanted:
                 one.answer.set_result(answer)
 

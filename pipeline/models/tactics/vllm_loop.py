@@ -79,7 +79,7 @@ class VllmLoop:
         alone = decoding.mode == "beams" and decoding.candidates == 1
         drawn = decoding.candidates if decoding.mode == "sampling" or alone else 2 * decoding.candidates
         with self._engine.busy:
-            found = self._engine.llm.generate(
+            result = self._engine.llm.generate(
                 [TokensPrompt(prompt_token_ids=[*prompt, *batch.beginning]) for prompt in batch.prompts],
                 [
                     SamplingParams(
@@ -96,7 +96,7 @@ class VllmLoop:
                 use_tqdm=False,
                 lora_request=self._adapter,
             )
-        return [self._best(one.outputs, decoding) for one in found]
+        return [self._best(one.outputs, decoding) for one in result]
 
     def _best(self, outputs: Sequence[Any], decoding: Decoding) -> list[Completion]:
         completions = [self._completion(one) for one in outputs]
@@ -129,8 +129,8 @@ def vllm_loop(
 def _engine(base: str, dtype: str, rank: int) -> _Engine:
     from vllm import LLM
 
-    found = _engines.get((base, dtype, rank))
-    if found is None:
+    result = _engines.get((base, dtype, rank))
+    if result is None:
         adapters: dict[str, Any] = {"enable_lora": True, "max_lora_rank": rank} if rank else {}
         llm = LLM(
             base,
@@ -140,8 +140,8 @@ def _engine(base: str, dtype: str, rank: int) -> _Engine:
             enable_prefix_caching=True,
             **adapters,
         )
-        found = _engines[base, dtype, rank] = _Engine(llm)
-    return found
+        result = _engines[base, dtype, rank] = _Engine(llm)
+    return result
 
 
 def _rank(adapter: Path | None) -> int:

@@ -68,7 +68,7 @@ def attempt_finished(db: sqlite3.Connection, event: StoredEvent, body: AttemptFi
 
 def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) -> None:
     """Add a candidate. The same text found again for the same version of the file is the same proof."""
-    if _known(db, body.proof) is None:
+    if _lookup(db, body.proof) is None:
         proof_judged(db, verdict="found")
     upsert(
         db,
@@ -109,7 +109,7 @@ def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked
 
     Unless kernels do not agree any more: then it is a candidate again, whoever accepted it before.
     """
-    known = _known(db, body.proof)
+    known = _lookup(db, body.proof)
     if known is not None and known.state == "candidate" and known.checked_at is None:
         proof_judged(db, verdict="checked")
     if body.disagreement and known is not None and known.state == "verified":
@@ -152,7 +152,7 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
     """
     if why_not_verified(body) is not None:
         return
-    known = _known(db, body.proof)
+    known = _lookup(db, body.proof)
     statement, lean, missing, below, more = (
         ("", "", None, [], 0) if body.material is None else body.material.told
     )
@@ -195,7 +195,7 @@ def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofReject
     Its patch, if it had one, is none to offer any more.
     """
     reason = f"{body.step}: {body.reason}"
-    known = _known(db, body.proof)
+    known = _lookup(db, body.proof)
     if known is not None and known.state not in ("rejected", "conditional"):
         proof_judged(db, verdict="rejected")
     proof_falls(db, event, proof=body.proof, detail=f"proof {body.proof} was rejected: {reason}")
@@ -248,7 +248,7 @@ class _Known(NamedTuple):
     checked_at: str | None
 
 
-def _known(db: sqlite3.Connection, proof: str) -> _Known | None:
+def _lookup(db: sqlite3.Connection, proof: str) -> _Known | None:
     row = db.execute("SELECT state, checked_at FROM proofs WHERE proof = ?", (proof,)).fetchone()
     return None if row is None else _Known(row[0], row[1])
 

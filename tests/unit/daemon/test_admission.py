@@ -50,9 +50,9 @@ def plan(*jobs: DueJob) -> Plan:
 
 
 def test_several_gpus_are_lent_to_several_jobs_and_each_to_one() -> None:
-    found = admit(plan(*(due(name, gpus=1) for name in "abc")), running=(), max_running=9, gpus=[ONE, TWO])
-    assert [(one.job, one.leases) for one in found.start] == [("a", (ONE,)), ("b", (TWO,))]
-    assert found.waits == {
+    result = admit(plan(*(due(name, gpus=1) for name in "abc")), running=(), max_running=9, gpus=[ONE, TWO])
+    assert [(one.job, one.leases) for one in result.start] == [("a", (ONE,)), ("b", (TWO,))]
+    assert result.waits == {
         "c": "a GPU; GPU 0 (Test GPU) goes to a job before it; GPU 1 (Test GPU) goes to a job before it"
     }
 
@@ -83,15 +83,15 @@ def test_trainings_share_the_gpus_that_nothing_else_wants_as_evenly_as_their_ste
 
 
 def test_a_foreign_process_on_the_gpu_is_named_to_the_job_that_waits() -> None:
-    found = admit(plan(due("a", gpus=1, cpu_too=True)), running=(), max_running=9, gpus=[BUSY])
-    assert found.start == ()
-    assert found.waits == {"a": "a GPU; GPU 0 (Test GPU) is used by process 7: end it"}
-    assert found.for_gpu == (), "no training could make way"
+    result = admit(plan(due("a", gpus=1, cpu_too=True)), running=(), max_running=9, gpus=[BUSY])
+    assert result.start == ()
+    assert result.waits == {"a": "a GPU; GPU 0 (Test GPU) is used by process 7: end it"}
+    assert result.for_gpu == (), "no training could make way"
 
 
 def test_a_lost_gpu_parks_its_jobs_with_the_reason_and_the_remedy() -> None:
-    found = admit(plan(due("a", gpus=1)), running=(), max_running=9, gpus=[LOST])
-    assert found.waits == {"a": "a GPU; GPU 0 (Test GPU) is lost (GPU is lost): reset it"}
+    result = admit(plan(due("a", gpus=1)), running=(), max_running=9, gpus=[LOST])
+    assert result.waits == {"a": "a GPU; GPU 0 (Test GPU) is lost (GPU is lost): reset it"}
     other = admit(plan(due("a", gpus=1)), running=(), max_running=9, gpus=[LOST, TWO])
     assert [one.leases for one in other.start] == [(TWO,)]
 
@@ -106,13 +106,13 @@ def test_where_no_gpu_works_the_processor_does_if_the_settings_let_it() -> None:
 
 def test_a_proof_that_waits_for_a_training_is_reported() -> None:
     lent = replace(ONE, state="lent", detail="train the retriever")
-    found = admit(plan(due("a", gpus=1), due("t", "train", gpus=1)), running=(), max_running=9, gpus=[lent])
-    assert found.for_gpu == ("prove a",)
+    result = admit(plan(due("a", gpus=1), due("t", "train", gpus=1)), running=(), max_running=9, gpus=[lent])
+    assert result.for_gpu == ("prove a",)
 
 
 def test_a_job_without_a_slot_says_so() -> None:
-    found = admit(plan(due("a")), running=("scan", "prove"), max_running=2)
-    assert found.waits["a"].startswith("a slot; the running jobs have them all")
+    result = admit(plan(due("a")), running=("scan", "prove"), max_running=2)
+    assert result.waits["a"].startswith("a slot; the running jobs have them all")
     long = admit(plan(due("a")), running=("prove",), max_running=2)
     assert long.waits["a"].startswith("a slot; the last one is kept free")
 
@@ -162,21 +162,21 @@ class Schedule:
         holders = self.holders()
         overdue = self.queue.overdue(now=self.now)
         stops, beside = turn_ends(holders, overdue, served=self.queue.served)
-        found = admit(
+        result = admit(
             plan(*sorted((one.due for one in self.waiting), key=lambda one: PLACES[one.kind])),
             running=[one.due.kind for one in self.running],
             max_running=self.slots,
             beside=beside,
             served=self.queue.served,
         )
-        for admitted in found.start:
+        for admitted in result.start:
             work = next(one for one in self.waiting if one.due is admitted)
             self.waiting.remove(work)
             work.began, work.ends_at = self.now, None
             self.running.append(work)
             self.began.setdefault(work.due.repository, self.now)
-        self.queue.update(found.for_slot, self.holders(), now=self.now)
-        if stops is not None and any(key in found.for_slot for key in overdue):
+        self.queue.update(result.for_slot, self.holders(), now=self.now)
+        if stops is not None and any(key in result.for_slot for key in overdue):
             next(one for one in self.running if one.due.job == stops.job).ends_at = self.now + 3
         self.most = max(self.most, len(self.running))
 
@@ -238,13 +238,13 @@ def test_behind_a_job_that_cannot_be_stopped_one_begins_beside_the_slots(slots: 
 
 def steps(repository: str, number: int) -> Work:
     """What a commit of a small repository needs on a busy machine: a scan, a trace, a search, a check."""
-    found: Work | None = None
+    result: Work | None = None
     needs: list[tuple[Kind, float]] = [("check", 4), ("prove", 8), ("trace", 4), ("scan", 1)]
     for kind, seconds in needs:
         one = replace(due(f"{kind}-{repository}-{number}", kind), repository=repository)
-        found = Work(one, seconds, 2.0, then=found)
-    assert found is not None
-    return found
+        result = Work(one, seconds, 2.0, then=result)
+    assert result is not None
+    return result
 
 
 @pytest.mark.harness
@@ -283,8 +283,8 @@ def test_small_repositories_are_soon_traced_and_proved_beside_one_of_twenty_thou
 
 def test_who_had_no_slot_of_late_comes_first_in_each_class_and_the_others_by_what_they_had() -> None:
     jobs = [replace(due(f"{name}{n}", "check"), repository=name) for name in "abc" for n in range(2)]
-    found = admit(plan(*jobs), running=(), max_running=6, served={"a": 9.0, "b": 2.0})
-    assert [one.job for one in found.start] == ["c0", "c1", "b0", "b1", "a0", "a1"]
+    result = admit(plan(*jobs), running=(), max_running=6, served={"a": 9.0, "b": 2.0})
+    assert [one.job for one in result.start] == ["c0", "c1", "b0", "b1", "a0", "a1"]
 
 
 def test_a_turn_looks_at_few_of_many_jobs_of_those_that_had_slots() -> None:
@@ -301,13 +301,13 @@ def test_a_turn_looks_at_few_of_many_jobs_of_those_that_had_slots() -> None:
 
     jobs = [due(f"{repository}{number}") for number in range(1000) for repository in ("less", "more")]
     jobs = [replace(job, repository=job.job.rstrip("0123456789")) for job in jobs]
-    made = Plan.of(jobs)
-    made = replace(made, entries={one: Entries(entries) for one, entries in made.entries.items()})
+    result = Plan.of(jobs)
+    result = replace(result, entries={one: Entries(entries) for one, entries in result.entries.items()})
     had = {"less": 5.0, "more": 50.0}
-    order = made.in_order(set(), had)
+    order = result.in_order(set(), had)
     assert {next(order).repository for _ in range(4)} == {"less"}
     assert len(looked) < 20
-    assert [one.repository for one in made.in_order(set(), had)] == ["less"] * 1000 + ["more"] * 1000
+    assert [one.repository for one in result.in_order(set(), had)] == ["less"] * 1000 + ["more"] * 1000
 
 
 def test_what_a_repository_had_of_the_slots_counts_less_and_less() -> None:
@@ -348,9 +348,9 @@ def test_the_clock_of_a_turn_is_known_before_it_ends() -> None:
 
 def test_what_leaves_this_machine_waits_while_the_cluster_takes_nothing() -> None:
     jobs = plan(due("a"), due("b", "train"), due("c", "scan"))
-    found = admit(jobs, running=(), max_running=9, no_cluster="the cluster; it does not answer")
-    assert [one.job for one in found.start] == ["c"]
-    assert found.waits == dict.fromkeys("ab", "the cluster; it does not answer")
+    result = admit(jobs, running=(), max_running=9, no_cluster="the cluster; it does not answer")
+    assert [one.job for one in result.start] == ["c"]
+    assert result.waits == dict.fromkeys("ab", "the cluster; it does not answer")
 
 
 def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_it_or_another_limit(
@@ -368,9 +368,9 @@ def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_i
     assert money.why(settings(5), now=at + timedelta(minutes=59)) == why
     assert money.why(settings(5), now=at + timedelta(hours=1)) == "", "another may need less"
     paid = replace(due("a"), paid=True)
-    found = admit(plan(paid, due("b")), running=(), max_running=9, no_money=why)
-    assert [one.job for one in found.start] == ["b"]
-    assert found.why(paid) == why
+    result = admit(plan(paid, due("b")), running=(), max_running=9, no_money=why)
+    assert [one.job for one in result.start] == ["b"]
+    assert result.why(paid) == why
     assert money.why(settings(6), now=at) == ""
     money.spent(settings(5), now=at + timedelta(hours=1))
     late = at + timedelta(hours=1, minutes=29)
@@ -382,15 +382,15 @@ def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_i
 
 
 def test_of_very_many_jobs_that_wait_the_first_are_described_and_the_others_counted() -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     def why(job: DueJob) -> str:
-        asked.append(job.job)
+        requests.append(job.job)
         return "a slot"
 
     ready, held = [due(f"r{at}") for at in range(MOST_QUEUED + 500)], [WaitingJob(due("h"), "the night")]
     shown, more = described(ready, held, why)
-    assert (len(shown), more, len(asked)) == (MOST_QUEUED, 501, MOST_QUEUED)
+    assert (len(shown), more, len(requests)) == (MOST_QUEUED, 501, MOST_QUEUED)
     few, none = described(ready[:2], held, why)
     assert [(one.job, one.waits) for one in few] == [("r0", "a slot"), ("r1", "a slot"), ("h", "the night")]
     assert none == 0

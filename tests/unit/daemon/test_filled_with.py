@@ -39,9 +39,9 @@ def test_what_differs_elsewhere_is_named_by_its_line() -> None:
         ("1 = 1", "2 = 2", "before the sorry too, at line 1"),
         ("trivial", "sorry", "behind the sorry too, at line 4"),
     ):
-        found = filled_with(row, data, FILLED.replace(old, new).encode(), beside=[row])
-        assert not isinstance(found, dict)
-        assert said in str(found.reason)
+        result = filled_with(row, data, FILLED.replace(old, new).encode(), beside=[row])
+        assert not isinstance(result, dict)
+        assert said in str(result.reason)
 
 
 def test_line_ends_of_two_bytes_are_no_control_characters() -> None:

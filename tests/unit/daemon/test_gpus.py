@@ -26,8 +26,8 @@ def states(found: Gpus, **lent: str) -> list[tuple[str, str, str]]:
 
 
 def test_a_gpu_that_no_one_uses_is_free_and_one_of_ours_is_lent(tmp_path: Path) -> None:
-    found = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a", used_bytes=GIB // 2), FakeGpu("GPU-b")))
-    assert states(found, GPU_b="train it") == [("GPU-a", "free", ""), ("GPU-b", "lent", "train it")]
+    gpus = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a", used_bytes=GIB // 2), FakeGpu("GPU-b")))
+    assert states(gpus, GPU_b="train it") == [("GPU-a", "free", ""), ("GPU-b", "lent", "train it")]
 
 
 def test_a_foreign_process_makes_it_busy_and_is_named(tmp_path: Path) -> None:
@@ -39,19 +39,19 @@ def test_a_foreign_process_makes_it_busy_and_is_named(tmp_path: Path) -> None:
 
 
 def test_a_gpu_whose_lock_someone_holds_is_not_free(tmp_path: Path) -> None:
-    found = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a")))
-    with take(found.lock("GPU-a")):
-        assert states(found) == [("GPU-a", "lent", f"process {os.getpid()}, which holds its lock")]
-    assert states(found) == [("GPU-a", "free", "")]
+    gpus = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a")))
+    with take(gpus.lock("GPU-a")):
+        assert states(gpus) == [("GPU-a", "lent", f"process {os.getpid()}, which holds its lock")]
+    assert states(gpus) == [("GPU-a", "free", "")]
 
 
 def test_who_joins_a_look_that_began_before_a_gpu_was_taken_finds_it_taken(tmp_path: Path) -> None:
-    found = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"), FakeGpu("GPU-c")))
+    gpus = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"), FakeGpu("GPU-c")))
 
     async def main() -> list[str]:
-        began = asyncio.create_task(found.look({}))
+        began = asyncio.create_task(gpus.look({}))
         await asyncio.sleep(0)
-        joined = await found.look({"GPU-a": "prove it", "GPU-b": "train it"})
+        joined = await gpus.look({"GPU-a": "prove it", "GPU-b": "train it"})
         await began
         return [gpu.state for gpu in joined]
 
@@ -60,35 +60,35 @@ def test_who_joins_a_look_that_began_before_a_gpu_was_taken_finds_it_taken(tmp_p
 
 def test_a_gpu_that_falls_off_the_bus_is_lost_under_its_name_until_it_answers_again(tmp_path: Path) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
-    found = gpus_of(tmp_path, nvml)
-    found.seen({})
+    gpus = gpus_of(tmp_path, nvml)
+    gpus.seen({})
     nvml.gpus[0].lost = True
-    lost, other = found.seen({"GPU-a": "train it"})
+    lost, other = gpus.seen({"GPU-a": "train it"})
     assert (lost.uuid, lost.state, lost.detail) == ("GPU-a", "lost", "GPU is lost")
     assert "reset the GPU" in lost.remedy
     assert other.state == "free"
     nvml.gpus[0].lost = False
-    assert states(found)[0] == ("GPU-a", "free", "")
+    assert states(gpus)[0] == ("GPU-a", "free", "")
 
 
 def test_a_gpu_that_is_not_listed_any_more_is_lost_too(tmp_path: Path) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
-    found = gpus_of(tmp_path, nvml)
-    found.seen({})
+    gpus = gpus_of(tmp_path, nvml)
+    gpus.seen({})
     del nvml.gpus[1]
-    assert states(found) == [("GPU-a", "free", ""), ("GPU-b", "lost", "Invalid Argument")]
+    assert states(gpus) == [("GPU-a", "free", ""), ("GPU-b", "lost", "Invalid Argument")]
 
 
 def test_a_driver_that_goes_away_takes_all_gpus_with_it_and_one_that_comes_back_brings_them(
     tmp_path: Path,
 ) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"))
-    found = gpus_of(tmp_path, nvml)
-    found.seen({})
+    gpus = gpus_of(tmp_path, nvml)
+    gpus.seen({})
     nvml.loaded = False
-    assert states(found) == [("GPU-a", "lost", "Driver Not Loaded")]
+    assert states(gpus) == [("GPU-a", "lost", "Driver Not Loaded")]
     nvml.loaded = True
-    assert states(found) == [("GPU-a", "free", "")]
+    assert states(gpus) == [("GPU-a", "free", "")]
 
 
 def test_only_those_that_the_daemon_may_see_are_lent(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_only_those_that_the_daemon_may_see_are_lent(tmp_path: Path) -> None:
 
 
 def test_without_nvml_there_is_one_nameless_gpu_which_one_job_has_at_a_time(tmp_path: Path) -> None:
-    found = gpus_of(tmp_path, None)
-    assert states(found) == [("", "free", "")]
-    assert [gpu.state for gpu in found.seen({"": "train it"})] == ["lent"]
+    gpus = gpus_of(tmp_path, None)
+    assert states(gpus) == [("", "free", "")]
+    assert [gpu.state for gpu in gpus.seen({"": "train it"})] == ["lent"]
 
 
 def test_without_a_device_file_there_is_none(tmp_path: Path) -> None:
@@ -119,18 +119,18 @@ def test_a_driver_that_hangs_does_not_stop_the_daemon(
                 goes_on.wait(60)
             return super().nvmlDeviceGetCount()
 
-    found = gpus_of(tmp_path, Stuck(FakeGpu("GPU-a")))
+    gpus = gpus_of(tmp_path, Stuck(FakeGpu("GPU-a")))
 
     async def go() -> list[str]:
-        first = (await found.look({}))[0].state
+        first = (await gpus.look({}))[0].state
         hangs.set()
         monkeypatch.setattr("daemon.jobs.gpus._ANSWERS_WITHIN_S", 0.05)
-        second, third = (await found.look({}))[0], (await found.look({}))[0]
+        second, third = (await gpus.look({}))[0], (await gpus.look({}))[0]
         monkeypatch.setattr("daemon.jobs.gpus._ANSWERS_WITHIN_S", 60.0)
         goes_on.set()
-        assert found._looking is not None
-        await found._looking
-        return [first, second.state, second.detail, third.state, (await found.look({}))[0].state]
+        assert gpus._looking is not None
+        await gpus._looking
+        return [first, second.state, second.detail, third.state, (await gpus.look({}))[0].state]
 
     assert asyncio.run(go()) == [
         "free",
@@ -151,5 +151,5 @@ def test_a_job_waits_for_the_lock_of_its_gpu_and_gives_up_with_the_holders_numbe
 
 
 def test_a_part_of_a_gpu_is_lent_without_a_name(tmp_path: Path) -> None:
-    found = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a")), visible="MIG-4d1c")
-    assert [(gpu.uuid, gpu.state) for gpu in found.seen({})] == [("", "free")]
+    gpus = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a")), visible="MIG-4d1c")
+    assert [(gpu.uuid, gpu.state) for gpu in gpus.seen({})] == [("", "free")]

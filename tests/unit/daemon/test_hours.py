@@ -26,8 +26,8 @@ def local(day: int, hour: int, minute: int = 0) -> datetime:
 
 
 def end(text: str, now: datetime) -> str | None:
-    found = ends_at([Window.parse(text)], now)
-    return None if found is None else f"{found:%a %H:%M}"
+    result = ends_at([Window.parse(text)], now)
+    return None if result is None else f"{result:%a %H:%M}"
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_the_end_is_right_on_the_night_on_which_the_clocks_change() -> None:
 
 def test_windows_that_meet_are_one_and_those_without_end_are_said_to_end_in_a_week() -> None:
     two = [Window.parse("22:00-24:00"), Window.parse("00:00-06:00")]
-    found = ends_at(two, local(1, 23))
-    assert found is not None
-    assert f"{found:%a %H:%M}" == "Tue 06:00"
+    result = ends_at(two, local(1, 23))
+    assert result is not None
+    assert f"{result:%a %H:%M}" == "Tue 06:00"
     always = ends_at([Window.parse("00:00-24:00")], local(1, 12))
     assert always is not None
     assert (always - local(1, 12)).days >= 6

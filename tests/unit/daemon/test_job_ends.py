@@ -40,9 +40,9 @@ def ended(heard: AttemptOutput, said: str = "") -> EventBody | Failure:
 
 
 def failure(heard: AttemptOutput) -> Failure:
-    found = ended(heard)
-    assert isinstance(found, Failure)
-    return found
+    result = ended(heard)
+    assert isinstance(result, Failure)
+    return result
 
 
 def test_only_a_group_s_own_word_is_said_to_be_the_kernel_s() -> None:
@@ -82,17 +82,17 @@ def test_a_group_that_lost_nothing_says_nothing() -> None:
 
 
 def test_a_result_that_came_before_the_wish_to_end_is_a_success() -> None:
-    done = Result({"n": 1})
+    result = Result({"n": 1})
     for stopped in ("yield", "cancel", "shutdown"):
-        found = ended(AttemptOutput(0.0, last=done, exit=Exit(0, None, GIB), stopped=stopped, fault="x"))
+        found = ended(AttemptOutput(0.0, last=result, exit=Exit(0, None, GIB), stopped=stopped, fault="x"))
         assert isinstance(found, EventBody)
         assert found.type == "job_succeeded"
 
 
 def test_a_job_that_saved_for_another_users_signal_is_no_failure() -> None:
-    found = ended(AttemptOutput(0.0, exit=Exit(preemption.STATUS, None, GIB)))
-    assert isinstance(found, EventBody)
-    assert (found.type, found.model_dump()["reason"]) == (
+    result = ended(AttemptOutput(0.0, exit=Exit(preemption.STATUS, None, GIB)))
+    assert isinstance(result, EventBody)
+    assert (result.type, result.model_dump()["reason"]) == (
         "job_interrupted",
         "it got SIGTERM from outside; where it was is saved",
     )

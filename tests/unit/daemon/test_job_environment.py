@@ -61,7 +61,7 @@ def test_the_child_of_a_job_inherits_neither_the_pipe_nor_a_variable_with_the_ke
         f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {grandchild!r}], check=True)"
     )
     with key_pipe(job_key(PLACE)) as handed:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-S", "-c", child],
             env={"PATH": "/usr/bin", **handed.variables},
             pass_fds=handed.descriptors,
@@ -69,7 +69,7 @@ def test_the_child_of_a_job_inherits_neither_the_pipe_nor_a_variable_with_the_ke
             text=True,
             check=True,
         )
-    assert done.stdout == "[] False\n"
+    assert result.stdout == "[] False\n"
 
 
 def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,11 +30,11 @@ def test_time_that_only_passes_is_no_jump_nor_is_a_clock_kept_in_time() -> None:
 
 def test_small_steps_in_one_direction_are_noticed_once_they_add_up() -> None:
     machine = Machine()
-    found = []
+    result = []
     for _ in range(10):
         machine.run(5.0, set_by=4.0)
-        found.append(machine.jumps.look())
-    (jump,) = [one for one in found if one is not None]
+        result.append(machine.jumps.look())
+    (jump,) = [one for one in result if one is not None]
     assert jump.set_s == pytest.approx(32.0)
 
 

@@ -38,8 +38,8 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
         "import sys, os, pathlib; from daemon.place.lock import DaemonLock;"
         "lock = DaemonLock.acquire(pathlib.Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
-    assert done.returncode == -9
+    result = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert result.returncode == -9
     assert path.read_text(encoding="ascii").strip().isdecimal()
     assert holder(path) is None
     DaemonLock.acquire(path).release()

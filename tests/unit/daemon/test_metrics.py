@@ -94,16 +94,16 @@ def told() -> ViewNumbers:
     lean = [proof_found(f"{n:016x}", spot, commit=sha(1)) for n, spot in enumerate(spots)]
     life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1)}
     read, payload = file_scanned(scan, commit=sha(1), blob=sha("blob", 0))
-    done = JobSucceeded(job="scan-1", attempt=1, seconds=5.0, peak_rss_bytes=None, summary={})
+    result = JobSucceeded(job="scan-1", attempt=1, seconds=5.0, peak_rss_bytes=None, summary={})
     return view_of(
         watched(),
         RepositoryFailed(repository=REPOSITORY, problem="gone", reason="404", remedy="look"),
         read,
         SorryOpened(**life, sorry="5a" * 8, place=spots[0], reopened=False),
         job_started(),
-        done,
+        result,
         job_started(attempt=2),
-        done.model_copy(update={"attempt": 2, "seconds": 400.0}),
+        result.model_copy(update={"attempt": 2, "seconds": 400.0}),
         job_started("scan-2"),
         JobInterrupted(job="scan-2", attempt=1, reason="daemon stopped"),
         job_started("scan-3"),

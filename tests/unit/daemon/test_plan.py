@@ -583,9 +583,9 @@ def test_the_checks_of_one_commit_are_few_jobs_and_no_text_is_in_two_of_them(wor
     assert {asked(job, CheckSpec).cache for job in checks if len(proofs_in(job)) > 1} == {
         world.settings.paths.cache
     }
-    begun = admit(plan, running=(), max_running=2).start
-    assert len(begun) == 2, "a repository by itself has all slots"
-    assert "then 19 more of the commit" in begun[0].describes
+    start = admit(plan, running=(), max_running=2).start
+    assert len(start) == 2, "a repository by itself has all slots"
+    assert "then 19 more of the commit" in start[0].describes
 
 
 def test_of_a_check_that_is_cut_off_the_judged_texts_stay_and_only_the_first_unjudged_one_is_at_fault(
@@ -595,8 +595,8 @@ def test_of_a_check_that_is_cut_off_the_judged_texts_stay_and_only_the_first_unj
     world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), candidates(40))
     first = checks_of(world.plan(leans=real(OLD)))[0]
     (one, two, three, *_), by_id = proofs_in(first), {body.proof: body for body in candidates(40)}
-    cut = checks_of(world.plan([events.proof_rejected(by_id[one])], failed(first), leans=real(OLD)))
-    (next_one,) = [job for job in cut if job.lane == first.lane]
+    checks = checks_of(world.plan([events.proof_rejected(by_id[one])], failed(first), leans=real(OLD)))
+    (next_one,) = [job for job in checks if job.lane == first.lane]
     assert proofs_in(next_one)[:2] == [two, three]
     assert next_one.attempt == 1
     later = failed(next_one, retry_at=(NOW + timedelta(minutes=1)).isoformat())
@@ -626,11 +626,11 @@ def doubted(world: World) -> Judges:
     (body,) = found("p" * 16, toolchain=OLD)
     assert isinstance(body, ProofFound)
     body = body.model_copy(update={"sorry": name})
-    done = events.proof_verified(body).model_copy(
+    result = events.proof_verified(body).model_copy(
         update={"patch": BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD)), "toolchain": OLD}
     )
     world.plan(
-        created(), sorry(name), scanned(1, toolchain=OLD), [body], [done], [events.proof_doubted(body)]
+        created(), sorry(name), scanned(1, toolchain=OLD), [body], [result], [events.proof_doubted(body)]
     )
     fault = Advisory("x", NOW.date(), "t", "s", frozenset(), (("leanchecker", ("v4.29.1",)),))
     return Judges((fault,))
@@ -898,11 +898,11 @@ def test_a_bump_that_was_asked_for_is_due_once_with_the_lean_that_it_raises_to(w
     mirrors = world.settings.paths.mirrors
     (mirrors / f"{slug(KEY)}.git").mkdir(parents=True)
     (mirrors / f"{slug(KEY)}.git" / "HEAD").touch()
-    with capture_logs() as said:
+    with capture_logs() as output:
         assert world.plan(leans=real(OLD, NEW)).due == (job,)
-        assert said == []
+        assert output == []
         assert spec_now(world.view, job=job, mirrors=mirrors) == spec
-    assert [one["event"] for one in said] == ["manifest_not_read"]
+    assert [one["event"] for one in output] == ["manifest_not_read"]
     assert world.plan(ended(job), leans=real(OLD, NEW)).due == ()
 
 

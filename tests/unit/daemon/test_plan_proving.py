@@ -112,8 +112,8 @@ class World(planning.World):
     def tried(self, name: str, job: DueJob, **changes: Any) -> AttemptFinished:
         """Return the end of an attempt of this job without a proof."""
         spec = asked(job, ProveSpec)
-        made = attempt(name, self.at(name), commit=sha(1), outcome="exhausted")
-        return made.model_copy(
+        result = attempt(name, self.at(name), commit=sha(1), outcome="exhausted")
+        return result.model_copy(
             update={
                 "prover": spec.prover,
                 "rung": spec.rung.number,
@@ -255,10 +255,10 @@ def test_a_statement_that_many_ask_and_many_prove_is_looked_for_once(world: Worl
 def test_who_has_a_proof_goes_no_further_unless_it_was_rejected(world: World) -> None:
     world.configure("rungs = [0, 2]", more=NAMED)
     (job,) = world.plan(world.open("a")).due
-    found = proof_found("a", world.at("a"), commit=sha(1))
-    plan = world.plan(world.tried("a", job, outcome="found"), found)
+    result = proof_found("a", world.at("a"), commit=sha(1))
+    plan = world.plan(world.tried("a", job, outcome="found"), result)
     assert [due.kind for due in plan.due] == ["check"]
-    (again,) = world.plan(proof_rejected(found)).due
+    (again,) = world.plan(proof_rejected(result)).due
     assert (again.kind, asked(again, ProveSpec).rung.number) == ("prove", 2)
 
 
@@ -686,8 +686,8 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
     rung: int, tables: dict[str, Any], key: str
 ) -> None:
     external = {"base_url": "https://api.example.org/v1", **tables.get("external", {})}
-    found = climbed_with({**tables, "external": external}, rung, traced=rung == 1)
-    assert found.budget_key == key
+    result = climbed_with({**tables, "external": external}, rung, traced=rung == 1)
+    assert result.budget_key == key
 
 
 @pytest.mark.parametrize(
@@ -702,8 +702,8 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
 def test_who_found_the_premises_is_a_part_of_the_budget_but_where_trying_again_costs_money(
     rung: int, key: str
 ) -> None:
-    found = climbed_with({"external": {"base_url": "https://api.example.org/v1"}}, rung)
-    assert found.budget_key == key
+    result = climbed_with({"external": {"base_url": "https://api.example.org/v1"}}, rung)
+    assert result.budget_key == key
 
 
 def climbed_with(prove: dict[str, Any], rung: int, *, traced: bool = True) -> Rung:
@@ -711,8 +711,8 @@ def climbed_with(prove: dict[str, Any], rung: int, *, traced: bool = True) -> Ru
     settings = parse(b"", path=Path("/etc/everlean.toml"))
     said = Prove.model_validate({**prove, "rungs": (rung,)})
     ladder = ladder_of(settings.model_copy(update={"prove": said}))
-    ((found,), _) = ladder.climb({"retriever": "r-1", "tactics": "t-1"}, traced=traced)
-    return found
+    ((result,), _) = ladder.climb({"retriever": "r-1", "tactics": "t-1"}, traced=traced)
+    return result
 
 
 def test_a_repository_without_a_trace_is_searched_without_premises(world: World) -> None:
@@ -740,11 +740,11 @@ def test_a_rung_is_shown_the_premises_of_the_retriever_in_use_or_of_bm25_if_its_
     words = climbed(world)
     assert {part(rung.spec, "retriever")["checkpoint"] for rung in words.values()} == {"bm25"}
     assert words[0].memory_bytes == world.settings.jobs.memory_bytes, "no model is loaded"
-    found = climbed(world, *promoted("r-1", model="retriever"))
-    assert {part(rung.spec, "retriever")["checkpoint"] for rung in found.values()} == {"r-1"}
+    result = climbed(world, *promoted("r-1", model="retriever"))
+    assert {part(rung.spec, "retriever")["checkpoint"] for rung in result.values()} == {"r-1"}
     memory_bytes = world.settings.prove.memory_bytes
-    assert {rung.memory_bytes for rung in found.values()} == {memory_bytes}, "it needs the memory of a model"
-    assert not found[0].gpu
+    assert {rung.memory_bytes for rung in result.values()} == {memory_bytes}, "it needs the memory of a model"
+    assert not result[0].gpu
     world.configure("rungs = [0, 2]", more=f"{NAMED}[prove.generator]\npremises = 0\n")
     assert {part(rung.spec, "retriever") for rung in climbed(world).values()} == {None}
 
@@ -772,13 +772,13 @@ def test_what_finds_premises_is_what_found_most_on_the_retriever_s_test_sets(
 @pytest.mark.parametrize("model", ["t-1", "t-1+the/generator", "somebody/s-model"])
 def test_the_check_of_a_proof_receives_the_weights_behind_it_if_any(world: World, model: str) -> None:
     (job,) = world.plan(world.open("a"), promoted("t-1")).due
-    found = proof_found("a", world.at("a"), commit=sha(1))
-    (check,) = world.plan(found, world.tried("a", job, outcome="found", model=model)).due
-    known = checkpoint_saved("t-1", model="tactics").weights
+    result = proof_found("a", world.at("a"), commit=sha(1))
+    (check,) = world.plan(result, world.tried("a", job, outcome="found", model=model)).due
+    weights = checkpoint_saved("t-1", model="tactics").weights
     search = asked(check, CheckSpec).search
     assert search is not None
     assert (check.kind, search.model) == ("check", model)
-    assert search.weights == (known if model.startswith("t-1") else "")
+    assert search.weights == (weights if model.startswith("t-1") else "")
 
 
 def test_of_sorries_that_were_tried_alike_those_on_which_most_rests_come_first(world: World) -> None:
@@ -833,13 +833,13 @@ def test_a_count_that_takes_long_is_made_in_parts_and_then_puts_the_jobs_in_orde
     uses: dict[str, list[str]] = {"a": [], "b": [], "one": ["b"]}
     world.plan(world.open("a", "b"), traced_uses(world, uses, commit=sha(1)))
     planner = Planner(patience_s=0, whole=True)
-    made: list[Plan] = []
-    while not made or not made[-1].complete:
-        made.append(planner.plan(world.view, settings=world.settings, leans=LEAN, now=world.now))
-    assert [sorries for _, sorries in shown(made[0])] == [["a"], ["b"]]
-    assert [sorries for _, sorries in shown(made[-1])] == [["b"], ["a"]]
-    assert len(made) > 4
-    assert len({plan.version for plan in made}) < len(made), "a turn that only counts changes no plan"
+    result: list[Plan] = []
+    while not result or not result[-1].complete:
+        result.append(planner.plan(world.view, settings=world.settings, leans=LEAN, now=world.now))
+    assert [sorries for _, sorries in shown(result[0])] == [["a"], ["b"]]
+    assert [sorries for _, sorries in shown(result[-1])] == [["b"], ["a"]]
+    assert len(result) > 4
+    assert len({plan.version for plan in result}) < len(result), "a turn that only counts changes no plan"
 
 
 def test_statements_of_the_blueprint_count_beside_the_theorems_those_of_the_tip_where_it_changed(

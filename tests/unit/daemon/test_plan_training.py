@@ -79,10 +79,10 @@ class World(planning.World):
         """Find a proof of the first repository, and have the gate take it or not look at it yet."""
         scan = scanned("A.lean", [declaration("t")], with_sorry=["t"])
         where = place(scan, scan.sorries[0], blob=sha(number))
-        found = proof_found(f"{number:016x}", where, commit=sha(1))
-        found = found.model_copy(update={"repository": ONE, "branch": "main"})
+        result = proof_found(f"{number:016x}", where, commit=sha(1))
+        result = result.model_copy(update={"repository": ONE, "branch": "main"})
         self.stage(PATCH)
-        self.tell(found, [proof_verified(found)] if accepted else [])
+        self.tell(result, [proof_verified(result)] if accepted else [])
 
     def learn(
         self,
@@ -314,9 +314,9 @@ def test_the_rows_of_a_tactic_model_are_shown_what_provers_are_shown(world: Worl
     assert words is not None
     assert words.checkpoint == "bm25"
     world.learn(retriever, "r-1", at=at)
-    found = asked(world.one(), TrainTacticsSpec).retriever
-    assert found is not None
-    assert (found.checkpoint, found.premises, found.device) == ("r-1", 10, "cpu")
+    result = asked(world.one(), TrainTacticsSpec).retriever
+    assert result is not None
+    assert (result.checkpoint, result.premises, result.device) == ("r-1", 10, "cpu")
     world.configure(train=f"new_theorems = 10\n{TACTICS}[prove.generator]\npremises = 0\n")
     assert asked(world.one(), TrainTacticsSpec).retriever is None
 
@@ -551,8 +551,8 @@ def test_what_training_lacks_is_named_with_its_remedy(
     assert why_not_trainable(on_a_gpu, devices=tmp_path) == ""
     assert why_not_trainable(world.settings.train, devices=tmp_path / "none") == ""
     monkeypatch.setattr("daemon.health.requirements.find_spec", lambda name: name != "tensorboard" or None)
-    seen = world.configure(train='report_to = "tensorboard"').train
-    assert why_not_trainable(seen) == (
+    train = world.configure(train='report_to = "tensorboard"').train
+    assert why_not_trainable(train) == (
         "tensorboard not installed: install everlean with its extra `tensorboard` (docs/install.md)"
     )
 

@@ -95,7 +95,7 @@ def test_what_a_search_says_is_planned_for_when_it_ends(
 
     monkeypatch.setattr(RepositoryJobs, "of", counted)
     world.tell()
-    plan, found = turn([]), list[int]()
+    plan, result = turn([]), list[int]()
     while not (jobs := [job for job in plan.due if job.kind == "prove"]):
         plan = turn(tell(world, story))
     (began, ended), lane = succeeded(jobs[0]), jobs[0].lane
@@ -103,8 +103,8 @@ def test_what_a_search_says_is_planned_for_when_it_ends(
     for bodies, running in (([began, said], [lane]), ([], [lane]), ([ended], [])):
         looks.clear()
         turn(bodies, *running)
-        found.append(len(looks))
-    assert found == [0, 0, 1]
+        result.append(len(looks))
+    assert result == [0, 0, 1]
 
 
 def test_what_takes_longer_than_a_turn_has_is_left_to_the_next_ones(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ GROUND = TargetState("me", "o/n", True, "main", head="1" * 40)
 
 def row(declaration: str, *, evidence: str = "no error") -> Proof:
     checks = [{"step": "compile", "verdict": "passed", "by": "lean", "evidence": evidence}]
-    found = proof_row(declaration=declaration, checks=checks)
-    return of_row(Proof, found, label="", stale=None, verdict="accepted", why="", attempt=None)
+    result = proof_row(declaration=declaration, checks=checks)
+    return of_row(Proof, result, label="", stale=None, verdict="accepted", why="", attempt=None)
 
 
 @pytest.mark.parametrize(

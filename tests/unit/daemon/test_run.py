@@ -76,13 +76,15 @@ def test_names_that_no_one_resolves_keep_no_work_waiting(monkeypatch: pytest.Mon
 
     async def go() -> list[type]:
         loop = asyncio.get_running_loop()
-        asked = [asyncio.create_task(loop.getaddrinfo(f"host{number}.example", 443)) for number in range(20)]
+        requests = [
+            asyncio.create_task(loop.getaddrinfo(f"host{number}.example", 443)) for number in range(20)
+        ]
         try:
             async with asyncio.timeout(20):
                 await asyncio.to_thread(lambda: None)
         finally:
             let_go.set()
-        return [type(one) for one in await asyncio.gather(*asked, return_exceptions=True)]
+        return [type(one) for one in await asyncio.gather(*requests, return_exceptions=True)]
 
     monkeypatch.setattr(socket, "getaddrinfo", waits)
     with (

@@ -69,8 +69,8 @@ def test_what_found_no_room_is_tried_again_when_there_is_some(
     tmp_path: Path, manager: socket.socket, error: Exception
 ) -> None:
     assert waits(tmp_path, error, FULL, FULL, None) == (True, 3)
-    said = manager.recv(8192).decode().splitlines()
-    assert said == [f"STATUS=waits for room on the disk to start: {error}", "EXTEND_TIMEOUT_USEC=60000000"]
+    lines = manager.recv(8192).decode().splitlines()
+    assert lines == [f"STATUS=waits for room on the disk to start: {error}", "EXTEND_TIMEOUT_USEC=60000000"]
 
 
 def test_an_error_that_says_nothing_of_room_is_of_a_full_disk_where_the_disk_is_full(tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_a_control_socket_that_finds_no_room_is_waited_for_and_one_in_use_is_not
         tries.append(path)
         if len(tries) == 1:
             raise SocketInUseError("no") from (FULL if full else None)
-        found: ControlServer = listens
-        return found
+        result: ControlServer = listens
+        return result
 
     monkeypatch.setattr("daemon.process.service.ControlServer.start", start)
     if full:

@@ -177,11 +177,11 @@ def reserve_until_refused(ledger: Path, made: multiprocessing.Queue[int]) -> Non
 
 def test_processes_share_one_cap(ledger: Path) -> None:
     context = multiprocessing.get_context("fork")
-    made: multiprocessing.Queue[int] = context.Queue()
-    processes = [context.Process(target=reserve_until_refused, args=(ledger, made)) for _ in range(3)]
+    queue: multiprocessing.Queue[int] = context.Queue()
+    processes = [context.Process(target=reserve_until_refused, args=(ledger, queue)) for _ in range(3)]
     for process in processes:
         process.start()
-    total = sum(made.get(timeout=30) for _ in processes)
+    total = sum(queue.get(timeout=30) for _ in processes)
     for process in processes:
         process.join()
     assert total == 30

@@ -38,9 +38,9 @@ def faults(kernel: str, toolchain: str, grade: str = "L1") -> set[str]:
 def test_a_release_has_the_faults_that_were_repaired_after_it(
     toolchain: str, repaired: set[str], open_: set[str]
 ) -> None:
-    found = faults("leanchecker", toolchain)
-    assert not found & repaired
-    assert open_ <= found
+    result = faults("leanchecker", toolchain)
+    assert not result & repaired
+    assert open_ <= result
 
 
 @pytest.mark.parametrize("toolchain", ["v4.34.1", "v4.34.2", "v4.35.0", "v4.36.0-rc1", "nightly-2026-09-25"])
@@ -61,9 +61,9 @@ def test_one_kernel_without_a_fault_is_enough_and_two_with_different_ones_are_no
 
 
 def test_a_fault_that_no_export_can_hold_is_none_of_who_reads_exports() -> None:
-    found = faults("leanchecker --from-export", "v4.32.0")
-    assert "lean4#14484" not in found
-    assert "lean4#14576" in found
+    result = faults("leanchecker --from-export", "v4.32.0")
+    assert "lean4#14484" not in result
+    assert "lean4#14576" in result
 
 
 def test_a_kernel_that_nobody_has_looked_at_is_no_witness() -> None:

@@ -53,24 +53,24 @@ def read(lines: list[str] = WHOLE, facts: str = FACTS) -> Answer | str:
 
 
 def answer(lines: list[str] = WHOLE, facts: str = FACTS) -> Answer:
-    found = read(lines, facts)
-    assert isinstance(found, Answer), found
-    return found
+    result = read(lines, facts)
+    assert isinstance(result, Answer), result
+    return result
 
 
 def test_a_whole_answer_is_read() -> None:
-    found = answer()
-    assert (found.axioms, found.sorried, found.unsafe) == (("propext",), ("N.gap",), ())
-    assert found.homes == {"propext": "Init.Core"}
-    assert [(one.name, str(one.path), one.imports, one.is_bare) for one in found.modules] == [
+    result = answer()
+    assert (result.axioms, result.sorried, result.unsafe) == (("propext",), ("N.gap",), ())
+    assert result.homes == {"propext": "Init.Core"}
+    assert [(one.name, str(one.path), one.imports, one.is_bare) for one in result.modules] == [
         ("N", "/w/N.olean", ("Init", "Init.Core"), False),
         ("Init.Core", "/lean/a\tb.olean", (), True),
     ]
-    assert found.rests == {"Init.Core": ("propext",), "N": ("N.gap", "N.t")}
-    assert (found.statement.kind, found.target) == ("theorem", ("N", "t"))
-    assert list(found.premises) == [("N", "d")]
-    assert list(found.declared) == ["N.other"]
-    assert found.export.axioms == {("propext",)}
+    assert result.rests == {"Init.Core": ("propext",), "N": ("N.gap", "N.t")}
+    assert (result.statement.kind, result.target) == ("theorem", ("N", "t"))
+    assert list(result.premises) == [("N", "d")]
+    assert list(result.declared) == ["N.other"]
+    assert result.export.axioms == {("propext",)}
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_two_equal_builds_do_not_differ() -> None:
     ],
 )
 def test_whatever_differs_is_named(lines: list[str], facts: str, told: str) -> None:
-    (found,) = differences(answer(), answer(lines, facts), declared={"N.other"})
-    assert told in found
+    (result,) = differences(answer(), answer(lines, facts), declared={"N.other"})
+    assert told in result
 
 
 def test_what_lean_makes_on_the_way_may_come_and_go() -> None:
@@ -254,8 +254,8 @@ def test_any_other_output_is_no_answer(output: str) -> None:
     ],
 )
 def test_the_axioms_are_read_or_not_at_all(output: str, expected: tuple[str, ...] | None) -> None:
-    found = read_axioms(output, "N.t")
-    assert isinstance(found, str) if expected is None else found == expected
+    result = read_axioms(output, "N.t")
+    assert isinstance(result, str) if expected is None else result == expected
 
 
 @pytest.mark.parametrize("text", ["declaration uses 'sorry'", "declaration uses `sorry`"])

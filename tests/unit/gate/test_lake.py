@@ -43,9 +43,9 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def runner(project: Path, tmp_path: Path) -> LakeRunner:
     make_credulous(tmp_path / "toolchain")
-    found = LakeRunner.find(backend(tmp_path / "toolchain"), project=project)
-    assert isinstance(found, LakeRunner)
-    return found
+    result = LakeRunner.find(backend(tmp_path / "toolchain"), project=project)
+    assert isinstance(result, LakeRunner)
+    return result
 
 
 def test_a_question_s_files_go_away_and_the_answer_is_of_what_was_built(
@@ -75,9 +75,9 @@ def test_in_the_sandbox_a_build_writes_below_dot_lake_and_nowhere_else(project: 
         f"#!/bin/sh\necho in > .lake/inside.txt\necho in > A.lean\necho out > {outside}\nexit 0\n"
     )
     program.chmod(0o755)
-    found = LakeRunner.find(backend(tmp_path / "toolchain", sandbox="bubblewrap"), project=project)
-    assert isinstance(found, LakeRunner)
-    assert build(found, "A").ok
+    result = LakeRunner.find(backend(tmp_path / "toolchain", sandbox="bubblewrap"), project=project)
+    assert isinstance(result, LakeRunner)
+    assert build(result, "A").ok
     assert (project / ".lake" / "inside.txt").read_text() == "in\n"
     assert (project / "A.lean").read_bytes() == SOURCE
     assert not outside.exists()
@@ -122,9 +122,9 @@ def test_a_build_folder_that_others_share_is_not_built_in(runner: LakeRunner, tm
 
 
 def test_the_kernel_replay_is_the_toolchain_s(runner: LakeRunner, tmp_path: Path) -> None:
-    found = find_checker(runner)
-    assert found == tmp_path / "toolchain" / "bin" / "leanchecker"
-    found.unlink()
+    result = find_checker(runner)
+    assert result == tmp_path / "toolchain" / "bin" / "leanchecker"
+    result.unlink()
     assert "has no leanchecker" in str(find_checker(runner))
 
 

@@ -90,9 +90,9 @@ def test_any_file_comes_out_as_meant(repository: Path, head: bytes, tail: bytes)
 
 def test_a_patch_shows_its_evidence() -> None:
     patch = build_patch(header(), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
-    told = patch[: patch.index(b"\ndiff --git a/A.lean")].decode()
+    text = patch[: patch.index(b"\ndiff --git a/A.lean")].decode()
     for part in ("Demo.t", "Not checked: kernel", "0" * 40, "v4.28.0", "\nEverlean-Proof: bb\n"):
-        assert part in told
+        assert part in text
 
 
 def test_no_line_of_a_patch_s_header_has_a_character_that_a_terminal_acts_on() -> None:

@@ -166,12 +166,12 @@ def test_a_configured_repl_that_is_not_there_is_not_replaced_by_another(machine:
 
 
 def test_a_repl_on_path_needs_a_known_version(machine: Machine) -> None:
-    found = machine.repl(machine.folder / "bin" / REPL_NAME)
+    result = machine.repl(machine.folder / "bin" / REPL_NAME)
     assert machine.chosen("v4.21.0").kind == "none"
     assert "name it as lean.repl" in machine.leans().summary.detail
 
-    (found.parent / MARKER).write_text("leanprover/lean4:v4.21.0")
-    assert machine.chosen("v4.21.0").argv == (str(found),)
+    (result.parent / MARKER).write_text("leanprover/lean4:v4.21.0")
+    assert machine.chosen("v4.21.0").argv == (str(result),)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pipeline.lean.source.projects import (
     toolchain_text,
     worktree_of,
 )
-from store.documents.repositories import Head, projects_said
+from store.documents.repositories import Head, projects_text
 from store.events.projects import Project, below, project_of, worked_on
 
 OLD, NEW = "leanprover/lean4:v4.20.0", "leanprover/lean4:v4.22.0"
@@ -115,9 +115,9 @@ def test_each_folder_with_a_lakefile_is_a_project(
 
 def test_of_very_many_those_that_lie_least_deep_are_taken() -> None:
     deep = {f"deep/a{number:03}/lakefile.toml": "" for number in range(MOST_PROJECTS + 50)}
-    named = [one.folder for one in found({**deep, "z/lakefile.toml": ""})]
-    assert len(named) == MOST_PROJECTS
-    assert "z" in named
+    folders = [one.folder for one in found({**deep, "z/lakefile.toml": ""})]
+    assert len(folders) == MOST_PROJECTS
+    assert "z" in folders
 
 
 ROOT, DOCS, DEEP = Project("", OLD, ""), Project("docs", NEW, ""), Project("docs/a", "", "")
@@ -219,4 +219,4 @@ def test_what_is_not_done_in_a_project_is_said_by_its_name(
 ) -> None:
     projects = [{"folder": folder, "toolchain": OLD, "manifest": ""} for folder in folders]
     head = Head("repo", "main", "live", "a", "a", 1, [], [], projects, [], 0)
-    assert projects_said(head, chosen) == said
+    assert projects_text(head, chosen) == said

@@ -55,8 +55,8 @@ def completed(command: str, reply: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("goals", "messages"):
         if key in whole:
             # A placeholder text stands for what is elided, in the list or instead of it.
-            found = whole[key] if isinstance(whole[key], list) else []
-            whole[key] = [item for item in found if not isinstance(item, str)]
+            result = whole[key] if isinstance(whole[key], list) else []
+            whole[key] = [item for item in result if not isinstance(item, str)]
     for owner in (whole, *whole.get("units", ()), *whole.get("targets", ())):
         for goal in owner.get("goals", ()):
             goal.setdefault("target", {})
@@ -76,7 +76,7 @@ def test_every_reply_decodes_and_no_error_is_unknown() -> None:
             assert not isinstance(error, ReplSuspect), record["id"]
             counted["error object"] += 1
             continue
-        found = DECODERS[command](completed(command, reply), 1)
+        result = DECODERS[command](completed(command, reply), 1)
         counted["decoded"] += 1
         if command == "goal.tactic":
             wanted = (
@@ -86,7 +86,7 @@ def test_every_reply_decodes_and_no_error_is_unknown() -> None:
                 if "nextStateId" in reply
                 else TacticFailed
             )
-            assert isinstance(found, wanted), record["id"]
+            assert isinstance(result, wanted), record["id"]
     assert counted["decoded"] >= 90
     assert counted["error object"] >= 10
 
@@ -130,7 +130,7 @@ def test_the_stand_in_of_the_tests_has_the_recorded_refusals_and_shapes(dialect:
     assert refused >= 6
     flags = {"readHeader": False, "inheritEnv": False, "newConstants": False}
     flags |= {"sorrys": True, "typeErrorsAsGoals": False}
-    asked: list[tuple[str, dict[str, Any]]] = [
+    requests: list[tuple[str, dict[str, Any]]] = [
         ("reset", {}),
         ("goal.start", {"expr": "p"}),
         *(("goal.tactic", {"stateId": 0, "tactic": tactic}) for tactic in ("split", "trivial", "no", "(")),
@@ -139,7 +139,7 @@ def test_the_stand_in_of_the_tests_has_the_recorded_refusals_and_shapes(dialect:
         ("frontend.distil", {"file": "theorem t : p := sorry", "ignoreValues": False}),
         ("stat", {}),
     ]
-    for command, payload in asked:
+    for command, payload in requests:
         reply = repl.answer({"cmd": command, "payload": payload})
         if "error" in reply:
             assert (dialect, command) == ("older", "frontend.distil")

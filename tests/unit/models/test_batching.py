@@ -32,12 +32,12 @@ def test_rows_of_like_length_go_together_as_long_as_they_fit() -> None:
 
 
 def test_a_batch_is_told_its_shortest_and_its_longest_row_in_either_order() -> None:
-    told: list[tuple[int, int, int]] = []
+    lines: list[tuple[int, int, int]] = []
 
     def fits(rows: int, shortest: int, longest: int) -> bool:
-        told.append((rows, shortest, longest))
+        lines.append((rows, shortest, longest))
         return True
 
     for longest_first in (False, True):
         list(by_length([3, 1, 2], fits, longest_first=longest_first))
-    assert told == [(2, 1, 2), (3, 1, 3), (2, 2, 3), (3, 1, 3)]
+    assert lines == [(2, 1, 2), (3, 1, 3), (2, 2, 3), (3, 1, 3)]

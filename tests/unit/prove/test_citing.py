@@ -46,10 +46,10 @@ def goal(target: str, **hypotheses: str) -> Goal:
 
 
 def test_a_lemma_is_stated_as_lean_printed_it_or_else_as_its_source() -> None:
-    said = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
-    (from_the_goal,) = texts_of(lemma(goal=said))
+    message = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
+    (from_the_goal,) = texts_of(lemma(goal=message))
     assert from_the_goal == "have swap_1a2b3c4d (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  exact ⟨h.2, h.1⟩"
-    shorter = lemma(statement=": q ∧ p", goal=said)
+    shorter = lemma(statement=": q ∧ p", goal=message)
     assert [text.partition(" := ")[0] for text in texts_of(shorter)] == [
         "have swap_1a2b3c4d (p q : Prop) (h : p ∧ q) : q ∧ p",
         "have swap_1a2b3c4d : q ∧ p",
@@ -96,8 +96,8 @@ def test_a_goal_that_cannot_be_stated_leaves_the_source_s_word(goal: str) -> Non
     ids=["a sorry", "no proof", "a comment that swallows", "a search", "too long"],
 )
 def test_a_lemma_that_the_gate_would_refuse_is_not_brought_in(tactics: tuple[str, ...]) -> None:
-    said = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
-    assert texts_of(lemma(goal=said, tactics=tactics)) == ()
+    text = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
+    assert texts_of(lemma(goal=text, tactics=tactics)) == ()
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_contents_are_constants_and_symbols_without_variables() -> None:
     )
     assert read.conclusion == {"Tendsto", "atTop", "=", "+", "1"}
     assert read.all == read.conclusion | {"ℝ", "Continuous", "0", "<"}
-    said = "case h\nf : ℝ → ℝ\nhf : Continuous f\n⊢ ∀ x, 0 < x → Tendsto f atTop = (x + 1)"
-    assert contents_of(lemma(goal=said)) == read
+    text = "case h\nf : ℝ → ℝ\nhf : Continuous f\n⊢ ∀ x, 0 < x → Tendsto f atTop = (x + 1)"
+    assert contents_of(lemma(goal=text)) == read
 
 
 def test_the_nearest_few_are_taken_of_equals_the_first_and_each_statement_once() -> None:
@@ -171,8 +171,8 @@ BRING_FIRST, BRING_SECOND = texts_of(FIRST)[0], texts_of(SECOND)[0]
 
 
 def proposed(steps: tuple[str, ...], target: str = "a ∧ b") -> list[str]:
-    asked = TacticRequest((goal(target),), steps, 0)
-    return [one.text for one in asyncio.run(CitingProposer(Rung(), BOTH).propose(asked))]
+    request = TacticRequest((goal(target),), steps, 0)
+    return [one.text for one in asyncio.run(CitingProposer(Rung(), BOTH).propose(request))]
 
 
 def test_lemmas_come_in_one_after_the_other_before_anything_else_is_done() -> None:
@@ -193,8 +193,8 @@ def test_a_fitting_lemma_is_used_before_the_rung_s_steps_and_another_one_after()
 def test_a_rung_hears_of_its_own_steps_alone() -> None:
     rung = Rung()
     citing = CitingProposer(rung, BOTH)
-    asked = TacticRequest((goal("a ∧ b"),), (BRING_FIRST,), 0)
-    for candidate in asyncio.run(citing.propose(asked)):
+    request = TacticRequest((goal("a ∧ b"),), (BRING_FIRST,), 0)
+    for candidate in asyncio.run(citing.propose(request)):
         citing.saw(candidate, parsed=True)
     assert rung.heard == ["own"]
 
@@ -208,18 +208,18 @@ def cited(*tactics: str) -> CitingResult:
 
 
 def test_a_lemma_that_no_step_names_is_left_out_if_lean_takes_that() -> None:
-    found = cited(BRING_FIRST, BRING_SECOND, "intro h", "exact second_1a2b3c4d 1 2")
-    without, whole = found.scripts()
+    result = cited(BRING_FIRST, BRING_SECOND, "intro h", "exact second_1a2b3c4d 1 2")
+    without, whole = result.scripts()
     assert without.tactics == (BRING_SECOND, "intro h", "exact second_1a2b3c4d 1 2")
     assert whole.tactics[0] == BRING_FIRST
-    assert found.citation(without) == "brings in second (proof 1a2b3c4d5e6f7788)"
-    assert found.citation(whole) == (
+    assert result.citation(without) == "brings in second (proof 1a2b3c4d5e6f7788)"
+    assert result.citation(whole) == (
         "brings in first (proof 1a2b3c4d5e6f7788) and second (proof 1a2b3c4d5e6f7788)"
     )
 
 
 def test_a_proof_that_needs_no_lemma_cites_none() -> None:
-    found = cited(BRING_FIRST, "rfl")
-    assert [script.tactics for script in found.scripts()] == [("rfl",), (BRING_FIRST, "rfl")]
-    assert found.citation(found.scripts()[0]) == ""
+    result = cited(BRING_FIRST, "rfl")
+    assert [script.tactics for script in result.scripts()] == [("rfl",), (BRING_FIRST, "rfl")]
+    assert result.citation(result.scripts()[0]) == ""
     assert len(cited(BRING_FIRST, "exact first_1a2b3c4d _ _ h").scripts()) == 1

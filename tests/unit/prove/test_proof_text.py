@@ -49,8 +49,8 @@ def test_the_proof_is_found_in_an_answer_of_any_shape(answer: str, declaration: 
     ],
 )
 def test_a_term_is_a_proof_too(answer: str, proof: str) -> None:
-    found = read_proof(answer, TACTIC).proofs
-    assert proof in found
+    proofs = read_proof(answer, TACTIC).proofs
+    assert proof in proofs
     assert block_of(proof) is None
 
 
@@ -111,9 +111,9 @@ def test_a_theorem_stated_again_gives_the_text_for_an_inner_sorry() -> None:
 
 
 def test_a_theorem_that_differs_from_the_file_is_refused_with_the_reason() -> None:
-    found = read_proof(STATED, INNER)
-    assert found.proofs == ()
-    assert "around the sorry" in found.why
+    result = read_proof(STATED, INNER)
+    assert result.proofs == ()
+    assert "around the sorry" in result.why
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_a_theorem_that_differs_from_the_file_is_refused_with_the_reason() -> No
     ],
 )
 def test_an_answer_without_a_proof_says_why(answer: str, why: str) -> None:
-    found = read_proof(answer, TERM)
-    assert found.proofs == ()
-    assert why in found.why
+    result = read_proof(answer, TERM)
+    assert result.proofs == ()
+    assert why in result.why
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ def filled(text: str, script: Script, *, mode: SorryMode, which: int = 0) -> lis
     start = -1
     for _ in range(which + 1):
         start = data.index(b"sorry", start + 1)
-    found = placements(*sorry_at(data, start, mode), script)
-    return [splice(data, replacement).decode() for replacement in found]
+    result = placements(*sorry_at(data, start, mode), script)
+    return [splice(data, replacement).decode() for replacement in result]
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_a_written_proof_keeps_its_layout_at_every_place(
 ) -> None:
     data = text.encode()
     start = data.index(b"sorry")
-    found = text_placements(*sorry_at(data, start, mode), lines, tactics=tactics)
-    assert [splice(data, replacement).decode() for replacement in found] == expected
+    result = text_placements(*sorry_at(data, start, mode), lines, tactics=tactics)
+    assert [splice(data, replacement).decode() for replacement in result] == expected
 
 
 def test_several_replacements_join_into_one_with_the_text_between_kept() -> None:

@@ -15,8 +15,8 @@ Values = tuple[float | None, ...]
 
 
 def nodes(svg: str, tag: str, css: str | None = None) -> list[ET.Element]:
-    found = ET.fromstring(svg).iter(f"{{http://www.w3.org/2000/svg}}{tag}")
-    return [node for node in found if css is None or node.get("class") == css]
+    result = ET.fromstring(svg).iter(f"{{http://www.w3.org/2000/svg}}{tag}")
+    return [node for node in result if css is None or node.get("class") == css]
 
 
 def chart(*values: float | None, at: tuple[float, ...] = (), **options: Any) -> str:

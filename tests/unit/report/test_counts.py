@@ -97,7 +97,7 @@ PASTS = {
 def test_the_past_is_drawn_from_when_that_of_all_repositories_is_known(
     weeks: dict[str, tuple[int, ...]], cut: str, drawn: str, view_of: Fill
 ) -> None:
-    told: list[tuple[str, EventBody]] = []
+    lines: list[tuple[str, EventBody]] = []
     for repository, days in weeks.items():
         life = {"repository": repository, "branch": "main"}
         commits = [
@@ -110,11 +110,11 @@ def test_the_past_is_drawn_from_when_that_of_all_repositories_is_known(
         ]
         bodies: list[EventBody] = [PastListed(**life, commits=tuple(commits))]
         bodies += [PastCounted(**life, sha=one.sha, sorries=7, files=1, files_failed=0) for one in commits]
-        told += [(f"repository:{repository}", body) for body in bodies]
+        lines += [(f"repository:{repository}", body) for body in bodies]
     # Of what is not counted yet nothing is drawn.
     late = PastCommit(sha=sha("5"), committed_at=datetime(2026, 1, 5, tzinfo=UTC), begins=False)
-    told.append(("repository:late", PastListed(repository="late", branch="main", commits=(late,))))
-    rows = report_queries.past(view_of(told))
+    lines.append(("repository:late", PastListed(repository="late", branch="main", commits=(late,))))
+    rows = report_queries.past(view_of(lines))
     assert ", ".join(f"{row.repository} {int(row.at[8:10])}" for row in rows) == drawn
 
 
@@ -131,9 +131,9 @@ def test_what_was_seen_late_stands_at_the_time_of_its_commit_in_the_order_of_its
     view_of: Fill,
 ) -> None:
     def commit(name: str, day: int) -> EventBody:
-        made = datetime(2026, 1, day, tzinfo=UTC)
+        result = datetime(2026, 1, day, tzinfo=UTC)
         parent = None if name == "first" else sha("first")
-        return observed(sha(name), parent=parent).model_copy(update={"committed_at": made})
+        return observed(sha(name), parent=parent).model_copy(update={"committed_at": result})
 
     scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
     spot = place(scan, scan.sorries[0], blob=sha("b"))
@@ -173,24 +173,24 @@ def test_the_last_moment_has_as_many_open_as_the_view_has_in_the_source(seed: in
 
 def test_sorries_of_a_branch_that_no_one_watches_are_in_no_number(view_of: Fill) -> None:
     story = Story(2)
-    told: list[tuple[str, EventBody]] = [(STREAM, watched())]
+    lines: list[tuple[str, EventBody]] = [(STREAM, watched())]
     for _ in range(9):
-        told += [(STREAM, body) for body in story._commit()[0] if isinstance(body, SorryEvent)]
+        lines += [(STREAM, body) for body in story._commit()[0] if isinstance(body, SorryEvent)]
     gone = BranchUnwatched(repository=REPOSITORY, branch="main", last="a" * 40)
     created = BranchCreated(repository=REPOSITORY, branch="main", tip="a" * 40, is_default=True)
-    view = view_of([*told, (STREAM, created), (STREAM, gone)])
+    view = view_of([*lines, (STREAM, created), (STREAM, gone)])
     assert followed(report_queries.turns(view)) == ()
     assert report_queries.sorries_here(view) == []
 
 
 def test_only_the_newest_proofs_are_shown(view_of: Fill) -> None:
     story = Story(5)
-    told: list[tuple[str, EventBody]] = [(STREAM, watched())]
+    lines: list[tuple[str, EventBody]] = [(STREAM, watched())]
     for _ in range(30):
-        told += [
+        lines += [
             (STREAM, body) for body in story._commit()[0] if body.type in ("proof_found", "proof_rejected")
         ]
-    view = view_of(told)
+    view = view_of(lines)
     for verified in (True, False):
         of_sort = [row for row in queries.proofs(view) if (row.state == "verified") == verified]
         newest = sorted((row.found_at for row in of_sort), reverse=True)
@@ -261,9 +261,9 @@ def test_all_of_it_is_of_one_moment_whatever_is_recorded_meanwhile(
 
         monkeypatch.setattr(sections, "followed", meanwhile)
         try:
-            made = render(connection, made_at=WHEN)
-            assert made.position == 1
-            assert "b/meanwhile" not in made.html["index.html"]
+            result = render(connection, made_at=WHEN)
+            assert result.position == 1
+            assert "b/meanwhile" not in result.html["index.html"]
             assert queries.position(connection) == 2, "and the connection is given back as it was"
         finally:
             connection.close()

@@ -60,8 +60,8 @@ def opened(sorry: str, name: str, *, commit: str = NEW, repository: str = FORGE)
 
 
 def tried(sorry: str, name: str, outcome: str, **changes: object) -> EventBody:
-    made = attempt(sorry, spot(name), commit=NEW, outcome=outcome)
-    return made.model_copy(update={"repository": FORGE, **changes})
+    result = attempt(sorry, spot(name), commit=NEW, outcome=outcome)
+    return result.model_copy(update={"repository": FORGE, **changes})
 
 
 def of_forge(*bodies: EventBody) -> list[tuple[str, EventBody]]:
@@ -70,18 +70,18 @@ def of_forge(*bodies: EventBody) -> list[tuple[str, EventBody]]:
 
 def begun() -> list[tuple[str, EventBody]]:
     """Two watched repositories, each with a first commit, and a commit after it in one."""
-    told: list[tuple[str, EventBody]] = []
+    lines: list[tuple[str, EventBody]] = []
     for name in (FORGE, LOCAL):
         earlier = {"repository": name, "committed_at": datetime(2025, 12, 1, tzinfo=UTC)}
         first = observed(OLD).model_copy(update=earlier)
-        told += [(f"repository:{name}", watched(repository=name)), (f"repository:{name}", first)]
+        lines += [(f"repository:{name}", watched(repository=name)), (f"repository:{name}", first)]
     second: CommitObserved = observed(NEW, parent=OLD).model_copy(update={"repository": FORGE})
-    return [*told, *of_forge(second)]
+    return [*lines, *of_forge(second)]
 
 
 def week() -> list[tuple[str, EventBody]]:
     """A sorry of each sort: there before, new, false, with a patch, filled; and two things that need somebody."""
-    found = proof_found("proved", spot("Logic.proved"), commit=NEW).model_copy(update={"repository": FORGE})
+    result = proof_found("proved", spot("Logic.proved"), commit=NEW).model_copy(update={"repository": FORGE})
     filled = SorryFilled(repository=FORGE, branch="main", sha=NEW, sorry="filled", by="people", proof=None)
     started = job_started("build-1").model_copy(update={"kind": "build", "repository": FORGE})
     failed = JobFailed(
@@ -112,8 +112,8 @@ def week() -> list[tuple[str, EventBody]]:
             opened("filled", "Logic.filled"),
             tried("false", "Logic.untrue", "disproved"),
             tried("new", "Logic.new", "exhausted", best="2 goals left after intro h", goals_left=2),
-            found,
-            proof_verified(found),
+            result,
+            proof_verified(result),
             filled,
         ),
         ("job:build-1", started),
@@ -177,7 +177,7 @@ def test_every_open_sorry_has_its_goal_what_was_tried_how_far_it_got_and_its_lin
     assert "goal left" not in text.split("Logic.untrue")[1].split("Logic.new")[0], "it is not nearly there"
     assert "Logic.proved verified" in text
     assert "everlean proofs apply" in text.split("Logic.proved verified")[1]
-    assert "Where Lean has not said the goal, the declaration is shown as it is written." in text
+    assert "Without a goal from Lean you see the declaration." in text
     local = pages[f"{file_stem(LOCAL)}.html"]
     assert "theorem · line 8 · since" in said(local)
     assert "None of these has been tried yet." in said(local)
@@ -203,17 +203,17 @@ def test_what_lean_or_a_search_said_of_an_earlier_text_is_not_said_of_the_presen
 
 def test_what_was_accepted_and_not_verified_stands_on_the_first_screen_while_it_fits(view_of: Fill) -> None:
     names = ("new", "moved", "unseen")
-    found = {
+    result = {
         name: proof_found(name, spot(f"Logic.{name}"), commit=NEW).model_copy(update={"repository": FORGE})
         for name in names
     }
     life = {"repository": FORGE, "branch": "main", "sha": sha("newer"), "sorry": "moved"}
     moved = SorryMoved(**life, place=spot("Logic.moved", text="another"), what=("context",))
-    checked = [proof_checked(found[name]) for name in ("new", "moved")]
-    told = of_forge(*(opened(name, f"Logic.{name}") for name in names), *found.values(), *checked, moved)
+    checked = [proof_checked(result[name]) for name in ("new", "moved")]
+    told = of_forge(*(opened(name, f"Logic.{name}") for name in names), *result.values(), *checked, moved)
     view = view_of([*begun(), *told])
     (only,) = (one.proof for one in screen(view).waiting.candidates)
-    assert only.proof == found["new"].proof
+    assert only.proof == result["new"].proof
     where = "Logic.new github.com/ada/logic Logic/Basic.lean:8"
     index = said(pages_of(view)["index.html"])
     assert f"Accepted, not verified {where} everlean proofs show {only.proof}" in index
@@ -223,8 +223,8 @@ def test_what_was_accepted_and_not_verified_stands_on_the_first_screen_while_it_
 
 
 def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
-    made = screen(view_of(week()))
-    lines = digest(made)
+    result = screen(view_of(week()))
+    lines = digest(result)
     assert lines[0] == "3 sorries are open and 1 is verified in 2 of 2 watched repositories."
     changed = "4 new sorries, 1 filled by people and 1 was there when their branches were first read"
     assert lines[1] == f"From 2000-01-01 to 2100-01-01: {changed}."
@@ -237,7 +237,7 @@ def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
         "The oldest:",
         "Needs your attention:",
     ]
-    (ready,) = made.waiting.ready
+    (ready,) = result.waiting.ready
     patch = f"everlean proofs apply {ready.proof.proof}, L0: no kernel replayed all"
     assert f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): {patch}" in lines
 
@@ -245,13 +245,13 @@ def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
 def test_a_job_that_ended_well_afterwards_needs_no_one(view_of: Fill) -> None:
     again = job_started("build-2").model_copy(update={"kind": "build", "repository": FORGE})
     done = JobSucceeded(job="build-2", attempt=1, seconds=1.0, peak_rss_bytes=None, summary={})
-    made = screen(view_of([*week(), ("job:build-2", again), ("job:build-2", done)]))
-    assert "job_failed" not in [one.code for one in made.problems]
+    result = screen(view_of([*week(), ("job:build-2", again), ("job:build-2", done)]))
+    assert "job_failed" not in [one.code for one in result.problems]
 
 
 def test_sorries_are_laid_out_on_pages_of_a_bounded_number_and_the_rest_is_counted(view_of: Fill) -> None:
-    told = [*begun(), *of_forge(*(opened(f"{number:04}", f"Logic.n{number}") for number in range(7)))]
-    (of,) = sheets(report_queries.sorries_here(view_of(told)), most=5, on_a_sheet=2)
+    lines = [*begun(), *of_forge(*(opened(f"{number:04}", f"Logic.n{number}") for number in range(7)))]
+    (of,) = sheets(report_queries.sorries_here(view_of(lines)), most=5, on_a_sheet=2)
     assert [sheet.name for sheet in of.sheets] == [
         f"{file_stem(FORGE)}{number}.html" for number in ("", "-2", "-3")
     ]
@@ -293,13 +293,13 @@ def test_the_sorries_on_which_most_rests_are_named_and_what_is_unknown_is_said(v
     )
     file = TracedFile("Logic/Basic.lean", (), (), theorems)
     payload = json.dumps(file.as_json()).encode()
-    made = head(NEW, repository=FORGE)
+    result = head(NEW, repository=FORGE)
     traced = FileTraced(
-        repository=FORGE, line=made.on, sha=NEW, path=file.path, error=None, n_theorems=3, n_premises=0, n_tactics=0,
+        repository=FORGE, line=result.on, sha=NEW, path=file.path, error=None, n_theorems=3, n_premises=0, n_tactics=0,
         trace=digest_of(payload), key="",
     )  # fmt: skip
     told = of_forge(*(opened(name, f"Logic.{name}") for name in ("root", "near", "far", "new")))
-    view = view_of([*begun(), *told, *of_forge(traced, closing(made, [file]))], [payload])
+    view = view_of([*begun(), *told, *of_forge(traced, closing(result, [file]))], [payload])
     made_of = render(view, made_at=MADE_AT)
     pages = made_of.html
     index = said(pages["index.html"])

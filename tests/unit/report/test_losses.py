@@ -57,8 +57,8 @@ def test_a_training_of_an_earlier_version_has_no_losses_and_no_section(view_of: 
 
 def test_a_curve_that_cannot_be_read_costs_itself_alone(view_of: Fill) -> None:
     (good, payloads), (bad, others) = trained("k0", 3.0, 2.0), trained("k1", 5.0)
-    told = [("model:retriever", good), ("model:retriever", bad)]
-    view = view_of(told, [*payloads.values(), *others.values()])
+    lines = [("model:retriever", good), ("model:retriever", bad)]
+    view = view_of(lines, [*payloads.values(), *others.values()])
 
     def blob(name: str) -> bytes:
         if name not in payloads:

@@ -34,11 +34,11 @@ HOSTILE = "example.org/<script>alert('1')</script>/\"&\x00\x1b[31m\ufffe"
 
 def events(repository: str = "example.org/demo/logic") -> list[tuple[str, EventBody]]:
     story = Story(3)
-    told: list[tuple[str, EventBody]] = [(STREAM, watched()), (STREAM, watched(repository=repository))]
+    lines: list[tuple[str, EventBody]] = [(STREAM, watched()), (STREAM, watched(repository=repository))]
     for _ in range(30):
         bodies, _payloads = story._commit()
-        told += [(STREAM, body) for body in bodies if body.type.startswith("sorry_")]
-        told += [(STREAM, body) for body in bodies if body.type in ("proof_found", "proof_rejected")]
+        lines += [(STREAM, body) for body in bodies if body.type.startswith("sorry_")]
+        lines += [(STREAM, body) for body in bodies if body.type in ("proof_found", "proof_rejected")]
     models: list[EventBody] = [
         checkpoint_saved("k0"),
         checkpoint_saved("k1", parent="k0"),
@@ -51,7 +51,7 @@ def events(repository: str = "example.org/demo/logic") -> list[tuple[str, EventB
             body.metrics["bm25 recall@10"] = recall / 2
         where = {"repository": f"{repository}{task}", "dataset": task * 64, "split": "test"}
         models.append(body.model_copy(update={"evaluation": f"{at}-{task}", **where}))
-    return told + [("model:retriever", body) for body in models]
+    return lines + [("model:retriever", body) for body in models]
 
 
 def said(html: str) -> str:
@@ -100,7 +100,7 @@ def test_every_file_but_the_first_page_has_a_name_that_a_later_report_knows_for_
 
 
 def test_a_checkpoint_says_whether_it_is_in_use_and_why(view_of: Fill) -> None:
-    told = [
+    lines = [
         checkpoint_saved("k0"),
         checkpoint_promoted("k0"),
         checkpoint_saved("k1", parent="k0"),
@@ -109,7 +109,7 @@ def test_a_checkpoint_says_whether_it_is_in_use_and_why(view_of: Fill) -> None:
         checkpoint_promoted("k2", previous="k0"),
         checkpoint_saved("k3", parent="k2"),
     ]
-    pages = render(view_of([("model:retriever", body) for body in told]), made_at=WHEN)
+    pages = render(view_of([("model:retriever", body) for body in lines]), made_at=WHEN)
     rows = read(pages.html["models.html"]).table("Checkpoints")
     base = "base: kaiyuy/leandojo-lean4-retriever-byt5-small"
     assert [row[3:6] for row in rows] == [
@@ -125,13 +125,13 @@ def test_a_repository_that_is_not_enabled_needs_no_one(view_of: Fill) -> None:
         problem = {"problem": "unreachable", "reason": "no route", "remedy": "check the network"}
         return [(STREAM, RepositoryFailed.model_validate({"repository": name, **problem}))]
 
-    told: list[tuple[str, EventBody]] = [
+    lines: list[tuple[str, EventBody]] = [
         (STREAM, watched(repository="example.org/a/asked")),
         (STREAM, watched(repository="example.org/b/rests", enabled=False)),
         *failed("example.org/a/asked"),
         *failed("example.org/b/rests"),
     ]
-    view = view_of(told)
+    view = view_of(lines)
     text = said(render(view, made_at=WHEN, problems=describe_view(view).problems).html["index.html"])
     needs, standing = text.split("Open sorries, by repository and file")
     assert "error: example.org/a/asked: no route check the network" in needs

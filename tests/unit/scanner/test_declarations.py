@@ -61,8 +61,8 @@ def names(source: str) -> list[str]:
     ],
 )
 def test_each_kind_is_found_with_its_name(source: str, kind: str, name: str) -> None:
-    found = only(source)
-    assert (found.kind, found.name) == (kind, name)
+    result = only(source)
+    assert (result.kind, result.name) == (kind, name)
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,11 @@ def test_the_scanner_finds_it_with_its_name(row: Keyword) -> None:
 
 @each
 def test_without_a_name_it_has_the_table_s_or_is_reserved(row: Keyword) -> None:
-    found = scan_source(f"{row.word} := q\n".encode(), path="A.lean").declarations
+    declarations = scan_source(f"{row.word} := q\n".encode(), path="A.lean").declarations
     if row.nameless:
-        assert [(one.kind, one.name) for one in found] == [(row.word, row.nameless)]
+        assert [(one.kind, one.name) for one in declarations] == [(row.word, row.nameless)]
     elif not row.reserved:
-        assert found == ()
+        assert declarations == ()
 
 
 @each
@@ -83,8 +83,8 @@ from store.domain.identity import split_key
 assert split_key("a", "proposition a (p : Prop) : p := by") == split_key("a", "(p : Prop) : p")
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-n", "0", "-k", "proposition", sys.argv[1]]))
 """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program, __file__], capture_output=True, text=True, cwd=ROOT, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "5 passed" in result.stdout

@@ -145,8 +145,8 @@ def test_places_are_exact_behind_characters_of_many_bytes() -> None:
 
 
 def test_two_declarations_of_one_name_are_told_apart_by_their_index() -> None:
-    found = scan("example : p := sorry\nexample : p := q\nexample : r := by\n  sorry").sorries
-    assert [(item.declaration, item.index, item.ordinal) for item in found] == [
+    sorries = scan("example : p := sorry\nexample : p := q\nexample : r := by\n  sorry").sorries
+    assert [(item.declaration, item.index, item.ordinal) for item in sorries] == [
         ("_example", 0, 0),
         ("_example", 2, 0),
     ]
@@ -170,6 +170,6 @@ def test_filling_the_sorry_before_leaves_half_of_the_context() -> None:
 
 
 def test_the_record_survives_json() -> None:
-    found = scan("import B\ntheorem a : p := by\n  sorry")
-    assert ScannedFile.from_json(found.as_json()) == found
-    assert isinstance(found.sorries[0], Sorry)
+    result = scan("import B\ntheorem a : p := by\n  sorry")
+    assert ScannedFile.from_json(result.as_json()) == result
+    assert isinstance(result.sorries[0], Sorry)

@@ -84,16 +84,16 @@ def test_a_tactic_model_is_served_with_a_repository_s_adapter() -> None:
 
 
 def test_the_specification_follows_the_settings() -> None:
-    made = spec()
-    assert (made.host, made.port, made.device, made.open) == (
+    result = spec()
+    assert (result.host, result.port, result.device, result.open) == (
         "127.0.0.1",
         8000,
         "cpu",
         False,
     )
-    assert made.limits.lean_processes == 4
-    assert (made.lean.pool.processes, made.lean.pool.memory_bytes) == (4, 2**30)
-    far, found = made.models
+    assert result.limits.lean_processes == 4
+    assert (result.lean.pool.processes, result.lean.pool.memory_bytes) == (4, 2**30)
+    far, found = result.models
     assert far.endpoint is not None
     assert (far.source, far.endpoint.base_url, far.endpoint.cap_usd) == (
         "a-model",
@@ -101,8 +101,8 @@ def test_the_specification_follows_the_settings() -> None:
         1,
     )
     assert (found.source, found.generator) == ("promoted", "/somewhere/generator")
-    assert [one.key for one in made.lean.repositories] == ["github.com/owner/name"]
-    assert made.progress == RewardSpec("org/progress", "auto", "")
+    assert [one.key for one in result.lean.repositories] == ["github.com/owner/name"]
+    assert result.progress == RewardSpec("org/progress", "auto", "")
 
 
 def test_the_ladder_is_that_of_the_settings_and_computes_where_the_server_does() -> None:
@@ -147,9 +147,9 @@ def test_a_folder_that_a_variable_names_is_meant_from_where_we_are_and_a_hubs_na
         ("~/mine", whole),
         ("org/name", "org/name"),
     ):
-        made = spec_of(settings(""), scratch="x", environment={"LEANPROGRESS_MODEL": said}).progress
-        assert made is not None
-        assert made.source == meant
+        progress = spec_of(settings(""), scratch="x", environment={"LEANPROGRESS_MODEL": said}).progress
+        assert progress is not None
+        assert progress.source == meant
 
 
 def test_a_gpu_for_the_progress_model_takes_one_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,8 +163,8 @@ def test_a_gpu_for_the_progress_model_takes_one_for_the_server(monkeypatch: pyte
         ("auto", None, True),
     ):
         known = {"LEANPROGRESS_MODEL": "org/m", "LEANPROGRESS_DEVICE": device}
-        made = spec_of(settings(""), scratch="x", lease=gpu, environment=known)
-        reason, _, remedy = why_not_servable(made).partition(": ")
+        spec = spec_of(settings(""), scratch="x", lease=gpu, environment=known)
+        reason, _, remedy = why_not_servable(spec).partition(": ")
         assert (reason == "") == fits
         assert ("[serve]" in remedy) == (not fits)
 

@@ -41,9 +41,9 @@ def test_an_affected_sqlite_says_what_not_to_do_and_one_without_strict_tables_is
 
 def test_a_foreign_daemon_package_is_named(tmp_path: Path) -> None:
     foreign = importlib.machinery.ModuleSpec("daemon", None, origin=str(tmp_path / "daemon" / "__init__.py"))
-    found = daemon_package(foreign, "3.1.2")
-    assert (found.verdict, found.essential) == ("missing", True)
-    assert "pip uninstall python-daemon" in found.remedy
+    result = daemon_package(foreign, "3.1.2")
+    assert (result.verdict, result.essential) == ("missing", True)
+    assert "pip uninstall python-daemon" in result.remedy
     assert daemon_package(importlib.util.find_spec("daemon"), None).verdict == "ok"
 
 
@@ -52,13 +52,13 @@ def test_what_the_environment_gives_is_named_with_its_place_and_without_a_secret
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[daemon]\nstate_dir = "state"\n')
-    given = {
+    options = {
         "GITHUB_ACCESS_TOKEN": "ghp_x",
         "HF_TOKEN": "hf_x",
         "RAID_DIR": "/fast",
         "LEANPROGRESS_MODEL": "m",
     }
-    for name, value in given.items():
+    for name, value in options.items():
         monkeypatch.setenv(name, value)
     said = {one.name: one.detail for one in examine(config)}
     assert said["github token"] == "environment variable GITHUB_ACCESS_TOKEN"
@@ -71,9 +71,9 @@ def test_what_the_environment_gives_is_named_with_its_place_and_without_a_secret
 
 
 def test_curl_is_looked_for_where_lake_finds_it(tmp_path: Path) -> None:
-    found = curl_finding(str(tmp_path))
-    assert (found.verdict, found.essential) == ("warning", False)
-    assert "Mathlib is built from its source" in found.detail
+    result = curl_finding(str(tmp_path))
+    assert (result.verdict, result.essential) == ("warning", False)
+    assert "Mathlib is built from its source" in result.detail
     (tmp_path / "curl").touch(0o755)
     assert curl_finding(str(tmp_path)) == Finding("curl", "ok", str(tmp_path / "curl"))
 
@@ -103,20 +103,20 @@ def test_without_any_program_on_the_path_git_is_essential_and_lean_is_not(
 ) -> None:
     (tmp_path / "config.toml").write_text('[daemon]\nstate_dir = "s"\n')
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = by_name(examine(tmp_path / "config.toml"))
-    assert (found["git"].verdict, found["git"].essential) == ("missing", True)
+    result = by_name(examine(tmp_path / "config.toml"))
+    assert (result["git"].verdict, result["git"].essential) == ("missing", True)
     for name in ("elan", "bubblewrap", "lean backend"):
-        assert (found[name].verdict, found[name].essential) == ("missing", False), name
-    assert all(item.remedy for item in found.values() if item.verdict != "ok")
-    assert found["configuration"].verdict == "ok"
+        assert (result[name].verdict, result[name].essential) == ("missing", False), name
+    assert all(item.remedy for item in result.values() if item.verdict != "ok")
+    assert result["configuration"].verdict == "ok"
 
 
 def test_a_broken_configuration_is_essential_and_its_folders_are_still_examined(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[daemon]\nstate_dir = "s"\n[poll]\nevery = 1\n')
-    found = by_name(examine(tmp_path / "config.toml"))
-    assert (found["configuration"].verdict, found["configuration"].essential) == ("missing", True)
-    assert "config.toml:4" in found["configuration"].detail
-    assert str(tmp_path / "s") in found["state folder"].detail
+    result = by_name(examine(tmp_path / "config.toml"))
+    assert (result["configuration"].verdict, result["configuration"].essential) == ("missing", True)
+    assert "config.toml:4" in result["configuration"].detail
+    assert str(tmp_path / "s") in result["state folder"].detail
 
 
 def test_a_state_folder_that_is_a_file_is_essential(tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_the_engine_ray_needs_a_ray_with_tokens_and_a_token(
         f'[daemon]\nstate_dir = "s"\n[engine]\nkind = "ray"\naddress = "10.0.0.5:6379"\ntoken_file = "{token}"\n'
     )
     monkeypatch.setattr("daemon.health.doctor._distribution_version", lambda _name: version)
-    found = by_name(examine(tmp_path / "config.toml"))["ray"]
-    assert (found.verdict, said in found.detail) == (verdict, True)
-    assert "secret" not in found.detail
+    result = by_name(examine(tmp_path / "config.toml"))["ray"]
+    assert (result.verdict, said in result.detail) == (verdict, True)
+    assert "secret" not in result.detail
 
 
 def test_each_program_is_looked_for_with_what_it_reads_and_its_key(
@@ -164,8 +164,8 @@ def test_each_program_is_looked_for_with_what_it_reads_and_its_key(
     def finding(more: str) -> tuple[str, str]:
         text = f"[[prove.programs]]\nname = 'agent'\nusd_per_run = 0\n{more}\n"
         (tmp_path / "config.toml").write_text(text, "utf-8")
-        found = by_name(examine(tmp_path / "config.toml"))["program agent"]
-        return found.verdict, found.detail
+        result = by_name(examine(tmp_path / "config.toml"))["program agent"]
+        return result.verdict, result.detail
 
     assert finding("run = ['no-such-agent']") == ("missing", "the program no-such-agent is not there on PATH")
     (tmp_path / "agent").touch()

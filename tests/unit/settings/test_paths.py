@@ -90,13 +90,13 @@ def test_systemds_folders_go_before_the_defaults_and_after_the_settings(
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/one:/var/lib/two")
     monkeypatch.setenv("CACHE_DIRECTORY", "/var/cache/one")
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/one")
-    found = paths_from_config(write(tmp_path / "config.toml", '[daemon]\ncache_dir = "/c"\n'))
-    assert found == Paths(Path("/var/lib/one"), Path("/c"), Path("/run/one"))
+    result = paths_from_config(write(tmp_path / "config.toml", '[daemon]\ncache_dir = "/c"\n'))
+    assert result == Paths(Path("/var/lib/one"), Path("/c"), Path("/run/one"))
 
 
 def test_a_user_finds_the_system_services_folders_through_its_configuration(tmp_path: Path) -> None:
-    found = paths_from_config(write(tmp_path / "etc" / "config.toml"))
-    assert found == Paths(Path("/var/lib/everlean"), Path("/var/cache/everlean"), Path("/run/everlean"))
+    result = paths_from_config(write(tmp_path / "etc" / "config.toml"))
+    assert result == Paths(Path("/var/lib/everlean"), Path("/var/cache/everlean"), Path("/run/everlean"))
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def settings(text: str, tmp_path: Path) -> Settings:
 
 
 def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
-    found = settings("", tmp_path)
-    assert (found.poll.every_s, found.jobs.memory_bytes, found.repos) == (300.0, 4 * 2**30, ())
+    result = settings("", tmp_path)
+    assert (result.poll.every_s, result.jobs.memory_bytes, result.repos) == (300.0, 4 * 2**30, ())
 
 
 def test_the_shipped_file_is_valid_and_states_exactly_the_defaults(tmp_path: Path) -> None:
@@ -89,15 +89,15 @@ def test_the_shipped_examples_of_repositories_are_valid_and_show_every_setting(t
     lines = SHIPPED.read_text(encoding="utf-8").splitlines()
     start = lines.index("# [[repos]]")
     text = "\n".join(line.removeprefix("# ").removeprefix("#") for line in lines[start:])
-    found = settings(text, tmp_path)
-    assert [repo.key for repo in found.repos] == [
+    result = settings(text, tmp_path)
+    assert [repo.key for repo in result.repos] == [
         "github.com/owner/name",
         "github.com/leanprover-community/mathlib4",
     ]
     shown = tomllib.loads(text)["repos"][0]
     assert set(shown) == {field.alias or name for name, field in RepoEntry.model_fields.items()}
-    assert found.repos[0].include == ("**/*.lean",)
-    assert found.repos[0].every_s == found.poll.every_s
+    assert result.repos[0].include == ("**/*.lean",)
+    assert result.repos[0].every_s == result.poll.every_s
 
 
 def test_five_mistakes_give_five_lines_with_file_line_and_remedy(tmp_path: Path) -> None:
@@ -201,11 +201,11 @@ exclude = ["/etc"]
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place_and_remedy(text: str, expected: str, tmp_path: Path) -> None:
-    found = errors(text, tmp_path)
-    assert len(found) == 1
-    assert expected in found[0]
-    assert ";" in found[0] or "did you mean" in found[0]
-    assert "hushhush" not in found[0]
+    result = errors(text, tmp_path)
+    assert len(result) == 1
+    assert expected in result[0]
+    assert ";" in result[0] or "did you mean" in result[0]
+    assert "hushhush" not in result[0]
 
 
 def test_a_file_that_is_no_utf8_is_named_with_its_line(tmp_path: Path) -> None:
@@ -232,14 +232,14 @@ def test_an_absent_file_is_a_config_error_and_no_crash(tmp_path: Path) -> None:
     ],
 )
 def test_no_credential_in_a_url_is_accepted_or_printed(url: str, tmp_path: Path) -> None:
-    found = errors(f'[[repos]]\nurl = "{url}"\n[[repos]]\nurl = "{url}"\n', tmp_path)
-    assert len(found) == 2
-    assert "s3cret" not in "\n".join(found)
+    result = errors(f'[[repos]]\nurl = "{url}"\n[[repos]]\nurl = "{url}"\n', tmp_path)
+    assert len(result) == 2
+    assert "s3cret" not in "\n".join(result)
 
 
 def test_every_thing_that_rung_4_needs_is_named_at_once(tmp_path: Path) -> None:
-    found = errors("[prove]\nrungs = [0, 4]\n[prove.external]\nusd_per_day = 5\n", tmp_path)
-    needs = {line.split("which needs ")[1].split()[0] for line in found}
+    result = errors("[prove]\nrungs = [0, 4]\n[prove.external]\nusd_per_day = 5\n", tmp_path)
+    needs = {line.split("which needs ")[1].split()[0] for line in result}
     assert needs == {"base_url", "model", "usd_per_million_prompt", "usd_per_million_completion"}
     local = 'base_url = "http://localhost:8000/v1"\nmodel = "m"\n'
     free = "usd_per_million_prompt = 0\nusd_per_million_completion = 0\n"
@@ -253,14 +253,14 @@ base_url = "https://user:s3cret@api.example.org/v1?key=s3cret"
 credential = "s3cret/s3cret"
 api_key = "s3cret"
 """
-    found = errors(text, tmp_path)
-    assert len(found) == 3
-    assert "s3cret" not in "\n".join(found)
+    result = errors(text, tmp_path)
+    assert len(result) == 3
+    assert "s3cret" not in "\n".join(result)
 
 
 def test_a_token_in_the_file_itself_is_refused_and_not_printed(tmp_path: Path) -> None:
-    found = errors('[github]\ntoken = "ghp_s3cret"\n', tmp_path)
-    assert found == [
+    result = errors('[github]\ntoken = "ghp_s3cret"\n', tmp_path)
+    assert result == [
         (
             "config.toml:2: github.token: the configuration must not contain a secret; put it in a file of mode 600 and"
             ' name that file: [github] token_file = "github-token"'
@@ -287,10 +287,10 @@ def test_a_token_file_is_read_only_when_it_is_private(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("ghp_s3cret\n")
     token.chmod(0o644)
-    found = errors('[github]\ntoken_file = "token"\n', tmp_path)
-    assert len(found) == 1
-    assert "can be read by every user" in found[0]
-    assert f"chmod 600 {token}" in found[0]
+    result = errors('[github]\ntoken_file = "token"\n', tmp_path)
+    assert len(result) == 1
+    assert "can be read by every user" in result[0]
+    assert f"chmod 600 {token}" in result[0]
     token.chmod(0o600)
     good = settings('[github]\ntoken_file = "token"\n', tmp_path)
     assert good.github.read_token() == "ghp_s3cret"
@@ -312,31 +312,31 @@ def test_the_systemd_credential_goes_before_the_file_and_the_environment_comes_l
     assert settings("", tmp_path).github.read_token() == "from-environment"
     (tmp_path / "token").write_text("from-file")
     (tmp_path / "token").chmod(0o600)
-    found = settings('[github]\ntoken_file = "token"\n', tmp_path)
-    assert found.github.read_token() == "from-file"
+    result = settings('[github]\ntoken_file = "token"\n', tmp_path)
+    assert result.github.read_token() == "from-file"
     (tmp_path / "github-token").write_text("from-credential")
     (tmp_path / "github-token").chmod(0o400)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    assert found.github.read_token() == "from-credential"
+    assert result.github.read_token() == "from-credential"
 
 
 def test_public_is_plain_json_and_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "s3cret")
     (tmp_path / "token").write_text("s3cret")
     (tmp_path / "token").chmod(0o600)
-    found = settings('[github]\ntoken_file = "token"\n[[repos]]\nurl = "./a"\n', tmp_path)
-    text = json.dumps(found.public())
+    result = settings('[github]\ntoken_file = "token"\n[[repos]]\nurl = "./a"\n', tmp_path)
+    text = json.dumps(result.public())
     assert "s3cret" not in text
     assert json.loads(text)["repos"][0]["url"] == str(tmp_path / "a")
 
 
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
-    found = settings(
+    result = settings(
         '[daemon]\nstate_dir = "data"\n[lean]\nrepl = "./bin/repl"\n[[repos]]\nurl = "../x"\n', tmp_path
     )
-    assert found.paths.state == tmp_path / "data"
-    assert found.lean.repl == str(tmp_path / "bin" / "repl")
-    assert found.repos[0].url == str(tmp_path.parent.resolve() / "x")
+    assert result.paths.state == tmp_path / "data"
+    assert result.lean.repl == str(tmp_path / "bin" / "repl")
+    assert result.repos[0].url == str(tmp_path.parent.resolve() / "x")
 
 
 def test_a_repository_has_its_own_interval_or_the_common_one(tmp_path: Path) -> None:
@@ -365,16 +365,16 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> Non
 
 
 def test_nothing_is_told_and_nothing_listens_unless_it_is_asked_for(tmp_path: Path) -> None:
-    found = settings("", tmp_path)
-    assert (found.notify.webhook.url, found.notify.command.run, found.metrics.listen) == ("", (), "")
-    assert not found.report.serve
+    result = settings("", tmp_path)
+    assert (result.notify.webhook.url, result.notify.command.run, result.metrics.listen) == ("", (), "")
+    assert not result.report.serve
     served = settings('[metrics]\nlisten = "127.0.0.1:9464"\n[report]\nserve = true\n', tmp_path)
     assert served.report.serve
 
 
 def test_a_program_s_path_is_relative_to_the_file_and_its_name_is_left_to_path(tmp_path: Path) -> None:
-    found = settings('[notify.command]\nrun = ["./tell", "./as-it-is"]', tmp_path)
-    assert found.notify.command.run == (str(tmp_path / "tell"), "./as-it-is")
+    result = settings('[notify.command]\nrun = ["./tell", "./as-it-is"]', tmp_path)
+    assert result.notify.command.run == (str(tmp_path / "tell"), "./as-it-is")
     assert settings('[notify.command]\nrun = ["tell"]', tmp_path).notify.command.run == ("tell",)
 
 

@@ -61,14 +61,14 @@ def test_every_way_to_write_a_setting_has_its_line(location: Location, line: int
 
 
 def test_text_inside_strings_and_comments_is_no_setting() -> None:
-    found = line_index(SOURCE)
-    assert not any("no" in location or "not" in location or "key" in location[:1] for location in found)
+    result = line_index(SOURCE)
+    assert not any("no" in location or "not" in location or "key" in location[:1] for location in result)
 
 
 def test_an_absent_setting_is_placed_where_it_would_belong() -> None:
-    found = line_index(SOURCE)
-    assert line_of(found, ("repos", 1, "url")) == 15
-    assert line_of(found, ("nothing", "here")) == 1
+    result = line_index(SOURCE)
+    assert line_of(result, ("repos", 1, "url")) == 15
+    assert line_of(result, ("nothing", "here")) == 1
 
 
 @pytest.mark.parametrize(
@@ -80,22 +80,22 @@ def test_an_absent_setting_is_placed_where_it_would_belong() -> None:
 )  # fmt: skip
 def test_awkward_but_valid_toml_is_walked_to_its_end(text: str) -> None:
     parsed = tomllib.loads(text)
-    found = line_index(text)
-    assert {location[0] for location in found} == set(parsed)
+    result = line_index(text)
+    assert {location[0] for location in result} == set(parsed)
     if "b" in parsed and parsed["b"] == 1:
-        assert found[("b",)] == text.count("\n") + 1
+        assert result[("b",)] == text.count("\n") + 1
 
 
 def locations(value: Any, prefix: Location = ()) -> set[Location]:
-    found: set[Location] = {prefix} if prefix else set()
+    result: set[Location] = {prefix} if prefix else set()
     items: list[tuple[str | int, Any]] = []
     if isinstance(value, dict):
         items = list(value.items())
     elif isinstance(value, list):
         items = list(enumerate(value))
     for key, item in items:
-        found |= locations(item, (*prefix, key))
-    return found
+        result |= locations(item, (*prefix, key))
+    return result
 
 
 KEYS = st.sampled_from(["a", "b", '"c d"', "e-f"])
@@ -116,6 +116,6 @@ def test_every_value_that_tomllib_finds_has_a_line(tables: list[dict[str, str]])
     text = "".join(
         "[[repos]]\n" + "".join(f"{key} = {value}\n" for key, value in table.items()) for table in tables
     )
-    found = line_index(text)
-    assert locations(tomllib.loads(text)) <= set(found)
-    assert all(1 <= line <= text.count("\n") + 1 for line in found.values())
+    result = line_index(text)
+    assert locations(tomllib.loads(text)) <= set(result)
+    assert all(1 <= line <= text.count("\n") + 1 for line in result.values())

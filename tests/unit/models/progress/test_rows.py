@@ -41,32 +41,32 @@ def read(tmp_path: Path, rows: list[Any]) -> Dataset:
 
 
 def test_leanprogress_s_own_sample_is_read_as_three_proofs(tmp_path: Path) -> None:
-    found = read(tmp_path, SAMPLE)
-    assert [row.steps_remaining for row in found.rows] == [1, 0, 12]
-    assert found.rows[0].step.prefix.startswith("have : n.gcd n ∣ n := by\n")
-    assert len({row.proof for row in found.rows}) == 3
+    result = read(tmp_path, SAMPLE)
+    assert [row.steps_remaining for row in result.rows] == [1, 0, 12]
+    assert result.rows[0].step.prefix.startswith("have : n.gcd n ∣ n := by\n")
+    assert len({row.proof for row in result.rows}) == 3
 
 
 @pytest.mark.parametrize("prefixes", [True, False])
 def test_rows_that_follow_on_one_another_are_of_one_proof(tmp_path: Path, prefixes: bool) -> None:
     rows = [*proof("a", 3, prefixes=prefixes), *proof("b", 1), *proof("c", 4, prefixes=prefixes)]
-    found = read(tmp_path, rows)
-    names = [row.step.goal.split()[1] for row in found.rows]
-    together = {(name, row.proof) for name, row in zip(names, found.rows, strict=True)}
+    result = read(tmp_path, rows)
+    names = [row.step.goal.split()[1] for row in result.rows]
+    together = {(name, row.proof) for name, row in zip(names, result.rows, strict=True)}
     assert len(together) == 3
-    assert len({row.proof for row in found.rows}) == 3
+    assert len({row.proof for row in result.rows}) == 3
 
 
 def test_a_row_whose_prefix_does_not_go_on_from_the_one_before_begins_a_proof(tmp_path: Path) -> None:
     long, short = proof("long", 5), proof("short", 2)
-    found = read(tmp_path, [*long[:2], *short])
-    assert [row.proof == found.rows[0].proof for row in found.rows] == [True, True, False, False]
+    result = read(tmp_path, [*long[:2], *short])
+    assert [row.proof == result.rows[0].proof for row in result.rows] == [True, True, False, False]
 
 
 def test_two_proofs_of_one_statement_are_never_on_both_sides(tmp_path: Path) -> None:
     again = [{**row, "tactic": "other"} for row in proof("a", 1)]
-    found = read(tmp_path, [*proof("a", 1), *proof("b", 1), *again])
-    assert found.rows[0].proof == found.rows[2].proof != found.rows[1].proof
+    result = read(tmp_path, [*proof("a", 1), *proof("b", 1), *again])
+    assert result.rows[0].proof == result.rows[2].proof != result.rows[1].proof
 
 
 def test_a_named_proof_holds_its_rows_together_wherever_they_stand(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_a_row_of_the_test_side_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_that_lack_a_field_are_left_out_and_counted(tmp_path: Path) -> None:
-    found = read(tmp_path, [*SAMPLE, {"goal": "⊢ p", "tactic": "simp"}, {**SAMPLE[0], "goal": None}])
-    assert (len(found.rows), found.incomplete) == (3, 2)
+    result = read(tmp_path, [*SAMPLE, {"goal": "⊢ p", "tactic": "simp"}, {**SAMPLE[0], "goal": None}])
+    assert (len(result.rows), result.incomplete) == (3, 2)
 
 
 @pytest.mark.parametrize(

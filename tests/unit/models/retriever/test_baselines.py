@@ -101,14 +101,14 @@ def test_only_what_is_allowed_is_ranked_and_no_more_than_asked_for(
 
 
 def test_both_are_measured_as_a_retriever_is(corpus: Corpus) -> None:
-    asked = Example("A.lean", "t", (50, 1), 0, "⊢ gcd a a = a", (5,), (5,))
-    ranked = rank_baselines(corpus, [asked], retrieved=32)
-    found = rate_rankings(ranked, [asked], retrieved=32, seed=1)
-    assert {name.split()[0] for name in found} == {"bm25", "mepo"}
-    assert {name.split()[1] for name in found} == {
+    request = Example("A.lean", "t", (50, 1), 0, "⊢ gcd a a = a", (5,), (5,))
+    ranked = rank_baselines(corpus, [request], retrieved=32)
+    result = rate_rankings(ranked, [request], retrieved=32, seed=1)
+    assert {name.split()[0] for name in result} == {"bm25", "mepo"}
+    assert {name.split()[1] for name in result} == {
         "recall@1", "recall@5", "recall@10", "recall@32", "mrr", "ndcg@10",
     }  # fmt: skip
-    assert found["bm25 recall@5"].mean == found["mepo recall@5"].mean == 1.0
+    assert result["bm25 recall@5"].mean == result["mepo recall@5"].mean == 1.0
 
 
 def test_rankings_are_fused_by_reciprocal_ranks() -> None:
@@ -119,17 +119,17 @@ def test_rankings_are_fused_by_reciprocal_ranks() -> None:
 
 def test_words_find_premises_alone_and_beside_another(corpus: Corpus) -> None:
     place = Place("A.lean", (50, 1))
-    asked = [("1 goal\n⊢ gcd a a = a", place), ("⊢ nothing like it", Place("B.lean", (1, 1)))]
+    requests = [("1 goal\n⊢ gcd a a = a", place), ("⊢ nothing like it", Place("B.lean", (1, 1)))]
     alone = WordFinder(corpus, premises=2)
-    (ranked, nothing), (found, _) = alone.rank(asked, 5), alone.find(asked)
-    assert [one.full_name for one in found] == [corpus[number].full_name for number in ranked[:2]]
+    (ranked, nothing), (result, _) = alone.rank(requests, 5), alone.find(requests)
+    assert [one.full_name for one in result] == [corpus[number].full_name for number in ranked[:2]]
     assert nothing == []
 
     class Other(Finder):
         def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
             return [[6, ranked[1]]] * len(asked)
 
-    both = WordFinder(corpus, beside=Other(corpus, 2)).rank(asked, 3)
+    both = WordFinder(corpus, beside=Other(corpus, 2)).rank(requests, 3)
     assert both[0] == list(fused([ranked, [6, ranked[1]]], 3))
     assert both[0][0] == ranked[1]
     assert both[1] == [6, ranked[1]]

@@ -73,8 +73,8 @@ def test_every_field_of_leandojo_s_is_there_with_its_default() -> None:
 def test_the_list_above_is_that_of_leandojo_itself() -> None:
     source = FOLDER / PACKAGE / "lean_agent" / "config.py"
     classes = [node for node in ast.parse(source.read_text()).body if isinstance(node, ast.ClassDef)]
-    found = next(node for node in classes if node.name == "TrainingConfig")
-    theirs = [node.target.id for node in found.body
+    result = next(node for node in classes if node.name == "TrainingConfig")
+    theirs = [node.target.id for node in result.body
               if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]  # fmt: skip
     assert theirs == list(LEANDOJO)
 

@@ -22,15 +22,15 @@ OLD = ("recall@1", "recall@10", "mrr")
 def test_recall_divides_by_the_positives_and_the_rank_is_of_the_first_hit(
     positives: list[int], ranked: list[int], rated: tuple[float, float, float]
 ) -> None:
-    found = dict(zip(METRICS, rate(positives, ranked), strict=True))
-    assert [found[name] for name in OLD] == pytest.approx(rated)
+    result = dict(zip(METRICS, rate(positives, ranked), strict=True))
+    assert [result[name] for name in OLD] == pytest.approx(rated)
 
 
 def test_recall_is_measured_at_five_depths_and_none_that_the_ranking_does_not_reach() -> None:
     ranked = [*range(100, 131), 3, *range(200, 267), 4]
     assert len(ranked) == 100
-    found = dict(zip(METRICS, rate([3, 4], ranked), strict=True))
-    assert [found[f"recall@{k}"] for k in (1, 5, 10, 32, 100)] == [0, 0, 0, 0.5, 1]
+    result = dict(zip(METRICS, rate([3, 4], ranked), strict=True))
+    assert [result[f"recall@{k}"] for k in (1, 5, 10, 32, 100)] == [0, 0, 0, 0.5, 1]
     assert metrics_of(50) == ("recall@1", "recall@5", "recall@10", "recall@32", "mrr", "ndcg@10")
     assert len(rate([3], [3], retrieved=50)) == len(metrics_of(50))
 
@@ -66,9 +66,9 @@ def test_a_step_without_a_positive_is_not_rated() -> None:
 
 def test_the_mean_is_over_steps_and_one_theorem_has_no_interval() -> None:
     rated = [(0.0, 1.0, 0.5), (1.0, 1.0, 1.0)]
-    found = summarise(rated, ["t", "t"], seed=1, names=OLD)
-    assert found["recall@1"] == Interval(0.5, 0.5, 0.5)
-    assert found["mrr"].mean == 0.75
+    result = summarise(rated, ["t", "t"], seed=1, names=OLD)
+    assert result["recall@1"] == Interval(0.5, 0.5, 0.5)
+    assert result["mrr"].mean == 0.75
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
@@ -78,10 +78,10 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
         # Steps of a theorem succeed or fail together; resampling steps would give intervals far too narrow.
         luck = rng.random(60) < 0.4
         rated = [(float(ok), float(ok), float(ok)) for ok in luck for _ in range(8)]
-        found = summarise(
+        result = summarise(
             rated, [number for number in range(60) for _ in range(8)], seed=trial, draws=100, names=OLD
         )
-        inside += found["recall@1"].low <= 0.4 <= found["recall@1"].high
+        inside += result["recall@1"].low <= 0.4 <= result["recall@1"].high
     assert 50 <= inside <= 60
 
 

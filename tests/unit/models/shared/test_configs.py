@@ -95,7 +95,7 @@ def test_what_needs_no_training_library_loads_none() -> None:
         "    for name in modules: importlib.import_module(name)\n"
         "    print(sorted(set(heavy) & set(sys.modules)))\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n" * len(stages), "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[]\n" * len(stages), "")

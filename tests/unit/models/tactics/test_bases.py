@@ -27,8 +27,8 @@ def adapter(folder: Path, base: Path | str) -> Path:
 
 def test_a_state_folder_that_is_moved_or_copied_has_its_own_base(tmp_path: Path) -> None:
     chain = tmp_path / "state" / "models" / "tactics"
-    made = adapter(chain / "b", model(chain / "a"))
-    assert base_of(made) == str(chain / "a")
+    result = adapter(chain / "b", model(chain / "a"))
+    assert base_of(result) == str(chain / "a")
     copy = shutil.copytree(tmp_path / "state", tmp_path / "copy") / "models" / "tactics"
     assert base_of(copy / "b") == str(copy / "a"), "and not the original, which is still there"
     moved = (tmp_path / "state").rename(tmp_path / "moved") / "models" / "tactics"
@@ -37,18 +37,18 @@ def test_a_state_folder_that_is_moved_or_copied_has_its_own_base(tmp_path: Path)
 
 def test_an_adapter_that_is_moved_alone_finds_its_base_where_it_was(tmp_path: Path) -> None:
     base = model(tmp_path / "models" / "base")
-    made = adapter(tmp_path / "outputs" / "adapter", base).rename(tmp_path / "adapter")
-    assert base_of(made) == str(base)
+    result = adapter(tmp_path / "outputs" / "adapter", base).rename(tmp_path / "adapter")
+    assert base_of(result) == str(base)
     # Another model on the way that led to it is not taken for it.
     model(tmp_path / "other" / "models" / "base", '{"another": "model"}')
     (tmp_path / "other" / "outputs").mkdir()
-    assert base_of(made.rename(tmp_path / "other" / "outputs" / "adapter")) == str(base)
+    assert base_of(result.rename(tmp_path / "other" / "outputs" / "adapter")) == str(base)
 
 
 def test_a_base_of_the_hub_has_its_name(tmp_path: Path) -> None:
-    made = adapter(tmp_path / "adapter", "Qwen/Qwen3-0.6B")
-    assert not (made / BASE).exists()
-    assert base_of(made) == "Qwen/Qwen3-0.6B"
+    result = adapter(tmp_path / "adapter", "Qwen/Qwen3-0.6B")
+    assert not (result / BASE).exists()
+    assert base_of(result) == "Qwen/Qwen3-0.6B"
     assert base_of("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
 
 
@@ -70,9 +70,9 @@ def test_what_is_no_adapter_is_its_own_base(tmp_path: Path) -> None:
 def test_an_adapter_that_does_not_say_its_base_is_named(
     tmp_path: Path, name: str, text: str, message: str
 ) -> None:
-    made = adapter(tmp_path / "adapter", model(tmp_path / "base"))
+    result = adapter(tmp_path / "adapter", model(tmp_path / "base"))
     if name == ADAPTER:
-        (made / BASE).unlink()
-    (made / name).write_text(text)
+        (result / BASE).unlink()
+    (result / name).write_text(text)
     with pytest.raises(ModelError, match=message):
-        base_of(made)
+        base_of(result)

@@ -83,9 +83,9 @@ def test_our_own_accepted_proofs_are_rows_of_the_task_and_say_so(tmp_path: Path)
 
 
 def test_a_step_that_people_wrote_too_is_learned_once(tmp_path: Path) -> None:
-    made = ours(("A", 1))
-    same = replace(made.proofs[0], steps=(AcceptedStep("⊢ A 3", "exact a 3"),))
-    given = lesson(task(tmp_path, "A", 5, proofs=replace(made, proofs=(same,))), CONFIG)
+    result = ours(("A", 1))
+    same = replace(result.proofs[0], steps=(AcceptedStep("⊢ A 3", "exact a 3"),))
+    given = lesson(task(tmp_path, "A", 5, proofs=replace(result, proofs=(same,))), CONFIG)
     assert len(given.own.rows) == 5
     assert of_proofs(given.own.rows) == []
 
@@ -153,9 +153,9 @@ def test_what_came_before_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
 def test_in_the_split_by_premises_none_of_our_own_proofs_is_learned_and_they_are_counted(
     tmp_path: Path,
 ) -> None:
-    made = task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1)))
-    (made.dataset / "random").rename(made.dataset / "novel_premises")
-    given = lesson(made, replace(CONFIG, split="novel_premises"))
+    result = task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1)))
+    (result.dataset / "random").rename(result.dataset / "novel_premises")
+    given = lesson(result, replace(CONFIG, split="novel_premises"))
     assert (len(given.own.rows), given.replayed) == (5, ())
     assert given.about()["accepted"]["left_out"] == {"held_out": 1, "no_side": 3}
 

@@ -22,13 +22,13 @@ def split_file(folder: Path, *proofs: list[dict[str, Any]]) -> Path:
 
 def test_a_row_is_a_state_and_the_whole_tactic_that_was_run_on_it(tmp_path: Path) -> None:
     tactic = "have h : p := by\n  simp\n  exact <a>foo</a>"
-    found = read_rows(split_file(tmp_path, [step("intro h", "⊢ p"), step(tactic, " h : <a>q</a>\n⊢ p\n")]))
-    first, second = found.rows
+    result = read_rows(split_file(tmp_path, [step("intro h", "⊢ p"), step(tactic, " h : <a>q</a>\n⊢ p\n")]))
+    first, second = result.rows
     assert (first.state, first.tactic, first.step) == ("⊢ p", "intro h", 0)
     assert (second.state, second.tactic) == ("h : q\n⊢ p", "have h : p := by\n  simp\n  exact foo")
     assert (second.theorem, second.path, second.step, second.start) == ("t0", "A.lean", 1, (1, 1))
     assert (second.url, second.commit) == ("https://example.org/r", "a" * 40)
-    assert (found.proofs, found.skipped, str(found)) == (1, {}, "2 steps of 1 theorems")
+    assert (result.proofs, result.skipped, str(result)) == (1, {}, "2 steps of 1 theorems")
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_row_is_a_state_and_the_whole_tactic_that_was_run_on_it(tmp_path: Path
 def test_a_step_that_teaches_nothing_good_is_left_out_and_counted(
     tmp_path: Path, tactic: str, state: str, why: str
 ) -> None:
-    found = read_rows(
+    result = read_rows(
         split_file(tmp_path, [step("intro h", "⊢ p"), step(tactic, state), step("exact h", "⊢ p")])
     )
-    assert [(row.tactic, row.step) for row in found.rows] == [("intro h", 0), ("exact h", 2)]
-    assert found.skipped == {why: 1}
-    assert str(found) == f"2 steps of 1 theorems (1 {why} left out)"
+    assert [(row.tactic, row.step) for row in result.rows] == [("intro h", 0), ("exact h", 2)]
+    assert result.skipped == {why: 1}
+    assert str(result) == f"2 steps of 1 theorems (1 {why} left out)"
 
 
 @pytest.mark.parametrize(
