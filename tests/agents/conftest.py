@@ -63,7 +63,7 @@ def says_rfl(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     from tests.support.tiny_models import make_tiny_causal
 
-    folder = make_tiny_causal(tmp_path_factory.mktemp("causal"), hidden=32, layers=1)
+    folder = make_tiny_causal(tmp_path_factory.mktemp("causal"), hidden=32, layers=1, max_length=400)
     model: Any = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     rfl = [tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "rfl"]
