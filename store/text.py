@@ -1,15 +1,16 @@
 """Words and numbers for people: times, spans, sizes, counts, and any text as one line that is safe to print.
 
-Text from watched repositories is hostile: control characters never reach a terminal.
+Text from watched repositories is hostile: control characters never reach a terminal. And the values of a JSON list that
+may be larger than memory.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TextIO
 
 
 def clean(text: str) -> str:
@@ -176,3 +177,37 @@ def gigabytes(size_bytes: float) -> str:
 def by_state(counts: dict[str, int]) -> str:
     """Return "2 open, 1 verified"."""
     return ", ".join(f"{count:,} {state}" for state, count in counts.items())
+
+
+_CHUNK = 1 << 20
+_DECODER = json.JSONDecoder()
+# What comes before a value, and what ends the list there.
+_FIRST = re.compile(r"\s*\[\s*(?!\])"), re.compile(r"\s*\[\s*\]\s*")
+_FURTHER = re.compile(r"\s*,\s*"), re.compile(r"\s*\]\s*")
+
+
+def json_items(file: TextIO, decoder: json.JSONDecoder = _DECODER) -> Iterator[Any]:
+    """Yield the values of a JSON list, as the standard library reads them: the list may be larger than memory.
+
+    Raises:
+        ValueError, RecursionError: it is no list, or the next value is none; UnicodeDecodeError: no text is there.
+    """
+    text, at, first = file.read(_CHUNK), 0, True
+    while True:
+        before, end = _FIRST if first else _FURTHER
+        try:
+            match = before.match(text, at)
+            if match is None:
+                raise json.JSONDecodeError("a list of values should stand there", text, at)
+            value, stop = decoder.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            # The end of the buffer may cut the value.
+            further = file.read(max(_CHUNK, len(text) - at))
+            if further:
+                text, at = text[at:] + further, 0
+                continue
+            if end.fullmatch(text, at):
+                return
+            raise
+        yield value
+        at, first = stop, False

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.models.errors import DatasetError
-from store.text import first_line
+from store.text import first_line, json_items
 
 _DATASETS = ".datasets"
 _AGAIN = "Export the dataset again"
@@ -72,17 +71,23 @@ def theorems(path: Path) -> Iterator[Theorem]:
     Raises:
         DatasetError: it is not there, or is no split file.
     """
-    read = _reader()
+    read, number = _reader(), 0
     try:
-        for number, data in enumerate(_values(path)):
-            try:
-                yield read(data)
-            except ValueError as error:
-                raise DatasetError(f"{path}: theorem {number}{_flaw(error)}. {_AGAIN}") from error
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for data in json_items(file):
+                try:
+                    theorem = read(data)
+                except ValueError as error:
+                    raise DatasetError(f"{path}: theorem {number}{_flaw(error)}. {_AGAIN}") from error
+                yield theorem
+                number += 1
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}. {_AGAIN}, or name its folder") from error
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path}: near byte {error.start}: no UTF-8 ({error.reason}). {_AGAIN}") from error
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
+        raise DatasetError(f"{path}: [{number}]: no JSON: {reason}. {_AGAIN}") from error
 
 
 @cache
@@ -102,41 +107,6 @@ def _flaw(error: ValueError) -> str:
     flaw = error.errors(include_url=False, include_input=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in flaw["loc"])
     return f"{place}: {flaw['msg'][:1].lower()}{flaw['msg'][1:]}"
-
-
-_CHUNK = 1 << 20
-_DECODER = json.JSONDecoder()
-# What comes before a value, and what ends the list there.
-_FIRST = re.compile(r"\s*\[\s*(?!\])"), re.compile(r"\s*\[\s*\]\s*")
-_FURTHER = re.compile(r"\s*,\s*"), re.compile(r"\s*\]\s*")
-
-
-def _values(path: Path) -> Iterator[Any]:
-    """Yield the values of a JSON list; as the standard library reads them, with LeanDojo's bare `Infinity`.
-
-    `store.leandojo.records.items` reads lists so too: the retriever does not import the store.
-    """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        text, at, number = file.read(_CHUNK), 0, 0
-        while True:
-            before, end = _FURTHER if number else _FIRST
-            try:
-                match = before.match(text, at)
-                if match is None:
-                    raise json.JSONDecodeError("a list of theorems should stand there", text, at)
-                value, stop = _DECODER.raw_decode(text, match.end())
-            except (ValueError, RecursionError) as error:
-                # The end of the buffer may cut the value.
-                further = file.read(max(_CHUNK, len(text) - at))
-                if further:
-                    text, at = text[at:] + further, 0
-                    continue
-                if end.fullmatch(text, at):
-                    return
-                reason = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
-                raise DatasetError(f"{path}: [{number}]: no JSON: {reason}. {_AGAIN}") from error
-            yield value
-            at, number = stop, number + 1
 
 
 def dataset_of(chain: Path, job: str) -> Path:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from store.errors import LogError
 from store.sqlite import translated
-from store.text import shown
+from store.text import json_items, shown
 
 Form = Literal["database", "dataset"]
 """dynamic_database.json, or the folder of splits and corpus; only the first has difficulties."""
@@ -84,29 +84,15 @@ def items(path: Path) -> Iterator[Any]:
         ImportFormatError: it is no list.
         LogError: it cannot be read.
     """
+    number = 0
+    number = 0
     try:
         with translated(path), path.open(encoding="utf-8-sig", newline="") as file:
-            text, at, number = file.read(_CHUNK), 0, 0
-            while True:
-                before, end = _AFTER_AN_ITEM if number else _FIRST_ITEM
-                try:
-                    match = before.match(text, at)
-                    if match is None:
-                        raise json.JSONDecodeError("a list of values should stand there", text, at)
-                    value, stop = _DECODER.raw_decode(text, match.end())
-                except (ValueError, RecursionError) as error:
-                    # The end of the buffer may cut the value.
-                    further = file.read(max(_CHUNK, len(text) - at))
-                    if further:
-                        text, at = text[at:] + further, 0
-                        continue
-                    if end.fullmatch(text, at):
-                        return
-                    _refuse_json(path, f"[{number}]", error)
+            for value in json_items(file, _DECODER):
                 yield value
-                at, number = stop, number + 1
-    except UnicodeDecodeError as error:
-        _refuse_json(path, "", error)
+                number += 1
+    except (ValueError, RecursionError) as error:
+        _refuse_json(path, f"[{number}]", error)
 
 
 def json_lines(path: Path) -> Iterator[Any]:
@@ -147,10 +133,6 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_without_repetition)
-_CHUNK = 1 << 20
-# What comes before an item, and what ends the list there.
-_FIRST_ITEM = re.compile(r"\s*\[\s*(?!\])"), re.compile(r"\s*\[\s*\]\s*")
-_AFTER_AN_ITEM = re.compile(r"\s*,\s*"), re.compile(r"\s*\]\s*")
 
 
 def count(*lists: int, premise_files: int, premises: int, files_traced: int) -> dict[str, int]:

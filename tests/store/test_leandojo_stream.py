@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.leandojo import records
+from store import text as plain
 from store.leandojo.records import (
     ImportFormatError,
     items,
@@ -77,7 +77,7 @@ def test_a_list_is_what_json_load_gives_wherever_a_chunk_ends(
     path = tmp_path_factory.getbasetemp() / "list.json"
     path.write_text(json.dumps(document, indent=indent, ensure_ascii=ascii_only), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "_CHUNK", chunk)
+        patch.setattr(plain, "_CHUNK", chunk)
         assert list(items(path)) == document
     assert load(path) == document
 
@@ -103,7 +103,7 @@ def test_a_list_is_what_json_load_gives_wherever_a_chunk_ends(
 def test_what_is_no_list_is_named_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, place: str, reason: str, chunk: int
 ) -> None:
-    monkeypatch.setattr(records, "_CHUNK", chunk)
+    monkeypatch.setattr(plain, "_CHUNK", chunk)
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(ImportFormatError) as caught:
