@@ -17,6 +17,8 @@ from pathlib import Path
 
 from pipeline.gate.answers import BuiltModule
 
+_RULES = "2"
+"""Raised when the gate has taken for accepted what a kernel did not judge: earlier keys are then no one's."""
 _LIBRARIES = ("*.so", "*.so.*", "*.dylib", "*.dll")
 _digests: dict[tuple[object, ...], str] = {}
 """Of files that no project can write to, by what changes with them: Mathlib has 5 GB of them."""
@@ -40,7 +42,9 @@ def digest_of(file: Path, *, stays: bool = False) -> str:
 def kernel_digest(name: str, program: Path, *, toolchain: Path) -> str:
     """Return the digest of a kernel with the libraries of the toolchain in this folder, which its own programs load."""
     libraries = {one for pattern in _LIBRARIES for one in (toolchain / "lib").rglob(pattern) if one.is_file()}
-    return _digest("kernel", name, *(digest_of(one, stays=True) for one in (program, *sorted(libraries))))
+    return _digest(
+        "kernel", _RULES, name, *(digest_of(one, stays=True) for one in (program, *sorted(libraries)))
+    )
 
 
 def module_keys(kernel: str, modules: Sequence[BuiltModule], *, vouched: Sequence[Path]) -> dict[str, str]:

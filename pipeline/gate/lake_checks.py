@@ -676,8 +676,8 @@ class _Inquiry:
             return Finding(
                 "kernel", "not_checked", "nobody", f"{CHECKER} reads no quoted name such as {module}"
             )
-        home = next(one for one in answer.modules if module_path(one.name) == module_path(module))
-        if not self._is_found(home):
+        here = (one for one in answer.modules if module_path(one.name) == module_path(module))
+        if not any(self._is_found(one) for one in here):
             return Finding(
                 "kernel", "not_checked", "nobody", f"{CHECKER} does not find {module} behind a link"
             )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.freeze import contents
-from pipeline.gate import lake_checks
+from pipeline.gate import accepted, lake_checks
 from pipeline.gate.accepted import export_key, kernel_digest, module_keys
 from pipeline.gate.answers import BuiltModule
 from pipeline.gate.second_kernel import NANODA, ExportKernel, Judged, judge_export
@@ -177,6 +177,15 @@ def test_a_key_is_another_with_anything_else_below_it(tmp_path: Path, what: str)
     change, changed = OTHERS[what]
     change(tmp_path, found)
     assert {name for name in before if keys().get(name) != before[name]} == changed
+
+
+def test_what_was_accepted_by_earlier_rules_of_the_gate_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kernel").touch()
+    before = kernel_digest("nanoda_bin 0.3.1", tmp_path / "kernel", toolchain=tmp_path)
+    monkeypatch.setattr(accepted, "_RULES", "of another day")
+    assert kernel_digest("nanoda_bin 0.3.1", tmp_path / "kernel", toolchain=tmp_path) != before
 
 
 def test_a_module_without_its_file_or_all_that_it_imports_has_no_key(tmp_path: Path) -> None:
