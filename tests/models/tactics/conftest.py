@@ -18,7 +18,7 @@ MakeRepository = Callable[[str, Sequence[Proof]], Repository]
 
 @pytest.fixture(scope="session")
 def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_causal(tmp_path_factory.mktemp("causal"), hidden=32, layers=1)
+    return make_tiny_causal(tmp_path_factory.mktemp("causal"), hidden=32, layers=1, max_length=400)
 
 
 @pytest.fixture
