@@ -312,7 +312,7 @@ def test_a_model_with_fewer_positions_than_max_seq_len_gets_what_it_takes(
 ) -> None:
     lengths = trainer(max_seq_len=4096).loaded().lengths
     assert (lengths.prompt, lengths.answer) == (300, 100)
-    assert said == [f"{causal} takes 1024 tokens, which is less than max_seq_len: so many it is"]
+    assert said == [f"{causal} takes 400 tokens, which is less than max_seq_len: so many it is"]
 
 
 @pytest.mark.parametrize(
