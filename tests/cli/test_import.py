@@ -80,7 +80,7 @@ def test_what_is_odd_is_noted_on_standard_error(folder: StateFolder) -> None:
 def test_a_path_that_is_not_there_is_an_error_that_names_it(folder: StateFolder) -> None:
     answer = folder.everlean("import", "leandojo", "nowhere.json")
     assert answer.code == 1
-    assert "nowhere.json: there is no such file or folder" in answer.err
+    assert "nowhere.json: no such file or folder" in answer.err
     assert not folder.state.exists()
 
 

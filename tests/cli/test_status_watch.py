@@ -149,7 +149,7 @@ def read(terminal: int) -> str:
 
 def test_what_makes_no_sense_together_is_a_mistake(filled: StateFolder) -> None:
     earlier = filled.everlean("status", "--watch", "--as-of", "1")
-    assert (earlier.code, "--as-of is of what was" in earlier.err) == (2, True)
+    assert (earlier.code, "--as-of is about the past" in earlier.err) == (2, True)
     often = filled.everlean("status", "5")
     assert (often.code, "only --watch asks more than once" in often.err) == (2, True)
 

@@ -62,6 +62,7 @@ def test_every_cited_blob_of_a_body_is_found() -> None:
     found = {name for name, body in samples().items() if cited(body.model_dump_json())}
     assert found == {
         "bump_finished",
+        "closure_judged",
         "file_scanned",
         "file_traced",
         "proof_checked",
