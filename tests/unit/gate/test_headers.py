@@ -37,6 +37,8 @@ TYPE, ARROW = Variable("{", "α", "{α : Type}"), Variable("(", "", "(a : A)")
         (": 1 = 2", [ARROW], ("(a : A)",)),
         (": A → B → C", [ARROW, ARROW, ARROW], ("(a : A)",)),
         (": (A → B) = ∃ x, C -> D", [ARROW], ("(a : A)",)),
+        (": f (a ↔ b) → C", [H, ARROW], ("(h : False)",)),
+        (": A ↔ B → C", [ARROW], ("(a : A)",)),
         (': "→" = b', [ARROW], ("(a : A)",)),
         ('(h : a = "n) (h : False)") : A', [H, H], ("(h : False)",)),
         ("(h : a = '(') : A", [H, H], ("(h : False)",)),
