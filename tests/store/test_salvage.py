@@ -24,7 +24,7 @@ from store.log.salvage import PAGE_BYTES, Finds
 from store.view.rebuild import projects
 from tests.support.events import Story, digest, record
 
-ALONE = {"attempt_finished", "proof_rejected", "pull_request_opened"}
+ALONE = {"attempt_finished", "closure_judged", "proof_rejected", "pull_request_opened"}
 EVERY = 16
 """Each page is looked through, and for one of so many the whole recovery is made."""
 
