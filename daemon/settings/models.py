@@ -563,7 +563,7 @@ class Train(Section):
     tactics and those of our own verified proofs, and is shown the premises that provers are shown, but for the share
     `premise_dropout` of the rows (0.25). Rows of earlier repositories are replayed, the share `replay_share` (0.25) of
     all. `lr` is 2e-5 unless it is set, for LoRA 2e-4. With `lora_by_repository` (`false`) each repository has an
-    adapter of its own. A model that can think before it answers is told not to, unless `enable_thinking`. `grpo` is
+    adapter of its own. Thinking is turned off unless `enable_thinking` is set. `grpo` is
     the table `[train.tactics.grpo]`, training with [Lean's reward](design/how-it-works.md#training-with-leans-reward):
     `enabled` (default `false`), `goals` (theorems with a tactic that a trace must have; 100), the fields of `GrpoSpec`
     (`pipeline/jobs/specs.py`), and `trl` for arguments of TRL's `GRPOConfig`. Enable it to have rung 2"""

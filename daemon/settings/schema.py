@@ -436,7 +436,7 @@ class Lean(Section):
     a REPL that the search below does not find"""
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])
     """`auto`: the daemon installs elan and each released Lean version of a watched branch, about 2.8 GB each.
-    `manual`: a person does, with `everlean setup`. `auto` on a machine that nobody looks after"""
+    `manual`: you do, with `everlean setup`. `auto` on an unattended machine"""
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """`bubblewrap`: the sandbox of lake and Lean, which do not run without it. `none` runs code of the watched
     repositories unconfined, and `everlean status` reports it. `none` in a container that is itself the sandbox, for
@@ -561,9 +561,9 @@ class Certificates(Section):
     signing_key: Annotated[Text, AfterValidator(_path_beside)] = Field(
         "", examples=["/etc/everlean/certificate-key"]
     )
-    """OpenSSH private key that signs certificates: ed25519, no passphrase (`ssh-keygen -t ed25519 -N ''`). Whoever
-    writes a certificate must be able to read it. `""`: certificates are not signed. Set it where others are to see who
-    made a certificate"""
+    """OpenSSH private key that signs certificates: ed25519, no passphrase (`ssh-keygen -t ed25519 -N ''`). The
+    user that writes certificates needs to read it. `""`: certificates are not signed. Set it to show others who made
+    a certificate"""
     advisories: Annotated[Text, AfterValidator(_path_beside)] = Field(
         "", examples=["/etc/everlean/advisories.toml"]
     )

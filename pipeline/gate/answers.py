@@ -100,12 +100,11 @@ class Answer:
     """The answer of `Questions.lean` about one build: see there for each part.
 
     `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it,
-    `in_parts` those of them that may lie in several files. `axioms`,
-    `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `rests`
-    all of these by their modules, and `homes` the module that declares each axiom. `statement` is the asked constant,
-    `target` its name in the export, `declared` the module's other constants, `apart` those of them that Lean has not
-    made on the way to another, `ends` the line and the column where the asked one's declaration ends, if Lean says it,
-    `told` the statement as text, if asked for.
+    `in_parts` those of them that may lie in several files. `axioms`, `sorried`, `native` and `unsafe` are names of
+    constants below the asked one, however far down, `rests` all of these by their modules, and `homes` the module that
+    declares each axiom. `statement` is the asked constant, `target` its name in the export, `declared` the module's
+    other constants, `apart` those of them that Lean has not made on the way to another, `ends` the line and the column
+    where the asked one's declaration ends, if Lean says it, `told` the statement as text, if asked for.
     """
 
     lean: str

@@ -372,8 +372,8 @@ def patched(before: bytes, certificate: Certificate) -> bytes:
         place = Path(folder) / "file"
         place.write_bytes(before)
         # The name is the certificate's to choose, and may be any: the hunk alone is applied, to a name of our own.
-        _, result, hunk = certificate.patch.partition("\n@@ ")
-        if not result:
+        _, separator, hunk = certificate.patch.partition("\n@@ ")
+        if not separator:
             raise CertificateError("the patch has no hunk")
         diff = f"--- a/file\n+++ b/file\n@@ {hunk}".encode()
         _git(Path(folder), "apply", "--whitespace=nowarn", "-p1", "-", given=diff)

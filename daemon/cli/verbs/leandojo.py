@@ -101,7 +101,7 @@ def run(
     ],
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as with `python -m`.")] = False,
 ) -> None:
-    """Run a LeanDojo-v2 script unchanged; everlean's options stand before its name."""
+    """Run a LeanDojo-v2 script unchanged. Write everlean's options before its name."""
     import os
 
     from daemon.leandojo.names import run_module, run_script

@@ -164,7 +164,7 @@ def list_(
 
 
 def _rests_on(row: ProofRow, name: str, log: LogReader) -> bool | None:
-    """Return whether a verified proof rests on what has this name; None where nobody recorded what it rests on."""
+    """Return whether a verified proof rests on this name; None if its check recorded no such names."""
     if name in (row.judge, row.judge.rpartition(":")[2], *row.kernel.split(", ")):
         return True
     if row.rests_on_sha256 is None:
