@@ -1,8 +1,8 @@
 """An experiment's file: YAML, read into one frozen model. An unknown key is refused with the nearest name.
 
-Two kinds: `learning` (what a retriever knows of each task as it learns them one after another: by arm, by order of the
-tasks) and `proving` (what share of theorems is proved: by rung, by the premises that are shown, by budget). Imports no
-torch.
+Two kinds: `learning` (a retriever's knowledge of each task as it learns them one after another: by arm, by
+order of the tasks) and `proving` (the share of theorems proved: by rung, by the shown premises, by budget).
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Part(BaseModel):
 
 
 class Letters(Part):
-    """Tasks of `tests.support.letters`, which no Lean is in: a substitution of letters each, another one for each.
+    """Tasks of `tests.support.letters`, without any Lean: each is another substitution of letters.
 
-    `steps` of `rows` pairs are what a task has to learn, `held_out` pairs what it is asked.
+    `steps` steps of `rows` pairs to learn, `held_out` pairs to answer.
     """
 
     source: Literal["letters"]
@@ -65,16 +65,17 @@ class Datasets(Part):
 
 
 class Repository(Part):
-    """A repository and what to trace of it: a commit in full, or a branch for its newest; none: that of its HEAD."""
+    """A repository and its commit to trace: in full, or a branch for its newest; none: that of its HEAD."""
 
     url: str
     commit: str | None = None
 
 
 class Repositories(Part):
-    """Repositories that are fetched, built and traced by Lean first, as the daemon does it.
+    """Repositories to be fetched, built and traced by Lean first, as by the daemon.
 
-    `state`: the state folder that has the traces, made if need be. `config`: a config.toml of the daemon's, if any.
+    `state`: the state folder with the traces, made if missing. `config`: a config.toml of the daemon's, if
+    any.
     """
 
     source: Literal["repositories"]
@@ -84,18 +85,18 @@ class Repositories(Part):
 
 
 class Premises(Part):
-    """Statements of repositories and the premises that their proofs name: a NAME.json of each, or NAME.json.xz.
+    """Statements of repositories and the premises in their proofs: a NAME.json of each, or NAME.json.xz.
 
-    A file has `docs`, texts of premises with the name in `<a>`, and `queries`, lists of a text, the numbers of its
-    premises, and a path. Which are learned and which are asked, the seed decides; no text is both.
+    A file has `docs`, texts of premises with the name in `<a>`, and `queries`, lists of a text, the numbers
+    of its premises, and a path. The seed divides them into texts to learn and texts to ask; no text is both.
 
     Attributes:
         folder: of the files; `--data` names another.
         repositories: by their files' names, a task each.
-        pairs: of a statement and a premise, at most so many to learn.
-        held_out: statements that a task is asked for the result, and half as many for choices.
-        asked_of: premises that each of them is asked over, all of its repository.
-        letters: of a premise's text the first so many, of a statement the last, where its claim is.
+        pairs: of a statement and a premise, the most to learn.
+        held_out: test statements of a task for the result, and half as many for choices.
+        asked_of: premises to rank for each test statement, all of its repository.
+        letters: the length of a text: of a premise the beginning, of a statement the end, where its claim is.
     """
 
     source: Literal["premises"]
@@ -120,10 +121,10 @@ class TinyModel(Part):
 
 
 class Pretrained(TinyModel):
-    """A tiny encoder of words that has learned first: what the hub's checkpoint is to a chain.
+    """A tiny encoder of words after some training, in the place of the hub's checkpoint for a chain.
 
     Attributes:
-        base: what it learned, all of it as one task, whose own held-out statements say what is kept of it.
+        base: its first training, all as one task, whose own held-out statements measure how much it retains.
         training: fields of `RetrieverConfig`, over the experiment's.
     """
 
@@ -135,9 +136,10 @@ class Arm(Part):
     """A way to learn the tasks.
 
     Attributes:
-        learned: "in turn"; "together": all of them at once, which is the upper bound; "by adapters": the first in
-            full, and on top of it one adapter (LoRA, Hu et al. 2021, arXiv:2106.09685) for each of the others;
-            "apart": each from the first weights; "never": the first weights as they are; "by words": BM25 instead.
+        learned: "in turn"; "together": all of them at once, the upper bound; "by adapters": the first in
+            full, and on top of it one adapter (LoRA, Hu et al. 2021, arXiv:2106.09685) for each of the
+            others; "apart": each from the first weights; "never": the first weights as they are; "by words":
+            BM25 instead.
         rank: of an adapter's matrices.
         training: fields of `RetrieverConfig`, over the experiment's.
     """
@@ -148,18 +150,20 @@ class Arm(Part):
 
 
 Order = Literal["given", "reversed", "easiest first", "hardest first", "shuffled"]
-"""Easiest: the most easy theorems, as `store.curriculum` counts them. Shuffled: by the seed."""
+"""Easiest: the most easy theorems, by the count of `store.curriculum`. Shuffled: by the seed."""
 
 
 class Learning(Part):
-    """Attributes:
-    about: for the result's page.
-    arms: by name; the first is the one that the others are compared with.
-    orders: of the tasks; every arm that learns them in turn does so in each.
-    model: where it learned before, what is kept of that is measured too. Then a task is measured right after it was
-        learned and at the end alone, and at the end also on what is held out for choices.
-    metric: of the retriever's evaluation, shown in percent; the log has all of them.
-    keep_checkpoints: in the experiment's folder; else a trial's are removed once everything is measured.
+    """An experiment on a retriever's learning, and its settings.
+
+    Attributes:
+        about: for the result's page.
+        arms: by name; the others are compared with the first.
+        orders: of the tasks; every arm in turn learns them in each.
+        model: with a first training, its retention is measured too. Then a task is measured only right after
+            its training and at the end, where also the statements held out for choices are.
+        metric: of the retriever's evaluation, shown in percent; the log has all of them.
+        keep_checkpoints: in the experiment's folder; else a trial's are removed after all its measurements.
     """
 
     kind: Literal["learning"]
@@ -183,7 +187,7 @@ class Learning(Part):
         return self
 
     def with_data(self, folder: Path) -> Learning:
-        """Return it with another folder of premises."""
+        """Return the experiment with another folder of premises."""
         place = {"folder": folder}
         changed: dict[str, Any] = {}
         if isinstance(self.tasks, Premises):
@@ -195,9 +199,9 @@ class Learning(Part):
         return self.model_copy(update=changed)
 
     def config(self, arm: Arm, model: str, seed: int) -> RetrieverConfig:
-        """Return how an arm is trained."""
+        """Return the training configuration of an arm."""
         options: dict[str, Any] = {**self.training, **arm.training}
-        # What is learned at once or apart has nothing to forget.
+        # Tasks learned at once or apart leave nothing to forget.
         alone = {"against_forgetting": "none"} if arm.learned != "in turn" else {}
         return RetrieverConfig.from_dict({**options, **alone, "model_name": model, "seed": seed})
 
@@ -206,9 +210,9 @@ class Learning(Part):
 
 
 class LibraryTheorems(Part):
-    """The theorems that are held out of the library in `experiments/library` (`experiments.theorems`).
+    """The theorems held out of the library in `experiments/library` (`experiments.theorems`).
 
-    `held_out`: the first so many; `lemmas`: the first so many are learned from; None: all.
+    `held_out`: the number to prove, from the first; `lemmas`: the number to learn from; None: all.
     """
 
     source: Literal["library"]
@@ -226,17 +230,18 @@ class SorryDB(Part):
 
 
 class Prover(Part):
-    """A rung, and what its goals are shown.
+    """A rung, and the premises shown with its goals.
 
     Attributes:
-        rung: of the ladder. Of the library's theorems rung 0; of repositories all five, with the models that the
-            configuration names.
-        premises: of the library's theorems: what finds them; "trained": a retriever that is trained here, "fused": its
-            ranking and BM25's together.
-        learned: what the retriever learned from: "library": what people's proofs of all lemmas name; "first commit":
-            those of a quarter of the lemmas alone; "own proofs": that, and then what the search proves of the lemmas of
-            three more commits, shown the fused premises, one training after each commit.
-        seeds: the first so many of the experiment's; 1 where nothing is drawn.
+        rung: of the ladder. For the library's theorems rung 0; for repositories all five, with the configured
+            models.
+        premises: for the library's theorems: the premise finder; "trained": a retriever trained here,
+            "fused": its ranking and BM25's together.
+        learned: the retriever's training: "library": the premises in people's proofs of all lemmas; "first
+            commit": those of a quarter of the lemmas alone; "own proofs": the same, and then the search's own
+            proofs of the lemmas of three more commits, with the fused premises, one training after each
+            commit.
+        seeds: the number to use, from the first; 1 if nothing is drawn.
     """
 
     rung: int = Field(ge=0, le=4)
@@ -246,14 +251,17 @@ class Prover(Part):
 
 
 class Proving(Part):
-    """Attributes:
-    about: for the result's page.
-    theorems: what is to be proved; of repositories their open sorries.
-    shown: premises that a goal is shown.
-    budgets: rising. Of the library's theorems tactics sent to Lean for each; of repositories seconds a sorry.
-    practice: tactics for each lemma of a commit, where a retriever learns from its own proofs.
-    arms: by name.
-    against: arms that each one is compared with; none: the first.
+    """An experiment on proving, and its settings.
+
+    Attributes:
+        about: for the result's page.
+        theorems: to prove; for repositories their open sorries.
+        shown: the number of premises with a goal.
+        budgets: rising. For the library's theorems tactics sent to Lean for each; for repositories seconds a
+            sorry.
+        practice: tactics for each lemma of a commit, if a retriever learns from its own proofs.
+        arms: by name.
+        against: arms to compare each one with; none: the first.
     """
 
     kind: Literal["proving"]
@@ -288,10 +296,10 @@ Experiment = Annotated[Learning | Proving, Field(discriminator="kind")]
 
 
 def read(path: Path, data: Path | None = None) -> tuple[str, Learning | Proving]:
-    """Return an experiment's text and what it says; `data` is the folder of its premises, in place of the file's.
+    """Return an experiment's text and content; `data` replaces the folder of its premises.
 
     Raises:
-        ExperimentError: it cannot be read, or says something wrong; each mistake is a line of the message.
+        ExperimentError: it cannot be read, or has mistakes, one a line of the message.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,25 +1,26 @@
 """Decide whether a trained checkpoint may replace the one in use. Nothing is written.
 
-A task is a repository (or several together) and a split. What counts is one metric of each model (`RULES`) on the same
-frozen test set, which a dataset's digest tells, or, where the set has grown meanwhile, on the theorems of both.
+A task is a repository (or several together) and a split. Each model has one metric (`RULES`), compared on the
+same frozen test set, by the dataset's digest, or, if the set has grown meanwhile, on the theorems in both.
 
-Both are asked the same steps, so they are compared in pairs, and by theorem, since the steps of one theorem resemble
-each other: d is a theorem's difference. A loss above what is allowed refuses where chance alone would hardly make it.
-Between equally good models chance loses as much as it gains, so a task's own gains, and what changed on the other
-tasks, tell how much it loses. With L lost and G gained over n steps, in units of u = sum(d²) / sum(|d|), the size of a
-change,
+Both models answer the same steps. They are compared in pairs, and by theorem, since the steps of one theorem
+resemble each other: d is a theorem's difference. A loss above the tolerance refuses if chance alone would
+hardly cause it. Between equally good models chance loses as much as it gains: a task's own gains, and the
+changes on the other tasks, estimate its losses by chance. With L lost and G gained over n steps, in units of
+u = sum(d²) / sum(|d|), the size of a change,
 
     chance = (I(L, G + a + 1) + I(L + 1, G + a)) / 2   at x = 1 / (2 + b),   a = m² / v,   b = m u / (n v)
 
-where I is the regularised incomplete beta function. The rate of a task, half of what it loses and gains in a step, has
-a gamma distribution over the tasks, of mean m and variance v (Clayton and Kaldor 1987): m is the rate of the other
-tasks together; v is the variance from task to task less that of sampling, plus the sampling variance of m. Given G,
-what chance loses is then negative binomial: the second term is P(more than L), the first P(L or more) with G + 1 for G,
-as in McNemar's test (1947), and their mean its mid-p (Fagerland, Lydersen and Laake 2013).
+where I is the regularised incomplete beta function. The rate of a task, half of its losses and gains in a
+step, has a gamma distribution over the tasks, of mean m and variance v (Clayton and Kaldor 1987): m is the
+rate of the other tasks together; v is the variance from task to task less that of sampling, plus the sampling
+variance of m. Given G, the loss by chance is then negative binomial: the second term is P(more than L), the
+first P(L or more) with G + 1 for G, as in McNemar's test (1947), and their mean its mid-p (Fagerland,
+Lydersen and Laake 2013).
 
-Where the other tasks are alike, their rate decides. Where they differ much, a and b are near 0, and without other tasks
-they are 0: this is McNemar's test. That test alone finds fewer losses, since to it what was lost is a sign of how much
-chance moves.
+If the other tasks are alike, their rate decides. If they differ much, a and b are near 0, and without other
+tasks they are 0: this is McNemar's test. That test alone finds fewer losses, since it takes the loss itself
+as a sign of large chance.
 
 The tests of one decision share `LEVEL` (Bonferroni). They are
 
@@ -27,13 +28,14 @@ The tests of one decision share `LEVEL` (Bonferroni). They are
 - of the smaller tasks together, at the tolerance;
 - of all tasks together, at half of it.
 
-Small losses would add up, so the first two are made again, at twice the tolerance, against each checkpoint that was
-ever in use. These share `LEVEL_BEFORE`: the best of many looks better than it is, and their number allows for that.
+Small losses would add up. Therefore the first two are made again, at twice the tolerance, against each
+checkpoint ever in use. These share `LEVEL_BEFORE`: the best of many looks better than it is, and their number
+allows for it.
 
-The one in use is measured on the candidate's own test set too. A candidate that is better at no theorem of it, and no
-better on all tasks together, learned nothing.
+The model in use is measured on the candidate's own test set too. A candidate learned nothing if it is better
+at no theorem of it, and no better on all tasks together.
 
-A task whose single scores are not kept is judged by its figure alone.
+A task without single scores is judged by its figure alone.
 """
 
 from __future__ import annotations
@@ -51,27 +53,27 @@ from store.view import model_queries
 from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:
-    # The report has its rules from here, and is made without pydantic.
+    # The report takes its rules from here, and must import no pydantic.
     from store.events.models import ModelKind
 
 Verdict = Literal["promote", "refuse", "unknown"]
 
 _NOT_TESTS = frozenset({"train", "val"})
 LEVEL = 0.04
-"""How often a model that is as good as the one in use may be refused; measured in benchmarks/promotion.py."""
+"""How often a model as good as the one in use may be refused; measured in benchmarks/promotion.py."""
 LEVEL_BEFORE = 0.01
-"""How often one that is as good as all that were ever in use may be refused for those."""
+"""How often a model as good as all ever in use may be refused for those."""
 FEW = 100
-"""With fewer steps than these a task alone tells too little."""
+"""With fewer steps, a task alone tells too little."""
 _ROUNDING = 1e-9
-"""A loss of exactly the tolerance is within it, whatever the last bits of two measurements say."""
+"""A loss of exactly the tolerance is within it, whatever the last bits of two measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The measure of a model. Losses and tolerances are in `unit`: `scale` of it are 1 of the metric.
+    """The measure of a model. Losses and tolerances are in `unit`: 1 of the metric is `scale` of it.
 
-    `tolerance` is how far a model may fall on a task where no one says otherwise, `widest` the largest that is taken.
+    `tolerance` is the allowed fall on a task, without a setting; `widest` the largest setting.
     """
 
     metric: str
@@ -82,7 +84,7 @@ class Rule:
     widest: float
 
     def lost(self, before: float, after: float) -> float:
-        """Return what was lost from one value of the metric to the next, negative for a gain."""
+        """Return the loss from one value of the metric to the next, negative for a gain."""
         return self.scale * (after - before if self.lower_is_better else before - after)
 
     @property
@@ -99,13 +101,13 @@ RULES: Mapping[ModelKind, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A checkpoint as the rule sees it: how it did."""
+    """A checkpoint's results, as the rule needs them."""
 
     evaluations: Sequence[EvaluationRow]
     once_in_use: Sequence[EvaluationRow] = ()
-    """of the checkpoints of its model that were ever in use"""
+    """of all checkpoints of its model ever in use"""
     job: str = ""
-    """that made it, and measured the one in use on its test set"""
+    """its training, also of the measurement of the model in use on its test set"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +118,17 @@ class TaskChange:
     split: str
     dataset: str
     before: Mapping[str, float] | None
-    """the metrics of the one in use; null where it was not measured on them"""
+    """the metrics of the checkpoint in use; null if it was not measured on them"""
     after: Mapping[str, float] | None
     """those of the candidate"""
     lost: float | None
-    """how far the rule's metric got worse, in the rule's unit; negative for a gain"""
+    """the fall of the rule's metric, in the rule's unit; negative for a gain"""
     problem: str
-    """why that is not known"""
+    """why the loss is unknown"""
     steps: int | None = None
-    """how many steps both were asked; null where their single scores are not kept"""
+    """the number of steps answered by both; null without single scores"""
     chance: float | None = None
-    """how often equally good models lose at least as much, 0..1; null where `steps` is"""
+    """how often equally good models lose at least as much, 0..1; null if `steps` is"""
 
     @property
     def name(self) -> str:
@@ -149,10 +151,10 @@ class Decision:
 def read_sides(
     db: sqlite3.Connection, candidate: CheckpointRow, in_use: CheckpointRow | None
 ) -> tuple[Measured, Measured | None]:
-    """Read from the view what the rule needs of a candidate and of the one in use.
+    """Read the rule's evidence on a candidate and on the checkpoint in use from the view.
 
-    The one in use is measured on what candidates learned, refused ones too. What it did not learn itself is nothing to
-    lose, so there it counts only beside a candidate that was measured on the same.
+    The checkpoint in use is measured on everything candidates learned, refused ones too. Tasks outside its
+    own chain are nothing to lose: they count only if the candidate was measured on them.
     """
     measured = Measured(model_queries.evaluations(db, candidate.checkpoint), job=candidate.job)
     if in_use is None:
@@ -180,14 +182,14 @@ def decide(
     """Return whether a candidate may be promoted.
 
     Args:
-        candidate: the one that might be put in use.
-        in_use: the one that is; None where there is none.
+        candidate: the checkpoint to judge.
+        in_use: the present one; None if there is none.
         rule: of their model.
-        tolerance: how far the metric may fall on any one task of `in_use`, in the rule's unit.
-        read_blob: returns the scores that an evaluation names.
+        tolerance: the metric's allowed fall on any one task of `in_use`, in the rule's unit.
+        read_blob: returns the scores of an evaluation, by their hash.
 
     Raises:
-        ValueError: a tolerance that is none.
+        ValueError: the tolerance is out of range.
         BlobError: scores are not in the log.
     """
     if not 0 <= tolerance <= rule.widest:
@@ -234,8 +236,8 @@ def compare(
 ) -> tuple[TaskChange, ...]:
     """Set the tasks of two checkpoints side by side, by name.
 
-    Of several test sets of one task (it grew) the newest of `before` counts, and of `after` the newest measurement
-    on that same one.
+    If a task has several test sets (it grew), the newest of `before` counts, and the newest measurement of
+    `after` on the same one.
     """
     return tuple(task for task, _ in _compared(after, before, rule, read_blob))
 
@@ -246,11 +248,12 @@ def measured_tasks(evaluations: Iterable[EvaluationRow]) -> list[EvaluationRow]:
 
 
 WORDS = "bm25"
-"""What finds premises without a trained retriever, or beside one; its metrics are in a retriever's evaluations."""
+"""The premise finder without a trained retriever, or beside one; its metrics are in a retriever's
+evaluations."""
 
 
 def ladder_models(db: sqlite3.Connection) -> dict[str, str]:
-    """Return the models that the ladder climbs with: the checkpoints in use; of the retriever what finds premises."""
+    """Return the models of the ladder: the checkpoints in use, and for the retriever the premise finder."""
     result = model_queries.in_use(db)
     if "retriever" in result:
         result["retriever"] = finds_premises(
@@ -260,11 +263,11 @@ def ladder_models(db: sqlite3.Connection) -> dict[str, str]:
 
 
 def finds_premises(checkpoint: str, evaluations: Iterable[EvaluationRow]) -> str:
-    """Return what finds premises while a retriever's checkpoint is in use: what found most on its test sets.
+    """Return the premise finder beside a retriever's checkpoint in use: the best on its test sets.
 
     Returns:
-        "bm25", the checkpoint, or "<checkpoint>+bm25" for both rankings together; what was never compared with BM25
-        counts as better.
+        "bm25", the checkpoint, or "<checkpoint>+bm25" for both rankings together; a checkpoint without a
+            comparison with BM25 counts as better.
     """
     tests = [row for row in measured_tasks(evaluations) if f"{WORDS} {_FOUND}" in row.metrics]
 
@@ -281,10 +284,10 @@ _FOUND = "recall@10"
 
 
 def before_last(promotions: Sequence[str]) -> str | None:
-    """Return the checkpoint to roll back to, from all that one model had in use, oldest first; None if there is none.
+    """Return the checkpoint to roll back to, from one model's promotions, oldest first; None without one.
 
-    Promoting one again goes back to it: what came after it is no longer behind it. So each rollback goes one further
-    back, and never to what was left by a rollback.
+    Promoting a checkpoint again returns to it and drops its successors. Each rollback therefore goes one
+    further back, and never to a checkpoint already rolled back.
     """
     standing = _standing(promotions)
     return standing[-2] if len(standing) > 1 else None
@@ -297,17 +300,16 @@ def needed(
     *,
     keep: int,
 ) -> set[str]:
-    """Return the checkpoints of one model whose files may be asked for again.
+    """Return the checkpoints of one model whose files may still be needed.
 
     Args:
         known: all of the model's.
-        promotions: what it had in use, oldest first.
-        once_in_use: how those did.
-        keep: how many of those that were in use last are needed, and of those that rollbacks would go back to; the
-            one in use among them.
-
-    Needed are these; those that no one has decided on; those that were refused for the one in use, since a person may
-    still promote them; and the best of each task, on the newest examples that are known of it.
+        promotions: those put in use, oldest first.
+        once_in_use: their evaluations.
+        keep: how many to keep of the last ones in use, and of the next targets of rollbacks, the one in use
+            included.
+    Needed are these; the undecided ones; those refused in favour of the one in use, since a person may still
+    promote them; and the best of each task, on its newest examples.
     """
     in_use = next((row.checkpoint for row in known if row.promoted), None)
     checkpoints = {row.checkpoint for row in known if row.promoted_at is None and row.refused_at is None}
@@ -338,7 +340,7 @@ def _standing(promotions: Sequence[str]) -> list[str]:
 
 
 def kind_of(model: str) -> ModelKind:
-    """Return a model's name as the kind that it is; KeyError where there is none of this name."""
+    """Return a model's name as its kind; KeyError for an unknown name."""
     for kind in RULES:
         if kind == model:
             return kind
@@ -352,12 +354,14 @@ def task_name(repository: str | None, split: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """What was lost and gained on steps that both were asked, in the metric: the sums of theorems' losses and of their
-    gains, and of the squares of both."""
+    """Losses and gains on the steps answered by both, in the metric.
+
+    They are the sums of theorems' losses, of their gains, and of the squares of both.
+    """
 
     steps: int = 0
     before: float = 0.0
-    """what those steps add up to, before"""
+    """the metric's sum over these steps, before"""
     lost: float = 0.0
     gained: float = 0.0
     squares: float = 0.0
@@ -377,7 +381,7 @@ class _Pairs:
 
     @property
     def rate(self) -> float:
-        """What is lost or gained in a step, half of both."""
+        """Half of the losses and gains in a step."""
         return (self.lost + self.gained) / (2 * self.steps)
 
     @property
@@ -388,7 +392,7 @@ class _Pairs:
     def chance(self, usual: _Usual | None = None) -> float:
         """How often equally good models lose at least as much: the formula at the top.
 
-        `usual` is of the tasks of the same two models; with None this one alone tells.
+        `usual` is of the tasks of the same two models; with None this task alone counts.
         """
         if not self.squares:
             return 0.5
@@ -401,18 +405,18 @@ class _Pairs:
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """How much chance changes from one task to the next, of the tasks that are not small."""
+    """The variation by chance from one task to the next, over the tasks with enough steps."""
 
     large: Sequence[_Pairs]
     spread: float
-    """the variance of their rates, beyond that of the estimates"""
+    """the variance of their rates, beyond the variance of the estimates"""
 
     @staticmethod
     def of(tasks: Iterable[_Pairs | None]) -> _Usual:
         large = [pairs for pairs in tasks if pairs is not None and not pairs.few]
         spread = 0.0
         if len(large) > 1:
-            # Each task counts the same: a small one among large ones may be the one that differs.
+            # Each task counts the same: a small one among large ones may be the exception.
             result = statistics.variance(pairs.rate for pairs in large)
             spread = max(0.0, result - statistics.fmean(pairs.variance for pairs in large))
         return _Usual(large, spread)
@@ -446,8 +450,7 @@ def _beta(a: float, b: float, x: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A loss and what of it is allowed, in the rule's unit, over so many steps. Without `chance` (None) the figure
-    alone decides."""
+    """A loss and its tolerance in the rule's unit. Without `chance` (None) the figure decides."""
 
     what: str
     lost: float
@@ -532,8 +535,7 @@ def _change(
 def _pairs(
     before: EvaluationRow, after: EvaluationRow, rule: Rule, read_blob: Callable[[str], bytes]
 ) -> _Pairs | None:
-    """Return what was lost by theorem, on those of both; None where there is none, or the scores of one side are not
-    kept."""
+    """Return the losses and gains on shared theorems; None without any, or without both sides' scores."""
     if before.scores is None or after.scores is None:
         return None
     sign = 1 if rule.lower_is_better else -1
@@ -598,7 +600,7 @@ def _tests_before(
     tolerance: float,
     read_blob: Callable[[str], bytes],
 ) -> list[_Test]:
-    """Return the candidate's tests against each other checkpoint that was ever in use."""
+    """Return the candidate's tests against each other checkpoint ever in use."""
     sets = {row.dataset for row in after}
     earlier: dict[str, list[EvaluationRow]] = {}
     for row in in_use.once_in_use:
@@ -607,7 +609,7 @@ def _tests_before(
         earlier.pop(row.checkpoint, None)
     tests = []
     for checkpoint, rows in earlier.items():
-        # Of a task whose test set grew, the measurement on what the candidate was asked comes first.
+        # For a task with a grown test set, the measurement on the candidate's examples comes first.
         lines = [row for row in rows if row.dataset in sets]
         tasks = {_task(row) for row in lines}
         lines += [row for row in rows if _task(row) not in tasks]
@@ -620,7 +622,7 @@ def _tests_before(
 
 
 def _learned_nothing(compared: _Compared, candidate: Measured, in_use: Measured) -> str:
-    """Return that the candidate learned nothing, in a sentence; empty if it did, or too little tells."""
+    """Return the sentence for a candidate without any progress; empty if it learned, or too little tells."""
     own = {(_task(row), row.dataset) for row in in_use.evaluations if row.job == candidate.job}
     pairs = [(task, pairs) for task, pairs in compared if pairs is not None]
     mine = [one for one in pairs if ((one[0].repository, one[0].split), one[0].dataset) in own]
@@ -638,7 +640,7 @@ def _newest_by_task(rows: Iterable[EvaluationRow]) -> dict[tuple[str | None, str
 
 
 def _is_test(row: EvaluationRow) -> bool:
-    """A val split chose the weights, so what they score on it is no test of them."""
+    """A val split chose the weights: their scores on it are no test of them."""
     return row.split.rsplit("/", 1)[-1] not in _NOT_TESTS
 
 

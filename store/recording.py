@@ -1,8 +1,8 @@
-"""Record a commit's trace in the log: the differences from what its line has, then the event that closes it.
+"""Record a commit's trace in the log: the differences from the line's state, then the closing event.
 
-A tracer, an import and the library face all append through `record_trace`, and nothing else writes these events.
-It may be killed at any moment and is completed by being called again: an event's id is made of what it says
-and of the line's state that it follows, and until the closing event nothing of it counts.
+A tracer, an import and the library face all append through `record_trace`, and nothing else writes these
+events. It may be killed at any moment, and the next call completes it: an event's id is made of its content
+and of the line's state before it, and nothing counts until the closing event.
 
     head = TraceHead(repository="example.org/me/logic", line=branch_line("main"), sha=..., ...)
     record_trace(log, trace=head, files=read_files(), stage=state / "stage", view=db)
@@ -33,11 +33,11 @@ from store.sqlite import translated
 
 MAX_EVENTS = 256
 MAX_BYTES = 16 << 20
-"""A batch ends at whichever of the two (events, bytes of payload) it comes to first: what memory it takes."""
+"""A batch ends at the first of the two limits (events, bytes of payload): this bounds its memory."""
 
 
 class Log(Protocol):
-    """The interface of a log that recording needs: `store.log.log.EventLog` has it."""
+    """The part of a log's interface needed here, as in `store.log.log.EventLog`."""
 
     def append(
         self,
@@ -51,7 +51,7 @@ class Log(Protocol):
 
 
 def import_line(trace: str) -> str:
-    """Return the line that one import has for itself, by its trace id."""
+    """Return an import's own line, by its trace id."""
     return f"import:{trace}"
 
 
@@ -60,7 +60,7 @@ class TraceHead:
     """The commit and the tracer of a trace; the fields are those of `store.events.traces.CommitTraced`.
 
     `line` is `store.view.trace_queries.branch_line` or `import_line`; None means an import's, of this trace.
-    `project` is the folder of the Lake project, `seconds` how long tracing took.
+    `project` is the folder of the Lake project, `seconds` the duration of tracing.
     """
 
     repository: str
@@ -84,14 +84,16 @@ class TraceHead:
 
     @property
     def on(self) -> str:
-        """The line that it lies on."""
+        """Its line."""
         return import_line(self.trace) if self.line is None else self.line
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrace:
-    """A recorded commit. `seq` is the log position of the closing event; counts are of the whole commit but for
-    `files_changed` and `files_removed`, the differences written now. `repeated`: all of it stood there already.
+    """A recorded commit. `seq` is the log position of the closing event.
+
+    Counts are of the whole commit but for `files_changed` and `files_removed`, the differences written now.
+    `repeated`: all of it was there already.
     """
 
     trace: str
@@ -117,17 +119,17 @@ def record_trace(
     errors: Mapping[str, str] | None = None,
     actor: str = "daemon",
 ) -> RecordedTrace:
-    """Append what differs from the line's last state, and close the commit.
+    """Append the differences from the line's last state, and close the commit.
 
-    `files` are all files of the commit, each path once, read one after the other; at most 256 of them, or 16 MiB of
-    their JSON, are in memory. `errors` says, by path, what could not be extracted; it is asked when the file's turn has
-    come, so a tracer may fill it meanwhile. `view` is a connection for questions (`store.view.queries.connect`):
-    with it the line's state is not read from the whole log. It may lag behind the log. `stage` is a folder for
-    payloads on their way into the log; what was put there is taken away again.
+    `files` are all files of the commit, each path once, read one after the other; at most 256 of them, or 16
+    MiB of their JSON, are in memory. `errors` has the reasons of failed extractions by path; it is looked up
+    in each file's turn, so a tracer may fill it meanwhile. `view` is a connection for queries
+    (`store.view.queries.connect`): with it the line's state is not read from the whole log. It may lag behind
+    the log. `stage` is a folder for payloads on their way into the log; they are removed again.
 
     Raises:
-        InvalidAppendError: a path is there twice, or a value is no JSON (NaN, a lone surrogate). Nothing counts of
-            what was appended before it, and a corrected repetition supersedes it.
+        InvalidAppendError: a path is there twice, or a value is no JSON (NaN, a lone surrogate). Nothing
+            appended before it counts, and a corrected repetition supersedes it.
         LogError: the log refused; call again with the same arguments.
     """
     order = None if manifest is None else _encode(manifest.as_json(), what=f"the manifest of {trace.url}")
@@ -189,7 +191,7 @@ def record_trace(
 def file_event(
     trace: TraceHead, file: TracedFile, *, error: str | None = None, key: str = ""
 ) -> tuple[FileTraced, bytes]:
-    """Return the event that says a file's trace, and the payload that it cites; `key` as in `FileTraced`.
+    """Return the event of a file's trace, and its payload; `key` as in `FileTraced`.
 
     Raises:
         InvalidAppendError: a value in it is no JSON.
@@ -220,7 +222,7 @@ class _Standing:
 
 
 class _Line:
-    """The files of a line now, by path, and the event that last closed a commit there (0: none, or withdrawn)."""
+    """The present files of a line, by path, and its last closing event (0: none, or withdrawn)."""
 
     def __init__(self) -> None:
         self.files: dict[str, _Standing] = {}
@@ -230,14 +232,14 @@ class _Line:
 
     @classmethod
     def read(cls, reader: LogReader, view: sqlite3.Connection | None, *, repository: str, line: str) -> _Line:
-        """Combine the view with the log's later events: the log is what counts."""
+        """Combine the view with the log's later events: the log decides."""
         # Not before: a tracing job makes events, and reads no view.
         from store.view import queries
 
         result = cls()
         after = 0
         if view is not None:
-            after = queries.position(view)  # first: what comes in meanwhile is read once more below
+            after = queries.position(view)  # first: later events are read once more below
             result._take_view(view, (repository, line))
         events = reader.read(
             after=after,
@@ -253,7 +255,7 @@ class _Line:
         return result
 
     def standing(self) -> set[str]:
-        """The paths that the line has."""
+        """The line's paths."""
         return {path for path, item in self.files.items() if item.digest is not None}
 
     def last_seq(self) -> int:
@@ -261,7 +263,7 @@ class _Line:
         return max(chain([self.closed_seq], (item.seq for item in self.files.values())))
 
     def is_closed_by(self, body: CommitTraced, reader: LogReader) -> bool:
-        """Return whether the last event on the line says what `body` says (it may have taken another time)."""
+        """Return whether the last event on the line equals `body`, but for its duration."""
         if self.withdrawn or self.closed_seq == 0 or self.last_seq() > self.closed_seq:
             return False
         before = read_body(next(reader.read(after=self.closed_seq - 1, limit=1)))
@@ -295,7 +297,7 @@ class _Line:
         digest = data["trace"]["sha256"] if kind == "file_traced" else None
         new = _Standing(seq, digest, data.get("error"))
         old = self.files.get(path, _Standing(0, None))
-        # As in the view: what says nothing new is not the line's last word on a path.
+        # As in the view: an event without news is not the line's last one on a path.
         if (old.digest, old.error) != (new.digest, new.error):
             self.files[path] = new
 
@@ -320,7 +322,7 @@ class _Writer:
         self._forget()
 
     def file(self, line: _Line, file: TracedFile, *, error: str | None) -> bool:
-        """Append a file if it differs from what the line has; say whether it does."""
+        """Append a file if it differs from the line's; return whether it does."""
         body, payload = file_event(self._head, file, error=error)
         before = line.files.get(file.path, _Standing(0, None))
         if (before.digest, before.error) == (body.trace.sha256, error):
@@ -329,14 +331,14 @@ class _Writer:
         return True
 
     def removal(self, line: _Line, path: str) -> None:
-        """Append that a path is gone."""
+        """Append the removal of a path."""
         body = TracedFileRemoved(
             repository=self._head.repository, line=self._head.on, sha=self._head.sha, path=path
         )
         self._add(body, None, path, str(line.files[path].seq))
 
     def close(self, line: _Line, body: CommitTraced, *, manifest: bytes | None) -> int:
-        """Append the closing event with all that is left; return its position."""
+        """Append the closing event with the rest of the batch; return its position."""
         self._add(body, manifest, body.trace, str(line.last_seq()))
         return self._flush()
 
@@ -356,7 +358,7 @@ class _Writer:
             self._bytes += len(payload)
 
     def _flush(self) -> int:
-        """Append what was gathered; return the position of its last event."""
+        """Append the gathered events; return the position of the last one."""
         appended = self._log.append(self._events, expect={self._stream: Expect.ANY}, blobs=self._staged)
         self._forget()
         return appended.last_seq
@@ -380,7 +382,7 @@ def _encode(value: Any, *, what: str) -> bytes:
         data = json.dumps(
             value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
         ).encode()
-        # With the view's own parser: what it cannot read would stop the view for good.
+        # By the view's own parser: unreadable JSON would stop the view for good.
         from_json(data)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidAppendError(

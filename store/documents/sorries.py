@@ -1,4 +1,4 @@
-"""A sorry, with its goal, what was tried on it, who claims it, and its history."""
+"""A sorry, with its goal, attempts, claim and history."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Claim(ClaimRow):
 
 @dataclass(frozen=True, slots=True)
 class StatedElsewhere(Transfer):
-    """A theorem that states what the declaration does, and is proved."""
+    """A proved theorem with the declaration's statement."""
 
     SHOWN: ClassVar = ("full_name", "repository", "path", "imported", "package")
 
@@ -74,7 +74,7 @@ class Step(SorryStepRow):
 
     @property
     def noticed(self) -> bool:
-        """Whether the daemon saw it so much later that both times matter."""
+        """Whether the daemon saw it so much later as to show both times."""
         return parse_time(self.recorded_at) - parse_time(self.at) > _NOTICED_AT_ONCE
 
     @property
@@ -85,10 +85,10 @@ class Step(SorryStepRow):
 
 @dataclass(frozen=True, slots=True)
 class Change(CommitRow):
-    """A commit in which sorries came or went."""
+    """A commit that opened or closed sorries."""
 
     url: str
-    """Its address; empty where its forge is none whose addresses are known."""
+    """Its address; empty for an unknown forge."""
     sorries: list[str]
     """Their ids."""
     SHOWN: ClassVar = ("repository", "branch", "sha", "author", "subject", "committed_at", "url", "sorries")
@@ -99,21 +99,21 @@ class Sorry(SorryRow):
     disproved: bool
     """Lean accepted a proof of the negation; `state` is `open` then."""
     goal: Goal | None
-    """What was last stated; null before a trace did so."""
+    """The last goal from a trace; null before the first."""
     tried: Attempt | None
     """The newest attempt; null before the first."""
     doubts: list[str]
-    """The advisories that put its verified proof in doubt."""
+    """The advisories against its verified proof."""
     claim: Claim | None
-    """Null, or the agent that works on it now."""
+    """The agent at work on it; null without one."""
     by_design: str
     """Why it is there by design and never filled: `challenge`, `exercise`, `answer`, or empty."""
     impact: Impact | None
-    """What rests on its declaration; null without `--by impact`, and where it is not in the source."""
+    """What rests on its declaration; null without `--by impact`, and if it is not in the source."""
     branches: list[str]
-    """The branches of a listing that have it, `branch` first."""
+    """The branches of a listing with the sorry, `branch` first."""
     url: str
-    """Address of its line at its commit; empty where its forge is none whose addresses are known."""
+    """Address of its line at its commit; empty for an unknown forge."""
     elsewhere: list[StatedElsewhere]
     """Where its declaration's statement is proved, the nearest first; empty in a listing."""
     history: list[Step]
@@ -121,20 +121,19 @@ class Sorry(SorryRow):
 
     @property
     def since(self) -> str:
-        """When its author wrote it; where git was not asked or does not know, when the commit was made that was first
-        seen with it."""
+        """Its author's time, by git; if unknown, the time of the first commit seen with it."""
         return self.written_at or self.opened_at
 
     @property
     def written_text(self) -> str:
-        """By whom it was written, in which commit and pull request; "" where that is not known."""
+        """Its author, commit and pull request; "" if unknown."""
         if not self.written_sha:
             return ""
         return by_text(f"{self.written_by} in {self.written_sha[:10]}", self.pull_request)
 
     @property
     def state_text(self) -> str:
-        """The state for people, with what changes its meaning: how it went, by whom, in doubt, by design, claimed."""
+        """The state for people, with its qualifications: how it went, by whom, in doubt, by design, claimed."""
         if self.disproved:
             return "disproved"
         if self.went not in ("", "deleted"):
@@ -148,7 +147,7 @@ class Sorry(SorryRow):
 
 
 def by_text(author: str, pull_request: int | None) -> str:
-    """Return by whom and in which pull request something was done: "Ada, #7"; "" where neither is known."""
+    """Return an author and a pull request in one text: "Ada, #7"; "" if both are unknown."""
     number = "" if pull_request is None else f"#{pull_request}"
     return ", ".join(one for one in (clean(author), number) if one)
 
@@ -163,16 +162,16 @@ def describe_sorries(
     histories: bool = False,
     elsewhere: bool = False,
 ) -> list[Sorry]:
-    """Return the documents of sorries, in their order; the number of questions does not grow with theirs.
+    """Return the documents of sorries, in their order; the number of queries does not grow with them.
 
     Args:
         view: the database.
         sorries: their rows.
-        moment: when claims have to stand; None: now.
-        impacts: what rests on their declarations, where it was computed.
-        branches: those that have them, where each is one row: see `distinct`.
+        moment: of valid claims; None: now.
+        impacts: of their declarations, if computed.
+        branches: those of each row of distinct sorries: see `distinct`.
         histories: with the steps of their lives.
-        elsewhere: with what states the same and is proved.
+        elsewhere: with proved theorems of the same statement.
     """
     ids = json.dumps(sorted({row.sorry for row in sorries}))
     goals: dict[SorryKey, SorryGoalRow] = {
@@ -218,9 +217,9 @@ def describe_sorries(
 
 
 def describe_changes(view: sqlite3.Connection, sorries: Sequence[Sorry], *, since: str) -> list[Change]:
-    """Return the commits in which these sorries, given with their histories, last came or went, the newest first.
+    """Return the commits that last opened or closed these sorries, from their histories, the newest first.
 
-    One that only an earlier commit touched, or the commit with which its branch was read first, is in none.
+    Without sorries touched only by earlier commits or by their branch's first scan.
     """
     last = {
         (one.repository, one.branch, one.sorry): step
@@ -244,15 +243,14 @@ def describe_changes(view: sqlite3.Connection, sorries: Sequence[Sorry], *, sinc
 
 
 def place_text(declaration: str, path: str, line: int, repository: str) -> str:
-    """Return in one line which sorry it is: "Demo.alpha, Demo.lean:3 in github.com/owner/name"."""
+    """Return a sorry's place in one line: "Demo.alpha, Demo.lean:3 in github.com/owner/name"."""
     return f"{declaration or 'outside declarations'}, {path}:{line} in {repository}"
 
 
 def distinct(view: sqlite3.Connection, sorries: Sequence[SorryRow]) -> tuple[list[SorryRow], Branches]:
     """Return each sorry once, in the same order, and the branches of its rows.
 
-    The row that stands for it is the one by which it is counted (`store.view.counts`): one that has it in the source,
-    on the default branch before others.
+    Its row is the counted one (`store.view.counts`): one in the source, on the default branch before others.
     """
     counted = counted_branches(view)
 
@@ -272,12 +270,12 @@ def distinct(view: sqlite3.Connection, sorries: Sequence[SorryRow]) -> tuple[lis
 
 
 def by_impact(sorries: Sequence[Sorry]) -> list[Sorry]:
-    """Return the sorries on which most rests first, and those of which nothing says what does last."""
+    """Return the sorries with the largest impact first and those with an unknown one last."""
     return sorted(sorries, key=lambda item: (item.impact is None, item.impact.order if item.impact else ()))
 
 
 def _stands(goal: SorryGoalRow, row: SorryRow) -> bool:
-    # What Lean said of an earlier text may be another goal.
+    # Lean's goal for an earlier text may be another goal.
     return (goal.statement_hash, goal.context_hash) == (row.statement_hash, row.context_hash)
 
 

@@ -1,21 +1,22 @@
-"""Match the declarations of a commit, and the sorries in them, with those of the one before.
+"""Match the declarations of a commit, and the sorries in them, with those of the previous one.
 
-Pure: it compares the declarations of the files that differ between two scanned commits, so that a line that moved,
-a file that moved, a renamed declaration and a reworded statement do not make another declaration of it:
+Pure. It compares the declarations of the files changed between two scanned commits. A declaration stays the
+same through moved lines, a moved file, a new name or a reworded statement:
 
 1. same path, name and statement;  2. same name and statement in another file;
 3. same path and name (the statement changed);
 4. same statement under another name (renamed): same last part of the name, then same file;
 5. same name in another file (moved, and the statement changed); then same statement anywhere;
-6. same file and last part of the name, one on either side: the namespace was renamed, and words of the statement;
-7. theorems of another name and nearly the same statement, each more like the other than like any third: people who
-   rename a definition rename it in the names and in the statements of its lemmas at once;
-8. anonymous ones (`example`, `instance`) whose statement changed, by their position between matched ones.
+6. same file and last part of the name, one on either side: the namespace was renamed, and words of the
+   statement;
+7. theorems of another name and nearly the same statement, each more like the other than like any third:
+   renaming a definition renames it in the names and in the statements of its lemmas at once;
+8. anonymous ones (`example`, `instance`) with a changed statement, by their position between matched ones.
 
-An earlier rule goes before a later one; by one rule a theorem rather meets a theorem than a definition, and of those
-alike the first meets the first. An alias is another name for something and no other declaration's later self: who
-renames a theorem leaves one under the old name, and that must not hide where the theorem went. It is itself while its
-name and text are the same. Sorries are paired inside of matched declarations.
+An earlier rule goes before a later one; by one rule a theorem rather meets a theorem than a definition, and
+of those alike the first meets the first. An alias is another name for something and no other declaration's
+later self: a renaming often leaves an alias under the old name, and the alias must not hide the theorem's
+move. An alias is the same while its name and text are. Sorries are paired inside of matched declarations.
 """
 
 from __future__ import annotations
@@ -37,18 +38,16 @@ _ALIAS = "alias"
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+|\S")
 _ALIKE = 0.8  # on real histories all pairs above were one theorem, and below 0.75 some were two
 _NAME_SHARE = 0.25
-_MOST_WORDS = 1000  # of a statement that is compared word by word: that is quadratic
-_MOST_WORK = 50_000_000  # words that went times words that came; of more nothing is compared word by word
-_MOST_PAIRS = (
-    1_000_000  # sorries before times sorries now that are aligned by context; more are paired in order
-)
+_MOST_WORDS = 1000  # of a statement for comparison by words: the work is quadratic
+_MOST_WORK = 50_000_000  # words before times words now; above it nothing is compared by words
+_MOST_PAIRS = 1_000_000  # sorries before times sorries now for alignment by context; above it, pairs in order
 _PART = 4  # hex digits of each part of a context hash
-_SAME_DECLARATION = 0.5  # two sorries of one declaration are rather one that was edited around than two
+_SAME_DECLARATION = 0.5  # two sorries of one declaration are rather one edited around than two
 
 
 @dataclass(frozen=True, slots=True)
 class LivingSorry:
-    """A sorry that was in the source at the previous scan of the branch."""
+    """A sorry in the source at the previous scan of the branch."""
 
     sorry: str
     place: SorryPlace
@@ -56,10 +55,10 @@ class LivingSorry:
 
 @dataclass(frozen=True, slots=True)
 class Decl:
-    """The compared parts of a declaration: `living` are the sorries it had, `places` those it has.
+    """The compared parts of a declaration: `living` are its sorries before, `places` its sorries now.
 
-    `proof_hash` covers the text after the statement; it and `text_hash` are empty where the text is not known.
-    `statement` is empty where it is not known, and of what is no theorem.
+    `proof_hash` covers the text after the statement; it and `text_hash` are empty if the text is unknown.
+    `statement` is empty if unknown, and for anything but a theorem.
     """
 
     path: str
@@ -80,7 +79,7 @@ class Decl:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The declarations of the changed files before and now, and which of them are the same."""
+    """The declarations of the changed files before and now, and the pairs of the same one."""
 
     before: tuple[Decl, ...]
     now: tuple[Decl, ...]
@@ -93,7 +92,7 @@ def compare(before: Sequence[Decl], now: Sequence[Decl]) -> Compared:
 
 
 def place_of(scan: ScannedFile, sorry: Sorry, *, path: str, blob: str) -> SorryPlace:
-    """The place of a scanned sorry, as its events record it."""
+    """Return the place of a scanned sorry, in the form of its events."""
     declaration = scan.declarations[sorry.index]
     return SorryPlace(
         path=path,
@@ -114,7 +113,7 @@ def place_of(scan: ScannedFile, sorry: Sorry, *, path: str, blob: str) -> SorryP
 
 
 def declarations_now(read: ReadFile, *, path: str, blob: str) -> list[Decl]:
-    """The declarations of a file as it is now. Only a theorem's statement is kept."""
+    """Return the declarations of a file as it is now. Only a theorem's statement is kept."""
     places: dict[int, list[SorryPlace]] = defaultdict(list)
     for sorry in read.scan.sorries:
         places[sorry.index].append(place_of(read.scan, sorry, path=path, blob=blob))
@@ -137,10 +136,10 @@ def declarations_now(read: ReadFile, *, path: str, blob: str) -> list[Decl]:
 
 
 def declarations_known(living: Sequence[LivingSorry], read: ReadFile, *, path: str) -> list[Decl] | None:
-    """The declarations of a file as it was, with the sorries that lived in it. Only a theorem's statement is kept.
+    """Return the declarations of a file as it was, with its sorries. Only a theorem's statement is kept.
 
-    With them even those without a sorry are known, and cannot be taken for new ones. None where the file does not
-    have these sorries: another version of the scanner recorded them.
+    They include those without a sorry, lest these count as new. None if the file does not have these sorries:
+    another version of the scanner recorded them.
     """
     at = {sorry.byte_start: sorry.index for sorry in read.scan.sorries}
     inside: dict[int, list[LivingSorry]] = defaultdict(list)
@@ -168,10 +167,10 @@ def declarations_known(living: Sequence[LivingSorry], read: ReadFile, *, path: s
 
 
 def declarations_guessed(living: Sequence[LivingSorry], *, path: str) -> list[Decl]:
-    """The declarations that had a sorry, where a file as it was can not be read any more.
+    """Return the declarations with a sorry of a file that is unreadable now.
 
-    The sorries' places alone say what there was: a declaration begins wherever the name changes or the ordinal does
-    not grow.
+    Only the sorries' places remain: a declaration begins wherever the name changes or the ordinal does not
+    grow.
     """
     groups: list[list[LivingSorry]] = []
     for item in _ordered(living):
@@ -198,7 +197,7 @@ def declarations_guessed(living: Sequence[LivingSorry], *, path: str) -> list[De
 def same_file(before: Sequence[Decl], now: Sequence[Decl]) -> bool:
     """Return whether a file's declarations are unchanged and none has or had a sorry.
 
-    The first rule would pair them one by one, so that leaving such a file out of a comparison changes nothing.
+    The first rule would pair them one by one: leaving out such a file changes no comparison.
     """
     return len(before) == len(now) and all(
         (old.name, old.kind, old.statement_hash, old.text_hash)
@@ -214,14 +213,14 @@ def _ordered(living: Sequence[LivingSorry]) -> list[LivingSorry]:
 
 @dataclass(slots=True)
 class _Matching:
-    """Pairs of declarations, and what is still without a partner."""
+    """Pairs of declarations, and the rest without a partner."""
 
     before: list[Decl]
     now: list[Decl]
     pairs: list[tuple[Decl, Decl]] = field(default_factory=list)
 
     def by(self, key: Callable[[Decl], Hashable], *, only: Callable[[Decl], bool] = lambda _: True) -> None:
-        """Pair those with the same key, in order of appearance; theorems first with theorems."""
+        """Pair declarations with the same key, in order of appearance; theorems first with theorems."""
         self._by(lambda item: (_theorem(item), key(item)), only)
         self._by(key, only)
 
@@ -246,7 +245,7 @@ class _Matching:
         self.before = [item for item in self.before if id(item) not in paired_before]
 
     def by_last_part(self) -> None:
-        """Pair those of one file whose names end alike, where there is no choice."""
+        """Pair declarations of one file whose names end alike, without another choice."""
         once = [
             {key for key, count in Counter(_last_part(item) for item in side).items() if count == 1}
             for side in (self.before, self.now)
@@ -255,7 +254,7 @@ class _Matching:
         self.by(_last_part, only=lambda item: not item.anonymous and _last_part(item) in sure)
 
     def by_likeness(self) -> None:
-        """Pair theorems whose statements and names are nearly the same, where each is the other's only best."""
+        """Pair theorems with nearly the same statement and name, if each is the other's only best."""
         old, new = _worded(self.before), _worded(self.now)
         work = sum(len(item.statement) for item in old) * sum(len(item.statement) for item in new)
         if work > _MOST_WORK:
@@ -266,7 +265,7 @@ class _Matching:
             for column, other in enumerate(new):
                 alike = _likeness(one, other)
                 if alike >= _ALIKE:
-                    # Of a statement under two names: the one with the more similar name.
+                    # For a statement under two names: the more similar name.
                     score = alike, _ratio(_words(one.item.name), _words(other.item.name))
                     likeness[row, column] = score
                     best["old", row].append(score)
@@ -281,7 +280,7 @@ class _Matching:
         self._by(lambda item: partners[id(item)], lambda item: id(item) in partners)
 
     def by_neighbours(self) -> None:
-        """Pair anonymous declarations of one name and file that follow the same matched declaration."""
+        """Pair anonymous declarations of one name and file behind the same matched declaration."""
         partners = {(old.path, old.index): new.index for old, new in self.pairs if old.path == new.path}
         own = {(new.path, new.index): new.index for _, new in self.pairs}
         gaps = _gaps(self.before, partners) | _gaps(self.now, own)
@@ -292,7 +291,7 @@ class _Matching:
 
 
 def _gaps(left: Iterable[Decl], matched: Mapping[tuple[str, int], int]) -> dict[int, int]:
-    """For each declaration without a partner: the present index of the matched one before it, -1 for none."""
+    """Map each unmatched declaration to the present index of the matched one before it, -1 for none."""
     gaps: dict[int, int] = {}
     places = sorted([*matched, *((item.path, item.index) for item in left)])
     by_place = {(item.path, item.index): item for item in left}
@@ -318,7 +317,7 @@ class _Worded:
 
 
 def _worded(left: Iterable[Decl]) -> list[_Worded]:
-    """The theorems whose statements are known and not too long, in words: `rTensor_id'` is r tensor _ id '."""
+    """Return the theorems with a known, short enough statement, in words: `rTensor_id'` is r tensor _ id '."""
     result = []
     for item in left:
         statement = _words(item.statement) if _theorem(item) else []
@@ -333,7 +332,7 @@ def _words(text: str) -> list[str]:
 
 
 def _likeness(one: _Worded, other: _Worded) -> float:
-    """From 0 to 1. Other numbers make another theorem: tables of bounds differ in nothing else."""
+    """Return a likeness, 0..1. Other numbers make another theorem: tables of bounds differ in nothing else."""
     if one.numbers != other.numbers:
         return 0.0
     least = (_ALIKE - _NAME_SHARE) / (1 - _NAME_SHARE)  # with less the same name does not help either
@@ -391,17 +390,17 @@ def match_declarations(before: Sequence[Decl], now: Sequence[Decl]) -> list[tupl
 
 
 How = Literal["filled", "restated", "became an axiom", "unchecked", "hidden"]
-"""What became of a sorry whose declaration has it no more. `filled`: the declaration says what it said, with all that
-its statement depends on, and a proof is there. `restated`: it says something else. `became an axiom`: nothing is to be
-proved. `unchecked`: the kernel does not see what took its place (compiled or unsafe code), or that may admit the goal.
-`hidden`: a macro, a program or a command that no one here knows holds it."""
+"""The end of a sorry that its declaration has no more. `filled`: the declaration's statement, with everything
+it depends on, is the same, and a proof is there. `restated`: the statement is another. `became an axiom`:
+nothing is left to prove. `unchecked`: the kernel does not see the replacement (compiled or unsafe code), or
+the replacement may admit the goal. `hidden`: it is in a macro, a program or an unknown command."""
 
 
 class Outcome(NamedTuple):
-    """What became of a sorry that is not there any more, and why.
+    """The end of a sorry, and the reason.
 
-    `detail` is what changed, `statement` what the declaration says now; `rests_on` are the declarations with a sorry
-    that a proof cites.
+    `detail` is the change, `statement` the declaration's present one; `rests_on` are the declarations with a
+    sorry cited by a proof.
     """
 
     how: How
@@ -411,13 +410,13 @@ class Outcome(NamedTuple):
 
 
 class Judge(Protocol):
-    """Says what became of sorries that went (`pipeline.meaning.Meanings`)."""
+    """Judges the sorries that left the source (`pipeline.meaning.Meanings`)."""
 
     def outcome(self, old: Decl, now: Decl) -> Outcome:
-        """Judge a declaration that has a sorry less than before."""
+        """Judge a declaration with one sorry less than before."""
 
     def hidden_by(self, old: Decl) -> Outcome | None:
-        """Return what holds the sorries of a declaration that is gone; None where nothing does."""
+        """Return the holder of the sorries of a missing declaration; None without one."""
 
 
 class Kept(NamedTuple):
@@ -430,7 +429,7 @@ class Kept(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """A sorry that the later self of its declaration has no more."""
+    """A sorry missing in the later self of its declaration."""
 
     old: Decl
     was: LivingSorry
@@ -438,21 +437,21 @@ class Filled(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """A sorry that went with its declaration."""
+    """A sorry gone with its declaration."""
 
     old: Decl
     was: LivingSorry
 
 
 class Opened(NamedTuple):
-    """A sorry that was not there before."""
+    """A new sorry."""
 
     new: Decl
     place: SorryPlace
 
 
 def sorry_steps(compared: Compared) -> Iterator[Kept | Filled | Removed | Opened]:
-    """Yield what became of each sorry: by declaration those kept and filled, then the removed, then the opened."""
+    """Yield each sorry's step: by declaration those kept and filled, then the removed, then the opened."""
     opened: list[Opened] = []
     partner = {id(new): old for old, new in compared.pairs}
     gone = {id(old): old for old in compared.before if old.living}
@@ -474,7 +473,7 @@ def sorry_steps(compared: Compared) -> Iterator[Kept | Filled | Removed | Opened
 
 
 def align(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
-    """Pair the sorries of one declaration by their context hashes: in order, so that surroundings agree best."""
+    """Pair the sorries of one declaration in order, with the best agreement of their context hashes."""
     start = 0
     while start < min(len(before), len(now)) and before[start] == now[start]:
         start += 1

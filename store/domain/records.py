@@ -1,8 +1,8 @@
-"""Records of Lean files: the scan of a file, and the trace of a file, as the log keeps them and people see them.
+"""Records of Lean files: the scan of a file and the trace of a file, for the log and for people.
 
-Lines of a scan count from 1, columns from 0 in code points (Lean's convention); byte offsets are into the file's UTF-8
-bytes as committed, half open. Positions of a trace are (line, column) from 1, as LeanDojo has them. `as_json` and
-`from_json` are inverse to each other.
+Lines of a scan count from 1, columns from 0 in code points (Lean's convention); byte offsets are into the
+file's UTF-8 bytes as committed, half open. Positions of a trace are LeanDojo's: (line, column) from 1.
+`as_json` and `from_json` are inverse to each other.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Declaration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sorry:
-    """One `sorry` or `admit` that Lean would elaborate, or a `stop`, which is `repeat sorry` and leaves the rest out.
+    """One `sorry` or `admit` for Lean to elaborate, or a `stop`: `repeat sorry` without the rest.
 
-    `context_hash` covers the few tokens around
-    it, so that the ones that stay can be told from the one that went when a proof is filled in part.
+    `context_hash` covers the few tokens around it, to tell the remaining sorries from the filled one when a
+    proof is filled in part.
     """
 
     declaration: str
     index: int
     """its declaration's place in the list; two declarations can share a name"""
     ordinal: int
-    """which one inside that declaration, from 0"""
+    """its number inside that declaration, from 0"""
     token: SorryToken
     mode: SorryMode
     line: int
@@ -63,7 +63,7 @@ class Sorry:
 
 
 class NotUnderstood(NamedTuple):
-    """A command that is known to nobody here: a library's, or text that no command begins. `word` is its first."""
+    """An unknown command: a library's, or text without a command. `word` is its first."""
 
     word: str
     line: int
@@ -74,9 +74,10 @@ class NotUnderstood(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScannedFile:
-    """The scan of one file. `error` says why a file could not be read in full; what was read is still here.
+    """The scan of one file. With an `error` it is incomplete; the readable part is still here.
 
-    A command that declares nothing is among the declarations if it has a sorry, under the name `_` with its keyword.
+    A command without a declaration is among the declarations if it has a sorry, under the name `_` with its
+    keyword.
     """
 
     path: str
@@ -123,12 +124,12 @@ def _declaration(data: dict[str, Any]) -> Declaration:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """One version of a file as a job read it: its scan, and of each declaration the hash of its proof or value.
+    """One version of a file as read by a job: its scan, and the hash of each declaration's proof or value.
 
-    The hashes ignore white space and comments, as `text_hash` does; with the scan alone a declaration that got another
-    name or attribute could not be told from one that got another proof. `exercise_words` is how often the text says
-    "exercise", comments too, in whatever case: such a file's sorries may be there for people to fill. `marked` names
-    the declarations with an attribute called `exercise` or `challenge`: their sorries are there by design.
+    The hashes ignore white space and comments, as `text_hash` does; they tell another name or attribute from
+    another proof. `exercise_words` counts "exercise" in the text, comments too, in any case: such a file's
+    sorries may be there for people to fill. `marked` names the declarations with an attribute called
+    `exercise` or `challenge`: their sorries are there by design.
     """
 
     scan: ScannedFile
@@ -142,7 +143,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PremiseUse:
-    """One premise of an annotated tactic, in the order of the `<a>` marks. Positions are of its name where defined."""
+    """One premise of an annotated tactic, in the order of the `<a>` marks. Positions are of its definition."""
 
     full_name: str
     def_path: str
@@ -172,7 +173,7 @@ class PremiseUse:
 
 @dataclass(frozen=True, slots=True)
 class ConstantUse:
-    """A constant that a proof uses, and where its definition names it; `site` is None if unknown.
+    """A constant used in a proof, and the site of its name's definition; `site` is None if unknown.
 
     `site` is (path, start, end) as in `PremiseUse`.
     """
@@ -203,13 +204,14 @@ GapKind = Literal[
     "premise_site",
     "sorry_goal",
 ]
-"""What a trace lacks: a whole file; what Lean refused; a theorem that it did not make; a constant that no text declares
-(a macro does); a tactic proof without steps; constants without a definition site; the goal of a sorry."""
+"""The missing part of a trace: a whole file; a file refused by Lean; a theorem missing in Lean; a constant
+declared by a macro and no text; the steps of a tactic proof; definition sites of constants; the goal of a
+sorry."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceGap:
-    """Something that a trace of a file lacks, and why. `declaration` is "" where it is of the file as a whole."""
+    """A missing part of a file's trace, with the reason. `declaration` is "" for the file as a whole."""
 
     kind: GapKind
     declaration: str
@@ -228,8 +230,7 @@ class TraceGap:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there was to trace in a file: theorems in its source, tactic steps that Lean reported; and how many of each
-    the trace has."""
+    """A file's theorems in its source and tactic steps reported by Lean, and how many of each are traced."""
 
     theorems: int
     theorems_traced: int
@@ -242,10 +243,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class TracedTactic:
-    """One tactic step: `annotated` is its text with each premise between `<a>` and `</a>`, one of `premises` a mark.
+    """One tactic step: `annotated` is its text with `<a>` and `</a>` around each premise of `premises`.
 
-    `constants` are all that Lean says the step uses, full names in Lean's order: also those that its text does not
-    name. Where they are defined is in the theorem's `premises`.
+    `constants` are all constants Lean reports for the step, full names in Lean's order, also those missing in
+    its text. Their definition sites are in the theorem's `premises`.
     """
 
     tactic: str
@@ -282,15 +283,14 @@ class TracedTactic:
 
 @dataclass(frozen=True, slots=True)
 class TracedTheorem:
-    """A theorem and its proof's steps. `statement` is None where the tracer gave none.
+    """A theorem and its proof's steps. `statement` is None if the tracer gave none.
 
-    `url` and `commit` are None where they are the trace's own (a merged dataset has theorems of several). `difficulty`
-    is what an import said: None for nothing, infinity for a proof that holds a sorry; written as "Infinity".
-
-    `premises` are the constants of the whole proof, also of one by a term. `sorry`: Lean said that it rests on a sorry
-    of its own, which a proof by a term has no step to show. `type` is a digest that theorems share whose types are the
-    same to Lean, "" where it is not known, `alike` are the theorems of packages and of Lean that share it and that the
-    file imports, and `proof` is the text of its proof, "" where it is long.
+    `url` and `commit` are None if they equal the trace's (a merged dataset has theorems of several).
+    `difficulty` is an import's: None for nothing, infinity for a proof with a sorry; written as "Infinity".
+    `premises` are the constants of the whole proof, also of a term. `sorry`: by Lean's word it rests on a
+    sorry of its own, which a proof by a term has no step to show. `type` is a digest, equal for types equal
+    to Lean, "" if unknown; `alike` are the imported theorems of packages and of Lean with the same digest,
+    and `proof` is the text of its proof, "" if long.
     """
 
     full_name: str
@@ -350,7 +350,7 @@ class TracedTheorem:
 
 @dataclass(frozen=True, slots=True)
 class Premise:
-    """A declaration that a proof may use. `code` is the statement of a theorem, the whole text of anything else."""
+    """A declaration usable in proofs. `code` is a theorem's statement, the whole text of anything else."""
 
     full_name: str | None
     code: str
@@ -383,9 +383,9 @@ class Premise:
 
 @dataclass(frozen=True, slots=True)
 class TracedFile:
-    """The trace of one file. `in_corpus` is false for a file that only its theorems name.
+    """The trace of one file. `in_corpus` is false for a file known from theorems alone.
 
-    `seen` and `gaps` say how complete it is; an import says neither.
+    `seen` and `gaps` tell how complete it is; an import has neither.
     """
 
     path: str
@@ -425,13 +425,13 @@ class TracedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The order in which an import had its records, so that they can be given back in it.
+    """The order of an import's records, for an export in the same order.
 
-    `form` is "database" (dynamic_database.json) or "dataset" (a folder). `files` are the paths of the corpus in
-    its order, then the others; a theorem is (index into `files`, index in the file's theorems), and `lists` maps
-    "proven_theorems", … or "random/train", … to theorems. `files_traced` is LeanDojo's list as it was; `metadata` is a
-    folder's metadata.json, whole. `extra` holds a repository record's unknown keys, `beside` those of the
-    dynamic_database.json around it (next to "repositories").
+    `form` is "database" (dynamic_database.json) or "dataset" (a folder). `files` are the paths of the corpus
+    in its order, then the others; a theorem is (index into `files`, index in the file's theorems), and
+    `lists` maps "proven_theorems", … or "random/train", … to theorems. `files_traced` is LeanDojo's list,
+    unchanged; `metadata` is a folder's metadata.json, whole. `extra` holds a repository record's unknown
+    keys, `beside` those of the dynamic_database.json around it (next to "repositories").
     """
 
     form: str
@@ -478,8 +478,8 @@ def _extra(extra: Mapping[str, Any]) -> dict[str, Any]:
 SORRY_TOKENS = frozenset({"sorry", "admit", "stop"})
 _SORRY_TOKEN = re.compile("|".join(SORRY_TOKENS))
 
-# Python's letters are a superset of Lean's; the subscripts and the marks that Lean allows in a name come with \w or
-# are added. What Lean reads as an operator (λ, Π, Σ) cannot begin a name.
+# Python's letters are a superset of Lean's; Lean's subscripts and marks in names come with \w or are added.
+# Lean's operators (λ, Π, Σ) cannot begin a name.
 _ATOM = r"(?:«[^»\n]*»|(?![λΠΣ\d])\w[\w'!?₀-₉ₐ-ₜᵢ-ᵪ]*)"
 _NAME = rf"{_ATOM}(?:\.{_ATOM})*"
 _TOKEN = re.compile(
@@ -518,7 +518,7 @@ def holds_sorry(text: str) -> bool:
 
 
 def _end_of_block(text: str, at: int) -> int:
-    """Return where the block comment ends whose `/-` ends at `at`."""
+    """Return the end of the block comment whose `/-` ends at `at`."""
     depth = 1
     while depth:
         edge = _BLOCK_EDGE.search(text, at)

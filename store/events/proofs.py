@@ -1,4 +1,4 @@
-"""Event types of proving: attempts, the proofs that they found, and what the checks said of these.
+"""Event types of proving: attempts, proofs, and the verdicts of checks.
 
 Streams: `repository:<key>`, `proof:<id>`, `work`.
 """
@@ -16,31 +16,31 @@ CheckVerdict = Literal["passed", "failed", "not_checked"]
 Grade = Literal["L0", "L1", "L2"]
 """How far a verified proof was judged, in the field's words.
 
-`L0`: axioms and what the kernel does not see, so that the Lean that compiled it is the only witness; `L1`: a kernel
-replayed, or judged the export of, its module and every one below it but the toolchain's and those of trusted packages;
-`L2`: each kernel that comes with its Lean accepts the export of the proof with all that it rests on.
+`L0`: axioms and the parts unseen by the kernel, with the compiling Lean as the only witness; `L1`: a kernel
+replayed its module and every one below it, or judged their export, but for modules of the toolchain and of
+trusted packages; `L2`: each kernel of its Lean accepts the export of the proof with everything below it.
 """
 
 
 AGENT = "agent"
-"""The prover's name of what an agent submitted; the model is the agent's own name for itself."""
+"""The prover's name for an agent's submissions; the model is the agent's own name for itself."""
 AGENT_RUNG = 5
 """Its rung, above those of the ladder."""
 
 
 class AttemptFinished(EventBody):
-    """One prover worked on one sorry with one budget. What `outcome` "found" led to is a `proof_found`.
+    """One prover worked on one sorry with one budget. With `outcome` "found", a `proof_found` follows.
 
-    `blob` is the version of the file: the same attempt is not repeated until the file, the prover, its model or the
-    budget changes. Outcomes: found; disproved (Lean took a proof of the negation: it is false as it stands); exhausted
-    (no tactic left to try); budget (a limit ended it); unsupported (the goal cannot be attempted, `detail` says why);
-    error.
+    `blob` is the version of the file: the same attempt is not repeated until the file, the prover, its model
+    or the budget changes. Outcomes: found; disproved (Lean took a proof of the negation: it is false as it
+    stands); exhausted (no tactic left to try); budget (a limit ended it); unsupported (the goal cannot be
+    attempted, `detail` says why); error.
 
-    `model` is the id of what was asked ("" where the prover has none). `best` says how far it got, in a line for
-    people ("" where nothing was tried), and `goals_left` how many goals were open in the state that came nearest to a
-    proof (None where none was reached): the plan goes on first where there are fewest. `tree` is the search's tree
-    (`pipeline.prove.tree`), None without a search. Tokens are those of the model's prompts and answers for this sorry,
-    0 where no one counts them; `usd` is what they cost, None where no one says.
+    `model` is the id of the prover's model ("" without one). `best` describes the progress in a line for
+    people ("" without any), and `goals_left` is the number of open goals in the state nearest to a proof
+    (None without one): the plan prefers sorries with the fewest. `tree` is the search's tree
+    (`pipeline.prove.tree`), None without a search. Tokens are those of the model's prompts and answers for
+    this sorry, 0 if not counted; `usd` is their cost, None if unknown.
     """
 
     type: ClassVar[str] = "attempt_finished"
@@ -72,10 +72,10 @@ class AttemptFinished(EventBody):
 class ProofFound(EventBody):
     """A search ended with no goals: a candidate, nothing more.
 
-    `replacement` takes the place of the bytes `byte_start`..`byte_end` of `path` at `sha`: the sorry's own, or,
-    where the several sorries of a declaration are filled together, those from the first to the last of them.
+    `replacement` takes the place of the bytes `byte_start`..`byte_end` of `path` at `sha`: the sorry's own,
+    or, if several sorries of a declaration are filled together, those from the first to the last of them.
     `declaration_text_hash` is the scanner's `text_hash` of the patched declaration: a later commit with the
-    same hash is "filled by us", where the proof is verified.
+    same hash is "filled by us", if the proof is verified.
     """
 
     type: ClassVar[str] = "proof_found"
@@ -99,7 +99,7 @@ class ProofFound(EventBody):
 
 
 class Check(Part):
-    """One verdict of the gate. `evidence` is what a person can look at; `by` names the program that judged."""
+    """One verdict of the gate. `evidence` is for people to look at; `by` names the judging program."""
 
     step: StepName
     verdict: CheckVerdict
@@ -108,10 +108,10 @@ class Check(Part):
 
 
 class ProofChecked(EventBody):
-    """No check failed, but a required one could not be made: the proof stays a candidate.
+    """No check failed, but a required one was impossible: the proof stays a candidate.
 
-    `patch` is the patch file's text. `disagreement` names the kernels that refuse what others accept, "" where all that
-    judged agree: then the proof is in doubt.
+    `patch` is the patch file's text. `disagreement` names the kernels against the others' verdict, "" if all
+    agree: such a proof is in doubt.
     """
 
     type: ClassVar[str] = "proof_checked"
@@ -125,8 +125,10 @@ class ProofChecked(EventBody):
 
 
 class Accepted(Part):
-    """What a kernel accepted: the key that hashes all that it read (`pipeline.gate.accepted`), and its name with its
-    version. `what` is for people: the module, or the theorem whose export it is.
+    """A module or export accepted by a kernel.
+
+    `key` hashes everything the kernel read (`pipeline.gate.accepted`); `kernel` is its name with its version.
+    `what` is for people: the module, or the export's theorem.
     """
 
     key: Digest
@@ -135,12 +137,12 @@ class Accepted(Part):
 
 
 class ClosureJudged(EventBody):
-    """What a check found below a proof.
+    """A check's findings below a proof.
 
-    `rests_on` are the names of the constants that it rests on, as far down as it goes, by their modules: a JSON object
-    of lists. `accepted` is what kernels accepted that no check knew, so that later ones do not ask them again; of what
-    a kernel refused a part of, nothing. `replayed` counts the modules that were replayed, the proof's own among them,
-    `known` those below it that were accepted before.
+    `rests_on` names the constants below it, all the way down, by module: a JSON object of lists. `accepted`
+    are acceptances new to the log, for later checks to skip; if a kernel refused a part, there are none.
+    `replayed` counts the replayed modules, the proof's own among them, `known` those below it accepted
+    before.
     """
 
     type: ClassVar[str] = "closure_judged"
@@ -158,7 +160,7 @@ class ClosureJudged(EventBody):
 
 
 class CheckedVersion(Part):
-    """The version of a file in which a proof was checked: its commit, its blob, and where the sorry begins there."""
+    """The checked version of a file: its commit, its blob, and the start of the sorry."""
 
     sha: Sha
     blob: Sha
@@ -173,7 +175,7 @@ class FileHash(Part):
 
 
 class ConstantBelow(Part):
-    """A constant of the project that a statement rests on: with the text of its type, cut where it is long."""
+    """A constant of the project below a statement, with the text of its type, cut if long."""
 
     kind: str
     module: str
@@ -182,12 +184,11 @@ class ConstantBelow(Part):
 
 
 class LeanStatement(Part):
-    """What Lean made of a theorem's words, as text: every name whole, every argument and universe level written.
+    """A theorem's statement elaborated by Lean: every name whole, every argument and universe level written.
 
-    `name` has the universe parameters; `type` is cut where it is not `whole`, and `sha256` is of the whole type.
-    `not_in_header` are the variables that it begins with and the source's own header does not write, as what `variable`
-    brought; None where nobody could tell. `below` are the project's constants that it rests on, `more` how many of
-    these are not here.
+    `name` has the universe parameters; `type` is cut unless `whole`, and `sha256` is of the whole type.
+    `not_in_header` are its leading variables missing in the source's own header, such as those of `variable`;
+    None if unknown. `below` are the project's constants below it, `more` the number of further ones.
     """
 
     name: str
@@ -206,12 +207,13 @@ class LeanStatement(Part):
 
 
 class Material(Part):
-    """What a verdict is about. All hashes are SHA-256.
+    """The subject of a verdict. All hashes are SHA-256.
 
-    `statement` is the theorem's as its source has it, `lean` what Lean made of it, None where what judged did not say;
-    `statement_sha256` is of the export of that with all that it rests on in its module; `file_sha256` of the patched
-    file; `inputs` are the files that name Lean and the packages. `modules` counts the modules below the proof's own
-    that the project or its packages bring, `modules_sha256` is of the hashes of their compiled files.
+    `statement` is the theorem's as its source has it, `lean` as elaborated by Lean, None if the judge did not
+    report it; `statement_sha256` is of its export with everything below it in its module; `file_sha256` of
+    the patched file; `inputs` are the files with the versions of Lean and the packages. `modules` counts the
+    modules of the project and its packages below the proof's own, `modules_sha256` is of the hashes of their
+    compiled files.
     """
 
     statement: str
@@ -224,7 +226,7 @@ class Material(Part):
 
     @property
     def told(self) -> tuple[str, str, list[str] | None, list[dict[str, str]], int]:
-        """Both statements, what is not in the header, what they speak of and how much more, as the view has it."""
+        """The view's columns: both statements, variables outside the header, constants below, the number more."""
         lean = self.lean
         if lean is None:
             return self.statement, "", None, [], 0
@@ -241,10 +243,10 @@ class Material(Part):
 class ProofVerified(EventBody):
     """Lean accepted it: every required check passed.
 
-    `kernel` names the programs that replayed it or judged its export, each with its version or the toolchain's, commas
-    between, "" where none did. `version` is what was checked, since a proof is checked again
-    where its branch has gone on. `toolchain` is the Lean that judged. `material` is what the verdict is about, None
-    where not all of it could be read.
+    `kernel` names the programs behind its replay or the judgement of its export, each with its version or the
+    toolchain's, commas between, "" without any. `version` is the checked version: a proof is checked again
+    when its branch goes on. `toolchain` is the judging Lean. `material` is the subject of the verdict, None
+    if a part was unreadable.
     """
 
     type: ClassVar[str] = "proof_verified"
@@ -263,10 +265,10 @@ class ProofVerified(EventBody):
 
 
 class ProofDoubted(EventBody):
-    """Every kernel that vouches for a verified proof has a known fault, named by the `advisories`: it is in doubt.
+    """Every kernel behind a verified proof has a known fault, named by the `advisories`: it is in doubt.
 
-    It counts for the verdict of `job` alone: the next one ends it. Without advisories it is over: the faults that were
-    known then are no longer said of these kernels. `reason` is for people.
+    The doubt is about the verdict of `job` alone and ends with the next one. Without advisories it is over:
+    those faults are no longer attributed to these kernels. `reason` is for people.
     """
 
     type: ClassVar[str] = "proof_doubted"
@@ -278,7 +280,7 @@ class ProofDoubted(EventBody):
 
 
 class ProofRejected(EventBody):
-    """A check failed. `conditional_on` names the sorries that it rests on, where that is the reason."""
+    """A check failed. `conditional_on` names the sorries below it, if they are the reason."""
 
     type: ClassVar[str] = "proof_rejected"
     alone: ClassVar[bool] = True
@@ -292,10 +294,9 @@ class ProofRejected(EventBody):
 
 
 class SorryClaimed(EventBody):
-    """An agent works on a sorry until a time; until then nobody else does, and the daemon neither.
+    """An agent works on a sorry until a time; until then nobody else does, nor the daemon.
 
-    The same `claim` once more means a longer lease, or a shorter one. `agent` is what it calls itself, `by` the user
-    who asked.
+    The same `claim` once more means a longer or shorter lease. `agent` is its name for itself, `by` its user.
     """
 
     type: ClassVar[str] = "sorry_claimed"
@@ -318,10 +319,10 @@ class ClaimReleased(EventBody):
 
 
 class PullRequestOpened(EventBody):
-    """A verified proof was proposed to the repository's people: the pull request is there, whatever becomes of it.
+    """A verified proof was proposed to the repository's people in a pull request, whatever becomes of it.
 
-    `branch` is where it comes from, as "owner:branch"; `head` is its commit and `base` the one of the default branch
-    that it is made on.
+    `branch` is its source, as "owner:branch"; `head` is its commit and `base` that of the default branch
+    below.
     """
 
     type: ClassVar[str] = "pull_request_opened"

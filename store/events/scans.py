@@ -1,4 +1,4 @@
-"""Event types of scanning: what the scanner read in a commit, and what became of its sorries.
+"""Event types of scanning: the scanned files of a commit, and the steps of its sorries.
 
 Streams: `repository:<key>`.
 """
@@ -14,20 +14,17 @@ from store.events.places import SorryPlace
 from store.events.projects import Project
 
 Went = Literal["deleted", "restated", "became an axiom", "unchecked", "hidden"]
-"""How a sorry went that is not filled."""
+"""The end of a sorry other than being filled."""
 
 
 class FileScanned(EventBody):
     """The scanner read one file at one commit. `scan` is a `store.domain.records.ScannedFile` as JSON.
 
-    Only files that differ from the previous scanned commit of the branch have an event. `exercise_words` is how often
-    the word stands in the file's text, comments too.
-
-    `n_declarations` and `n_sorries` are all that the file has. Where it has more than the limits allow, `scan` has the
-    first `declarations_taken`, and `sorries_taken` of its sorries are followed; None: all.
-
-    `marked` names the declarations with a sorry that an attribute (`exercise`, `challenge`) says to be there by design,
-    the first ones where they are more than a file's sorries may be.
+    Only files that differ from the previous scanned commit of the branch have an event. `exercise_words`
+    counts the word "exercise" in the file's text, comments too. `n_declarations` and `n_sorries` are the
+    file's totals. Above a limit, `scan` has the first `declarations_taken`, and `sorries_taken` of its
+    sorries are followed; None: all. `marked` names the declarations with a sorry and an attribute for
+    intended ones (`exercise`, `challenge`), cut at the limit of a file's sorries.
     """
 
     type: ClassVar[str] = "file_scanned"
@@ -47,8 +44,9 @@ class FileScanned(EventBody):
 
 
 class ScanBegun(EventBody):
-    """A scan that is recorded in parts begins. Nothing of it counts until its `commit_scanned`; an attempt that ends
-    without one counts for nothing. A scan that fits into one batch has no such event.
+    """A scan recorded in parts begins. Nothing of it counts until its `commit_scanned`.
+
+    An attempt without one counts for nothing. A scan in one batch has no such event.
     """
 
     type: ClassVar[str] = "scan_begun"
@@ -58,7 +56,7 @@ class ScanBegun(EventBody):
 
 
 class FileRemoved(EventBody):
-    """A file that was there at the previous scanned commit is gone (deleted, renamed away, or excluded)."""
+    """A file of the previous scanned commit is gone (deleted, renamed away, or excluded)."""
 
     type: ClassVar[str] = "file_removed"
     repository: str
@@ -70,9 +68,9 @@ class FileRemoved(EventBody):
 class CommitScanned(EventBody):
     """All Lean files of a commit are accounted for; the sorry events of the commit stand before this one.
 
-    `include` and `exclude` are the path patterns that it was scanned with: with others it is scanned again.
-    `projects` are its Lake projects, by folder, `challenges` the modules that a comparator.json, in whatever folder,
-    names as challenges, whose sorries are there by design.
+    `include` and `exclude` are the path patterns of the scan: with others it is scanned again. `projects` are
+    its Lake projects, by folder, `challenges` the modules named as challenges by a comparator.json in any
+    folder: their sorries are there by design.
     """
 
     type: ClassVar[str] = "commit_scanned"
@@ -93,12 +91,11 @@ class CommitScanned(EventBody):
 class TheoremsFollowed(EventBody):
     """The changes of a branch's theorems from one scanned commit to the next, thousands in one event at most.
 
-    `steps` is a JSON list of `store.domain.life.TheoremStep`; `counts` says how many there are of each step.
-    A commit that only moves lines has no steps and no such event. Stands behind the `file_scanned` of its commit.
-
-    `baseline`: nothing was scanned on the branch before, so every theorem appeared; the scans say which, and
-    `steps` is an empty list. `unread`: files whose earlier version can not be read any more; `steps` leaves out
-    what appeared in and went from them, and their theorems are those that stand in them now.
+    `steps` is a JSON list of `store.domain.life.TheoremStep`; `counts` is the number of each step. A commit
+    that only moves lines has no steps and no such event. Stands behind the `file_scanned` of its commit.
+    `baseline`: the first scan of the branch, in which every theorem appeared; the scans have their names, and
+    `steps` is an empty list. `unread`: files without a readable earlier version; `steps` leaves out the
+    theorems that appeared in or left them, and their theorems are the present ones.
     """
 
     type: ClassVar[str] = "theorems_followed"
@@ -121,7 +118,7 @@ class SorryEvent(EventBody):
 
 
 class SorryOpened(SorryEvent):
-    """First sight, or back again after it was filled or removed (`reopened`)."""
+    """First sight, or the return of a filled or removed sorry (`reopened`)."""
 
     type: ClassVar[str] = "sorry_opened"
     place: SorryPlace
@@ -145,10 +142,10 @@ class SorryChanged(SorryEvent):
 
 
 class SorryFilled(SorryEvent):
-    """The declaration says what it said, with all that its statement depends on, and has a proof in the sorry's place.
+    """The declaration, its statement unchanged with everything below it, has a proof in the sorry's place.
 
-    `by` is "us" where the text is that of a proof of ours that was verified by then. `rests_on` are the declarations
-    with a sorry that the proof cites.
+    `by` is "us" if the text is that of a proof of ours, verified by then. `rests_on` are the declarations
+    with a sorry cited by the proof.
     """
 
     type: ClassVar[str] = "sorry_filled"
@@ -158,12 +155,12 @@ class SorryFilled(SorryEvent):
 
 
 class SorryRemoved(SorryEvent):
-    """It went, and nothing proves what its declaration said.
+    """It went, and nothing proves its declaration's statement.
 
-    `how`: the declaration went (`deleted`), says something else (`restated`), needs no proof (`became an axiom`), rests
-    on what the kernel does not see or on what may admit the goal (`unchecked`), or a macro or a command that no one
-    here knows holds the sorry (`hidden`). `detail` says what changed. The statements are those of the declaration,
-    where it still stands.
+    `how`: the declaration went (`deleted`), has another statement (`restated`), needs no proof (`became an
+    axiom`), rests on something unseen by the kernel or that may admit the goal (`unchecked`), or the sorry is
+    in a macro or an unknown command (`hidden`). `detail` is the change. The statements are those of the
+    declaration, if it still stands.
     """
 
     type: ClassVar[str] = "sorry_removed"
@@ -174,11 +171,11 @@ class SorryRemoved(SorryEvent):
 
 
 class SorryWritten(EventBody):
-    """Git said which commit wrote the line of a sorry.
+    """Git named the commit behind the line of a sorry.
 
-    `author` is a name, without an address; `authored_at` is when it was written, which is before it was made a commit
-    where it was rebased, and null where no clock can have said so. `pull_request` is the number in the subject of the
-    commit, or of the merge that brought it. With a null `sha` git does not know, and `reason` says why.
+    `author` is a name, without an address; `authored_at` is the author's time, earlier than the commit's
+    after a rebase, and null if no clock can have set it. `pull_request` is the number in the subject of the
+    commit, or of its merge. With a null `sha` git does not know, for the given `reason`.
     """
 
     type: ClassVar[str] = "sorry_written"
@@ -193,7 +190,7 @@ class SorryWritten(EventBody):
 
 
 class PastCommit(Part):
-    """A commit of the time before the first sight of a branch; `begins`: in its week the history does."""
+    """A commit from before the first sight of a branch; `begins`: the history begins in its week."""
 
     sha: Sha
     committed_at: AwareDatetime
@@ -201,10 +198,10 @@ class PastCommit(Part):
 
 
 class PastListed(EventBody):
-    """Git said which commits a branch had before its first sight: of each week the last one, the newest first.
+    """Git listed the commits of a branch before its first sight: of each week the last one, the newest first.
 
-    The first of them is that of the first sight. Their Lean files are in the mirror, to be counted. Where in none of
-    their weeks the history begins, more lies before.
+    The first of them is that of the first sight. Their Lean files are in the mirror, to be counted. If the
+    history begins in none of their weeks, more lies before.
     """
 
     type: ClassVar[str] = "past_listed"
@@ -214,9 +211,9 @@ class PastListed(EventBody):
 
 
 class PastCounted(EventBody):
-    """A commit of the time before the first sight of a branch was scanned, and its sorries were counted.
+    """A commit from before the first sight of a branch was scanned, and its sorries were counted.
 
-    It is history: nothing of it is followed, and what came or went there is no step of any life.
+    It is history: nothing of it is followed, and its changes are no steps of any life.
     """
 
     type: ClassVar[str] = "past_counted"

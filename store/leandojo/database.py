@@ -1,11 +1,11 @@
-"""LeanDojo-v2's database under its own names, so that a script ports by changing its imports.
+"""LeanDojo-v2's database under its own names: a script ports by changing its imports.
 
-The record classes are plain mutable dataclasses with LeanDojo's constructor arguments, attributes, equality, hash and
-JSON. Positions are written as "(l, c)" and read in every form; lines and columns begin at 1.
+The record classes are plain mutable dataclasses with LeanDojo's constructor arguments, attributes, equality,
+hash and JSON. Positions are written as "(l, c)" and read in every form; lines and columns begin at 1.
 
-`DynamicDatabase` differs in this: opening a file leaves it as it is; files are written whole or not at all; the splits
-of an export are for life (`compat=True` gives LeanDojo's own). Keys that LeanDojo does not have are not kept, as it
-keeps none either: `everlean import leandojo` and `everlean export leandojo --as-imported` do.
+`DynamicDatabase` differs in this: opening a file leaves it as it is; files are written whole or not at all;
+the splits of an export are for life (`compat=True` gives LeanDojo's own). Keys unknown to LeanDojo are
+dropped, as by LeanDojo: `everlean import leandojo` and `everlean export leandojo --as-imported` keep them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Record:
         """Read a record.
 
         Raises:
-            ValueError: it is not as LeanDojo writes it.
+            ValueError: it is not in LeanDojo's format.
         """
         return cls._of({**read(cls.SHAPE, data), **given})
 
@@ -94,7 +94,7 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass
 class Annotation(_Record):
-    """A premise that a tactic names: its full name, and the place of that name in its definition."""
+    """A premise named by a tactic: its full name, and the place of that name in its definition."""
 
     SHAPE = USE
     full_name: str
@@ -116,7 +116,7 @@ class AnnotatedTactic(_Record):
 
 @dataclass
 class Theorem(_Record):
-    """A theorem at its place. Two are equal when name, file and both ends are; it cannot be hashed."""
+    """A theorem at its place. Equality is by name, file and both ends; it cannot be hashed."""
 
     SHAPE = THEOREM["database"]
     full_name: str
@@ -139,7 +139,7 @@ class Theorem(_Record):
 
 @dataclass
 class Premise(_Record):
-    """A declaration that proofs may use: the statement of a theorem, the whole text of anything else."""
+    """A declaration usable in proofs: the statement of a theorem, the whole text of anything else."""
 
     SHAPE = PREMISE
     full_name: str
@@ -151,7 +151,7 @@ class Premise(_Record):
 
 @dataclass
 class PremiseFile(_Record):
-    """A file of the corpus: the paths that it imports, and its premises."""
+    """A file of the corpus: the imported paths, and its premises."""
 
     SHAPE = FILE
     path: Path
@@ -197,11 +197,11 @@ class Repository:
 
     @property
     def get_all_theorems(self) -> list[Theorem]:
-        """All theorems: the proven ones, the sorries that were proved, the others (a property, as LeanDojo has it)."""
+        """All theorems: the proven ones, the proved sorries, the others (a property, as in LeanDojo)."""
         return [*self.proven_theorems, *self.sorry_theorems_proved, *self.sorry_theorems_unproved]
 
     def get_theorem(self, full_name: str, file_path: str) -> Theorem | None:
-        """Return the first theorem of that name in that file; the empty path is the folder itself."""
+        """Return the first theorem by this name in this file; the empty path is the folder itself."""
         wanted = file_path or "."
         return next(
             (
@@ -213,7 +213,7 @@ class Repository:
         )
 
     def update_theorem(self, theorem: Theorem) -> None:
-        """Put a theorem in the place of the same one.
+        """Replace the equal theorem.
 
         Raises:
             ValueError: the repository has no such theorem.
@@ -229,7 +229,7 @@ class Repository:
         )
 
     def change_sorry_to_proven(self, theorem: Theorem, log_file: str) -> None:
-        """Move a theorem to the sorries that were proved, and add a line to `log_file`.
+        """Move a theorem to the proved sorries, and add a line to `log_file`.
 
         Raises:
             ValueError: it is not among the unproved ones.
@@ -252,10 +252,10 @@ class Repository:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Repository:
-        """Make one of a database's record.
+        """Make a repository from a database's record.
 
         Raises:
-            ValueError: it is not as LeanDojo writes it.
+            ValueError: it is not in LeanDojo's format.
         """
         said = read(_REPOSITORY, data)
         date = said["metadata"]["date_processed"]
@@ -279,7 +279,7 @@ _ATTRIBUTES: Mapping[str, Callable[[Any], Any]] = {
     "traced_tactics": lambda items: [AnnotatedTactic._of(item) for item in items],
     "annotated_tactic": lambda pair: (pair[0], [Annotation._of(item) for item in pair[1]]),
 }
-"""By the name of an attribute, how it is made of what was read; any other is as it was read."""
+"""Conversions of read values, by attribute; other attributes take the value as it is."""
 
 
 def _list(of: type[_Record]) -> Kind:
@@ -298,7 +298,7 @@ _REPOSITORY: Shape = {
 
 
 Tracer = Callable[[str, str, bool], Repository | None]
-"""Called with url, commit and whether to trace dependencies too; returns what it found, None where it could not."""
+"""Called with url, commit and whether to trace dependencies too; returns None on failure."""
 
 _GIVEN = "the repositories given"
 _CORRECT = "correct that and try again"
@@ -319,12 +319,12 @@ class DynamicDatabase:
         *,
         also: Collection[str] = (),
     ) -> None:
-        """Open a database file, or a daemon's state folder; a file that does not exist is an empty database.
+        """Open a database file, or a daemon's state folder; a missing file is an empty database.
 
         Args:
             json_path: of either.
             tracer: traces commits for `trace_repository`.
-            also: of a state folder, ids of traces that are wanted although there are newer ones of their repositories.
+            also: ids of older traces to keep, for a state folder with newer ones of their repositories.
 
         Raises:
             store.leandojo.records.ImportFormatError: the file is no such database.
@@ -345,25 +345,25 @@ class DynamicDatabase:
 
     @cached_property
     def repositories(self) -> list[Repository]:
-        """The repositories, of a state folder read at first use. The list and what is in it may be changed."""
+        """The repositories, read from a state folder at first use. The list and its contents are yours to change."""
         with self._opened() as (log, view, known), tempfile.TemporaryFile() as file:
             write_database(file, list(known.values()), log=log, view=view, infinity=True)
             file.seek(0)
             return [Repository.from_dict(item) for item in json.load(file)["repositories"]]
 
     def add_repository(self, repo: Repository) -> None:
-        """Append a repository; one that is there already is left as it is."""
+        """Append a repository, unless it is there already."""
         if repo in self.repositories:
             _log.info("repository %s with commit %s is in the database already", repo.url, repo.commit)
             return
         self.repositories.append(repo)
 
     def get_repository(self, url: str, commit: str) -> Repository | None:
-        """Return the first repository of that url and commit."""
+        """Return the first repository with this url and commit."""
         return next((repo for repo in self.repositories if (repo.url, repo.commit) == (url, commit)), None)
 
     def update_repository(self, updated_repo: Repository) -> None:
-        """Put a repository in the place of the equal one.
+        """Replace the equal repository.
 
         Raises:
             ValueError: no repository is equal to it.
@@ -376,7 +376,7 @@ class DynamicDatabase:
         self.repositories[self.repositories.index(updated_repo)] = updated_repo
 
     def delete_repository(self, url: str, commit: str) -> None:
-        """Remove the first repository of that url and commit.
+        """Remove the first repository with this url and commit.
 
         Raises:
             ValueError: the database has no such repository.
@@ -387,20 +387,20 @@ class DynamicDatabase:
         self.repositories.remove(result)
 
     def print_database_contents(self) -> None:
-        """Print which repositories the database has."""
+        """Print the repositories of the database."""
         lines = [f"  - {repo.url} (commit: {repo.commit})\n" for repo in self.repositories]
         sys.stdout.writelines(["Current database contents:\n", *lines])
 
     def export_merged_data(
         self, repositories: Sequence[Repository], output_path: str | Path, *, compat: bool = False
     ) -> None:
-        """Write these repositories, which must be in the database, as a dataset folder; see `exporting`.
+        """Write these repositories of the database as a dataset folder; see `exporting`.
 
-        Those of a state folder are written as its log has them, whatever was changed in the objects.
+        Those of a state folder are written from its log, whatever the changes to the objects.
 
         Raises:
             ValueError: one is not in the database, or none is given.
-            NotReplaceableError: something lies at `output_path` that no export made.
+            NotReplaceableError: `output_path` exists and is no export.
         """
         if not repositories:
             raise ValueError("no repository to export; give some of `repositories`")
@@ -421,11 +421,11 @@ class DynamicDatabase:
             export_chosen(out, chosen, log=log, view=view, mode=mode, with_database=False)
 
     def sort_repositories_by_difficulty(self, *, compat: bool = False) -> list[Repository]:
-        """Rate every theorem, save that, and return the repositories with most easy theorems first.
+        """Rate every theorem, save the ratings, and return the repositories with most easy theorems first.
 
-        A rating is e^steps; None for a proof by a term, a proof that holds a sorry, and one of more than 709 steps
-        (`compat`: LeanDojo's own, infinity for a sorry). Several commits of one repository stand together, where
-        the newest of them does.
+        A rating is e^steps; None for a proof by a term, a proof with a sorry, and one of more than 709 steps
+        (`compat`: LeanDojo's own, infinity for a sorry). Several commits of one repository stand together, at
+        the place of the newest.
 
         Raises:
             store.curriculum.CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
@@ -448,7 +448,7 @@ class DynamicDatabase:
         return sorted(self.repositories, key=place)
 
     def trace_repository(self, url: str, commit: str, build_deps: bool = False) -> Repository | None:
-        """Trace a commit, add it, and return it; None where the tracer could not.
+        """Trace a commit, add it, and return it; None if the tracer failed.
 
         Raises:
             TracerMissingError: no tracer was given.
@@ -464,10 +464,10 @@ class DynamicDatabase:
         return repo
 
     def discover_repositories(self, *_given: object, **_named: object) -> NoReturn:
-        """Refuse: people choose what is traced, no web search does.
+        """Refuse: people choose the repositories to trace, no web search does.
 
         Raises:
-            TracerMissingError: always; it says what to do.
+            TracerMissingError: always; it names the alternatives.
         """
         raise TracerMissingError(
             "nothing here searches GitHub for repositories; name the ones that you want: in the config.toml of a "
@@ -480,7 +480,7 @@ class DynamicDatabase:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], tracer: Tracer | None = None) -> DynamicDatabase:
-        """Make a database that has no file; its `to_json` needs a path.
+        """Make a database without a file; its `to_json` needs a path.
 
         Raises:
             store.leandojo.records.ImportFormatError: the data are no database.
@@ -491,12 +491,12 @@ class DynamicDatabase:
         return database
 
     def to_json(self, file_path: str | Path | None = None, *, compat: bool = False) -> None:
-        """Write the database to a file, whole or not at all; without a path, to the file that was opened.
+        """Write the database to a file, whole or not at all; without a path, to its own file.
 
-        A rating that is infinite is written as null; with `compat` as LeanDojo's bare `Infinity`, which is no JSON.
+        An infinite rating is written as null; with `compat` as LeanDojo's bare `Infinity`, which is no JSON.
 
         Raises:
-            ValueError: no path, and the database was not opened from a file; or a value that is no JSON.
+            ValueError: no path, and the database was not opened from a file; or a value is no JSON.
         """
         if file_path is None and self.json_path is None:
             raise ValueError("this database was not opened from a file: give to_json a path")
@@ -519,10 +519,10 @@ class DynamicDatabase:
 
     @classmethod
     def from_json(cls, file_path: str | Path, tracer: Tracer | None = None) -> DynamicDatabase:
-        """Open a database file that exists.
+        """Open an existing database file.
 
         Raises:
-            FileNotFoundError: it does not.
+            FileNotFoundError: it does not exist.
         """
         if not Path(file_path).is_file():
             raise FileNotFoundError(
@@ -531,7 +531,7 @@ class DynamicDatabase:
         return cls(file_path, tracer)
 
     def update_json(self, file_path: str | Path) -> None:
-        """Put this database's repositories into another file, beside and in the place of those that it has."""
+        """Put this database's repositories into another file, beside its own, replacing equal ones."""
         other = DynamicDatabase(file_path)
         for repo in self.repositories:
             (other.update_repository if repo in other.repositories else other.add_repository)(repo)
@@ -541,7 +541,7 @@ class DynamicDatabase:
     def _opened(self) -> Iterator[tuple[LogReader, sqlite3.Connection, dict[tuple[str, ...], ChosenTrace]]]:
         """Open a log with these repositories, one moment of its view, and their traces by their `_head`.
 
-        It is the state folder's; else one that lasts as long as the block.
+        It is the state folder's, else a temporary one for the block.
         """
         with ExitStack() as held:
             folder = self._state

@@ -1,16 +1,17 @@
 """Several repositories in one dataset: their files in one corpus.jsonl, and their theorems in its splits.
 
-LeanDojo's merge knows a file by its path alone: of two repositories with a `Basic.lean`, or with two versions of
-mathlib, the second one's premises vanish. Here a file is its path and its *closure*: a hash of its premises and of
-the closures of what it imports. The first file of a path keeps the path; another one of that path is called
-`<host/owner/name>@<commit, 12 digits>/<path>`, and the theorems and imports of its repository name it so.
+LeanDojo's merge identifies a file by its path alone: of two repositories with a `Basic.lean`, or with two
+versions of mathlib, the second one's premises vanish. Here a file is its path and its *closure*: a hash of
+its premises and of the closures of its imports. The first file of a path keeps the path; another one of that
+path is called `<host/owner/name>@<commit, 12 digits>/<path>`, also in the theorems and imports of its
+repository.
 
-The order is that of ReProver's loader: no path twice, imports before their users, no cycle. It also wants a line for
-every file that holds a theorem or a proof names; one that was not traced has a line without premises. LeanDojo's
-own merge, for comparison, is `PathOnly`.
+The order is that of ReProver's loader: no path twice, imports before their users, no cycle. The loader also
+needs a line for every file with a theorem or a premise of a proof; a file without a trace has a line without
+premises. LeanDojo's own merge, for comparison, is `PathOnly`.
 
 A `Merger` receives every theorem once and returns at the end the numbers of each list, "random/train" and so
-on, in their order. The numbers are those of the spool that holds the records.
+on, in their order. The numbers are those of the spool with the records.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _UNTRACED = "a path that proofs name and no trace has"
 
 
 class Names(dict[str, str]):
-    """The names that the files of one trace have in the export, by their paths in the repository.
+    """The names of one trace's files in the export, by their paths in the repository.
 
-    `look_ahead` claims a path that was not claimed yet, if the trace has it: where imports were not recorded
-    whole, a proof may name a file that comes later.
+    `look_ahead` claims an unclaimed path if the trace has it: if imports were not recorded whole, a proof may
+    name a later file.
     """
 
     def __init__(self, merge: Merge, repository: str, sha: str, look_ahead: Callable[[str], None]) -> None:
@@ -51,7 +52,7 @@ class Names(dict[str, str]):
 
     def __missing__(self, path: str) -> str:
         self._look_ahead(path)
-        # A premise's file that the trace does not have must not be taken for another repository's file.
+        # A premise's file outside the trace must not be taken for another repository's file.
         return self[path] if path in self else self.claim(path, _UNTRACED)
 
     def claim(self, path: str, closure: str) -> str:
@@ -64,20 +65,20 @@ class Names(dict[str, str]):
 class ByClosure:
     """The merge described above.
 
-    `imports_left_out` counts imports of files that the trace does not have, `files_untraced` lines without premises.
+    `imports_left_out` counts imports of files outside the trace, `files_untraced` lines without premises.
     """
 
     by_closure: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._owners: dict[str, str] = {}  # the closure that has a name
+        self._owners: dict[str, str] = {}  # the closure behind a name
         self._written: set[str] = set()
         self.imports_left_out = 0
         self.files_untraced = 0
         self.renamed = 0
 
     def claim(self, path: str, closure: str, prefix: str) -> str:
-        """Return the path, or another name where a file that is not this one has the path."""
+        """Return the path, or another name if another file has the path."""
         if self._owners.setdefault(path, closure) == closure:
             return path
         # One commit may have been traced by two Lean versions: then the closure tells them apart.
@@ -89,7 +90,7 @@ class ByClosure:
         raise AssertionError(f"two files with the closure {closure} and the path {path}")
 
     def line(self, data: Mapping[str, Any], names: Names, closures: Mapping[str, str]) -> str | None:
-        """Return the line, in which imports have their names here."""
+        """Return the line, its imports under their names here."""
         name = names[data["path"]]
         if name in self._written:
             return None
@@ -99,7 +100,7 @@ class ByClosure:
         return corpus_line(data, name, imports)
 
     def untraced(self, names: Names) -> Iterator[str]:
-        """Yield a line without premises for each file that has none."""
+        """Yield a line without premises for each file without a trace."""
         for name in names.values():
             if name not in self._written:
                 self._written.add(name)
@@ -108,7 +109,7 @@ class ByClosure:
 
 
 class PathOnly:
-    """Every path is its own name and the first file of a path is the one: LeanDojo-v2's merge."""
+    """LeanDojo-v2's merge: every path is its own name, and the first file of a path counts."""
 
     by_closure: ClassVar[bool] = False
 
@@ -120,7 +121,7 @@ class PathOnly:
         return path
 
     def line(self, data: Mapping[str, Any], _names: Names, _closures: Mapping[str, str], /) -> str | None:
-        """Return the line as it was recorded."""
+        """Return the line as recorded."""
         path = data["path"]
         if path in self._written:
             return None
@@ -142,18 +143,17 @@ def corpus_line(data: Mapping[str, Any], path: str, imports: Sequence[str]) -> s
 
 
 def closure_of(data: Mapping[str, Any], closures: Mapping[str, str]) -> str:
-    """Hash a file's premises and the closures of its imports, which `closures` has by path (32 hex digits)."""
+    """Hash a file's premises and the closures of its imports, from `closures` by path (32 hex digits)."""
     imports = [(path, closures.get(path, "")) for path in data["imports"]]
     text = json.dumps([data["premises"], imports], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-# LeanDojo-v2 1.0.9's own splits, from the same input: for comparison, not for use.
-#
-# Their faults are kept: a split is drawn anew at each export, so that theorems change sides as repositories grow; one
-# theorem can be in a side several times; a commit that moves lines doubles every theorem. Only the time differs: theirs
-# is quadratic, for they look theorems up in lists by equality (name, path, start, end), which after their own merging
-# is the same as identity. `store.domain.splits` is ours.
+# LeanDojo-v2 1.0.9's own splits, from the same input: for comparison, not for use. Their faults are kept: a
+# split is drawn anew at each export, and theorems change sides as repositories grow; one theorem can be in a
+# side several times; a commit that moves lines doubles every theorem. Only the time differs: theirs is
+# quadratic, since they look theorems up in lists by equality (name, path, start, end), which after their own
+# merging is the same as identity. `store.domain.splits` is ours.
 
 COMPAT_SEED = 3407
 COMPAT_HELD_OUT = 0.2
@@ -162,7 +162,7 @@ COMPAT_HELD_OUT = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CompatTheorem:
-    """A theorem as LeanDojo's export sees it. `item` is the caller's own and is not looked at.
+    """A theorem as LeanDojo's export sees it. `item` is the caller's own, passed through.
 
     `premises` are the full names of all annotations of all tactics, in order, repetitions included.
     `processed` is its repository's `date_processed`: text (ISO 8601) or a datetime.
@@ -183,8 +183,8 @@ Sides = dict[str, list[CompatTheorem]]
 def compat_split(theorems: Iterable[CompatTheorem]) -> dict[str, Sides]:
     """Return {"random": {"train", "val", "test"}, "novel_premises": {…}}, each list in their order.
 
-    `theorems` come repository by repository, in each the proven ones first, then the sorries that were proved, then
-    the unproved: what their export iterates over.
+    `theorems` come repository by repository, in each the proven ones first, then the proved sorries, then the
+    unproved: the order of their export.
 
     Raises:
         CompatError: some dates have a time zone and others do not.
@@ -239,11 +239,11 @@ def _compat_by_premise(theorems: list[CompatTheorem], held_out: int, rng: random
 
 
 class ForLife:
-    """Each theorem on the side that it has for life, once.
+    """Each theorem once, on its side for life.
 
-    Of one that several commits of a repository have, known by its name and statement, or several repositories in what
-    is the same file to all of them, the record traced last is taken. `shared` are the paths that several traces have;
-    `repeated` the repositories of which there are several.
+    Several commits of a repository share a theorem by name and statement, several repositories by a file with
+    the same closure; the record traced last counts. `shared` are the paths of several traces; `repeated` the
+    repositories with several.
     """
 
     def __init__(self, *, shared: frozenset[str], repeated: frozenset[str]) -> None:
@@ -251,12 +251,12 @@ class ForLife:
         self._repeated = repeated
         self._numbers = array("Q")
         self._sides = [array("b") for _ in SPLITS]
-        self._places: dict[tuple[Any, ...], tuple[int, int]] = {}  # (our number, when it was traced)
+        self._places: dict[tuple[Any, ...], tuple[int, int]] = {}  # (our number, the time of its trace)
 
     def add(
         self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], facts: TheoremFacts, number: int, /
     ) -> None:
-        """Add a theorem of a trace, whose file is called `path` in the export and whose record has this number."""
+        """Add a trace's theorem: `path` is its file's name in the export, `number` its record's."""
         keys = self._keys(chosen, path, data, facts)
         seq = chosen.row.seq
         place, known = next(
@@ -274,7 +274,7 @@ class ForLife:
         self._places |= dict.fromkeys(keys, (place, seq))
 
     def end_of_trace(self, _lists: Sequence[Sequence[int]], /) -> None:
-        """Do nothing: the order is that in which they came."""
+        """Do nothing: the order is that of the additions."""
 
     def lists(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Yield each list of the dataset by its name."""
@@ -284,7 +284,7 @@ class ForLife:
                 yield f"{split}/{side}", array("Q", result)
 
     def withheld(self) -> dict[str, int]:
-        """Count the theorems that are in no file, by split."""
+        """Count the theorems in no file, by split."""
         return {split: sides.count(-1) for split, sides in zip(SPLITS, self._sides, strict=True)}
 
     def _keys(
@@ -308,7 +308,7 @@ class AsLeanDojo:
     def add(
         self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], _facts: TheoremFacts, number: int, /
     ) -> None:
-        """Add a theorem of a trace, whose file is called `path` in the export and whose record has this number."""
+        """Add a trace's theorem: `path` is its file's name in the export, `number` its record's."""
         self._of_trace[number] = CompatTheorem(
             full_name=data["full_name"],
             file_path=path,
@@ -322,7 +322,7 @@ class AsLeanDojo:
         )
 
     def end_of_trace(self, lists: Sequence[Sequence[int]], /) -> None:
-        """Put the trace's theorems behind each other as theirs does."""
+        """Append the trace's theorems in the order of theirs."""
         self._all += [self._of_trace[number] for numbers in lists for number in numbers]
         self._of_trace = {}
 

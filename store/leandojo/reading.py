@@ -1,20 +1,21 @@
-"""Import LeanDojo's files: all is read and checked first, then it is recorded, then the view catches up.
+"""Import LeanDojo's files: all is read and checked first, then recorded, then the view catches up.
 
-A file that has a mistake leaves no event. A kill while recording leaves a trace that is not closed, which is invisible
-and which the same import completes. What is in the log already, word for word, is not written again; a repository
-whose record changed is the same trace, closed anew with the differences.
+A faulty file leaves no event. A kill while recording leaves an unclosed, invisible trace, completed by the
+same import. Content already in the log, word for word, is not written again; a repository with a changed
+record is the same trace, closed anew with the differences.
 
-What a trace's head is made of:
+The head of a trace:
 
-- A **database** has a trace for each of its repositories: their url, name, commit, lean_version, metadata and pr_url,
-  the tracer "lean_dojo" with their lean_dojo_version. The lists are "proven_theorems", "sorry_theorems_proved" and
-  "sorry_theorems_unproved". Its counts are not read but compared, and a contradiction is a note.
-- A **folder** has one trace, by the tracer "lean_dojo dataset" (a dataset leaves out some tactics and every difficulty:
-  it must not take the place of the same repository's trace from a database). Its lists are "random/train" and so on.
-  What its metadata.json does not say is "unknown". If that names one repository (`from_repo`, or `repositories`
-  with one entry), the trace is of that one.
-- A **merged folder** of several repositories has a corpus that does not say what is whose. Its trace is of the dataset
-  itself: the repository `leandojo.import/<12 hex digits>`, made of the urls and commits that it names, so that the same
+- A **database** has a trace for each of its repositories: their url, name, commit, lean_version, metadata and
+  pr_url, the tracer "lean_dojo" with their lean_dojo_version. The lists are "proven_theorems",
+  "sorry_theorems_proved" and "sorry_theorems_unproved". Its counts are not read but compared, and a
+  contradiction is a note.
+- A **folder** has one trace, by the tracer "lean_dojo dataset" (a dataset leaves out some tactics and every
+  difficulty: it must not take the place of the same repository's trace from a database). Its lists are
+  "random/train" and so on. Fields missing in its metadata.json are "unknown". If that names one repository
+  (`from_repo`, or `repositories` with one entry), the trace is of that one.
+- A **merged folder** of several repositories has one corpus without their names. Its trace is of the dataset
+  itself: the repository `leandojo.import/<12 hex digits>`, made of its urls and commits, so that the same
   repositories merged again are the same trace, newly closed. Each theorem keeps its own url and commit.
 """
 
@@ -74,7 +75,7 @@ DATASET_TRACER = "lean_dojo dataset"
 UNKNOWN = "unknown"
 
 Progress = Callable[[str, int, int], object]
-"""Called with the phase ("reading", "recording", "projecting"), how much is done, and of how much."""
+"""Called with the phase ("reading", "recording", "projecting"), the amount done, and the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class ImportedRepository:
 
     @property
     def outcome(self) -> str:
-        """Return what the import changed."""
+        """Return the import's changes."""
         if self.already_imported:
             return "already imported"
         parts = [(self.files_changed, "changed"), (self.files_removed, "removed")]
@@ -119,13 +120,13 @@ class Imported:
     form: str
     """`database` or `dataset`"""
     already_imported: bool
-    """the log had all of it, nothing was written"""
+    """the log had all of it: nothing was written"""
     repositories: list[ImportedRepository]
     """one for each commit"""
     totals: Totals
     """counts"""
     notes: tuple[str, ...]
-    """oddities that did no harm"""
+    """harmless oddities"""
     seconds: float
     position: int
 
@@ -135,12 +136,12 @@ def import_leandojo(
 ) -> Imported:
     """Record a dynamic_database.json or a dataset folder; the caller keeps the daemon away meanwhile.
 
-    The log and its view are made where they are missing, but not for a file that has a mistake. `stage` is a folder for
-    payloads on their way into the log: what lies there is deleted, before and after. The whole import is held in
-    memory; a dynamic_database.json of more than `records.MAX_FILE_BYTES` is refused.
+    The log and its view are made if missing, but not for a faulty file. `stage` is a folder for payloads on
+    their way into the log: its content is deleted, before and after. The whole import is held in memory; a
+    dynamic_database.json of more than `records.MAX_FILE_BYTES` is refused.
 
     Raises:
-        ImportFormatError: the file or folder is not what LeanDojo writes; nothing was recorded.
+        ImportFormatError: the file or folder is not in LeanDojo's format; nothing was recorded.
         LogError: a file cannot be read, or the log or its view cannot be written.
     """
     started = time.monotonic()
@@ -212,12 +213,12 @@ def _silent(_what: str, _done: int, _total: int) -> None:
     """Do nothing."""
 
 
-# By content, not by the order in which they were read: the same theorems are the same file however a list is shuffled.
+# Sorted by content, not by order of reading: a shuffled list gives the same file.
 _Key = tuple[int, int, int, int, str, bytes]
 
 
 class Record:
-    """One trace to be: its head, and its theorems by file. A theorem that is in two lists is kept once."""
+    """One trace to be: its head, and its theorems by file. A theorem in two lists is kept once."""
 
     head: TraceHead
 
@@ -234,7 +235,7 @@ class Record:
         """Append a theorem to a list.
 
         Raises:
-            Flaw: it is not as LeanDojo writes it.
+            Flaw: it is not in LeanDojo's format.
         """
         said = read(THEOREM[self.form], data)
         path, difficulty = said.pop("file_path"), said.pop("difficulty_rating", None)
@@ -250,7 +251,7 @@ class Record:
         """Append a file to the corpus.
 
         Raises:
-            Flaw: it is not as LeanDojo writes it, or its path is there already.
+            Flaw: it is not in LeanDojo's format, or its path is there already.
         """
         file = TracedFile.from_json({**read(FILE, data), "theorems": (), "in_corpus": True})
         if file.path in self.corpus:
@@ -277,7 +278,7 @@ class Record:
         return (*self.corpus, *sorted(self._theorems.keys() - self.corpus.keys()))
 
     def manifest(self, found: Read) -> Manifest:
-        """Return the order in which the record had everything."""
+        """Return the order of everything in the record."""
         paths = self.paths
         place = {
             (path, key): (number, index)
@@ -295,7 +296,7 @@ class Record:
         )
 
     def files(self) -> Iterator[TracedFile]:
-        """Yield the files, in the order of `paths`; a theorem whose url or commit is the head's has None there."""
+        """Yield the files, in the order of `paths`; a theorem with the head's url or commit has None there."""
         for path in self.paths:
             bodies = [body for _, body in sorted(self._theorems.get(path, {}).items())]
             theorems = tuple(self._theorem(body) for body in bodies)
@@ -325,13 +326,13 @@ class Read:
 
 
 def read_all(path: Path, *, progress: Callable[[int, int], object]) -> Read:
-    """Read a file or a folder; `progress` is given the bytes read so far, and those in all.
+    """Read a file or a folder; `progress` gets the bytes read so far, and the total.
 
-    A folder with a dynamic_database.json (as our own export makes it) is read as that file, which says more than the
-    dataset beside it.
+    A folder with a dynamic_database.json (as in our own export) is read as that file, richer than the dataset
+    beside it.
 
     Raises:
-        ImportFormatError: it is not what LeanDojo writes.
+        ImportFormatError: it is not in LeanDojo's format.
         LogError: it cannot be read.
     """
     if not path.is_dir():
@@ -372,7 +373,7 @@ def _read_database(path: Path, progress: Callable[[int, int], object]) -> Read:
             raise Flaw("should be a list")
         for index in range(len(repositories)):
             place = f"repositories[{index}]"
-            # One at a time is given back to the system.
+            # Each is freed before the next.
             plain, repositories[index] = repositories[index], None
             record = _repository(plain, place, result.notes)
             for number, known in enumerate(result.records):
@@ -483,7 +484,7 @@ def _add_all(file: Path, values: Iterable[Any], add: Callable[[Any], None]) -> N
 
 
 def _traced(item: Any) -> str:
-    """Return the file that a line names; a trace has no place for another key of it."""
+    """Return the file named by a line; a trace has no place for another key of it."""
     said = read(TRACED, item)
     for key in said.get("extra", ()):
         raise Flaw("is a key that such a line does not have", f".{key}")
@@ -508,7 +509,7 @@ def _size(path: Path) -> int:
         return path.stat().st_size
 
 
-# Of which trace an imported record is.
+# The origin of an imported record.
 
 
 def _read_name(value: Any) -> str:
@@ -533,7 +534,7 @@ def _read_metadata(value: Any) -> dict[str, Any]:
         raise Flaw("should be an object")
     date = value.get("date_processed")
     try:
-        if not isinstance(date, datetime):  # which a script may have there
+        if not isinstance(date, datetime):  # possible from a script
             datetime.fromisoformat(date)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise Flaw("should be the time of the trace, as in 2025-01-31T12:00:00", ".date_processed") from None
@@ -561,15 +562,15 @@ HEAD: Shape = {
 
 
 def _check_origin(item: Any) -> None:
-    # Its other keys are the metadata's, which are checked where they stand.
+    # Its other keys are the metadata's, and checked there.
     read(_ORIGIN, {key: item[key] for key in _ORIGIN if key in item} if type(item) is dict else item)
 
 
 def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
-    """Return the head of a dataset folder, by its metadata.json, which lies at `path`.
+    """Return the head of a dataset folder; `path` is of its metadata.json.
 
     Raises:
-        ImportFormatError: it does not say which repository was traced.
+        ImportFormatError: it does not name the traced repository.
     """
     origin, repositories = metadata.get("from_repo"), metadata.get("repositories")
     place = "repositories"

@@ -1,9 +1,9 @@
-"""LeanDojo's JSON records: what keys each has, and how the value of each is read and written; and its JSON files.
+"""LeanDojo's JSON records, with the keys of each and the reading and writing of each value; and its JSON files.
 
-A record that was read is what the log has of it (`as_json` of `store.domain.records`): positions as [line, column], and
-the keys that the format does not have in `extra`, so that an export gives them back. A `Flaw` says what is wrong and
-where inside the record; the reader adds the place of the record. A file is read with the standard library, so that
-every string and number comes out as `json.load` gives it (with LeanDojo's bare `Infinity`).
+A read record has the log's form (`as_json` of `store.domain.records`): positions as [line, column], and
+unknown keys in `extra`, for an export to return them. A `Flaw` is a mistake with its place inside the record;
+the reader adds the place of the record. Files are read with the standard library: every string and number
+equals `json.load`'s (with LeanDojo's bare `Infinity`).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ COUNTS = (
 )
 
 MAX_NESTING = 64
-"""How deep a value may be nested whose meaning is not known here; JSON parsers give up at some hundred."""
+"""The deepest nesting of an unknown value; JSON parsers give up at some hundred."""
 
 MAX_FILE_BYTES = 2 << 30
-"""The largest dynamic_database.json that is read: it is parsed whole, which takes several times its size in memory."""
+"""The largest readable dynamic_database.json: parsing it whole takes several times its size in memory."""
 
 REMEDY = "correct it there, or write the file anew with the program that made it"
 
 
 class ImportFormatError(LogError, ValueError):
-    """A file is not what an import takes; it names the file, the place in it, the reason and the remedy.
+    """A file is not in an import's format; the error names the file, the place in it, the reason and the remedy.
 
-    `file` is a text where it is no file but what was given in memory.
+    `file` is a text for data given in memory.
     """
 
     def __init__(self, file: Path | str, place: str, reason: str, *, remedy: str = REMEDY) -> None:
@@ -155,20 +155,20 @@ class Flaw(ValueError):  # noqa: N818 - people see it completed into an ImportFo
         return Flaw(self.reason, *place, *self.place)
 
     def of(self, file: Path, place: str = "") -> ImportFormatError:
-        """Return the error of a file in which this flaw is, at or below a place."""
+        """Return the error of the file with this flaw, at or below a place."""
         return ImportFormatError(file, f"{place}{''.join(self.place)}".removeprefix("."), self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How an export writes positions, and what it calls the file of a path that a proof names."""
+    """An export's form of positions, and its names for the paths in proofs."""
 
     position: Callable[[Iterable[int]], Any]
     paths: Mapping[str, str]
 
 
 class Kind(NamedTuple):
-    """How a value is read, and written (None: as it is). `missing` is for one that is not there, unless it is `...`."""
+    """The reader and the writer of a value (None: as it is). `missing` is its default, unless it is `...`."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any, Style], Any] | None = None
@@ -180,10 +180,10 @@ Shape = Mapping[str, Kind]
 
 
 def read(shape: Shape, data: Any) -> dict[str, Any]:
-    """Return what a record says.
+    """Return a record's values.
 
     Raises:
-        Flaw: it is not as LeanDojo writes it.
+        Flaw: it is not in LeanDojo's format.
     """
     if type(data) is not dict:
         raise Flaw(f"should be an object, not {_kind(data)}")
@@ -203,7 +203,7 @@ def read(shape: Shape, data: Any) -> dict[str, Any]:
 
 
 def write(shape: Shape, record: Any, style: Style) -> dict[str, Any]:
-    """Return LeanDojo's record of what `read` returned, or of an object with such attributes."""
+    """Return LeanDojo's record of the values of `read`, or of an object with such attributes."""
     values = record if type(record) is dict else vars(record)
     result = {
         key: values[key] if kind.write is None else kind.write(values[key], style)
@@ -213,11 +213,11 @@ def write(shape: Shape, record: Any, style: Style) -> dict[str, Any]:
 
 
 def foreign(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object's keys that the formats do not have, if the log can hold what they say.
+    """Return an object's keys unknown to the formats, if the log can hold their values.
 
     Raises:
-        Flaw: one is nested deeper than what reads the log can follow, or holds a number that is not finite, or text
-            that is no valid Unicode.
+        Flaw: one is nested deeper than the log's readers allow, or holds an infinite number or invalid
+            Unicode.
     """
     for key, value in data.items():
         _as_utf8(key)
@@ -249,7 +249,7 @@ def encoded(value: Any) -> bytes:
     """Return a value as compact JSON.
 
     Raises:
-        Flaw: it holds half of a surrogate pair, which JSON can name and UTF-8 cannot.
+        Flaw: it holds half of a surrogate pair, possible in JSON and not in UTF-8.
     """
     return _as_utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
@@ -267,7 +267,7 @@ def each(items: Any, convert: Callable[[Any], Any]) -> list[Any]:
     """Return the items of a list, converted.
 
     Raises:
-        Flaw: it is no list, or an item is not as it should be.
+        Flaw: it is no list, or an item is faulty.
     """
     if type(items) is not list:
         raise Flaw(f"should be a list, not {_kind(items)}")
@@ -429,4 +429,4 @@ class _AsTheyAre(dict[str, str]):
 
 
 DATABASE = Style(write_position, _AsTheyAre())
-"""How a dynamic_database.json is written."""
+"""The style of a dynamic_database.json."""

@@ -1,8 +1,8 @@
-"""The event log: events.db, one SQLite file that is only ever appended to.
+"""The event log: events.db, one append-only SQLite file.
 
-Owns the writing connection, the only one in the whole system (SQLite before 3.51.3 can corrupt a WAL that two
-connections write or checkpoint at once). What an event says is `store.events`; what the log leads to is
-`store.view.view`. Nothing here runs a side effect.
+Owns the only writing connection in the whole system (SQLite before 3.51.3 can corrupt a WAL if two
+connections write or checkpoint at once). The events are in `store.events`, their view in `store.view.view`.
+Nothing here runs a side effect.
 
     with EventLog.open(path) as log:
         log.append([NewEvent("config", ConfigLoaded(...))], expect={"config": Expect.ANY})
@@ -57,14 +57,14 @@ CALLERS_MISTAKES = (
     BlobCorruptError,
     InvalidAppendError,
 )
-"""The errors of a batch that is at fault. They are raised before anything of it is put into a transaction."""
+"""The errors of a faulty batch, raised before any part of it is put into a transaction."""
 
 Recorded = tuple[int, int, str, str, int, str, str | None]
-"""Of an event in the log: seq, version, stream, type, schema_version, data, occurred_at."""
+"""An event in the log: seq, version, stream, type, schema_version, data, occurred_at."""
 
 
 def check_batch(prepared: Sequence[Prepared], expect: Mapping[str, int | Expect]) -> None:
-    """Refuse what could never be appended.
+    """Refuse batches that can never be appended.
 
     Raises:
         InvalidAppendError: nothing to append, a stream without an expectation, or one id twice.
@@ -87,7 +87,7 @@ def check_batch(prepared: Sequence[Prepared], expect: Mapping[str, int | Expect]
 
 
 def check_expectations(versions: Mapping[str, int], expect: Mapping[str, int | Expect]) -> None:
-    """Compare the streams with what was expected of them.
+    """Compare the streams with their expectations.
 
     Raises:
         ConcurrencyError: the first stream that differs.
@@ -132,7 +132,7 @@ def recorded_before(prepared: Sequence[Prepared], found: Mapping[str, Recorded])
 
 
 class Batch(NamedTuple):
-    """What one append records: see `EventLog.append`."""
+    """The contents of one append: see `EventLog.append`."""
 
     events: Sequence[NewEvent]
     expect: Mapping[str, int | Expect]
@@ -166,7 +166,7 @@ class EventLog:
         """
         lock = WriterLock.take(path)
         try:
-            # Before a connection that may write: closing one folds the -wal in and removes what can still be saved.
+            # Before any writable connection: closing one folds the -wal in and removes salvageable data.
             check_end(path)
             if wrong := damaged_header(path):
                 raise LogDamagedError(path, None, wrong)
@@ -191,20 +191,18 @@ class EventLog:
         expect: Mapping[str, int | Expect],
         blobs: Mapping[str, Path] | None = None,
     ) -> Appended:
-        """Record events, and the blobs that they cite, all or nothing, durable when this returns.
+        """Record events and their blobs, all or nothing, durable on return.
 
-        `expect` names, for every stream of the batch, the version that it must have before (and may name
-        streams that are only to be guarded). `blobs` maps a SHA-256 to the file that holds the payload.
-
-        A batch whose events all are in the log with the same content changes nothing and returns
-        `repeated=True`, whatever was expected: an id is a fact's name, so the fact is recorded.
-
-        Returns the seqs of the batch and, by stream, the version that it brought the stream to.
+        `expect` names, for every stream of the batch, its version before (and may name streams only to guard
+        them). `blobs` maps a SHA-256 to the payload's file.
+        If all events of a batch are in the log with the same content, nothing changes and the result is
+        `repeated=True`, whatever the expectations: an id is a fact's name, so the fact is recorded. Returns
+        the seqs of the batch and each stream's new version.
 
         Raises:
             ConcurrencyError: a stream has another version.
             IdempotencyError: an id has other content, or only a part of the batch is in the log.
-            BlobMissingError, BlobCorruptError: a payload is absent or is not what its name says.
+            BlobMissingError, BlobCorruptError: a payload is absent or has another hash.
             InvalidAppendError: empty batch, stream without expectation, one id twice.
             DatabaseFullError and other LogErrors: the disk refused; nothing was written.
         """
@@ -214,10 +212,10 @@ class EventLog:
         return outcome
 
     def append_all(self, batches: Sequence[Batch]) -> list[Appended | LogError]:
-        """Record batches in their order, in one transaction that waits for the disk once.
+        """Record batches in their order, in one transaction with one wait for the disk.
 
-        Returns by batch what `append` would return of it, or the error that it would raise of one that is at fault:
-        that one is left out, and the others are recorded.
+        Returns, by batch, the result of `append`, or its error if the batch is faulty: a faulty one is left
+        out, the others are recorded.
 
         Raises:
             DatabaseFullError and other LogErrors: the disk refused; nothing of any batch was written.
@@ -253,13 +251,13 @@ class EventLog:
         return [outcomes[at] for at in range(len(batches))]
 
     def copy(self, recorded: Iterable[tuple[Sequence[chain.Column], Sequence[blob_table.Row]]]) -> None:
-        """Record what another log did, in one transaction: rows of events, each with those of the payloads it covers.
+        """Record another log's events in one transaction: rows of events, each with its payloads' rows.
 
-        They keep their numbers and times, and so get the hashes that they had there.
+        They keep their numbers and times, and thereby their hashes.
 
         Raises:
             InvalidAppendError: an event does not follow the one before; nothing was written.
-            DatabaseFullError and other LogErrors: the disk refused, or what yields them did; nothing was written.
+            DatabaseFullError and other LogErrors: the disk refused, or the iterator did; nothing was written.
         """
         with self._lock, translated(self.path):
             if self._closed:
@@ -300,10 +298,9 @@ class EventLog:
         return LogReader.open(self.path)
 
     def fold_in(self) -> bool:
-        """Bring what lies in the -wal into the file as well; return whether all of it is there.
+        """Fold the -wal into the file; return whether all of it is there.
 
-        Not what came after a reader began that still needs the file as it was. Until then a young log lies in its -wal
-        alone.
+        Frames newer than a reader's snapshot have to wait. Until then a young log lies in its -wal alone.
         """
         with self._lock, translated(self.path):
             row = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -311,7 +308,7 @@ class EventLog:
         return bool(frames == folded_in)
 
     def copy_to(self, target: Path) -> None:
-        """Write everything into a new file: the way out when the log's own file was taken from under the daemon."""
+        """Write everything into a new file: the way out when the log's own file is gone from under the daemon."""
         with self._lock, translated(target):
             copy_into(self._connection, target)
 
@@ -326,7 +323,7 @@ class EventLog:
                             # Closing checkpoints too, but not while a reader is connected.
                             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                         finally:
-                            # A full disk refuses the checkpoint; the -wal then keeps what the file lacks.
+                            # A full disk refuses the checkpoint; the -wal then keeps the rest.
                             self._connection.close()
                 finally:
                     self._anchor.close()
@@ -355,7 +352,7 @@ class EventLog:
         after: chain.Link,
         alone: bool = False,
     ) -> tuple[Appended, chain.Link]:
-        """Put a batch into the open transaction, behind the last link; of one that is at fault nothing was put.
+        """Put a batch into the open transaction, behind the last link; a faulty one leaves nothing.
 
         `alone`: no other follows, and the anchor begins to wait for the disk while the rows are put in.
         """
@@ -427,7 +424,7 @@ def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
         )
     connection.execute("PRAGMA synchronous = FULL")
     if read_schema(connection) == 0:
-        # One transaction: a kill in between leaves an empty file, which the next start fills.
+        # One transaction: a kill in between leaves an empty file for the next start to fill.
         connection.executescript(f"BEGIN IMMEDIATE;\n{_tables()}\nCOMMIT;")
         sync(path.parent)
 
@@ -439,7 +436,7 @@ def _tables() -> str:
 
 @contextmanager
 def new_log(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield the one transaction in which a log is made of what is `put` into it: in a new file, whole or not at all."""
+    """Yield one transaction for a log `put` into a new file, whole or not at all."""
     with closing(connect_writable(path, pragmas=("synchronous = OFF",))) as connection:
         connection.executescript(f"BEGIN;\n{_tables()}")
         yield connection
@@ -453,7 +450,7 @@ def put(
     event: Sequence[chain.Column],
     blobs: Sequence[blob_table.Row],
 ) -> None:
-    """Store an event's row, its link and the blobs that it covers inside the caller's transaction."""
+    """Store an event's row, its link and its blobs inside the caller's transaction."""
     blob_table.insert(connection, blobs)
     connection.execute(_INSERT, event)
     chain.insert(connection, [link])

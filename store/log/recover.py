@@ -1,11 +1,12 @@
-"""Go on from what is sound of a damaged log: a new branch of history, and the damaged files kept.
+"""Recover the sound part of a damaged log: a new branch of history, with the damaged files kept.
 
-The new log is made beside the old one and is whole before it gets its place. The old files, the view among them, get
-a second name in a folder of their own before they lose the first: a kill at any moment leaves them all there, and the
-next recovery goes on where that one ended.
+The new log is made beside the old one and is whole before it gets its place. The old files, the view among
+them, get a second name in a folder of their own before they lose the first: a kill at any moment leaves them
+all, and the next recovery continues from there.
 
-The events are found page by page (`store.log.salvage`). Those before the first damage are as they were, hashes too.
-Those behind keep their numbers and get new hashes, as the first lost one has another event in its place.
+The events are found page by page (`store.log.salvage`). Those before the first damage are unchanged, hashes
+included. Later ones keep their numbers and get new hashes, as another event takes the place of the first lost
+one.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from store.sqlite import WriterLock, translated
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What became of a log: the events up to `kept` are in the new one, and `behind` of those that came later.
+    """The result of a recovery: the new log has the events up to `kept`, and `behind` of the later ones.
 
-    `lost` is the last event that is known to have been there; 0 where none is known to be lost.
+    `lost` is the last event known to be lost, 0 without one.
     """
 
     kept: int
@@ -49,21 +50,21 @@ class Recovered:
 
     @property
     def n_lost(self) -> int:
-        """How many events are known to be lost."""
+        """The known number of lost events."""
         return max(0, self.lost - self.kept - self.behind)
 
 
 def recover(
     log_path: Path, view_path: Path, *, reached: int, projects: Callable[[Path], bool] = lambda _log: True
 ) -> Recovered | None:
-    """Put a log of what is sound in the place of a damaged one; None if nothing is damaged or missing.
+    """Replace a damaged log by a new one of its sound part; None if nothing is damaged or missing.
 
     The view is moved aside with the log: it is the last witness, and belongs to another history.
 
     Args:
         reached: the event at which the view stands.
-        projects: whether a view can be made of a new log; of one that has events behind a gap, and leads to none, the
-            events before the gap are kept alone.
+        projects: whether a view can be made of a new log; if events behind a gap prevent it, only the events
+            before the gap are kept.
 
     Raises:
         DatabaseLockedError: a daemon writes the log.
@@ -88,9 +89,7 @@ def recover(
             end = _acknowledged(log_path)
             known = max(last, reached, end.seq if end else 0)
             with closing(Finds(log_path, _scratch(fresh))) as finds:
-                if (
-                    not last and end is None
-                ):  # neither SQLite nor an anchor tells how far it went, as of a backup
+                if not last and end is None:  # neither SQLite nor an anchor knows its end, as for a backup
                     known = max(known, finds.known())
                 kept, behind = _write(finds, fresh, end, upto=known, aside=aside)
                 if behind and not projects(fresh):
@@ -107,9 +106,9 @@ def recover(
 
 
 def _interrupted(fresh: Path, log_path: Path) -> Recovered | None:
-    """Return the recovery that was killed while its log, which is whole, got its place; None if there is none.
+    """Return a recovery killed while its finished log got its place; None without one.
 
-    The old log may have lost its -wal by then: what is sound of it is in the new one alone.
+    The old log may have lost its -wal by then: its sound part is in the new one alone.
     """
     new = fresh if fresh.exists() else log_path
     if not anchor_path(fresh).exists():
@@ -131,7 +130,7 @@ def _interrupted(fresh: Path, log_path: Path) -> Recovered | None:
 
 
 def _untouched(log_path: Path, aside: Path, *, since_ns: int) -> bool:
-    """Return whether the old log is still the one that was put aside, and nobody wrote it since."""
+    """Return whether the old log is still the file put aside, without a later write."""
     return log_path.exists() and all(
         path.samefile(aside / path.name) and path.stat().st_mtime_ns <= since_ns
         for path in (log_path, log_path.with_name(f"{log_path.name}-wal"))
@@ -140,7 +139,7 @@ def _untouched(log_path: Path, aside: Path, *, since_ns: int) -> bool:
 
 
 def _assess(path: Path) -> tuple[int, str]:
-    """Return the last event that SQLite reads in a log, and what is wrong with it; "" if nothing is."""
+    """Return the last event readable by SQLite in a log, and the damage; "" without any."""
     last, wrong = 0, ""
     try:
         wrong = damaged_file(path)
@@ -151,7 +150,7 @@ def _assess(path: Path) -> tuple[int, str]:
         if not is_damage(error):
             raise
         wrong = wrong or without_remedy(error)
-    if not wrong or not last:  # that nothing can be read is said with how much there was
+    if not wrong or not last:  # an unreadable log is reported with its known length
         try:
             check_end(path)
         except LogDamagedError as error:
@@ -167,10 +166,11 @@ def _acknowledged(path: Path) -> chain.Link | None:
 
 
 def _write(finds: Finds, target: Path, end: chain.Link | None, *, upto: int, aside: Path) -> tuple[int, int]:
-    """Write what is sound, up to an event, into a new log; return the last event before a gap, and how many are behind.
+    """Write the sound events up to one into a new log; return the last before a gap and the number behind.
 
-    A stream keeps its events up to the first that it lost, and behind that those that stand alone (`EventBody.alone`).
-    A number that has lost its event, with others behind it, gets an `event_lost`, so that these keep theirs.
+    A stream keeps its events up to its first lost one, and behind it those that stand alone
+    (`EventBody.alone`). A number without its event, but with events behind it, gets an `event_lost`: theirs
+    stay.
     """
     kept = behind = 0
     gap: list[int] = []
@@ -192,12 +192,12 @@ def _write(finds: Finds, target: Path, end: chain.Link | None, *, upto: int, asi
 
 
 class _NewLog:
-    """A log that is written from what was found of an old one."""
+    """A new log, written from the finds of an old one."""
 
     def __init__(self, log: sqlite3.Connection, finds: Finds) -> None:
         self.recorded_at = now_text()
         self._old: Counter[str] = Counter()
-        """By stream, the version up to which all that the old log had is in the new one."""
+        """By stream, the version up to which the new log has every event of the old one."""
         self._new: Counter[str] = Counter()
         self._finds = finds
         self._link = chain.START
@@ -205,13 +205,13 @@ class _NewLog:
         self._log = log
 
     def takes(self, event: StoredEvent) -> bool:
-        """Return whether an event follows the one before in its stream, or stands alone, and its payloads are there."""
+        """Return whether an event continues its stream, or stands alone, and its payloads are there."""
         return (event.version == self._old[event.stream] + 1 or event.type in _alone()) and all(
             digest in self._held or self._finds.blob(digest) for digest in blob_table.cited(event.data_json)
         )
 
     def add(self, event: StoredEvent, came_with: Sequence[blob_table.Row] = ()) -> None:
-        """Add an event with the payloads that came with it, and those that it cites and a lost one brought."""
+        """Add an event with its own payloads and those it cites from a lost event."""
         new = {row[1]: row for row in came_with}
         for digest in sorted(blob_table.cited(event.data_json) - new.keys() - self._held):
             if (row := self._finds.blob(digest)) is not None:
@@ -229,7 +229,7 @@ class _NewLog:
 
 
 def _lost(seq: int, aside: Path, recorded_at: str) -> StoredEvent:
-    """Return what takes the place of a lost event, dated as the one before: times stay in the order of events."""
+    """Return the substitute of a lost event, dated as the one before: times stay in the order of events."""
     from store.events.service import EventLost
 
     return StoredEvent(
@@ -261,11 +261,11 @@ def _begin(path: Path, found: Recovered) -> None:
 
 
 def _swap(fresh: Path, log_path: Path, view_path: Path, aside: Path) -> None:
-    """Put a new log in the place of the old one, or go on with that."""
+    """Put a new log in the place of the old one, or continue an interrupted attempt."""
     if fresh.exists():
         aside.mkdir(mode=0o700, exist_ok=True)
         olds = [path for path in (*_with_companions(log_path), *_with_companions(view_path)) if path.exists()]
-        ours = anchor_path(fresh).read_bytes()  # which a killed recovery gave an old log that had none
+        ours = anchor_path(fresh).read_bytes()  # given by a killed recovery to an old log without an anchor
         for path in olds:
             if not (aside / path.name).exists() and (
                 path != anchor_path(log_path) or path.read_bytes() != ours
@@ -273,8 +273,9 @@ def _swap(fresh: Path, log_path: Path, view_path: Path, aside: Path) -> None:
                 _put_aside(path, aside)
         sync(aside)
         sync(aside.parent)
-        # A -wal that is left would be folded into the new log. Until that is in its place the log is behind its anchor
-        # and is refused, one without an anchor by that of the new one; the whole of it is in the folder.
+        # A remaining -wal would be folded into the new log. Until the new log has its place, the old one is
+        # behind its anchor and is refused; without an anchor, by that of the new one. The whole of it is in
+        # the folder.
         if not anchor_path(log_path).exists():
             write_whole(anchor_path(log_path), ours)
         for path in olds:
@@ -294,14 +295,14 @@ def _put_aside(path: Path, aside: Path) -> None:
 
 
 def _clear(fresh: Path) -> None:
-    """Remove what an earlier recovery left of a new log that is not needed."""
+    """Remove an earlier recovery's unfinished log."""
     _remove(fresh)
     _remove(_scratch(fresh))
     fresh.with_name(f"{fresh.name}.lock").unlink(missing_ok=True)
 
 
 def _scratch(fresh: Path) -> Path:
-    """Return where the rows of the old log that were found are kept meanwhile."""
+    """Return the file for the old log's salvaged rows."""
     return fresh.with_name(f"{fresh.name}-found")
 
 

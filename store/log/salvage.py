@@ -1,14 +1,15 @@
-"""The rows of a damaged log, found page by page, whatever SQLite can still read of it.
+"""The rows of a damaged log, found page by page, however little SQLite can read of it.
 
-SQLite reads a table from its root: where the header, the schema, or a page above others is damaged, all below is out
-of its reach, and it ends a -wal at the first damaged frame. But rows of a log are never changed, so that each page that
-holds some says what it ever said. All pages are looked at, those of the file before the frames of the -wal, and what
-looks like a row of ours is kept in a scratch file. Whether it is one, the chain decides:
+SQLite reads a table from its root: damage in the header, the schema, or an upper page hides everything below,
+and it ends a -wal at the first damaged frame. But rows of a log never change: each page still has its rows as
+first written. All pages are read, those of the file before the frames of the -wal, and every likely row of
+ours is kept in a scratch file. The chain decides whether it is one:
 
-    an event counts if its hash, made of its content and of the recorded hash of the event before, is its recorded one;
-    events whose recorded hashes are gone count if those made of their contents lead to a hash that is recorded
+    an event counts if its hash, made of its content and of the recorded hash of the event before, is its
+        recorded one;
+    events with lost hashes count if the hashes made of their contents lead to a recorded one
 
-so that a row of a rolled-back transaction, or one with a flipped bit, is none.
+A row of a rolled-back transaction, or one with a flipped bit, fails this test.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Event = tuple[Column, ...]
 
 
 class Sound(NamedTuple):
-    """One number of the log: its event, None where that is lost, and the rows of the blobs that came with it."""
+    """One number of the log: its event, None if lost, and the rows of the event's own blobs."""
 
     seq: int
     event: Event | None
@@ -55,7 +56,7 @@ class Sound(NamedTuple):
 
 
 class Finds:
-    """What was found of a log. The scratch file is the caller's to remove."""
+    """The finds in a log. The scratch file is the caller's to remove."""
 
     def __init__(self, log_path: Path, scratch: Path) -> None:
         self._rows = connect_writable(scratch, pragmas=("journal_mode = OFF", "synchronous = OFF"))
@@ -69,13 +70,13 @@ class Finds:
         self._rows.close()
 
     def last(self) -> int:
-        """Return the largest number of what looks like an event."""
+        """Return the largest number of a likely event."""
         return int(self._rows.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
     def known(self) -> int:
-        """Return how far the log went, where only the rows can tell: to the last event that the chain confirms.
+        """Return the log's length, if only the rows can tell: up to the last event confirmed by the chain.
 
-        And on, while each number has an event or a hash; one that stands alone may be made of damage.
+        And further, while each number has an event or a hash; a single one may be made of damage.
         """
         seq = max((one.seq for one in self.sound(self.last(), None) if one.event is not None), default=0)
         while self._events(seq + 1) or self._links(seq + 1, None):
@@ -83,17 +84,17 @@ class Finds:
         return seq
 
     def blob(self, sha256: str) -> blob_table.Row | None:
-        """Return the row of a payload whose content is what its name says."""
+        """Return the row of a payload whose content has this hash."""
         row: blob_table.Row | None = self._rows.execute(
             "SELECT id, sha256, size_bytes, content FROM blobs WHERE sha256 = ?", (sha256,)
         ).fetchone()
         return row
 
     def sound(self, upto: int, end: Link | None) -> Iterator[Sound]:
-        """Yield each number up to `upto`, with its event where the chain confirms it.
+        """Yield each number up to `upto`, with its event if the chain confirms it.
 
         Args:
-            end: the last link that was acknowledged, where that is known: it confirms what leads there.
+            end: the last acknowledged link, if known: it confirms the events before it.
         """
         befores: Sequence[Link] = (START,)
         unconfirmed: list[Sound] = []
@@ -106,7 +107,7 @@ class Finds:
                 yield from (*unconfirmed, one)
                 unconfirmed, befores = [], (link,)
             elif befores and events and not links:
-                # What its hash was, the next one that is recorded will tell.
+                # The next recorded hash will confirm the missing one.
                 held = self._came_with(befores[0], events[0], recorded_at)
                 unconfirmed.append(Sound(seq, events[0], held))
                 befores = (chain.linked(befores[0], events[0], held),)
@@ -128,7 +129,7 @@ class Finds:
         return None
 
     def _came_with(self, before: Link, event: Event, recorded_at: Column) -> list[blob_table.Row]:
-        """Return the blobs that an event covers if it is the first of its batch: those behind that the batch cites."""
+        """Return the blobs an event covers as the first of its batch: the next ones cited by the batch."""
         if event[_RECORDED_AT] == recorded_at:
             return []
         batch = self._rows.execute("SELECT columns FROM events WHERE seq >= ? ORDER BY seq", event[:1])
@@ -181,11 +182,11 @@ class Finds:
                 )
 
 
-# ---- Pages, as SQLite's file format has them
+# ---- Pages, in SQLite's file format
 
 
 def _found(log_path: Path) -> Iterator[tuple[int, list[Column]]]:
-    """Yield the number and the columns of all that looks like a row of a table."""
+    """Yield the number and the columns of every likely row of a table."""
     with _Pages(log_path) as pages:
         for page in pages.all():
             if page[0] != _LEAF_OF_A_TABLE or len(page) < PAGE_BYTES:
@@ -205,7 +206,7 @@ class _Pages:
         self._file = _opened(log_path)
         self._wal = _opened(log_path.with_name(f"{log_path.name}-wal"))
         self._frames: dict[int, int] = {}
-        """By page, where its newest frame is."""
+        """By page, the place of its newest frame."""
         for at in self._places():
             number = int.from_bytes(self._read(self._wal, at - _FRAME_HEADER_BYTES, 4), "big")
             self._frames[number] = at
@@ -219,7 +220,7 @@ class _Pages:
                 file.close()
 
     def all(self) -> Iterator[bytes]:
-        """Yield every page, first those of the file: what it holds was committed. The first has no rows of ours."""
+        """Yield every page, first those of the file, which are committed. The first page has no rows of ours."""
         at = PAGE_BYTES
         while page := self._read(self._file, at, PAGE_BYTES):
             yield page

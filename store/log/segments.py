@@ -1,35 +1,36 @@
 """Segments: the log as a folder of closed files, copied off the machine, from which it can be made again.
 
-A segment holds events n to m with the payloads that they brought. It is JSON lines, gzipped, written once, and named
+A segment holds events n to m with their payloads. It is JSON lines, gzipped, written once, and named
 
     <n, 12 digits>-<m, 12 digits>-<SHA-256 of the file>.jsonl.gz
 
-so that `sha256sum` checks it. Its first line is the header:
+for `sha256sum` to check. Its first line is the header:
 
     {"format": 1, "epoch": <number>, "previous": <SHA-256 of the segment shipped before, or 64 zeros>,
      "before": {"seq", "blobs", "hash"}, "after": {"seq", "blobs", "hash"}}
 
-with the links of the log's own chain (`store.log.chain`) before its first event and at its last. Each further line is
-one event, with the payloads that it covers, their content in base64 as the log stores it:
+with the links of the log's own chain (`store.log.chain`) before its first event and at its last. Each further
+line is one event, with the payloads it covers, their content in base64 as in the log:
 
     {"event": {<the twelve columns>}, "blobs": [{"id", "sha256", "size_bytes", "content"}]}
 
-Whoever reads them computes the log's chain anew, so that a log restored from them has the same hashes. What a folder of
-segments alone cannot tell is that its last ones were removed, or that somebody forged all of it: the log can, by its
-hash at the last event.
+Readers compute the log's chain anew, and a restored log has the same hashes. Segments alone cannot reveal the
+removal of the last ones or the forgery of all; the log can, by its hash at the last event.
 
-Small segments are merged, as a restore opens each: a segment takes the place of several once it is there, and those
-that another one holds whole count no more. What follows what, the links say.
+Small segments are merged, as a restore opens each: a new segment takes the place of several, and segments
+whole inside another count no more. The links give the order.
 
-An epoch begins when another daemon takes the log over: it creates the file epoch-<number, 12 digits>.json, which says
-up to which event it had the log, and which only one can create. A segment of epoch e > 0 is named
+An epoch begins when another daemon takes the log over: it creates the file epoch-<number, 12 digits>.json
+with the last event it had. Only one daemon can create this file. A segment of epoch e > 0 is named
 
     <n, 12 digits>-<m, 12 digits>-<SHA-256 of the file>-<e, 12 digits>.jsonl.gz
 
-A segment is void if a later epoch began before its last event: its daemon did not know yet that it was replaced.
+A segment is void if a later epoch began before its last event: its daemon did not know of its replacement
+yet.
 
-A store is a folder or any URL that fsspec knows (s3://bucket/folder, sftp://…). Credentials come from the environment
-or from fsspec's own configuration. One log has one store; another log, or another branch of its history, is refused.
+A store is a folder or any URL of fsspec's (s3://bucket/folder, sftp://…). Credentials come from the
+environment or from fsspec's own configuration. One log has one store; another log, or another branch of its
+history, is refused.
 """
 
 from __future__ import annotations
@@ -70,22 +71,22 @@ _EPOCH = re.compile(r"epoch-(\d{12})\.json", re.ASCII)
 _TEMPORARY = ".part"
 _NONE = "0" * 64
 _WHOLE_OR_NOT = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "memory"}
-"""Stores in which a file appears when all of it was sent; in the others it is sent under another name first."""
+"""Stores with whole files only. In the others a file has another name until all of it is sent."""
 _CREATES = {"s3", "s3a", "gs", "gcs", "memory"}
-"""Stores beside folders of which fsspec can ask that a file is made only if it is not there."""
+"""Stores beside folders where fsspec can create a file only if it does not exist."""
 _ROW_BYTES = 400
-"""About what an event's columns take beside `data`."""
+"""The approximate size of an event's columns without `data`."""
 _READ_AT_ONCE = 500
 MOST_SEGMENTS = 1_000
-"""More of them are merged, but for the newest tenth, which a follower is about to read."""
+"""Above this number segments are merged, but for the newest tenth, which a follower is about to read."""
 MERGED_BYTES = 2**26
-"""No segment of so many bytes is merged, and none becomes larger by it."""
+"""The largest size of a merged segment; larger ones are never merged."""
 _CHUNK = 2**20
 _BLOB = ("id", "sha256", "size_bytes", "content")
 
 
 class Segment(NamedTuple):
-    """What a segment's name says: its first and last event, the SHA-256 of the file, the epoch of who shipped it."""
+    """A segment's name in parts: first and last event, SHA-256 of the file, epoch of its daemon."""
 
     first: int
     last: int
@@ -99,7 +100,7 @@ class Segment(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One take-over of a log: by which host, when, behind which event. Who knows `token` is the daemon that did it."""
+    """One take-over of a log: host, time, last event before it. Only its daemon knows `token`."""
 
     number: int
     token: str
@@ -124,7 +125,7 @@ NOTHING = End(START, _NONE)
 
 
 class SegmentStore:
-    """A folder or URL that holds segments.
+    """A folder or URL with segments.
 
     Raises, from each method:
         SegmentStoreError: it cannot be reached, refuses, or has no program for its kind here.
@@ -143,14 +144,14 @@ class SegmentStore:
         self._epochs: dict[int, Epoch] = {}
 
     def segments(self) -> list[Segment]:
-        """Return the segments that lie there, by their first event.
+        """Return the segments of the store, by their first event.
 
-        Without the void ones, those that were merged into another, and files of other names.
+        Without void segments, those merged into another, and files of other names.
         """
         return self._listed()[0]
 
     def _listed(self) -> tuple[list[Segment], list[Segment]]:
-        """Return the segments, and those whose events others hold too."""
+        """Return the segments, and those inside others."""
         names = [*self._sizes()]
         epochs = self._epochs_of(names)
         result = [match for name in names if (match := _NAME.fullmatch(name))]
@@ -163,8 +164,8 @@ class SegmentStore:
         merged: list[Segment] = []
         for one in sorted(valid, key=lambda one: (one.first, -one.last, -one.epoch, one.sha256)):
             before = kept[-1] if kept else None
-            # Twice the same events in one epoch are a mistake that somebody must look at. In two they are what a daemon
-            # merged at the moment at which it was replaced, and what the new one did.
+            # The same events twice in one epoch are a mistake for a person to look at. In two epochs they are
+            # a merge at the moment of the replacement, and one by the new daemon.
             twice = before is not None and (one[:2], one.epoch) == (before[:2], before.epoch)
             whole = before is None or one.last > before.last or twice
             (kept if whole else merged).append(one)
@@ -176,13 +177,13 @@ class SegmentStore:
         return [sizes.get(one.name, 0) for one in segments]
 
     def remove_merged(self) -> None:
-        """Remove the segments that others hold whole."""
+        """Remove the segments inside others."""
         for one in self._listed()[1]:
             with self._as_one_error("removed", one.name):
                 self._files.rm_file(self._path(one.name))
 
     def epochs(self) -> list[Epoch]:
-        """Return the epochs that began, the oldest first.
+        """Return the epochs so far, the oldest first.
 
         Raises:
             SegmentError: the file of one cannot be read.
@@ -214,11 +215,11 @@ class SegmentStore:
         return result
 
     def begin(self, epoch: Epoch) -> None:
-        """Begin an epoch, if nobody else began it.
+        """Begin an epoch.
 
         Raises:
-            EpochTakenError: another daemon did.
-            SegmentStoreError: the store cannot make sure that only one does.
+            EpochTakenError: another daemon began it.
+            SegmentStoreError: the store cannot rule out two daemons doing so.
         """
         text = _json({**epoch._asdict(), "after": _link_text(epoch.after)})
         if not self._local:
@@ -229,7 +230,7 @@ class SegmentStore:
             )
 
     def _require_create(self, name: str) -> None:
-        """Check that the store refuses to make a file that is there: not each kind can, nor each that says so."""
+        """Check that the store refuses to replace a file: some kinds cannot, some only claim to."""
         if self._kinds & _CREATES and self._created(name, b"{}"):
             second = self._created(name, b"{}")
             with self._as_one_error("removed", name):
@@ -260,7 +261,7 @@ class SegmentStore:
         return [result for number in numbers if (result := self.epoch(number))]
 
     def clear(self) -> None:
-        """Remove what an interrupted `put` left under a temporary name."""
+        """Remove the temporary files of an interrupted `put`."""
         for name in self._sizes():
             if name.endswith(_TEMPORARY):
                 with self._as_one_error("removed", name):
@@ -287,10 +288,10 @@ class SegmentStore:
 
     @contextmanager
     def whole(self, segment: Segment) -> Iterator[IO[bytes]]:
-        """Give a copy of a segment's file that has been checked against its name.
+        """Give a copy of a segment's file, checked against its name.
 
         Raises:
-            SegmentGoneError: it is not there any more.
+            SegmentGoneError: it is gone.
             SegmentError: it has another hash.
         """
         hashed = hashlib.sha256()
@@ -323,7 +324,7 @@ class SegmentStore:
 
     @contextmanager
     def _as_one_error(self, what: str, name: str = "") -> Iterator[None]:
-        """Turn whatever a store's own program raises into one error."""
+        """Turn any exception of a store's own program into one error."""
         try:
             yield
         except Exception as error:
@@ -348,7 +349,7 @@ def _create_in_folder(content: bytes, target: Path) -> None:
     temporary.write_bytes(content)
     try:
         sync(temporary)
-        os.link(temporary, target)  # unlike a rename it fails where the target is
+        os.link(temporary, target)  # unlike a rename it fails if the target exists
     finally:
         temporary.unlink(missing_ok=True)
     sync(target.parent)
@@ -358,9 +359,9 @@ def _create_in_folder(content: bytes, target: Path) -> None:
 
 
 def end(store: SegmentStore, log_path: Path) -> End:
-    """Return where a store ends, after a check that it is this log's.
+    """Return the end of a store, after a check that it belongs to this log.
 
-    The names of all segments and the content of the last one are looked at; `verify` looks at everything.
+    Looks at the names of all segments and the content of the last one; `verify` looks at everything.
 
     Raises:
         SegmentError: a segment is missing, doubled or damaged, or the store is another log's.
@@ -379,7 +380,7 @@ def end(store: SegmentStore, log_path: Path) -> End:
 
 
 def _require_log(store: SegmentStore, last: Segment, shipped: Link, log_path: Path) -> None:
-    """Check that the log has the link with which a store's last segment ends."""
+    """Check that the log has the link at the end of a store's last segment."""
     with chain.raw(log_path) as connection:
         held = chain.link_at(connection, shipped.seq)
         position = chain.last(connection).seq
@@ -400,12 +401,12 @@ def _require_log(store: SegmentStore, last: Segment, shipped: Link, log_path: Pa
 
 
 def merge(store: SegmentStore, log_path: Path, spool: Path, *, epoch: int, may: Callable[[], None]) -> bool:
-    """Put one larger segment in the place of the oldest small ones; return whether there were any.
+    """Replace the oldest small segments by one larger; return whether there were any.
 
-    Killed anywhere, the store holds the same events: a segment goes when the one that holds them too is there.
+    A kill at any point loses nothing: a segment goes only when its replacement is complete.
 
     Args:
-        spool: where the segment is written first.
+        spool: the local file of the segment before its upload.
         may: raises if this daemon may not write the store any more.
 
     Raises:
@@ -432,7 +433,7 @@ def merge(store: SegmentStore, log_path: Path, spool: Path, *, epoch: int, may: 
 
 
 def _fit_for_one(store: SegmentStore, segments: Sequence[Segment]) -> list[Segment]:
-    """Return the first that follow one another and can be one segment; none where no two can."""
+    """Return the first consecutive segments that fit into one; none if no two do."""
     group: list[Segment] = []
     total = 0
     for one, size_bytes in zip(segments, store.sizes(segments), strict=True):
@@ -450,10 +451,10 @@ def write(
 ) -> tuple[Segment, End] | None:
     """Write the next segment of a log to a file; None if there is nothing more.
 
-    About `most_bytes` of it and at least one event, or what lies before a link.
+    It takes about `most_bytes` and at least one event, or the events up to a link.
 
     Raises:
-        LogDamagedError: an event is not what was recorded: it is not shipped.
+        LogDamagedError: an event differs from its record: it is not shipped.
         LogError: the log cannot be read, or the file not be written.
     """
     with chain.raw(log_path) as connection:
@@ -489,7 +490,7 @@ def write(
 
 
 def _upto(connection: sqlite3.Connection, after: Link, most_bytes: int) -> Link:
-    """Return the link of the last event that a segment takes."""
+    """Return the link of a segment's last event."""
     link, size_bytes = after, 0
     while True:
         rows = connection.execute(
@@ -516,7 +517,7 @@ def _upto(connection: sqlite3.Connection, after: Link, most_bytes: int) -> Link:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A store whose segments are whole and follow one another. `end` is where they end."""
+    """A store of whole, consecutive segments, and its end."""
 
     segments: int
     end: End
@@ -526,11 +527,10 @@ def verify(store: SegmentStore, log_path: Path | None = None) -> Verified:
     """Read all segments of a store once and compute the log's chain from its first event.
 
     Args:
-        log_path: the log whose beginning they should be; None: any.
+        log_path: the log they should be a beginning of; None: any.
 
     Raises:
-        SegmentError: a segment is missing, doubled, or not what was shipped; there is none at all; they are another
-            log's.
+        SegmentError: a segment is missing, doubled, or changed; the store is empty, or another log's.
         SegmentStoreError: the store cannot be read.
     """
     segments = store.segments()
@@ -543,13 +543,13 @@ def verify(store: SegmentStore, log_path: Path | None = None) -> Verified:
 
 
 def restore(store: SegmentStore, target: Path, *, upto: int | None = None) -> Link:
-    """Make a log of a store's segments at `target`, which must not exist; return its last link.
+    """Make a log of a store's segments at `target`, a new file; return its last link.
 
     Args:
         upto: the last event to take; None: all.
 
     Raises:
-        SegmentError: a segment is missing, doubled, or not what was shipped; the store ends before `upto`.
+        SegmentError: a segment is missing, doubled, or changed; the store ends before `upto`.
         SegmentStoreError: the store cannot be read.
         LogError: the target exists, or cannot be written.
     """
@@ -572,20 +572,20 @@ def restore(store: SegmentStore, target: Path, *, upto: int | None = None) -> Li
 
 
 def follow(store: SegmentStore, log: EventLog, reached: End | None = None) -> Iterator[End]:
-    """Append to a log what a store has behind its end, segment by segment; yield where it stands, at first as it is.
+    """Append a store's further events to a log by segment; yield each end reached, first the present one.
 
     Args:
-        reached: where it stood when this was asked last; None checks that it is the store's log.
+        reached: the end reached by the previous call; None checks that the store is this log's.
 
     Raises:
-        SegmentError: a segment is missing, doubled, or not what was shipped; the log does not end where one of them
-            does, or is another.
+        SegmentError: a segment is missing, doubled, or changed; the log does not end where one of them does,
+            or is another.
         SegmentStoreError: the store cannot be read.
         LogError: the log cannot be written.
     """
     segments = store.segments()
     _require_order(store, segments)
-    # The one in which the log ends, or that ended last: where small ones were merged it goes further.
+    # The segment in which the log ends, or the last to end before: a merged one goes further.
     last = next((one for one in reversed(segments) if one.first <= log.head.seq), None)
     if reached is None or last is None or last.last > log.head.seq:
         reached = NOTHING
@@ -611,7 +611,7 @@ def follow(store: SegmentStore, log: EventLog, reached: End | None = None) -> It
 
 
 def _history(store: SegmentStore, segments: Sequence[Segment]) -> Iterator[tuple[End, Entry]]:
-    """Yield the events of segments that begin with the first, each with where the store ends behind it."""
+    """Yield the events of consecutive segments from the first on, each with the store's end behind it."""
     if not segments:
         raise SegmentError(store.url, "", "no segment lies there", "name the folder or URL of `[log] ship`")
     _require_order(store, segments)
@@ -629,7 +629,7 @@ def _history(store: SegmentStore, segments: Sequence[Segment]) -> Iterator[tuple
             now = store.segments()
             if segment in now:
                 raise
-            # It was merged since: another one holds its events, and some that were read.
+            # It was merged since: another segment holds its events, and some already read.
             _require_order(store, now)
             left = deque(one for one in now if held.seq < one.last and one.first <= segments[-1].last)
             if not left:
@@ -661,7 +661,7 @@ def _require_order(store: SegmentStore, segments: Iterable[Segment]) -> None:
 
 
 def _lines(store: SegmentStore, segment: Segment, before: End | None) -> Iterator[Entry]:
-    """Yield the events of a segment; with `before` only if it follows that one."""
+    """Yield the events of a segment; with `before` only if it follows that end."""
     try:
         with store.whole(segment) as file, gzip.GzipFile(fileobj=file, mode="rb") as lines:
             header = json.loads(next(lines))

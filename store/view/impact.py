@@ -1,13 +1,14 @@
-"""What rests on a declaration with a sorry: the theorems that use it, themselves or through others.
+"""The impact of a declaration with a sorry: the theorems that use it, themselves or through others.
 
-Read from a branch's trace, anew at each question: nothing is stored. Edges are the constants that the proof of a
-traced theorem uses. What a definition uses no trace says, so that the counts are lower bounds. A declaration that the
-trace does not name is unknown, which is not 0. Where there is a blueprint, its statements are counted beside the
-theorems: one rests on the statements that it uses and on the declarations that state it, proved or not.
+Computed from a branch's trace at each query: nothing is stored. Edges are the constants used in the proof of
+a traced theorem. A trace does not record the uses in definitions: the counts are lower bounds. A declaration
+missing in the trace is unknown, not 0. With a blueprint, its statements are counted beside the theorems: one
+rests on the statements it uses and on the declarations that state it, proved or not.
 
-A declaration is known by its path and its name, for two files may declare the same one. A use is of the declaration
-whose name is the longest beginning of the used one (`Tree.rec` is a use of `Tree`). Where several files declare it, the
-site of the use decides, or the module of a private name, or the user's own file; else it counts for all of them.
+A declaration's key is its path and its name, since two files may declare the same one. A use is of the
+declaration whose name is the longest beginning of the used one (`Tree.rec` is a use of `Tree`). If several
+files declare it, the site of the use decides, or the module of a private name, or the user's own file; else
+it counts for all of them.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from store.view.trace_queries import files_of_trace, trace_of_branch
 
 _PRIVATE = re.compile(r"_private\.(.+?)\.0\.(.+)", re.DOTALL)
 MOST_COUNTED = 400_000
-"""Traced theorems that are counted where nobody asked for it: of more, the graph takes hundreds of MB."""
+"""The most traced theorems for an uninvited count: of more, the graph takes hundreds of MB."""
 _AT_ONCE = 1024
-"""Declarations whose users are counted in one pass, in which a theorem takes at most as many bits."""
+"""Declarations in one pass of the count: the most bits for a theorem."""
 _A_PART = 512
-"""Nodes of a part of the counting, which then takes some milliseconds."""
+"""Nodes in one part of the count: some milliseconds."""
 _Found = TypeVar("_Found")
 _Parts = Generator[None, None, _Found]
 
 
 class Uses(Protocol):
-    """What each node uses, by number; each once, and not itself."""
+    """The uses of each node, by number; each once, and not itself."""
 
     def __len__(self) -> int: ...
 
@@ -56,18 +57,19 @@ class Declared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What rests on a sorry's declaration. Counts are lower bounds; null is unknown, and not 0."""
+    """The impact of a sorry's declaration. Counts are lower bounds; null is unknown, not 0."""
 
     theorems: int | None
-    """Theorems that use the declaration, themselves or through others."""
+    """Theorems with the declaration among their uses, direct or through others."""
     direct: int | None
-    """Those of them that use it themselves."""
+    """Theorems with a direct use."""
     statements: int | None
-    """Statements of the blueprint that rest on it; null without a blueprint, and where none states the declaration."""
+    """Statements of the blueprint that rest on it; null without a blueprint, or if none states the
+    declaration."""
     sha: str | None
-    """The traced commit that says so."""
+    """The traced commit behind the counts."""
     unknown: str = ""
-    """Why the theorems are unknown; empty where they are known."""
+    """Why the theorems are unknown; else empty."""
 
     @property
     def order(self) -> tuple[bool, int, int]:
@@ -77,7 +79,7 @@ class Impact:
 
     @property
     def text(self) -> str:
-        """Return what rests on it for people; "" where that is not known."""
+        """Return the impact for people; "" if unknown."""
         lines = []
         if self.theorems is not None:
             lines.append(counted(self.theorems, "theorem"))
@@ -89,7 +91,7 @@ class Impact:
 
     @property
     def resting(self) -> int:
-        """Return how many theorems and statements are known to rest on it."""
+        """Return the known number of theorems and statements that rest on it."""
         return (self.theorems or 0) + (self.statements or 0)
 
 
@@ -102,10 +104,10 @@ def impacts(
     most_theorems: int | None = None,
     blueprint: Sequence[Statement] = (),
 ) -> dict[Declared, Impact]:
-    """Return what rests on each of these declarations of a branch.
+    """Return the impact of each of these declarations of a branch.
 
     Args:
-        most_theorems: a trace with more is not read, and what rests on them is unknown.
+        most_theorems: a larger trace is not read, and the impact is unknown.
         blueprint: the statements of the branch's blueprint.
     """
     targets = list(dict.fromkeys(declarations))
@@ -116,11 +118,11 @@ def impacts(
 
 
 class Counting:
-    """Counts what rests on declarations, in parts of some milliseconds.
+    """Counts the impact of declarations, in parts of some milliseconds.
 
     Args:
-        trace: what to read; None where there is none.
-        wanted, most_theorems, blueprint: as `impacts` takes them.
+        trace: the trace to read, if any.
+        wanted, most_theorems, blueprint: as in `impacts`.
     """
 
     def __init__(
@@ -132,14 +134,14 @@ class Counting:
         blueprint: Sequence[Statement] = (),
     ) -> None:
         self.found: dict[Declared, Impact] = {}
-        """What rests on each; empty before the end."""
+        """The impact of each; empty before the end."""
         self._db: sqlite3.Connection
         self._parts = self._count(trace, wanted, most_theorems, blueprint)
 
     def go_on(self, db: sqlite3.Connection, *, until: float = math.inf) -> bool:
-        """Count until all is counted or this time of `time.monotonic` has come; return whether all is counted.
+        """Count until this time of `time.monotonic`, or to the end; return whether the count is complete.
 
-        Between two parts nothing of the view is held: what a trace refers to never changes.
+        Between two parts nothing of the view is held: a trace's rows never change.
         """
         self._db = db
         return all(time.monotonic() < until for _ in self._parts)
@@ -193,7 +195,7 @@ class Counting:
                 graph.add(_plain(name), path)
             yield
         graph.direct = {node: 0 for one in wanted if (node := graph.find(one)) is not None}
-        # An import says what its tactics name, our own trace what the whole proof uses.
+        # An import names the premises of its tactics, our own trace those of the whole proof.
         table = "tactic_premises" if trace.source == "import" else "theorem_premises"
         for content, path in files:
             users = dict(
@@ -211,19 +213,20 @@ class Counting:
 
 
 class _Graph:
-    """Declarations as numbers; `graph[n]` are the declarations that n uses, each once and not itself."""
+    """Declarations as numbers; `graph[n]` are the declarations used by n, each once and not itself."""
 
     def __init__(self) -> None:
         self.theorems: set[int] = set()
         self.direct: dict[int, int] = {}
-        """How many theorems use these declarations themselves; it has those that are asked for before any use is."""
+        """The number of theorems with a direct use of each; the requested declarations are put in before any
+        use."""
         self._numbers: dict[str, int | dict[str, int]] = {}
-        """By name; by path too where several files declare it."""
+        """By name; by path too if several files declare it."""
         self._paths: list[str] = []
         self._uses = array("I")
         self._spans: dict[int, tuple[int, int]] = {}
         self._known: dict[str, tuple[int, ...] | dict[str, int]] = {}
-        """What the constants that were looked up can be."""
+        """The possible declarations of each constant so far."""
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -247,12 +250,12 @@ class _Graph:
         return number
 
     def find(self, one: Declared) -> int | None:
-        """Return a declaration at its path or, if its file moved, the one with its name."""
+        """Return a declaration at its path or, if its file moved, by its name."""
         its = self._numbers.get(_plain(one.name))
         return its.get(one.path) if isinstance(its, dict) else its
 
     def use(self, user: int, own: str, uses: Iterable[tuple[str, str | None]]) -> None:
-        """Add the uses of constants by a theorem of a file, each with the path of its site if that is known."""
+        """Add the uses of constants by a theorem of a file, each with the path of its site, if known."""
         before = self[user]
         result: dict[int, None] = dict.fromkeys(before)
         for name, site in uses:
@@ -276,7 +279,7 @@ class _Graph:
         self._spans[user] = begin, len(self._uses)
 
     def _resolved(self, name: str) -> tuple[int, ...] | dict[str, int]:
-        """Return the declarations that a constant can be, or belong to; by path where several files have it."""
+        """Return a constant's possible declarations or their owners; by path if several files have it."""
         private = _PRIVATE.fullmatch(name)
         module, rest = private.groups() if private else ("", name)
         rest = _plain(rest)
@@ -293,7 +296,7 @@ class _Graph:
         return its
 
     def state(self, blueprint: Sequence[Statement]) -> tuple[int, dict[int, set[int]]]:
-        """Add the statements of a blueprint; return the first's number, and by declaration those that it states."""
+        """Add a blueprint's statements; return the first's number, and the statements of each declaration."""
         first = len(self)
         labels = {label: at for at, one in reversed([*enumerate(blueprint, first)]) for label in one.labels}
         stating: dict[int, set[int]] = defaultdict(set)
@@ -312,10 +315,10 @@ class _Graph:
 def count_resting(
     uses: Uses, of: Sequence[int], counting: Sequence[Collection[int]]
 ) -> _Parts[list[list[int]]]:
-    """Count, for each of some nodes, the other nodes from which a path of uses leads to it, by sets of such nodes.
+    """Count, for each of some nodes, the other nodes with a path of uses to it, by sets of such nodes.
 
-    Passes over all nodes, those that are used first, with a bit for each node that is asked for. Nodes of a cycle
-    rest on one another, and none on itself.
+    Passes over all nodes, used ones first, with a bit for each requested node. Nodes of a cycle rest on one
+    another, and none on itself.
     """
     groups: list[tuple[int, ...]] = []
     yield from _groups(uses, groups)
@@ -323,7 +326,7 @@ def count_resting(
     for start in range(0, len(of), _AT_ONCE):
         some = of[start : start + _AT_ONCE]
         own = {node: 1 << bit for bit, node in enumerate(some)}
-        below = [0] * len(uses)  # which of `some` each node rests on, or is
+        below = [0] * len(uses)  # those of `some` below each node, or the node itself
         planes: list[list[int]] = [[] for _ in counting]
         for at, group in enumerate(groups):
             bits = 0
@@ -351,7 +354,7 @@ def count_resting(
 
 
 def _groups(uses: Uses, groups: list[tuple[int, ...]]) -> _Parts[None]:
-    """List the nodes, each cycle as one group, and each group after those that it uses (Tarjan 1972)."""
+    """List the nodes, each cycle as one group, and each group behind the groups it uses (Tarjan 1972)."""
     ended = len(uses) + 1
     order, low = [0] * len(uses), [0] * len(uses)
     count = 0
@@ -399,5 +402,5 @@ def _add(planes: list[int], bits: int) -> None:
 
 
 def _plain(name: str) -> str:
-    """Return a name without its quotes: where they are needed, Lean and people see differently."""
+    """Return a name without its quotes: Lean and people disagree on where they are needed."""
     return name.replace("«", "").replace("»", "")

@@ -1,4 +1,4 @@
-"""Questions about trained models and about what they may learn from. Read-only, with the standard library alone."""
+"""Queries about trained models and their training data. Read-only, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def checkpoints(db: sqlite3.Connection, model: str | None = None) -> list[Checkp
 
 
 def checkpoint_in_use(db: sqlite3.Connection, model: str) -> CheckpointRow | None:
-    """Return the checkpoint of a model that was promoted last; None before the first."""
+    """Return the checkpoint of a model in use; None before the first."""
     rows = db.execute(
         f"SELECT {_names(CheckpointRow)} FROM checkpoints WHERE model = ? AND promoted = 1", (model,)
     )
@@ -35,17 +35,17 @@ def checkpoint_in_use(db: sqlite3.Connection, model: str) -> CheckpointRow | Non
 
 
 def in_use(db: sqlite3.Connection) -> dict[str, str]:
-    """Return the checkpoint in use of each model that has one."""
+    """Map each model to its checkpoint in use."""
     return dict(db.execute("SELECT model, checkpoint FROM checkpoints WHERE promoted = 1"))
 
 
 def offers(db: sqlite3.Connection, model: str) -> list[OfferRow]:
-    """Return the models of this kind that users gave, oldest first."""
+    """Return users' models of this kind, oldest first."""
     return read(db, OfferRow, "offers", equal={"model": model}, order="offered_at, weights")
 
 
 def evaluations(db: sqlite3.Connection, checkpoint: str | None = None) -> list[EvaluationRow]:
-    """Return how one checkpoint did, or all, oldest first."""
+    """Return the evaluations of one checkpoint, or of all, oldest first."""
     rows = db.execute(
         f"SELECT {_names(EvaluationRow)} FROM evaluations "
         "WHERE :checkpoint IS NULL OR checkpoint = :checkpoint "
@@ -56,7 +56,7 @@ def evaluations(db: sqlite3.Connection, checkpoint: str | None = None) -> list[E
 
 
 def once_in_use(db: sqlite3.Connection, model: str) -> list[EvaluationRow]:
-    """Return how the checkpoints of a model that were ever promoted did."""
+    """Return the evaluations of all checkpoints of a model ever in use."""
     rows = db.execute(
         f"SELECT {_names(EvaluationRow)} FROM evaluations WHERE checkpoint IN "
         "(SELECT checkpoint FROM checkpoints WHERE model = ? AND promoted_at IS NOT NULL) "
@@ -75,10 +75,10 @@ Learnable = Literal["premise", "tactic"]
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A checkpoint, the repository that it was trained on last, and the state of the job that trained it.
+    """A checkpoint with its training's repository, and the state of its training job.
 
-    `data_seq` is the log position of what it learned; `removed_at` when its files were removed. Where `promoted_at` and
-    `refused_at` are both None, no one has decided on it yet.
+    `data_seq` is the log position of the training data; `removed_at` the removal of its files. While
+    `promoted_at` and `refused_at` are both None, it is undecided.
     """
 
     checkpoint: str
@@ -98,9 +98,9 @@ class Learned:
 def accepted_proofs(
     db: sqlite3.Connection, *, repositories: Iterable[str], since: str = ""
 ) -> list[ProofRow]:
-    """Return the proofs of these repositories that the gate accepted, and that were found after a time, oldest first.
+    """Return the accepted proofs of these repositories found after a time, oldest first.
 
-    A conditional proof is none, nor one that could not be judged whole.
+    Without conditional proofs and those with an incomplete verdict.
     """
     return read(
         db,
@@ -117,9 +117,9 @@ def accepted_proofs(
 
 
 def is_held_out(db: sqlite3.Connection, proof: ProofRow) -> bool:
-    """Return whether a proof is of a theorem that must not be trained on (`store.domain.splits.held_out`).
+    """Return whether a proof's theorem is barred from training (`store.domain.splits.held_out`).
 
-    The theorem is known by its name, its statement as any branch has it, and its statements in traces.
+    The theorem is identified by its name, its statement on any branch, and its statements in traces.
     """
     statements = db.execute(
         "SELECT statement FROM sorries WHERE repository = ? AND sorry = ?", (proof.repository, proof.sorry)
@@ -131,7 +131,7 @@ def is_held_out(db: sqlite3.Connection, proof: ProofRow) -> bool:
 
 
 def held_out_goals(db: sqlite3.Connection) -> Iterator[str]:
-    """Yield the goals at which the proofs of theorems on val or test of `random` begin, in every version."""
+    """Yield the first goals in the proofs of theorems on val or test of `random`, in every version."""
     first = (
         'CROSS JOIN traced_tactics AS s ON s.content = t.content AND s.theorem = t."index" AND s."index" = 0 '
         "WHERE m.split = 'random' AND m.side <> 'train' AND m.\"of\" ="
@@ -155,14 +155,13 @@ _OLDEST_FIRST = "ORDER BY c.saved_at, c.checkpoint"
 def learned(db: sqlite3.Connection, model: str) -> list[Learned]:
     """Return the checkpoints of one model ("retriever", "tactics", "progress"), oldest first.
 
-    One whose job, or whose job's repository, the view does not know is left out.
+    Without those with a job, or a job's repository, unknown to the view.
     """
     return make_all(Learned, db.execute(f"{_LEARNED} c.model = ? {_OLDEST_FIRST}", (model,)))
 
 
 def undecided(db: sqlite3.Connection) -> list[Learned]:
-    """Return the checkpoints, of all models, that were neither promoted nor refused and whose job succeeded, oldest
-    first."""
+    """Return the undecided checkpoints of all models whose job succeeded, oldest first."""
     return make_all(
         Learned,
         db.execute(
@@ -172,7 +171,7 @@ def undecided(db: sqlite3.Connection) -> list[Learned]:
 
 
 def ancestry(known: Iterable[Learned], checkpoint: str | None) -> list[Learned]:
-    """Return a checkpoint and those that it was trained from, the newest first, as far as they are `known`."""
+    """Return a checkpoint and its predecessors in training, the newest first, as far as `known` goes."""
     links = {link.checkpoint: link for link in known}
     result: list[Learned] = []
     while checkpoint is not None and (link := links.pop(checkpoint, None)) is not None:
@@ -184,12 +183,11 @@ def ancestry(known: Iterable[Learned], checkpoint: str | None) -> list[Learned]:
 def new_theorems(
     db: sqlite3.Connection, *, trace: TraceRow, since: int, with_a: Learnable = "premise"
 ) -> int:
-    """Count the theorems of a trace that have something to learn and were not there at log position `since`.
+    """Count the theorems of a trace with something to learn and new since log position `since`.
 
-    What there is to learn is a premise in some tactic or, for models that have no use for premises, a tactic.
-
-    There, by their `split_key`, were those of the repository's traces that were closed by then; with `since` 0 there
-    were none. The work grows with the files that differ from those of then.
+    Something to learn is a premise in some tactic or, for models without premises, a tactic. Old, by their
+    `split_key`, are those of the repository's traces closed by then; with `since` 0 there are none. The work
+    grows with the files changed since.
     """
     versions = _versions(db, trace)
     settled = {content for content, (_, closed) in versions.items() if closed <= since}
@@ -207,7 +205,7 @@ def new_theorems(
     return int(db.execute(_NEW.format(learnable=_learnable(with_a)), parameters).fetchone()[0])
 
 
-# What can be learned from the contents :changed.
+# The learnable content of the contents :changed.
 _HAS: Mapping[Learnable, str] = {
     "premise": 'EXISTS (SELECT 1 FROM tactic_premises AS p WHERE p.content = t.content AND p.theorem = t."index")',
     "tactic": "t.n_tactics > 0",
@@ -229,8 +227,8 @@ def _in(contents: str) -> str:
     )
 
 
-# Grouped, and so sorted: the indices are then read from one end to the other. A theorem's side is decided when the
-# first commit that has it is closed.
+# Grouped, and so sorted: the indices are then read from one end to the other. A theorem's side is decided
+# when its first commit is closed.
 _NEW = (
     "SELECT coalesce(sum(n), 0) FROM (SELECT t.split_key, count(*) AS n {learnable} GROUP BY t.split_key) AS t "
     f"WHERE NOT {_in('settled')} AND NOT ({_in('half_done')} AND EXISTS (SELECT 1 FROM split_members AS m "
@@ -247,13 +245,12 @@ def _contents(db: sqlite3.Connection, trace: TraceRow) -> set[int]:
 
 
 def _versions(db: sqlite3.Connection, trace: TraceRow) -> dict[int, tuple[int, int]]:
-    """For each content that a trace of this repository has: where the log has it first in the repository,
-    and where a commit with it was closed first.
+    """Map each content of this repository's traces to two log positions: its first sight, and its first closing.
 
-    A trace that was half done at a position had the one then and not the other. So, it seems, had a commit that a
-    second branch has too: it is closed once more, and the view has its later closing alone. What tells the two apart is
-    when a theorem's side was decided; only of one that another repository had before is that not the first closing
-    here, and in a trace that was half done it counts as known.
+    A trace half done at a position had the first by then and not the second. A commit shared with a second
+    branch looks the same: it is closed once more, and the view has its later closing alone. The decision on a
+    theorem's side tells the two apart; only for a theorem known from another repository does the decision
+    precede the first closing here, and in a half-done trace it counts as known.
     """
     closings: dict[str, list[int]] = defaultdict(list)
     for line, seq in db.execute(

@@ -1,8 +1,8 @@
-"""The questions asked of database.db: repositories, theorems, sorries, proofs and jobs.
+"""Queries of database.db: repositories, theorems, sorries, proofs and jobs.
 
-Read-only, and fast to import: sqlite3 and the standard library alone. Every function takes a connection made by
-`store.sqlite.connect_readonly` and answers with rows of `store.view.rows`, in an order that is always the same. They
-work with the daemon up or down.
+Read-only, and fast to import: sqlite3 and the standard library alone. Every function takes a connection of
+`store.sqlite.connect_readonly` and returns rows of `store.view.rows` in a stable order, with the daemon up or
+down.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from store.view.schema import Row
 Tried = TypeVar("Tried", bound=AttemptRow)
 
 connect = connect_readonly
-"""Opens the view for questions; nothing can be written through it."""
+"""Open the view read-only."""
 
 ATTEMPT_ORDER = "recorded_at, sorry, blob, prover, rung, model, budget"
-"""Of attempts, the oldest first."""
+"""The order of attempts, the oldest first."""
 
 
 def _proves_negation(attempt: str, *, of: str) -> str:
-    """Return a condition: the attempt proved the negation of the sorry, which is open, as its file has it now."""
+    """Return a condition: the attempt disproved the open sorry, in the present version of its file."""
     return (
         f"{attempt}.outcome = 'disproved' AND {attempt}.sorry = {of}.sorry AND {attempt}.blob = {of}.blob "
         f"AND {of}.state = 'open'"
@@ -79,9 +79,9 @@ def on_watched_branch(table: str) -> str:
 
 
 def disproved(db: sqlite3.Connection, among: Collection[str] | None = None) -> set[tuple[str, str, str]]:
-    """Return the sorries that are false as they stand: open, with a proof of their negation in the file as it is now.
+    """Return the disproved sorries: open, with a proof of the negation in the present version of the file.
 
-    Each is a repository, a branch, which may be unwatched, and an id.
+    Each is a repository, a branch (watched or not) and an id.
 
     Args:
         db: the view.
@@ -97,22 +97,22 @@ def disproved(db: sqlite3.Connection, among: Collection[str] | None = None) -> s
 
 
 def service(db: sqlite3.Connection) -> ServiceRow | None:
-    """Return what the daemon last said of itself; None before its first start."""
+    """Return the daemon's last report on itself; None before its first start."""
     return first(read(db, ServiceRow, "service"))
 
 
 def checkpoint(db: sqlite3.Connection) -> PositionRow | None:
-    """Return how far the view has read the log, and what stopped it."""
+    """Return the view's position in the log, and why it stopped, if it did."""
     return first(read(db, PositionRow, "view_position"))
 
 
 def position(db: sqlite3.Connection) -> int:
-    """Return the seq of the last event that the view contains."""
+    """Return the seq of the last event in the view."""
     return int(db.execute("SELECT coalesce(max(seq), 0) FROM view_position").fetchone()[0])
 
 
 def repositories(db: sqlite3.Connection, *, watched_only: bool = False) -> list[PolledRepository]:
-    """Return the repositories, by key, each with when it was last polled and is next due."""
+    """Return the repositories, by key, each with the times of its last and next poll."""
     where = "WHERE watched = 1" if watched_only else ""
     rows = db.execute(
         f"{statements('view/queries')['repositories']} {where} ORDER BY repositories.repository"
@@ -121,7 +121,7 @@ def repositories(db: sqlite3.Connection, *, watched_only: bool = False) -> list[
 
 
 def repository(db: sqlite3.Connection, key: str) -> PolledRepository | None:
-    """Return one repository, with when it was last polled and is next due."""
+    """Return one repository, with the times of its last and next poll."""
     rows = db.execute(
         f"{statements('view/queries')['repositories']} WHERE repositories.repository = ?", (key,)
     )
@@ -129,7 +129,7 @@ def repository(db: sqlite3.Connection, key: str) -> PolledRepository | None:
 
 
 def is_replaced(db: sqlite3.Connection, key: str) -> bool:
-    """Return whether the forge of a repository has another one under its name, and nobody has accepted that."""
+    """Return whether the forge has another repository under this one's name, accepted by nobody yet."""
     row = db.execute("SELECT replaced_by FROM repositories WHERE repository = ?", (key,)).fetchone()
     return row is not None and row[0] is not None
 
@@ -161,7 +161,7 @@ def commits(
 def commits_named(
     db: sqlite3.Connection, keys: Iterable[tuple[str, str, str]]
 ) -> dict[tuple[str, str, str], CommitRow]:
-    """Return commits by repository, branch and hash; one that is not there is left out."""
+    """Return commits by repository, branch and hash, without missing ones."""
     condition = (
         "(repository, branch, sha) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), "
         "json_extract(value, '$[2]') FROM json_each(?))"
@@ -171,7 +171,7 @@ def commits_named(
 
 
 def commits_to_scan(db: sqlite3.Connection) -> int:
-    """Count the commits that wait for a scan: on watched branches of repositories that are not disabled."""
+    """Count the commits that wait for a scan: on watched branches of enabled repositories."""
     statement = (
         f"SELECT count(*) FROM commits WHERE state = 'observed' AND {on_watched_branch('commits')} AND NOT EXISTS "
         "(SELECT 1 FROM repositories AS r WHERE r.repository = commits.repository AND r.enabled = 0)"
@@ -180,7 +180,7 @@ def commits_to_scan(db: sqlite3.Connection) -> int:
 
 
 def next_commit_to_scan(db: sqlite3.Connection, repository: str, branch: str) -> CommitRow | None:
-    """Return the oldest observed commit of a live branch that is neither scanned nor dropped."""
+    """Return the oldest observed commit of a live branch, neither scanned nor dropped."""
     return first(_run(db, CommitRow, "next_commit_to_scan", repository=repository, branch=branch))
 
 
@@ -193,9 +193,9 @@ def files(
 
 
 def too_large(db: sqlite3.Connection, *, repository: str | None = None) -> list[TooLargeRow]:
-    """Return the watched branches, of every repository or of one, of which the limits left something out."""
+    """Return the watched branches, of every repository or of one, cut by a limit."""
     statement = (
-        # Beside one max(), SQLite takes a bare column from the row that has it: `path`.
+        # Beside one max(), SQLite takes a bare column from the row of the maximum: `path`.
         "SELECT repository, branch, path, count(*), sum(iif(declarations_taken IS NULL, 0, n_declarations)), "
         "total(declarations_taken), sum(iif(sorries_taken IS NULL, 0, n_sorries)), total(sorries_taken), "
         "max(ifnull(n_declarations - declarations_taken, 0) + ifnull(n_sorries - sorries_taken, 0)) "
@@ -207,7 +207,7 @@ def too_large(db: sqlite3.Connection, *, repository: str | None = None) -> list[
 
 
 def taken_of(db: sqlite3.Connection, *, repository: str) -> tuple[dict[str, int], int]:
-    """Return what the scans took of a repository's watched branches: sorries in the source by branch, declarations."""
+    """Return the numbers taken of a repository's watched branches: sorries by branch, and declarations."""
     sorries = _pairs(
         db,
         f"SELECT branch, count(*) FROM sorries WHERE repository = ? AND {IN_SOURCE} "
@@ -236,7 +236,7 @@ def theorems(
 
     Args:
         name: the full name, or a pattern with `*`, `?` or `[` in it.
-        text: what the name, the path or the statement has, whatever its case.
+        text: a part of the name, the path or the statement, in any case.
     """
     conditions = [on_watched_branch("declarations")] if watched_only else []
     parameters: list[Any] = []
@@ -273,12 +273,13 @@ def sorries(
     since: str = "",
     watched_only: bool = False,
 ) -> list[SorryRow]:
-    """Return sorries in source order, one for each branch that has or had it.
+    """Return sorries in source order, one for each branch with it, now or earlier.
 
     Args:
-        text: what the declaration, the path or the statement has, whatever its case.
+        text: a part of the declaration, the path or the statement, in any case.
         file: a path, or its end.
-        since: a moment since which it came, went, was verified or shown false, and not only its branch was read first.
+        since: a moment; only sorries opened, gone, verified or disproved since then, without those of a
+            branch's first scan.
     """
     conditions = [on_watched_branch("sorries")] if watched_only else []
     parameters = []
@@ -303,15 +304,15 @@ def sorries(
 
 
 def sorries_by_prefix(db: sqlite3.Connection, prefix: str) -> list[SorryRow]:
-    """Return the sorries whose id starts so, on every branch that has them."""
+    """Return the sorries with this beginning of their id, on every branch."""
     return by_prefix(db, SorryRow, "sorries", "sorry", prefix)
 
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenSorry:
-    """A sorry at the newest scanned commit `tip` of a branch, whose author git was not asked for.
+    """A sorry at the newest scanned commit `tip` of a branch, its author not looked up in git.
 
-    `opened_sha` is the commit that brought it, None where it was there when the branch was first read.
+    `opened_sha` is the commit that brought it, None if it is from the branch's first scan.
     """
 
     repository: str
@@ -324,13 +325,13 @@ class UnwrittenSorry:
 
 
 def unwritten_repositories(db: sqlite3.Connection) -> list[str]:
-    """Return the repositories with a sorry whose author git was not asked for, by key."""
+    """Return the repositories with a sorry whose author is not looked up in git, by key."""
     rows = db.execute(f"SELECT DISTINCT s.repository {_UNWRITTEN} ORDER BY s.repository")
     return [row[0] for row in rows]
 
 
 def unwritten_sorries(db: sqlite3.Connection, repository: str, limit: int) -> list[UnwrittenSorry]:
-    """Return a repository's sorries whose author git was not asked for, by commit and place."""
+    """Return a repository's sorries without an author from git, by commit and place."""
     rows = db.execute(
         "SELECT s.repository, s.branch, b.scanned, s.sorry, s.path, s.line, "
         "(SELECT c.sha FROM commits AS c WHERE c.repository = s.repository AND c.branch = s.branch "
@@ -349,7 +350,7 @@ _UNWRITTEN = (
 
 
 _PAST_UNLISTED = (
-    # Of the watched branches the default one has the past of the repository, else the first.
+    # A repository's past is its default branch's, or the first watched branch's.
     "SELECT b.repository, b.branch, (SELECT c.sha FROM commits AS c WHERE c.repository = b.repository "
     "AND c.branch = b.branch AND c.baseline = 1 ORDER BY c.seq LIMIT 1) AS sha FROM branches AS b "
     "LEFT JOIN repositories AS home ON home.repository = b.repository "
@@ -360,7 +361,7 @@ _PAST_UNLISTED = (
 
 
 def past_unlisted(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:
-    """Return the repositories whose past git was not asked for, each with a branch and the first commit seen there."""
+    """Return the repositories with an unlisted past, each with a branch and its first commit seen."""
     result: dict[str, tuple[str, str]] = {}
     for repository, branch, sha in db.execute(_PAST_UNLISTED):
         if sha is not None:
@@ -369,20 +370,20 @@ def past_unlisted(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:
 
 
 def past_uncounted(db: sqlite3.Connection) -> set[str]:
-    """Return the repositories with commits of the time before the first sight whose sorries are to be counted."""
+    """Return the repositories with uncounted commits from before the first sight."""
     rows = db.execute("SELECT DISTINCT repository FROM past_commits WHERE sorries IS NULL")
     return {row[0] for row in rows}
 
 
 def past_to_count(db: sqlite3.Connection, repository: str) -> list[PastCommitRow]:
-    """Return those commits of a repository, the newest first."""
+    """Return the uncounted commits of a repository, the newest first."""
     conditions, order = ["sorries IS NULL"], "committed_at DESC, sha"
     equal: dict[str, str | None] = {"repository": repository}
     return read(db, PastCommitRow, "past_commits", equal=equal, conditions=conditions, order=order)
 
 
 def attempts(db: sqlite3.Connection, *, sorry: str | None = None) -> list[AttemptRow]:
-    """Return what was tried, oldest first."""
+    """Return attempts, oldest first."""
     return read(db, AttemptRow, "attempts", equal={"sorry": sorry}, order=ATTEMPT_ORDER)
 
 
@@ -414,28 +415,28 @@ def proofs(
 
 
 def accepted_keys(db: sqlite3.Connection, *, toolchain: str, most: int) -> list[str]:
-    """Return the keys of what kernels accepted with a toolchain, the newest first."""
+    """Return the keys of modules and exports accepted by kernels of a toolchain, the newest first."""
     statement = "SELECT key FROM accepted WHERE toolchain = ? ORDER BY seq DESC, key LIMIT ?"
     return [key for (key,) in db.execute(statement, (toolchain, most))]
 
 
 def proofs_by_prefix(db: sqlite3.Connection, prefix: str) -> list[ProofRow]:
-    """Return the proofs whose id starts so."""
+    """Return the proofs with this beginning of their id."""
     return by_prefix(db, ProofRow, "proofs", "proof", prefix)
 
 
 def stale_proofs(db: sqlite3.Connection, *, sorry: str | None = None) -> dict[str, str]:
-    """Return the proofs (of this sorry) that do not fit the tip of their branch any more, each with the reason.
+    """Return the proofs (of this sorry) without a place at the tip of their branch, each with the reason.
 
-    A proof fits where its sorry is still in the source, in the version of the file that was checked.
+    A proof fits while its sorry is in the source, in the checked version of the file.
     """
     return dict(db.execute(statements("view/queries")["stale_proofs"], {"sorry": sorry}).fetchall())
 
 
 def proofs_to_check(db: sqlite3.Connection) -> list[ProofRow]:
-    """Return the candidates that no check has judged yet, oldest first, of sorries on any watched branch.
+    """Return the candidates without a check, oldest first, of sorries on any watched branch.
 
-    Not of the branch that they were found on alone: the same sorry in the same file is attempted once for all.
+    Any, since the same sorry in the same file is attempted once for all branches.
     """
     its_sorries = "SELECT 1 FROM sorries WHERE sorries.sorry = proofs.sorry"
     wanted = f"NOT EXISTS ({its_sorries}) OR EXISTS ({its_sorries} AND {on_watched_branch('sorries')})"
@@ -444,13 +445,13 @@ def proofs_to_check(db: sqlite3.Connection) -> list[ProofRow]:
 
 
 def doubted_proofs(db: sqlite3.Connection) -> list[ProofRow]:
-    """Return the proofs that are in doubt, oldest first: verified ones, and candidates on which kernels disagree."""
+    """Return the proofs in doubt, oldest first: verified ones, and candidates on which kernels disagree."""
     conditions = ["state IN ('verified', 'candidate')", "doubts_json <> '[]'"]
     return read(db, ProofRow, "proofs", conditions=conditions, order="found_at, proof")
 
 
 def proofs_to_check_again(db: sqlite3.Connection, repository: str) -> list[tuple[ProofRow, str, int]]:
-    """Return verified proofs whose branch has gone on, each with the file's blob there and where it begins in it."""
+    """Return verified proofs behind the tip of their branch, each with the file's blob and its place there."""
     tips = {row.branch: row.tip for row in branches(db, repository) if row.scanned == row.tip}
     verified = sorries(db, repository=repository, state="verified")
     standing = {(row.branch, row.sorry): row for row in verified}
@@ -468,9 +469,9 @@ def proofs_to_check_again(db: sqlite3.Connection, repository: str) -> list[tuple
 
 
 def _begins(proof: ProofRow, sorry: SorryRow, beside: Sequence[SorryRow]) -> list[int]:
-    """Return where the bytes begin that a proof replaces: one that fills several sorries begins at the first of them.
+    """Return the start of the bytes to replace: of the first sorry, if the proof fills several.
 
-    Nowhere if the text between them is as long no more.
+    Empty if the text between them has another length now.
     """
     length = proof.byte_end - proof.byte_start
     ends = {one.byte_end for one in beside if one.byte_end >= sorry.byte_end}
@@ -494,7 +495,7 @@ def jobs(
 
 
 def jobs_by_prefix(db: sqlite3.Connection, prefix: str) -> list[JobRow]:
-    """Return the jobs whose id starts so."""
+    """Return the jobs with this beginning of their id."""
     return by_prefix(db, JobRow, "jobs", "job", prefix)
 
 
@@ -508,9 +509,9 @@ def sorries_to_prove(
     budget: str,
     model: str = "",
 ) -> list[SorryRow]:
-    """Return the open sorries of a live branch, as its scanned tip has them, that were not tried so yet.
+    """Return the open sorries at the scanned tip of a live branch without such an attempt.
 
-    Tried means: the same sorry, file version, prover, rung, model and budget have an attempt.
+    An attempt is the same with the same sorry, file version, prover, rung, model and budget.
     """
     return _run(
         db,
@@ -565,7 +566,7 @@ def _pairs(db: sqlite3.Connection, statement: str, *values: str) -> list[tuple[s
 
 
 def _run(db: sqlite3.Connection, cls: type[Row], name: str, **parameters: str | int) -> list[Row]:
-    """Run a statement of queries.sql, which starts where the columns end."""
+    """Run a statement of queries.sql, from behind its columns."""
     table = {CommitRow: "commits", SorryRow: "sorries"}[cls]
     rows = db.execute(f"{select(cls, table)} {statements('view/queries')[name]}", parameters)
     return make_all(cls, rows)
@@ -581,11 +582,11 @@ _THEOREM_WAYS = (
 
 
 def theorems_called(db: sqlite3.Connection, asked: str) -> list[TheoremRow]:
-    """Return the theorems that a word means, on every branch that has or had them, present ones first.
+    """Return the theorems meant by a word, on every branch with them, now or earlier, present ones first.
 
-    They are those of the first way that finds any: the full name (now, or when it was deleted), the beginning of the
-    id, the identity of its present or last name and statement (`declarations.theorem`), a name that it had before, the
-    end of its name after a dot.
+    The first of these ways with a match decides: the full name (now, or at its deletion), the beginning of
+    the id, the identity of its present or last name and statement (`declarations.theorem`), an earlier name,
+    the end of its name after a dot.
     """
     for way in _THEOREM_WAYS:
         order = "state = 'present' DESC, theorem, repository, branch"
@@ -596,7 +597,7 @@ def theorems_called(db: sqlite3.Connection, asked: str) -> list[TheoremRow]:
 
 @dataclass(frozen=True, slots=True)
 class KnownProofRow:
-    """A proof that the gate accepted, of what a sorry asks too. `of` is the sorry that it was found for."""
+    """An accepted proof with the statement or goal of a sorry. `of` is the sorry it was found for."""
 
     sorry: str
     proof: str
@@ -606,9 +607,9 @@ class KnownProofRow:
 
 @dataclass(frozen=True, slots=True)
 class CitableProofRow:
-    """A proof that the gate accepted, of a sorry that is still in the source of a branch as it was proved.
+    """An accepted proof of a sorry, unchanged in the source of a branch.
 
-    `goal` is what Lean says is to be proved there, "" where it did not say; `statement` is the declaration's.
+    `goal` is Lean's, "" if unknown; `statement` is the declaration's.
     """
 
     sorry: str
@@ -620,11 +621,11 @@ class CitableProofRow:
 
 
 def known_proofs(db: sqlite3.Connection, *, repository: str, sorries: Iterable[str]) -> list[KnownProofRow]:
-    """Return proofs of the same statement, or of a goal that reads the same, as these sorries have; the newest first.
+    """Return proofs with the statement or the goal of one of these sorries, the newest first.
 
-    The same means: the sorry with the same number in a declaration of the repository with the same statement, whatever
-    its name, file and branch; or one of which Lean said the same goal. It need not be provable in the same way: its
-    context may differ.
+    The same statement: the sorry of the same number in a declaration of the repository with the same
+    statement, in any name, file and branch; the same goal: as printed by Lean. The proof need not work here:
+    the context may differ.
 
     Args:
         db: the view.
@@ -641,10 +642,10 @@ def known_proofs(db: sqlite3.Connection, *, repository: str, sorries: Iterable[s
 def citable_proofs(
     db: sqlite3.Connection, *, repository: str, branch: str, most: int
 ) -> list[CitableProofRow]:
-    """Return the proofs of a branch's theorems whose sorry is still there as it was proved; the newest first.
+    """Return the proofs of a branch's theorems whose sorry is unchanged in the source; the newest first.
 
-    Not there: what was rejected, what is conditional on another sorry, what no one checked yet, a sorry whose statement
-    or surroundings are others since, and a text that fills several sorries at once, which proves none of them alone.
+    Without rejected, conditional and unchecked proofs, those of a sorry with another statement or other
+    surroundings since, and texts for several sorries at once, none of which they prove alone.
 
     Args:
         db: the view.
@@ -667,9 +668,9 @@ def citable_proofs(
 
 
 def behind(proof: ProofRow, attempts: Iterable[Tried]) -> Tried | None:
-    """Return the attempt that found a proof; None where it is not recorded (its job ended between the two).
+    """Return the attempt behind a proof; None if it is not recorded (its job ended between the two).
 
-    Where another job has repeated the attempt since, it is the first one that ended so after the proof was found.
+    If another job has repeated the attempt since, it is the first such attempt to end after the discovery.
 
     Args:
         attempts: those on its sorry, oldest first.
@@ -685,8 +686,9 @@ def behind(proof: ProofRow, attempts: Iterable[Tried]) -> Tried | None:
 class SorryProgress:
     """The progress on an open sorry in the present version of its file.
 
-    `rungs` are those that were tried, with whatever model and budget; `goals_left` is the newest attempt's that has it.
-    `settled`: it has a candidate or proof that no check rejected, or its negation has a proof: nothing is left to find.
+    `rungs` have an attempt, with any model and budget; `goals_left` is of the newest attempt with a number.
+    `settled`: it has a candidate or an unrejected proof, or its negation has a proof: nothing is left to
+    find.
     """
 
     rungs: frozenset[int]
@@ -695,9 +697,9 @@ class SorryProgress:
 
 
 def reached(db: sqlite3.Connection, *, repository: str, branch: str) -> dict[str, SorryProgress]:
-    """Return how far the open sorries of a branch got, by id.
+    """Return the progress on the open sorries of a branch, by id.
 
-    One that was not tried and has no candidate is not among them.
+    Sorries without an attempt and a candidate are left out.
     """
     here = {"repository": repository, "branch": branch}
     rungs: dict[str, set[int]] = {}
@@ -716,13 +718,13 @@ def reached(db: sqlite3.Connection, *, repository: str, branch: str) -> dict[str
 
 
 def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:
-    """Return the files of a branch with at least so many sorries, now or earlier, and "exercise" in their text."""
+    """Return the files of a branch with "exercise" in their text and this number of sorries, now or earlier."""
     rows = db.execute(_EXERCISES, {"repository": repository, "branch": branch, "at_least": at_least})
     return {path for (path,) in rows}
 
 
 def seconds_since(db: sqlite3.Connection, moment: str) -> float:
-    """Return the seconds of search above rung 0 that were recorded since a moment (as the view writes times)."""
+    """Return the seconds of search above rung 0 recorded since a moment (in the view's form)."""
     row = db.execute(
         "SELECT coalesce(sum(seconds), 0) FROM attempts WHERE rung > 0 AND recorded_at >= ?", (moment,)
     ).fetchone()
@@ -744,7 +746,7 @@ _SETTLED = f"SELECT t.sorry {_OPEN.format('proofs')} AND t.state <> 'rejected'"
 
 
 def pauses(db: sqlite3.Connection) -> list[PauseRow]:
-    """Return what is paused, by name."""
+    """Return the pauses, by name."""
     return read(db, PauseRow, "pauses", order="work")
 
 
@@ -754,7 +756,7 @@ def triggers(db: sqlite3.Connection) -> list[TriggerRow]:
 
 
 def claims(db: sqlite3.Connection, *, repository: str | None = None, now: str = "") -> list[ClaimRow]:
-    """Return the agents' claims on sorries whose leases end after `now` (as the view writes times)."""
+    """Return the agents' claims on sorries with a lease beyond `now` (in the view's form)."""
     return read(
         db,
         ClaimRow,
@@ -767,6 +769,6 @@ def claims(db: sqlite3.Connection, *, repository: str | None = None, now: str = 
 
 
 def failures_of(db: sqlite3.Connection, *, job: str) -> int:
-    """Return how many attempts of a job have failed; preempted and interrupted ones are none of them."""
+    """Return the number of failed attempts of a job, without preempted and interrupted ones."""
     result = db.execute("SELECT count(*) FROM job_attempts WHERE job = ? AND outcome = 'failed'", (job,))
     return int(result.fetchone()[0])

@@ -1,6 +1,6 @@
 """Make a view anew from the log, beside the old one, and compare two.
 
-The new file replaces the old one by a rename, so that a kill at any moment leaves one whole view.
+The new file replaces the old one by a rename: a kill at any moment leaves one whole view.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ DEFERRED_INDEXES = frozenset(
         "traced_theorems_by_name",
     }
 )
-"""The indexes that only questions use and no projection: a rebuild makes them at its end, from sorted rows."""
+"""The indexes for queries alone, not for projections: a rebuild makes them at its end, from sorted rows."""
 
 
 def build(
     target: Path, log: LogReader, *, upto: int, polls: list[PollRow], most_bytes: int | None = None
 ) -> str | None:
-    """Build a view as of event `upto` in a new file; return what stopped it before, if anything.
+    """Build a view as of event `upto` in a new file; return the reason for an earlier end, if any.
 
-    The file is complete and fsynced when this returns, and has no -wal. It grows to `most_bytes` and no further.
+    The file is complete and fsynced on return, and has no -wal. It grows to `most_bytes` and no further.
     """
     with translated(target):
         remove(target)
@@ -79,7 +79,7 @@ def build(
 
 
 def remove(temporary: Path) -> None:
-    """Remove a temporary database and what SQLite may have put beside it."""
+    """Remove a temporary database and SQLite's files beside it."""
     for suffix in ("", "-journal", "-wal", "-shm"):
         temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
 
@@ -95,7 +95,7 @@ def _new_view(target: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _fill(connection: sqlite3.Connection, log: LogReader, *, upto: int) -> str | None:
-    """Apply the events; return what stopped it, if anything."""
+    """Apply the events; return the reason for an earlier end, if any."""
     was_on = gc.isenabled()
     # A projection makes no cycles, and looking for them is a twentieth of its work.
     gc.disable()
@@ -103,7 +103,7 @@ def _fill(connection: sqlite3.Connection, log: LogReader, *, upto: int) -> str |
         catch_up(connection, log, upto=upto, batch=_BATCH)
     except LogError as stop:
         if read_checkpoint(connection).stopped_seq is None:
-            raise  # not an event that cannot be projected: the log itself, or the disk
+            raise  # the log itself or the disk failed, not a projection
         return str(stop)
     finally:
         if was_on:
@@ -112,7 +112,7 @@ def _fill(connection: sqlite3.Connection, log: LogReader, *, upto: int) -> str |
 
 
 def _defer_indexes(connection: sqlite3.Connection) -> list[str]:
-    """Drop the indexes that the projections do not read; return the statements that make them again."""
+    """Drop the indexes unused by the projections; return the statements to make them again."""
     result = connection.execute(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
     )
@@ -137,16 +137,16 @@ class RebuildReport:
 
 
 def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
-    """Make the view anew; keep the poll states where they can be read.
+    """Make the view anew; keep the poll states if they are readable.
 
     Raises:
         LogDamagedError: the log ends before its anchor.
         DatabaseLockedError: a daemon has the view open; stop it first.
-        LogError: the log cannot be read, or not as far as the old view goes, or the disk refused; the old view is
-            untouched.
+        LogError: the log cannot be read, or not as far as the old view goes, or the disk refused; the old
+            view is untouched.
     """
     started = time.monotonic()
-    check_end(log_path)  # of a log that lost its end the old view is the last witness
+    check_end(log_path)  # if the log lost its end, the old view is the last witness
     lock = WriterLock.take(database_path)
     temporary = beside(database_path)
     try:
@@ -156,7 +156,7 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
             stopped = build(temporary, log, upto=log.position(), polls=polls)
             position = _position(temporary)
             if stopped is not None and (reached := _reached(database_path, log)) > position:
-                # Of a damaged log the old view may be the best that there is.
+                # For a damaged log the old view may be the best one left.
                 raise LogError(
                     f"{database_path}: left as it is, up to event {reached}; a new one would end at event {position}: "
                     f"{stopped}. To make that one all the same, move the old one away first"
@@ -169,7 +169,7 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
 
 
 def projects(log_path: Path, *, scratch: Path) -> bool:
-    """Return whether a view can be made of all that a log says; make one at `scratch`, which does not stay.
+    """Return whether a view can be made of the whole log; the trial view at `scratch` is removed.
 
     Raises:
         LogError: the log cannot be read, or the disk refused.
@@ -182,7 +182,7 @@ def projects(log_path: Path, *, scratch: Path) -> bool:
 
 
 def opened(database_path: Path, log: LogReader) -> tuple[View, str]:
-    """Open a view and bring it up to its log; where it cannot be used make it anew, and return why, else "".
+    """Open a view and bring it up to its log; if it is unusable make it anew, and return why, else "".
 
     Raises:
         LogError: an event cannot be read, or the disk refuses.
@@ -190,7 +190,7 @@ def opened(database_path: Path, log: LogReader) -> tuple[View, str]:
     try:
         return _caught_up(database_path, log), ""
     except (ViewError, DatabaseCorruptError) as error:
-        # It is only a view: whatever is wrong with it, the log can make it again.
+        # It is only a view: whatever its fault, the log can make it again.
         rebuild(log.path, database_path)
         return _caught_up(database_path, log), f"{type(error).__name__}: {error}"
 
@@ -211,7 +211,7 @@ def beside(database_path: Path) -> Path:
 
 
 def sweep(database_path: Path) -> None:
-    """Remove what killed rebuilds left; files of processes that live are theirs."""
+    """Remove the files of killed rebuilds; those of living processes stay."""
     for path in database_path.parent.glob(f"{database_path.name}.rebuild-*"):
         owner = path.name.partition(".rebuild-")[2].partition(".")[0]
         if owner.isdigit() and not Path("/proc", owner).exists():
@@ -233,7 +233,7 @@ def _replace_pages(temporary: Path, database_path: Path) -> bool:
     try:
         old = connect_writable(database_path, mode="rw")
         try:
-            for pragma in REPLACED:  # here, for a file that is no database is found by the first of them
+            for pragma in REPLACED:  # here, as the first of them detects a file of another kind
                 old.execute(f"PRAGMA {pragma}")
             new.backup(old)
             return str(old.execute("PRAGMA quick_check(1)").fetchone()[0]) == "ok"
@@ -297,7 +297,7 @@ COMPARED_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that the view and the log do not agree on. `what`: missing, surplus, changed, or a reason."""
+    """A row on which view and log differ. `what`: missing, surplus, changed, or a reason."""
 
     table: str
     key: tuple[Any, ...]
@@ -311,7 +311,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """The outcome; `differences` is empty where the view is what the log says.
+    """The outcome; `differences` is empty if the view agrees with the log.
 
     `rows` and `hashes` are by table (of the log's side); at most 20 differences are named of each table, and
     `n_differences` counts them all.
@@ -331,7 +331,7 @@ class VerifyReport:
 
 _SCRATCH = "everlean-verify-"
 _LEFT_FREE_BYTES = 256 * 2**20
-"""What a verification leaves of a disk, whosever it is."""
+"""The part of a disk a verification never uses, whosever it is."""
 
 
 def verify(log_path: Path, database_path: Path, *, scratch: Path | None = None) -> VerifyReport:
@@ -368,7 +368,7 @@ def verify(log_path: Path, database_path: Path, *, scratch: Path | None = None) 
 
 
 def _scratch_folder(scratch: Path, after: ExitStack) -> Path:
-    """Make a folder that goes at the end; what a killed verification left beside it goes now."""
+    """Make a folder, to be removed at the end; remove those of killed verifications beside it."""
     try:
         for left in scratch.glob(f"{_SCRATCH}*"):
             owner = left.name.removeprefix(_SCRATCH).partition("-")[0]
@@ -384,7 +384,7 @@ def _scratch_folder(scratch: Path, after: ExitStack) -> Path:
 
 
 def require_room(folder: Path, *, for_view: Path) -> int:
-    """Return what a second view may take there.
+    """Return the bytes available there for a second view.
 
     Raises:
         DatabaseFullError: less than it needs.
@@ -400,7 +400,7 @@ def require_room(folder: Path, *, for_view: Path) -> int:
 
 
 def _size(database_path: Path) -> int:
-    """Return what a database takes, with what its -wal may still add to it."""
+    """Return a database's size, with the possible growth from its -wal."""
     names = (database_path, database_path.with_name(f"{database_path.name}-wal"))
     return sum(path.stat().st_size for path in names if path.exists())
 
@@ -476,7 +476,7 @@ class Comparison:
         return should
 
     def compare(self, live: sqlite3.Connection, should: Rows) -> list[Difference]:
-        """Return how the live view differs in these rows."""
+        """Return the live view's differences in these rows."""
         is_ = self._rows(live)
         return [
             self._difference(key, is_.get(key), should.get(key))

@@ -1,7 +1,7 @@
 """Rows of the view: frozen dataclasses, a table's columns as attributes.
 
-A class under `table` declares one: see `store.view.schema`. A row that adds to a table's (a file's path, say) is a
-subclass of it. Standard library only: see `store.view.queries`.
+A class under `table` declares one: see `store.view.schema`. A row with more columns than its table (a file's
+path, say) is a subclass. Standard library only: see `store.view.queries`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @table("service", key=("id",))
 class ServiceRow:
-    """The daemon's last word on itself and its configuration, in one row (`id` 1)."""
+    """The daemon's last report on itself and its configuration, in one row (`id` 1)."""
 
     id: int
     version: str
@@ -41,10 +41,10 @@ class ServiceRow:
 
 @table("repositories", key=("repository",))
 class RepositoryRow:
-    """A repository that is or was watched.
+    """A repository, watched now or earlier.
 
-    `failing_since` is when the first of the polls that have failed since did so, `failing_told` whether there is a
-    `repository_failing` of it.
+    `failing_since` is the time of the first poll in the present run of failures, `failing_told` whether
+    `repository_failing` is recorded for it.
     """
 
     repository: str
@@ -60,10 +60,10 @@ class RepositoryRow:
     include: list[str]
     exclude: list[str]
     projects: list[str]
-    """The configured folders of Lake projects; none: the root, or all where it has none."""
+    """The configured folders of Lake projects; empty: the root, or every project if the root has none."""
     default_branch: str | None
     state: str
-    """`new`, `ok`, or what is wrong (the problems of `everlean status`)."""
+    """`new`, `ok`, or a problem of `everlean status`."""
     reason: str
     remedy: str
     failing_since: str | None
@@ -71,15 +71,15 @@ class RepositoryRow:
     archived: bool
     """Its forge accepts no changes to it."""
     private: bool
-    """Its forge hides it from strangers: its texts stay within it."""
+    """Its forge hides it from strangers: its texts must not leave it."""
     replaced_by: int | None
-    """The number of another repository that its forge has under its name; nothing is done until a person says which."""
+    """The number of another repository under its name at the forge; work stops until a person chooses one."""
     first_seen_at: str
 
 
 @dataclass(frozen=True, slots=True)
 class PolledRepository(RepositoryRow):
-    """A repository with the state of its poll when it was last polled; None where that is not known."""
+    """A repository with the state of its last poll; None where unknown."""
 
     checked_at: str | None
     """When it was last polled."""
@@ -92,18 +92,18 @@ class PolledRepository(RepositoryRow):
 class BranchRow:
     """A branch of a repository.
 
-    `scanned_seq` is the log position of the newest scan, `scanned_include_json` and
-    `scanned_exclude_json` the path patterns that it had, `projects_json` its Lake projects; None before the first scan.
+    `scanned_seq` is the log position of the newest scan, `scanned_include_json` and `scanned_exclude_json`
+    its path patterns, `projects_json` its Lake projects; None before the first scan.
     """
 
     repository: str
     branch: str
     state: str
-    """`live`, `deleted`, or `unwatched` (it is there and the watchlist does not ask for it)"""
+    """`live`, `deleted`, or `unwatched` (it exists, outside the watchlist)"""
     tip: str
     """the newest observed commit"""
     scanned: str | None
-    """the newest scanned one"""
+    """the newest scanned commit"""
     scanned_seq: int | None
     scanned_include: list[str]
     scanned_exclude: list[str]
@@ -111,9 +111,9 @@ class BranchRow:
     """its Lake projects: `folder` (`""` for the root), `toolchain` (the text of its `lean-toolchain`) and `manifest`
     (the blob of its `lake-manifest.json`)"""
     challenges: list[str]
-    """the modules that a comparator.json names as challenges"""
+    """the modules named as challenges by a comparator.json"""
     rewrites: int
-    """how many force-pushes"""
+    """the number of force-pushes"""
 
     @property
     def lake_projects(self) -> tuple[Project, ...]:
@@ -154,9 +154,9 @@ class CommitRow:
     indexes=(Index("past_uncounted", ("repository",), where="sorries IS NULL"),),
 )
 class PastCommitRow:
-    """A commit of the time before the first sight of a branch, the last of its week.
+    """A commit older than the first sight of its branch, the last of its week.
 
-    `begins`: in its week the history does. `sorries` is NULL until they are counted.
+    `begins`: the history begins in its week. `sorries` is NULL until they are counted.
     """
 
     repository: str
@@ -182,8 +182,8 @@ class PastCommitRow:
 class FileRow:
     """A Lean file at the newest scanned commit of a branch. `blob` is its git object id.
 
-    Where it has more than the limits allow, `declarations_taken` and `sorries_taken` say how many are known of it.
-    `marked` names declarations whose sorry an attribute says to be there by design.
+    Above a limit, `declarations_taken` and `sorries_taken` are the numbers taken. `marked` names declarations
+    whose sorry an attribute calls intended.
     """
 
     repository: str
@@ -202,17 +202,17 @@ class FileRow:
 
 
 LARGER = "raise the limit under [scan], which counts for a file from its next change on, or exclude the file"
-"""What to do where the limits leave something out."""
+"""The remedy where the limits leave something out."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooLargeRow:
-    """What the limits left out of a branch's newest scan: of `files` with more than they allow, how much is taken."""
+    """A branch whose newest scan was cut by the limits: `files` above a limit, and the numbers taken."""
 
     repository: str
     branch: str
     path: str
-    """of the file of which most is left out"""
+    """of the file with the most left out"""
     files: int
     declarations: int
     declarations_taken: int
@@ -221,7 +221,7 @@ class TooLargeRow:
 
     @property
     def said(self) -> str:
-        """Return it for people: "too large: 2,000 of 300,000 sorries taken (S.lean)"."""
+        """Return the row for people: "too large: 2,000 of 300,000 sorries taken (S.lean)"."""
         parts = [
             f"{taken:,} of {there:,} {what}"
             for what, taken, there in (
@@ -234,7 +234,7 @@ class TooLargeRow:
 
 
 def too_large_text(rows: Iterable[TooLargeRow]) -> dict[str, str]:
-    """Return it for people, by repository: of the first branch, and how many branches more."""
+    """Return the rows for people, by repository: the first branch, and the number of further ones."""
     result = {}
     for repository, branches in groupby(rows, key=lambda row: row.repository):
         first, *others = branches
@@ -279,14 +279,14 @@ class DeclarationRow:
     ),
 )
 class TheoremRow:
-    """A theorem or lemma of a branch, through all its versions; all is as in the newest of them."""
+    """A theorem or lemma of a branch, through all its versions; the columns are of the newest one."""
 
     repository: str
     branch: str
     theorem: str
     """Its id for life, given at its first sight."""
     identity: str
-    """The id of its present name and statement, which the declaration there has too."""
+    """The id of its present name and statement, shared with its declaration."""
     state: str
     """`present` or `deleted`."""
     name: str
@@ -300,15 +300,15 @@ class TheoremRow:
     last_sha: str
     """The commit of its newest version."""
     versions: int
-    """How many differ in more than lines."""
+    """The number of versions with more than other lines."""
 
 
 @table("theorem_versions", key=("repository", "branch", "theorem", "seq"))
 class TheoremVersionRow:
-    """One version of a theorem, and `steps`, what made it one.
+    """One version of a theorem; `steps` are its changes.
 
-    `steps` is a comma-separated list of: appeared, returned, renamed, file_moved, restated, reproved (the same
-    statement with another proof), deleted.
+    `steps` is a comma-separated list of: appeared, returned, renamed, file_moved, restated, reproved (the
+    same statement with another proof), deleted.
     """
 
     repository: str
@@ -327,17 +327,17 @@ class TheoremVersionRow:
 
 
 STATES_IN_SOURCE = ("open", "verified")
-"""Those of a sorry that the source has."""
+"""The states of a sorry in the source."""
 IN_SOURCE = f"state IN {STATES_IN_SOURCE!r}"
-"""Of a sorry: the source has it."""
+"""A condition on sorries: in the source."""
 UNWRITTEN = f"written_sha IS NULL AND {IN_SOURCE}"
-"""Of a sorry in the source: nobody has asked git who wrote it."""
+"""A condition on sorries in the source: git was not asked for the author yet."""
 
 
 SorryState = Literal["open", "verified", "filled", "removed"]
 SORRY_STATES: tuple[str, ...] = get_args(SorryState)
 TURNS = ("opened", "reopened", "filled", "removed", "restated", "became an axiom", "unchecked", "hidden")
-"""The steps at which a sorry comes into the source, or goes."""
+"""The steps at which a sorry enters or leaves the source."""
 
 
 @table(
@@ -357,16 +357,16 @@ class SorryRow:
     repository: str
     branch: str
     sorry: str
-    """Its id, which survives moves and edits."""
+    """Its id, stable through moves and edits."""
     state: str
-    """`open` (no verified proof), `verified` (a proof that Lean accepted waits), `filled` (its declaration says what it
-    said, and has a proof there), `removed` (it went otherwise: `went` says how). A candidate leaves it open."""
+    """`open` (no verified proof), `verified` (a verified proof waits), `filled` (its declaration has the same
+    statement and a proof), `removed` (gone otherwise: see `went`). A candidate leaves it open."""
     declaration: str
     kind: str
     statement: str
     statement_hash: str
     ordinal: int
-    """Which one inside its declaration, from 0."""
+    """Its number inside its declaration, from 0."""
     token: str
     """`sorry` or `admit`."""
     mode: str
@@ -382,29 +382,29 @@ class SorryRow:
     byte_end: int
     context_hash: str
     opened_sha: str
-    """The commit that it was first seen in."""
+    """The commit at its first sight."""
     opened_at: str
-    """When that commit was made."""
+    """The time of that commit."""
     updated_sha: str
     closed_sha: str | None
     filled_by: str | None
     """`people` or `us`."""
     went: str
-    """How it was removed: `deleted` with its declaration, `restated` (that says something else), `became an axiom`,
-    `unchecked` (what took its place the kernel does not see, or it may admit the goal), `hidden` (a macro or a command
-    that no one knows holds it); else empty."""
+    """How it was removed: `deleted` with its declaration, `restated` (with another statement), `became an
+    axiom`, `unchecked` (by something unseen by the kernel, or that may admit the goal), `hidden` (in an
+    unknown macro or command); else empty."""
     rests_on: list[str]
-    """The declarations with a sorry that the proof in its place cites."""
+    """The declarations with a sorry cited by the proof in its place."""
     verified_proof: str | None
-    """The proof that waits."""
+    """The waiting proof."""
     written_sha: str | None
-    """The commit that wrote its line, by git; empty where git does not know, null before git was asked."""
+    """The commit of its line, by git; empty if git does not know, null before git was asked."""
     written_by: str
     """The author's name."""
     written_at: str | None
     """When the author wrote it."""
     pull_request: int | None
-    """The number of the pull request that brought it."""
+    """The number of the pull request behind it."""
 
     @property
     def in_source(self) -> bool:
@@ -420,20 +420,20 @@ class SorryStepRow:
     sorry: str
     seq: int
     step: str
-    """`opened`, `reopened`, `moved`, `changed`, `verified`, `refuted` (a verified proof was rejected later, or kernels
-    do not agree on it), `filled`,
-    `removed`, or how else it went: `restated`, `became an axiom`, `unchecked`, `hidden`"""
+    """`opened`, `reopened`, `moved`, `changed`, `verified`, `refuted` (a verified proof was rejected later,
+    or kernels do not agree on it), `filled`, `removed` or another end: `restated`, `became an axiom`,
+    `unchecked`, `hidden`"""
     sha: str
     at: str
-    """When its commit was made; of a step of a proof or a trace, when it was recorded."""
+    """The time of its commit; for a step of a proof or a trace, of the record."""
     recorded_at: str
-    """When the daemon saw it."""
+    """The time at which the daemon saw it."""
     author: str
     """The author of its commit; empty for a step of a proof or a trace."""
     pull_request: int | None
     """The number of the pull request in the subject of its commit."""
     filled_by: str | None
-    """Of a step `filled`: `people` or `us`."""
+    """For a step `filled`: `people` or `us`."""
     detail: str
     """a line for people"""
 
@@ -448,32 +448,32 @@ class AttemptRow:
     prover: str
     rung: int
     model: str
-    """The id of the model that was asked; empty where there is none."""
+    """The id of its model; empty without one."""
     budget: str
     repository: str
     branch: str
     sha: str
     outcome: str
-    """`found`, `disproved` (Lean took a proof of its negation), `exhausted` (nothing was left to try),
-    `budget`, `unsupported` or `error`."""
+    """`found`, `disproved` (Lean took a proof of its negation), `exhausted` (nothing left to try), `budget`,
+    `unsupported` or `error`."""
     detail: str
     """Why."""
     nodes: int
-    """States expanded; of whole proofs, texts that Lean judged."""
+    """Expanded states; for whole proofs, texts judged by Lean."""
     repl_calls: int
     seconds: float
     seed: int
     best: str
     """How far it got, in words."""
     goals_left: int | None
-    """Open goals of the state that came nearest to a proof."""
+    """Open goals of the state nearest to a proof."""
     prompt_tokens: int
-    """0 where they are not counted."""
+    """0 if not counted."""
     completion_tokens: int
     usd: float | None
-    """Null where the cost is not known."""
+    """Null if the cost is unknown."""
     tree_sha256: str | None
-    """The search's tree in the log, where there is one."""
+    """The search's tree in the log, if it has one."""
     job: str
     recorded_at: str
 
@@ -500,7 +500,7 @@ class ProofRow:
     repository: str
     branch: str
     sha: str
-    """The commit at which it was found; `blob` and `byte_start` are of the file there."""
+    """The commit of its discovery, with `blob` and `byte_start`."""
     path: str
     blob: str
     byte_start: int
@@ -514,41 +514,42 @@ class ProofRow:
     rung: int
     toolchain: str
     state: str
-    """`candidate` (with `checked_at`: nothing failed, and not all could be judged), `verified`, `rejected` or
-    `conditional`."""
+    """`candidate` (with `checked_at`: nothing failed, something could not be judged), `verified`, `rejected`
+    or `conditional`."""
     checks: list[dict[str, str]]
     """The gate's, each with `step`, `verdict`, `by` and `evidence`."""
     not_checked: list[str]
-    """What could not be judged here."""
+    """The steps without a judgement here."""
     axioms: list[str]
     grade: str
-    """How far kernels judged what it rests on: `L0`, `L1` or `L2`; empty until it is verified."""
+    """How far kernels judged the proof and everything below it: `L0`, `L1` or `L2`; empty until it is
+    verified."""
     kernel: str
-    """The programs that replayed it."""
+    """The programs behind its kernel replay."""
     judge: str
-    """The Lean that verified it last; empty before."""
+    """The last Lean that verified it; empty before."""
     rests_on_sha256: str | None
-    """The payload in the log that names all that it rests on, by module; null where nobody told."""
+    """The payload in the log with the constants below it, by module; null if unknown."""
     statement: str
-    """The verified statement in the words of its source; empty before, or where it was not recorded."""
+    """The verified statement in the words of its source; empty before, or if it was not recorded."""
     lean_statement: str
-    """What Lean made of these words, every name, argument and universe level written; empty where it is unknown."""
+    """The same statement elaborated by Lean, with every name, argument and universe level; empty if
+    unknown."""
     not_in_header: list[str] | None
-    """The variables of Lean's statement that the source's own header does not write; null where nobody could tell."""
+    """The variables of Lean's statement missing in the source's own header; null if unknown."""
     speaks_of: list[dict[str, str]]
-    """The project's constants that the statement rests on, each with `kind`, `module`, `name` and `type`."""
+    """The project's constants below the statement, each with `kind`, `module`, `name` and `type`."""
     speaks_of_more: int
-    """How many of these are left out."""
+    """The number of further ones, left out."""
     doubts: list[str]
-    """The advisories on all kernels that vouch for it, or that kernels do not agree: it is in doubt until it is checked
-    again."""
+    """Why it is in doubt until checked again: an advisory on every kernel behind it, or a disagreement of
+    kernels."""
     checked_sha: str
-    """The commit at which it was last verified; `checked_blob` and `checked_start` are the file and the place
-    there."""
+    """The commit of its last verification, with the file `checked_blob` and the place `checked_start`."""
     checked_blob: str
     checked_start: int
     conditional_on: list[str]
-    """Declarations with a sorry that it rests on."""
+    """Declarations with a sorry below it."""
     reason: str
     patch_sha256: str | None
     """The patch in the log."""
@@ -558,9 +559,9 @@ class ProofRow:
     found_at: str
     checked_at: str | None
     job: str
-    """The one that found it first."""
+    """The job that found it first."""
     checked_job: str | None
-    """The one that judged it last."""
+    """The job of its last verdict."""
 
 
 JobState = Literal["running", "succeeded", "failed", "interrupted", "cancelled", "released"]
@@ -601,7 +602,7 @@ class JobRow:
     retry_at: str | None
     """When it is tried again by itself."""
     summary: dict[str, Any]
-    """The kind's own; a build's `modules_failed` names what it did without."""
+    """The kind's own; `modules_failed` of a build names the modules left out."""
 
 
 @table("job_attempts", key=("job", "attempt"), indexes=(Index("job_attempts_by_end", ("ended_at",)),))
@@ -618,7 +619,7 @@ class JobAttemptRow:
 
 @table("pauses", key=("work",))
 class PauseRow:
-    """A sort of work that a user paused and none has resumed, why ("" where none said why), and since when."""
+    """A sort of work paused by a user, the reason ("" if none was given), and the start."""
 
     work: str
     by: str
@@ -633,11 +634,11 @@ class ClaimRow:
     sorry: str
     repository: str
     claim: str
-    """Its id, by which it is renewed and given back."""
+    """Its id, for renewing and returning it."""
     agent: str
-    """What the agent calls itself."""
+    """The agent's name for itself."""
     by: str
-    """The user who asked."""
+    """The user behind it."""
     since: str
     """When it was last taken or renewed."""
     until: str
@@ -648,7 +649,7 @@ class ClaimRow:
 class TriggerRow:
     """The newest trigger of a sort of work in a repository.
 
-    `job` is the first one that began after it, if any; `ended` is why none had to.
+    `job` is the first job after it, if any; `ended` is the reason if none was needed.
     """
 
     work: str
@@ -667,7 +668,7 @@ class TriggerRow:
 
 @table("offers", key=("model", "weights", "repository"))
 class OfferRow:
-    """A model that a user gives, to be measured on a repository; see `store.events.models.ModelOffered`."""
+    """A user's model, to be measured on a repository; see `store.events.models.ModelOffered`."""
 
     model: str
     weights: str
@@ -683,16 +684,16 @@ class OfferRow:
 class NotifierRow:
     """A channel, as its events left it (`store.events.service`). Events up to `position` are not sent again.
 
-    `problem` is "" where the last message was taken; otherwise `failing_since` says since when none is. `digest_at` is
-    when the last digest was taken, or, before the first, when the channel was switched on.
+    `problem` is "" after a delivery; otherwise `failing_since` is the time of the first refusal. `digest_at`
+    is the time of the last delivered digest, before the first one of the channel's activation.
     """
 
     channel: str
     kinds: dict[str, int]
-    """each kind of event that it sends, with the position behind which its news begin; empty: off"""
+    """its kinds of events, each with the position at which its news begin; empty: off"""
     position: int
     messages: int
-    """that it took"""
+    """delivered"""
     told: int
     """events in them"""
     problem: str
@@ -705,10 +706,10 @@ class NotifierRow:
 
 @table("view_position", key=("projection",))
 class PositionRow:
-    """The position up to which the view has read the log; committed in the same transaction as its rows.
+    """The view's position in the log, committed in the same transaction as its rows.
 
-    `event_id` is that of the event at `seq`, so that a view is not read on with another log. `stopped_seq` is
-    the event that could not be projected, where there is one, and `stopped_reason` why.
+    `event_id` is the id of the event at `seq`: a view must not continue with another log. `stopped_seq` is
+    the event at which projection failed, if any, and `stopped_reason` the reason.
     """
 
     projection: str
@@ -723,8 +724,8 @@ class PositionRow:
 class TraceRow:
     """A traced commit, closed. `seq` is the log position of its `commit_traced`. `state`: current, withdrawn.
 
-    Its files are those of `traced_files` with the same repository and line, from_seq <= seq and until_seq NULL or
-    > seq. `manifest_sha256` names the import's order in the log. The counts are of the whole commit.
+    Its files are those of `traced_files` with the same repository and line, from_seq <= seq and until_seq
+    NULL or > seq. `manifest_sha256` names the import's order in the log. The counts are of the whole commit.
     """
 
     trace: str
@@ -752,13 +753,13 @@ class TraceRow:
 
     @property
     def completeness(self) -> float:
-        """The share of its files, 0..1, of which all could be extracted; 1 for a commit without files."""
+        """The share of its files extracted in full, 0..1; 1 for a commit without files."""
         return 1 - self.files_failed / self.files_traced if self.files_traced else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class FileOfTrace:
-    """A file of a trace; `error` says what could not be extracted. `sha` is the commit that brought this version."""
+    """A file of a trace; `error` is the reason if extraction failed. `sha` is the commit of this version."""
 
     path: str
     content: int
@@ -792,13 +793,13 @@ class MeasureRow:
 
 @dataclass(frozen=True, slots=True)
 class GapRow:
-    """Something that a trace lacks (`store.domain.records.TraceGap`), and the file that it lacks it of."""
+    """A gap of a trace (`store.domain.records.TraceGap`), with its file."""
 
     path: str
     kind: str
-    """`file` (not traced at all), `elaboration` (Lean refused it), `theorem` (Lean made no such theorem), `tactics` (no
-    steps reported), `generated` (constants that a macro declares), `premise_site` (constants whose definition is not
-    known) or `sorry_goal` (no goal for a sorry)"""
+    """`file` (not traced at all), `elaboration` (refused by Lean), `theorem` (missing in Lean), `tactics` (no
+    steps reported), `generated` (constants declared by a macro), `premise_site` (constants with unknown
+    definition) or `sorry_goal` (no goal for a sorry)"""
     declaration: str
     """empty: the whole file"""
     reason: str
@@ -806,7 +807,7 @@ class GapRow:
 
 @table("sorry_goals", key=("repository", "branch", "sorry"))
 class SorryGoalRow:
-    """The last goal that Lean printed for a sorry, and its commit; see `store.events.traces.SorryStated`."""
+    """The last goal printed by Lean for a sorry, and its commit; see `store.events.traces.SorryStated`."""
 
     repository: str
     branch: str
@@ -820,8 +821,11 @@ class SorryGoalRow:
 
 @dataclass(frozen=True, slots=True)
 class LineFile:
-    """A file that a line has now, its commit's trace closed or not. `seen` is `store.domain.records.Seen` as a list,
-    None for an import; `gaps` are lists of kind, declaration, reason."""
+    """A present file of a line, its commit's trace closed or not.
+
+    `seen` is `store.domain.records.Seen` as a list, None for an import; `gaps` are lists of kind,
+    declaration, reason.
+    """
 
     path: str
     key: str
@@ -842,10 +846,10 @@ class LineFile:
     ),
 )
 class TracedTheoremRow:
-    """A theorem of a trace. `statement` is None where the tracer gave none.
+    """A theorem of a trace. `statement` is None if the tracer gave none.
 
-    `split_key` is `store.domain.identity.split_key`; `has_sorry`: a step of its proof is a sorry. `url` and `commit`
-    are None where they are the trace's own.
+    `split_key` is `store.domain.identity.split_key`; `has_sorry`: a step of its proof is a sorry. `url` and
+    `commit` are None if they equal the trace's.
     """
 
     content: int
@@ -873,9 +877,9 @@ class TracedTheoremRow:
 
 @table("premises", key=("content", "index"), indexes=(Index("premises_by_name", ("full_name",)),))
 class PremiseRow:
-    """A declaration that proofs may use; see `store.domain.records.Premise`.
+    """A declaration usable in proofs; see `store.domain.records.Premise`.
 
-    `code` is a theorem's statement, the whole text of anything else.
+    `code` is a theorem's statement, or the whole text of anything else.
     """
 
     content: int
@@ -899,7 +903,7 @@ class PremiseRow:
 
 @dataclass(frozen=True, slots=True)
 class TrainingProof:
-    """A proof to learn from, step by step. `split_key` is what its theorem states: copies of a theorem share it."""
+    """A proof to learn from, step by step. `split_key` is of its statement: copies of a theorem share it."""
 
     path: str
     theorem: str
@@ -918,16 +922,16 @@ class TrainingProof:
 class CheckpointRow:
     """A trained checkpoint; see `store.events.models.CheckpointSaved`.
 
-    No one decided on it yet where `promoted_at` and `refused_at` are both NULL.
+    While `promoted_at` and `refused_at` are both NULL, it waits for a decision.
     """
 
     checkpoint: str
     """Its id."""
     model: str
     parent: str | None
-    """The checkpoint that training started from."""
+    """The checkpoint before its training."""
     base: str
-    """What the first of its chain started from."""
+    """The base of the first checkpoint in its chain."""
     data_seq: int
     """The log's position of the training data."""
     config: dict[str, Any]
@@ -937,9 +941,9 @@ class CheckpointRow:
     """SHA-256 of the file."""
     size_bytes: int
     """Of the weights."""
-    """SHA-256 of a file that earlier versions kept; else null."""
+    """SHA-256 of a file kept by earlier versions; else null."""
     curve: str | None
-    """SHA-256 of the blob with the training's losses; null where none was kept."""
+    """SHA-256 of the blob with the training's losses; null if none was kept."""
     versions: dict[str, str]
     """Of the libraries."""
     device: str
@@ -952,10 +956,10 @@ class CheckpointRow:
     reason: str
     """Why it was promoted."""
     refused_at: str | None
-    """When the rule kept it out of use, unless it was promoted since."""
+    """When the rule refused it; a later promotion overrides."""
     refused_reason: str
     removed_at: str | None
-    """When its files were removed; what is known of it stays."""
+    """When its files were removed; its row stays."""
     removed_reason: str
 
 
@@ -968,18 +972,18 @@ class EvaluationRow:
     model: str
     checkpoint: str
     repository: str | None
-    """Null where it is of several."""
+    """Null if it covers several."""
     split: str
     dataset: str
     """SHA-256 of the examples."""
     metrics: dict[str, float]
-    """`recall@1`, `@5`, `@10`, `@32`, `@100`, `mrr`, `ndcg@10`, those of the baselines with `bm25 ` or `mepo ` before,
-    of the ranking fused with BM25's with `fused `;
-    `tactic@1`, `tactic@8`, `token_accuracy`; `mae` and `mse` in steps, `within_1`."""
+    """`recall@1`, `@5`, `@10`, `@32`, `@100`, `mrr`, `ndcg@10`, those of the baselines with `bm25 ` or `mepo
+    ` before, of the ranking fused with BM25's with `fused `; `tactic@1`, `tactic@8`, `token_accuracy`; `mae`
+    and `mse` in steps, `within_1`."""
     n: int
-    """How many examples."""
+    """The number of examples."""
     seconds: float
     job: str
     recorded_at: str
     scores: str | None = None
-    """SHA-256 of the blob with each theorem's score; null where none are kept."""
+    """SHA-256 of the blob with each theorem's score; null if none are kept."""

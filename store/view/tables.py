@@ -1,8 +1,7 @@
-"""The tables of database.db, the view of the log: those of `store.view.rows` and `bumps`, and those that no question
-reads row by row, declared here.
+"""The tables of database.db, the view of the log: those of `store.view.rows` and `bumps`, and the rest here.
 
-The fingerprint tells a view of this version from any other, and one that differs is made anew from the log. Every
-primary key is natural, so that a rebuild gives the same rows. Times are UTC ISO-8601 text.
+The tables here have no queries of whole rows. A view with another fingerprint is made anew from the log.
+Every primary key is natural, so that a rebuild gives the same rows. Times are UTC ISO-8601 text.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from store.view.schema import Index, Table, declared, table
 
 PROJECTION = "view"
 PROJECTION_VERSION = 1
-"""Raise it when a projection changes what it writes without a change of tables."""
+"""Raise it when a projection's output changes without a change of tables."""
 
 NOT_PROJECTED = frozenset({"poll_states", "view_position"})
-"""Tables whose rows do not follow from the log (see their rows' docstrings)."""
+"""Tables with rows from outside the log (see their rows' docstrings)."""
 
 
 @table("builds", key=("repository", "sha", "project"))
 class BuildRow:
-    """A commit that lake has built, as of its newest build. The compiled files themselves are cache and may be gone.
+    """A commit built by lake, as of its newest build. The compiled files are cache and may be gone.
 
-    `dependencies` is the key of the packages that it was built with, `modules_failed` what did not build.
+    `dependencies` is the key of its packages, `modules_failed` are the modules without a build.
     """
 
     repository: str
@@ -45,9 +44,10 @@ class BuildRow:
 
 @table("accepted", key=("key",), indexes=(Index("accepted_of_toolchain", ("toolchain", "seq")),))
 class AcceptedRow:
-    """What a kernel accepted, by the key that hashes all that it read (`pipeline.gate.accepted`), and in which check.
+    """A module or export accepted by a kernel, and the check it was in.
 
-    `what` is for people: a module, or the theorem whose export it is.
+    `key` hashes everything the kernel read (`pipeline.gate.accepted`). `what` is for people: a module, or the
+    export's theorem.
     """
 
     key: str
@@ -62,7 +62,7 @@ class AcceptedRow:
 
 @table("unfinished_scans", key=("repository", "branch"))
 class UnfinishedScanRow:
-    """A scan that is recorded in parts and not closed yet: its attempt, by the event that began it."""
+    """A scan recorded in parts and not closed yet: its attempt, by its first event."""
 
     repository: str
     branch: str
@@ -82,10 +82,10 @@ class TallyRow:
 
 @table("split_tallies", key=("split", "side"))
 class SplitTallyRow:
-    """The number of theorems that `novel_premises` has put on a side by the premises of their proofs.
+    """The number of theorems put on a side by `novel_premises` for the premises of their proofs.
 
-    Kept so that closing a small commit need not count all members. Not in it: theorems without premises, and those
-    whose side followed from a name that was known.
+    Kept for closing a small commit without a count of all members. Without theorems with no premises, and
+    those on the side of a known name.
     """
 
     split: str
@@ -98,8 +98,8 @@ class PollStateRow:
     """The last and the next poll of a repository. A cache beside the view, no projection.
 
     An unchanged poll is no event (500 repositories every five minutes would be 52 million a year), so this
-    one table does not follow from the log. Losing it costs one unconditional poll; `db verify` leaves it out. `etag`
-    is what the poller wants to remember for the next poll, as JSON: ETags, and which history they belong to.
+    one table does not follow from the log. Losing it costs one unconditional poll; `db verify` leaves it out.
+    `etag` is the poller's note for the next poll, as JSON: ETags, and the history they belong to.
     """
 
     repository: str
@@ -120,7 +120,7 @@ class PollStateRow:
 class TracedFileRow:
     """The content of a path on a branch, from event `from_seq` until just before `until_seq` (NULL: still).
 
-    `key` is the one that it was traced under last (`store.events.traces.FileTraced`).
+    `key` is of its last trace (`store.events.traces.FileTraced`).
     """
 
     repository: str
@@ -136,7 +136,7 @@ class TracedFileRow:
 
 @table("traced_contents", key=("content",), unique="sha256")
 class TracedContentRow:
-    """One file's trace, whichever commits have it. `sha256` is its payload in the log.
+    """One file's trace, for any number of commits. `sha256` is its payload in the log.
 
     `seen` is `store.domain.records.Seen` as a list, None for an import; `gaps` a list of [kind, declaration,
     reason].
@@ -180,7 +180,7 @@ class TracedTacticRow:
     indexes=(Index("tactic_premises_by_name", ("full_name",)),),
 )
 class TacticPremiseRow:
-    """A premise that a traced tactic names, in the order of its marks."""
+    """A premise named by a traced tactic, in the order of its marks."""
 
     content: int
     theorem: int
@@ -200,7 +200,7 @@ class TacticPremiseRow:
     indexes=(Index("theorem_premises_by_name", ("full_name",)),),
 )
 class TheoremPremiseRow:
-    """A constant that a traced theorem's whole proof uses; the columns of its site are NULL where no one knows it."""
+    """A constant used in a traced theorem's whole proof; the columns of its site are NULL if unknown."""
 
     content: int
     theorem: int
@@ -223,10 +223,10 @@ class TheoremPremiseRow:
     ),
 )
 class TheoremTypeRow:
-    """What a traced theorem states: Lean's type, by a digest that others share whose type is the same.
+    """A traced theorem's statement: Lean's type, by a digest equal for equal types.
 
-    `position` is 0 for the theorem itself, and counts from 1 the theorems of packages and of Lean with that type that
-    its file imports. `proof` is its text, where the trace has it.
+    `position` is 0 for the theorem itself; from 1 on are the theorems of packages and of Lean with the same
+    type, among its file's imports. `proof` is its text, if the trace has it.
     """
 
     content: int
@@ -241,10 +241,10 @@ class TheoremTypeRow:
 
 @table("split_members", key=("split", "of", "key"), only_key=True)
 class SplitMemberRow:
-    """The side of a split that a theorem is on, for life. `side`: train, val, test.
+    """A theorem's side of a split, for life. `side`: train, val, test.
 
-    `of` says what `key` is: "theorem" (`store.domain.identity.split_key`) or "name" (a full name, whose side a later
-    statement of that name takes over). `seq` is the event that decided it.
+    `of` is the sort of `key`: "theorem" (`store.domain.identity.split_key`) or "name" (a full name; a later
+    statement of the name takes its side). `seq` is the event behind the decision.
     """
 
     split: str
@@ -256,7 +256,7 @@ class SplitMemberRow:
 
 @table("reserved_premises", key=("full_name",))
 class ReservedPremiseRow:
-    """A premise that no training proof of the novel_premises split may use; `seq` is the event that reserved it."""
+    """A premise barred from the novel_premises split's training proofs; `seq` is the event that reserved it."""
 
     full_name: str
     seq: int
@@ -266,7 +266,7 @@ class ReservedPremiseRow:
 class ProofTallyRow:
     """The number of proofs found, and of first verdicts of each kind.
 
-    `verdict`: found, checked (nothing failed, not all could be judged), verified, rejected.
+    `verdict`: found, checked (nothing failed, something could not be judged), verified, rejected.
     """
 
     verdict: str
@@ -277,7 +277,7 @@ class ProofTallyRow:
 class JobTallyRow:
     """The number of attempts of a kind of job by outcome and duration: see `store.view.projections.jobs`.
 
-    `bucket` is the number of an interval of seconds, -1 where no one timed them. `seconds` is their sum.
+    `bucket` is the number of an interval of seconds, -1 if they were not timed. `seconds` is their sum.
     """
 
     kind: str
@@ -302,13 +302,13 @@ def table_list() -> tuple[Table, ...]:
 
 @cache
 def statements() -> tuple[str, ...]:
-    """Return the statements that make an empty view."""
+    """Return the statements for an empty view."""
     return tuple(statement for one in table_list() for statement in one.statements)
 
 
 @cache
 def fingerprint() -> int:
-    """Return a number (31 bits, for `user_version`) that changes with the tables and the projections."""
+    """Return a number (31 bits, for `user_version`) derived from the tables and the projections' version."""
     whole = "\n".join((*statements(), str(PROJECTION_VERSION)))
     return zlib.crc32(whole.encode()) & 0x7FFF_FFFF or 1
 

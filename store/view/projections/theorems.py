@@ -1,14 +1,14 @@
-"""A branch's theorems through time: one lineage a theorem, and a version for all that made it another one.
+"""A branch's theorems through time: one lineage a theorem, and a version for each change.
 
-A lineage's id is `identity.theorem_id` of its name and statement at first sight; where another lineage of the branch
-has that id, one is derived from it. It keeps the id through every rename, move and new statement, and when it is
-deleted and stands there again under the same name with the same statement.
+A lineage's id is `identity.theorem_id` of its name and statement at first sight; if another lineage of the
+branch has that id, one is derived from it. It keeps the id through every rename, move and new statement, and
+when it is deleted and returns under the same name with the same statement.
 
-What is known, and what not. The versions of a lineage begin with its first sight: for what stood at a branch's first
-scan, the commit of that scan. A log from before `theorems_followed` has scans without it: at the first such event of
-the branch every theorem that stands there gets a lineage (`appeared`), dated by the commit that its file was last
-scanned at, and what the steps tell of unknown theorems is adopted with what they say. What became of them earlier
-stays unknown. From then on every theorem of the branch has its one lineage.
+The versions of a lineage begin with its first sight: for theorems of a branch's first scan, the commit of
+that scan. A log from before `theorems_followed` has scans without it: at the first such event of the branch
+every present theorem gets a lineage (`appeared`), dated by the last scanned commit of its file, and unknown
+theorems in the steps are adopted with the facts of the steps. Their earlier life stays unknown. From then on
+every theorem of the branch has its one lineage.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STANDING = (
 
 
 class _Lineage(NamedTuple):
-    """A theorem as its row has it."""
+    """A theorem, by its row."""
 
     theorem: str
     identity: str
@@ -50,7 +50,7 @@ class _Lineage(NamedTuple):
 
 
 class _Sight(NamedTuple):
-    """A theorem without a lineage yet, and the commit that it was seen at."""
+    """A theorem without a lineage yet, and the commit of the sight."""
 
     after: TheoremAfter
     sha: str
@@ -59,7 +59,7 @@ class _Sight(NamedTuple):
 def theorems_followed(
     db: sqlite3.Connection, event: StoredEvent, body: TheoremsFollowed, steps: Sequence[TheoremStep]
 ) -> None:
-    """Apply one commit's steps. Which lineage each is about is found first: two may have swapped their names."""
+    """Apply one commit's steps. All lineages are looked up first: two may have swapped their names."""
     branch = _Branch(db, event, body)
     first = not db.execute(
         f"SELECT EXISTS (SELECT 1 FROM theorems WHERE {_BRANCH})", branch.where
@@ -86,13 +86,13 @@ def theorems_followed(
 
 @dataclass(slots=True)
 class _Branch:
-    """The lineages of one branch, while one event is taken in."""
+    """The lineages of one branch, while one event is applied."""
 
     db: sqlite3.Connection
     event: StoredEvent
     body: TheoremsFollowed
     told: set[str] = field(default_factory=set)
-    """Lineages that the event's own steps changed: they have their version, whatever a comparison would add."""
+    """Lineages changed by the event's own steps: they have their version, whatever a comparison would add."""
 
     @property
     def where(self) -> tuple[str, str]:
@@ -101,10 +101,11 @@ class _Branch:
     def identity(self, item: TheoremBefore | TheoremAfter) -> str:
         return theorem_id(self.body.repository, item.name, item.statement_hash)
 
-    # --- which lineage --------------------------------------------------------------------------------------
+    # --- lineages
+    # --------------------------------------------------------------------------------------------
 
     def find(self, wanted: Sequence[TheoremBefore]) -> list[_Lineage | None]:
-        """The present lineage of each; no lineage twice. None for one that is not known.
+        """Return the present lineage of each; no lineage twice. None if unknown.
 
         Another scanner may have read the same text otherwise: then name and file decide.
         """
@@ -133,9 +134,10 @@ class _Branch:
     def settle(
         self, paths: Sequence[str] | None, gone: list[_Lineage], came: Iterable[_Sight]
     ) -> Iterator[_Sight]:
-        """Compare the lineages of these files (None: of the branch) with what stands there now.
+        """Compare the lineages of these files (None: of the branch) with the present declarations.
 
-        Appends to `gone` the lineages that nothing stands for, and returns `came` with what has no lineage.
+        Appends to `gone` the lineages without a declaration, and returns `came` with the declarations without
+        a lineage.
         """
         leaving = {item.theorem for item in gone}
         lineages: dict[tuple[str, str], list[_Lineage]] = defaultdict(list)
@@ -179,10 +181,11 @@ class _Branch:
             row = self.db.execute(statement, (self.body.sha, *self.where, number)).fetchone()
             yield _Sight(TheoremAfter(*row[1:]), row[0])
 
-    # --- what becomes of it ---------------------------------------------------------------------------------
+    # --- changes
+    # ---------------------------------------------------------------------------------------------
 
     def change(self, lineage: _Lineage | None, step: TheoremStep, after: TheoremAfter) -> None:
-        """Apply a step to a lineage that stays. An unknown one is adopted with it."""
+        """Apply a step to a remaining lineage. An unknown one is adopted with it."""
         if lineage is not None:
             self.told.add(lineage.theorem)
             self._renew(lineage, ",".join(step.steps), after)
@@ -194,7 +197,7 @@ class _Branch:
             self._insert([(identity, f"appeared,{','.join(step.steps)}", _Sight(after, self.body.sha))])
 
     def adopt_deleted(self, before: TheoremBefore) -> None:
-        """Remember one that went before anything was known of it; its statement is not known either."""
+        """Record a theorem deleted before its first sight; its statement is unknown."""
         after = TheoremAfter(
             name=before.name,
             kind=before.kind,
@@ -209,7 +212,7 @@ class _Branch:
         self._insert([(identity, "deleted", _Sight(after, self.body.sha))], state="deleted")
 
     def pass_on(self, gone: Sequence[_Lineage], came: Iterable[_Sight], *, first: bool) -> None:
-        """Delete what went, and let what came be one of those, one deleted earlier, or a new lineage."""
+        """Delete the gone lineages; match the new sights with them, with earlier deleted ones, or make lineages."""
         leaving: dict[str, list[_Lineage]] = defaultdict(list)
         for lineage in gone:
             leaving[lineage.identity].append(lineage)
@@ -238,7 +241,7 @@ class _Branch:
         self._delete([lineage for left in leaving.values() for lineage in left])
 
     def _returned(self, identity: str, path: str) -> _Lineage | None:
-        """The deleted lineage that last had this name and statement: rather in this file, then the last to go."""
+        """Return the last deleted lineage with this name and statement, preferably in this file."""
         rows = self.db.execute(
             f"SELECT {_LINEAGE} FROM theorems AS t WHERE {_BRANCH} AND identity = ? AND state = 'deleted' "
             "ORDER BY path = ? DESC, (SELECT max(seq) FROM theorem_versions AS v WHERE v.repository = t.repository "
@@ -248,7 +251,7 @@ class _Branch:
         return next((_Lineage(*row) for row in rows if row[0] not in self.told), None)
 
     def _free(self, identity: str, taken: Collection[str] = ()) -> str:
-        """This id, or where a lineage has it one derived from it."""
+        """Return this id, or one derived from it if a lineage has it."""
         theorem, twin = identity, 0
         while theorem in taken or self._exists(theorem):
             twin += 1
@@ -273,7 +276,7 @@ class _Branch:
             "path": after.path,
             "last_sha": self.body.sha,
         }
-        # Most have another proof and nothing else: SQLite writes the indexes of every column that is named here.
+        # Most only have another proof: SQLite writes the indexes of every column in the statement.
         identity = self.identity(after)
         if (identity, after.name) != (lineage.identity, lineage.name):
             changed |= {"identity": identity, "name": after.name}
@@ -345,7 +348,7 @@ class _Branch:
 
 
 def _as_it_was(lineage: _Lineage) -> TheoremAfter:
-    """A deleted theorem's last version: it has no text any more, so no sorries either."""
+    """A deleted theorem's last version: without text, and so without sorries."""
     return TheoremAfter(
         name=lineage.name,
         kind=lineage.kind,
